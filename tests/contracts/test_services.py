@@ -29,7 +29,7 @@ ODD_ID = "functions.a_tool_of_a_server_with_a_long_name:0"
 PICTURE = Attachment("p.png", "image/png", len(PNG), url="https://files.example/p.png")
 
 
-@tool
+@tool(origin="own")
 async def look(context: ToolContext) -> ToolOutput:
     """Look out of the window."""
     path = context.home.root / "seen.png"

@@ -48,7 +48,7 @@ import pytest
 from shoal import tool
 from shoal.testing.contracts.tool import ToolContract
 
-@tool(read_only=True)
+@tool(read_only=True, origin="own")
 def weigh(name: str, grams: int = 1) -> str:
     """Weigh a thing.
 

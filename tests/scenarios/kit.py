@@ -20,7 +20,7 @@ class Door:
         self.left = 0
 
     def tool(self) -> Tool:
-        @tool
+        @tool(origin="own")
         async def wait() -> str:
             """Wait for somebody to open the door."""
             self.entered.set()
@@ -31,19 +31,19 @@ class Door:
         return wait
 
 
-@tool
+@tool(origin="own")
 async def fail(reason: str = "no") -> str:
     """Fail with a reason."""
     raise ToolError(f"failed: {reason}")
 
 
-@tool
+@tool(origin="own")
 async def crash() -> str:
     """Break in a way nobody foresaw."""
     raise ZeroDivisionError("surprise")
 
 
-@tool
+@tool(origin="own")
 async def echo(text: str) -> str:
     """Say it back."""
     return text

@@ -21,7 +21,7 @@ from shoal.tools.storage import Retention
 REPORT = "".join(f"row {number}: {'needle' if number == 700 else 'hay'}\n" for number in range(1000))
 
 
-@tool
+@tool(origin="own")
 async def report() -> str:
     """A long report."""
     return REPORT

@@ -49,7 +49,7 @@ async def results(world: World) -> list[str]:
     return [event.data.text for event in await world.journal() if isinstance(event.data, ToolFinished)]
 
 
-@tool(read_only=True)
+@tool(read_only=True, origin="own")
 async def look() -> str:
     """Look."""
     return "seen"

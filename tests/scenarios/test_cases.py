@@ -77,7 +77,7 @@ async def test_a_saved_turn_passes_while_it_is_answered_so_and_fails_when_it_is_
 async def test_nothing_runs_and_what_is_not_recorded_is_said_to_be_missing(tmp_path: Path) -> None:
     ran: list[str] = []
 
-    @tool
+    @tool(origin="own")
     def ring(bell: str) -> str:
         ran.append(bell)
         return "ding"

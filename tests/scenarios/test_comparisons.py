@@ -233,7 +233,7 @@ async def test_a_ceiling_in_dollars_needs_a_price(tmp_path: Path) -> None:
 
 
 async def test_the_tools_are_those_that_were_told_then(tmp_path: Path) -> None:
-    @tool
+    @tool(origin="own")
     def ring(bell: str) -> str:
         return bell
 

@@ -17,7 +17,7 @@ from shoal.tools.storage import delete_thread
 REPORT = "".join(f"row {number}: hay\n" for number in range(1000))
 
 
-@tool
+@tool(origin="own")
 async def report() -> str:
     """A long report."""
     return REPORT

@@ -166,7 +166,7 @@ async def test_after_a_stop_that_is_accepted_while_a_result_is_written_nothing_b
     async with scenario(tmp_path, model, tools=[echo]) as world:
         thread = world.ada.thread
 
-        @tool
+        @tool(origin="own")
         async def touch() -> str:
             """Work, while a person stops the turn."""
             if where == "another process":
@@ -197,7 +197,7 @@ async def test_no_call_of_several_at_once_begins_after_a_stop(tmp_path: Path) ->
     async with scenario(tmp_path, model) as world:
         thread, peeked = world.ada.thread, list[str]()
 
-        @tool(read_only=True)
+        @tool(read_only=True, origin="own")
         async def peek() -> str:
             """Look."""
             peeked.append("looked")

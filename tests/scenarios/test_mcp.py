@@ -67,7 +67,7 @@ async def test_tools_that_come_during_a_turn_are_told_of_in_the_next(tmp_path: P
     door = Door()
     model = FakeModel(calls("wait"), "First.", "Second.")
 
-    @tool
+    @tool(origin="own")
     async def latecomer() -> str:
         """Come late."""
         return "late"

@@ -28,7 +28,7 @@ async def test_a_call_is_made_again_only_where_its_tool_allows_it(
     began, ended, hangs = list[str](), list[str](), True
     entered = asyncio.Event()
 
-    @tool(read_only=read_only, idempotent=idempotent)
+    @tool(read_only=read_only, idempotent=idempotent, origin="own")
     async def look() -> str:
         """Look."""
         began.append("look")

@@ -77,7 +77,7 @@ async def test_summarise_the_channel(tmp_path: Path) -> None:
 async def test_watch_a_page(tmp_path: Path) -> None:
     clock, page = ManualClock(), ["Price: 10"]
 
-    @tool(read_only=True)
+    @tool(read_only=True, origin="own")
     async def read_url(url: str) -> str:
         """Read a page."""
         return page[0]

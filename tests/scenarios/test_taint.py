@@ -14,7 +14,7 @@ from shoal.testing.scenario import World, scenario
 from shoal.tools.functions import Prepared, tool
 
 
-@tool
+@tool(origin="own")
 def time_page() -> Invocation:
     """Read a page that strangers wrote."""
 

@@ -200,7 +200,7 @@ async def test_what_two_turns_wrote_at_the_same_time_is_asked_about(tmp_path: Pa
 
     met = asyncio.Event()
 
-    @tool(name="wait")
+    @tool(name="wait", origin="own")
     def wait(context: ToolContext) -> Invocation:
         """Wait."""
 

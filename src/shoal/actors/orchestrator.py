@@ -145,6 +145,8 @@ class Orchestrator:
                     receipt = await self.send(steer)
                     if receipt.status != "dropped":
                         return receipt
+                if prompt.attachments:
+                    prompt = with_origins(prompt)
                 if refers_to or prompt.attachments:  # what an untrusted person said taints as if it had been fetched
                     files, unknown = prompt.attachments, Author("", prompt.tainted_by, trusted=False)
                     if prompt.tainted_by:  # whose words these are is not told apart, nor are the files
@@ -545,3 +547,16 @@ class Orchestrator:
     def _drop(self, actor: Actor) -> None:
         del self._actors[actor.thread]
         self._held_bytes -= actor.held_bytes
+
+
+MINE = "mine:"
+"""How a message begins whose files its sender wrote."""
+
+
+def with_origins(prompt: Prompt) -> Prompt:
+    """The prompt with an origin for each of its files, and without the word by which its sender claims them."""
+    text = prompt.text.lstrip()
+    mine = text[: len(MINE)].lower() == MINE
+    files = tuple(file.sent_by(prompt.author, mine=mine) for file in prompt.attachments)
+    text = text[len(MINE) :].lstrip() if mine and prompt.author.trusted else prompt.text
+    return msgspec.structs.replace(prompt, attachments=files, text=text)

@@ -151,7 +151,8 @@ class Attachments:
         download = self._known.get(path)
         if download is None:
             author = attachment.author or prompt.author
-            source = "" if author.trusted else f"a file of {author.name or author.id or 'somebody unknown'}"
+            source = f"a file of {author.name or author.id or 'somebody unknown'}"
+            source = attachment.tainted_by if author.trusted else source
             download = self._known[path] = _Download(attachment, path, source)
             if number >= FILES_MAX:
                 download.finish(_failed(attachment, f"not fetched: a message may have {FILES_MAX} files"))

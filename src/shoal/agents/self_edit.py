@@ -520,7 +520,7 @@ def self_edit_tools(editor: SelfEditor) -> tuple[Tool, ...]:
 def setting_tools(editor: SelfEditor) -> tuple[Tool, ...]:
     """Those that change settings and persona files, and the one that shows the settings."""
 
-    @tool
+    @tool(origin="own")
     def set_system_prompt(
         context: ToolContext,
         text: Annotated[str, Meta(description="Your whole new system prompt.", max_length=50_000)],
@@ -529,7 +529,7 @@ def setting_tools(editor: SelfEditor) -> tuple[Tool, ...]:
         line = " ".join(text.split())[:200]
         return editor.prepared("set_system_prompt", editor.setting("system_prompt", text, context), line, context)
 
-    @tool
+    @tool(origin="own")
     def set_model(
         context: ToolContext,
         model: Annotated[str, Meta(description="PROVIDER/MODEL, one that is configured.", min_length=1)],
@@ -537,7 +537,7 @@ def setting_tools(editor: SelfEditor) -> tuple[Tool, ...]:
         """Change the model that you run on, for all your conversations."""
         return editor.prepared("set_model", editor.setting("model", model, context), model, context)
 
-    @tool
+    @tool(origin="own")
     def set_permissions(
         context: ToolContext,
         profile: Annotated[
@@ -547,7 +547,7 @@ def setting_tools(editor: SelfEditor) -> tuple[Tool, ...]:
         """Change your own permission profile. It can get wider only when the owner or an approver asks you to."""
         return editor.prepared("set_permissions", editor.setting("profile", profile, context), profile, context)
 
-    @tool
+    @tool(origin="own")
     def set_tools(
         context: ToolContext,
         tools: Annotated[
@@ -559,7 +559,7 @@ def setting_tools(editor: SelfEditor) -> tuple[Tool, ...]:
         asks you to, and never any that your profile denies."""
         return editor.prepared("set_tools", editor.tools(tools, context), " ".join(tools) or "all", context)
 
-    @tool
+    @tool(origin="own")
     def set_persona(
         context: ToolContext,
         file: Annotated[
@@ -574,7 +574,7 @@ def setting_tools(editor: SelfEditor) -> tuple[Tool, ...]:
         """Write one of the files that say who you are, which are part of every prompt of yours."""
         return editor.prepared("set_persona", editor.persona(file, text, context), file, context)
 
-    @tool(read_only=True, idempotent=True)
+    @tool(read_only=True, idempotent=True, origin="own")
     def my_settings(context: ToolContext) -> Invocation:
         """See your own settings: model, profile, tools, budget, bound channels."""
 
@@ -593,12 +593,12 @@ def document_tools(editor: SelfEditor) -> tuple[Tool, ...]:
         edit = editor.document(path, change, context)
         return editor.prepared(name, edit, edit.name.removeprefix("docs/"), context)
 
-    @tool
+    @tool(origin="own")
     def write_doc(context: ToolContext, path: DocPath, text: Text) -> Invocation:
         """Write one of your documents in docs/, which are part of every prompt of yours."""
         return document("write_doc", path, lambda _: text, context)
 
-    @tool
+    @tool(origin="own")
     def edit_doc(
         context: ToolContext,
         path: DocPath,
@@ -614,12 +614,12 @@ def document_tools(editor: SelfEditor) -> tuple[Tool, ...]:
 
         return document("edit_doc", path, change, context)
 
-    @tool
+    @tool(origin="own")
     def delete_doc(context: ToolContext, path: DocPath) -> Invocation:
         """Delete one of your documents in docs/."""
         return document("delete_doc", path, lambda _: None, context)
 
-    @tool
+    @tool(origin="own")
     def write_skill(
         context: ToolContext,
         name: SkillName,
@@ -630,7 +630,7 @@ def document_tools(editor: SelfEditor) -> tuple[Tool, ...]:
         """Write down how to do something as a skill of yours, for later conversations."""
         return editor.prepared("write_skill", editor.skill(name, text, context), name, context)
 
-    @tool
+    @tool(origin="own")
     def delete_skill(context: ToolContext, name: SkillName) -> Invocation:
         """Delete one of your own skills."""
         return editor.prepared("delete_skill", editor.skill(name, None, context), name, context)

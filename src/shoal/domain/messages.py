@@ -49,7 +49,8 @@ class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `error` says what is wrong with it, for people and the model; `excerpt` is the beginning of a text file; `shown` is
     a smaller copy of an image, where the model gets that; `words` is what a recording says. `author` is who it is of,
-    where that is not who wrote the message: somebody whom that answers, quotes or passes on.
+    where that is not who wrote the message: somebody whom that answers, quotes or passes on. `origin` is where its
+    content comes from: "foreign" taints whoever sent it, "own" is the sender's own writing, empty where nobody said.
     """
 
     name: str
@@ -65,13 +66,23 @@ class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
     inside: str = ""
     words: str = ""
     author: Author | None = None
+    origin: Literal["", "own", "foreign"] = ""
 
     @property
     def tainted_by(self) -> str:
         """What is untrusted in it besides what its message is; empty when nothing is."""
-        if self.author is None or self.author.trusted:
-            return ""
-        return f"a file of {self.author.name or self.author.id or 'somebody unknown'}"
+        if self.author is not None and not self.author.trusted:
+            return f"a file of {self.author.name or self.author.id or 'somebody unknown'}"
+        return f"the file {self.name}" if self.origin == "foreign" else ""
+
+    def sent_by(self, author: Author, *, mine: bool) -> "Attachment":
+        """The attachment with an origin: "own" for what its trusted sender claims as `mine`, and for what they say in a
+        recording; else "foreign", since a person passes on mails, pages and documents that others wrote."""
+        whose = self.author or author
+        if self.origin == "own" or not whose.trusted:
+            return self
+        is_own = (mine and whose.id == author.id) or self.media_type.startswith("audio/")
+        return msgspec.structs.replace(self, origin="own" if is_own else "foreign")
 
 
 UNTOLD = Author("", trusted=False)
@@ -401,12 +412,17 @@ ModelMessage: TypeAlias = UserMessage | AssistantMessage | ToolMessage
 """Compared by identity, so that a provider knows at once which of them it has written before."""
 
 
+ResultOrigin: TypeAlias = Literal["foreign", "own", "mixed"]
+"""Whose words a tool's results are: somebody else's, which are wrapped and taint; the owner's and Shoal's own; or each
+result says itself what untrusted content is in it."""
+
+
 class ToolSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a model is told of a tool. `parameters` is a JSON Schema of type object, as JSON text.
 
     `read_only` calls of one step may run together; an `idempotent` one in flight at a crash is run again;
     `runs_commands` ones start processes, which is asked for where no sandbox isolates them. One that `waits` may give
-    its result later; such calls, one after the other in a step, wait together.
+    its result later; such calls, one after the other in a step, wait together. `origin` is whose words its results are.
     """
 
     name: str
@@ -416,6 +432,7 @@ class ToolSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     idempotent: bool = False
     runs_commands: bool = False
     waits: bool = False
+    origin: ResultOrigin = "foreign"
 
     @property
     def definition(self) -> str:

@@ -228,7 +228,8 @@ def _describe(attachment: Attachment, sender: Author) -> str:
     if attachment.words and not is_theirs:
         told = f"{told}\n[Said in it:] {attachment.words}"
     author = attachment.author or sender
-    return told if author.trusted else untrusted_block(author.id or attachment.tainted_by, told)
+    source = attachment.tainted_by if author.trusted else author.id or attachment.tainted_by
+    return told if author.trusted and not source else untrusted_block(source, told)
 
 
 def revision_text(revised: Revised) -> str:

@@ -89,6 +89,13 @@ FAILURES_MAX = 5
 """Failures in a row after which a trigger that comes again and again is switched off."""
 
 
+def source_of(spec: NewTrigger) -> str:
+    """What is untrusted in the words of a trigger; empty when nothing is."""
+    if spec.tainted_by or (spec.author is not None and spec.author.trusted):
+        return spec.tainted_by
+    return f"a schedule of {spec.created_by or 'somebody unknown'}"
+
+
 def title(trigger: Trigger) -> str:
     """How a trigger is called: its name, else the end of its id."""
     return trigger.spec.name or trigger.id[-6:]

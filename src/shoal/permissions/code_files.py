@@ -7,7 +7,8 @@ for by itself, an executable file and one that begins with `#!` all count as cod
 import os
 import re
 import stat
-from pathlib import PurePosixPath
+from functools import cache
+from pathlib import Path, PurePosixPath
 
 from shoal.domain.regular_files import regular_only
 
@@ -31,6 +32,26 @@ _LOOKED_FOR = re.compile(
 )
 
 
+@cache
+def _executed() -> dict[str, tuple[str, ...]]:
+    """The lines of `executed_files.txt`."""
+    lists: dict[str, tuple[str, ...]] = {}
+    for line in Path(__file__).with_name("executed_files.txt").read_text("utf-8").splitlines():
+        kind, _, names = line.partition(" ")
+        if kind and kind != "#":
+            lists[kind] = (*lists.get(kind, ()), *names.split())
+    return lists
+
+
+def is_executed(path: str) -> bool:
+    """Whether programs execute a file of this path, or take orders from it, without being told to."""
+    *folders, name = [part for part in path.lower().split("/") if part not in ("", ".", "..")] or [""]
+    known = _executed()
+    if name in known["name"] or name.startswith(known["begins"]) or name.endswith(known["ends"]):
+        return True
+    return any(part.startswith(".") for part in (*folders, name)) or not set(known["folder"]).isdisjoint(folders)
+
+
 def is_code(name: str) -> bool:
     """Whether a file of this name (or path) may be executed by something, or decide what is."""
     path = PurePosixPath(name)
@@ -38,7 +59,7 @@ def is_code(name: str) -> bool:
     if any(part.startswith(".") and part not in (".", "..") for part in path.parts) or folders & _CODE_FOLDERS:
         return True
     is_data = extension in _DATA or (extension in _DATA_IN_FOLDERS and bool(folders & _DATA_FOLDERS))
-    return not is_data or _LOOKED_FOR.fullmatch(path.name) is not None
+    return not is_data or _LOOKED_FOR.fullmatch(path.name) is not None or is_executed(name)
 
 
 def runs_as_code(path: str) -> bool:

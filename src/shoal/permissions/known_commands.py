@@ -24,6 +24,7 @@ from shoal.permissions.options import (
     Reading,
     check,
     literal,
+    named_program,
     opaque,
     read_options,
     scripts_of,
@@ -335,7 +336,6 @@ _SCRIPTS = {
     "Justfile": ("justfile", "Justfile", ".justfile"),
     "Rakefile": ("Rakefile", "rakefile"),
     "setup.cfg": ("setup.cfg", "tox.ini", ".flake8"),
-    "tox.ini": ("tox.ini", "noxfile.py", "pyproject.toml", "setup.cfg"),
     "Gemfile": ("Gemfile",),
 }
 
@@ -346,6 +346,34 @@ def _runs_files(files: Sequence[str], words: Sequence[Word], reading: Reading, f
 
 
 CHECKS.update({name: partial(_runs_files, files) for name, files in _SCRIPTS.items()})
+
+
+@check("tox")
+def _tox(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+    """`tox exec` runs a command that is given to it, and `tox devenv` installs what is."""
+    for place, word in zip(reading.places, reading.operands, strict=True):
+        if word.value in (None, "exec", "e", "devenv", "d"):
+            return opaque(words, place + 1)
+        if words[place - 1].value == "--":
+            break
+    return _runs_files(("tox.ini", "noxfile.py", "pyproject.toml", "setup.cfg"), words, reading, found)
+
+
+@check("npm-run")
+def _npm_run(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+    """`npm run env COMMAND` runs a command; other names are scripts of `package.json`."""
+    if reading.operands and reading.operands[0].value in (None, "env"):
+        return opaque(words, reading.places[0] + 1)
+    return _runs_files(_SCRIPTS["package.json"], words, reading, found)
+
+
+@check("dotnet")
+def _dotnet(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
+    """`dotnet build /p:PreBuildEvent=COMMAND` sets a property of the build, which may be a command."""
+    for place, word in zip(reading.places, reading.operands, strict=True):
+        if word.value is None or (word.value.startswith("/") and ":" in word.value):
+            return opaque(words, place + 1)
+    return found
 
 
 @check("uniq")
@@ -367,6 +395,10 @@ _BINARY = re.compile(r"-(?:eq|ne|lt|le|gt|ge|nt|ot|ef|a|o)|==?|!=|[<>]")
 _SH_DIFFERS = re.compile(r"[\\{}\[\]()!`~]|\$['\"]|&>|\|&|<<|>&(?![12](?:\s|$))|<&")
 _NO_FILE = re.compile(r"[-+]|/dev/|/proc/|$")  # what an interpreter is given instead of a script
 _CLUSTER_WITH_C = re.compile(r"-[euxl]*c")
+
+
+_SHELLS_OF_SCRIPTS = frozenset({"tinker", "shell", "shell_plus", "dbshell", "runner", "eval", "console"})
+"""Subcommands of `manage.py`, `artisan` and the like that run code from their arguments."""
 
 
 @_own("python", "python3", *(f"python3.{number}" for number in range(8, 16)))
@@ -397,6 +429,10 @@ def _interpreter(words: Sequence[Word], variables: Variables) -> Effect:
     named = script.value is not None or bool(expand(script, variables)) or not script.splits
     if not named or not single(script) or script.value in ("inspect", "watch") or _NO_FILE.match(script.begins):
         return opaque(words, reading.places[0] + 1 if reading.places else 1)
+    if len(reading.operands) > 1 and reading.operands[1].value in _SHELLS_OF_SCRIPTS:
+        return opaque(words, reading.places[1] + 1)
+    if (named := named_program(words, reading)) is not None:
+        return opaque(words, named + 1)
     return Effect(runs=(reading.operands[0], *scripts_of(reading)), runs_more=True)
 
 

@@ -246,6 +246,9 @@ def table_effect(program: Program, words: Sequence[Word], variables: Variables) 
     if reading.offending is not None:
         return opaque(words, reading.offending + 1, runs=scripts_of(reading))
     reading.options[:0] = above
+    named = named_program(words, reading) if program.kind == "code" and not program.rest else None
+    if named is not None and words[start - 1].value not in PACKAGE_VERBS:
+        return opaque(words, named + 1)
     by_role = _by_role(program, words, reading)
     if by_role is None or (reading.unsure and by_role.keys() & {"w", "m", "c", "d"}):
         return opaque(words)
@@ -267,6 +270,44 @@ def table_effect(program: Program, words: Sequence[Word], variables: Variables) 
         commands=(tuple(by_role["rest"]),) if by_role.get("rest") else (),
     )
     return CHECKS[program.check](words, reading, found) if program.check else found
+
+
+OTHER_PROGRAMS = frozenset(
+    """
+    git gh glab hub jj hg svn npm npx pnpm pnpx yarn bun bunx deno cargo gem poetry uv uvx flit hatch pdm pixi pip
+    pip3 pipx twine helm kubectl oc docker docker-compose podman buildah nerdctl skopeo crane oras terraform tofu
+    pulumi ansible ansible-playbook aws gcloud az gsutil s3cmd rclone doctl hcloud linode-cli heroku flyctl vercel
+    netlify wrangler firebase ssh scp sftp rsync mosh telnet ftp lftp nc ncat netcat socat rsh rcp curl wget xh
+    httpie mailx mutt sendmail msmtp swaks sudo su doas pkexec runuser systemctl mount umount sh bash dash zsh ksh
+    fish busybox eval exec env xargs nohup setsid timeout python python3 node ruby perl php lua tox nox osascript
+    powershell pwsh crontab
+    """.split()  # noqa: SIM905
+)
+"""Programs that run others or reach beyond the workspace, and whose names rarely mean anything else."""
+PACKAGE_VERBS = frozenset(
+    """
+    add install i ci require download wheel get remove rm un uninstall update up upgrade show list ls info view why
+    search outdated init new
+    """.split()  # noqa: SIM905
+)
+"""Subcommands whose operands are packages, which may be called like programs."""
+_WORD_IN_TEXT = re.compile(r"[A-Za-z0-9_.-]+")
+
+
+def named_program(words: Sequence[Word], reading: Reading) -> int | None:
+    """Return the place of the first operand that may be a command for the program to run, as in `tox exec -- git push`.
+
+    A task runner decides by its own rules, or by a file of the workspace, whether operands are names, arguments or a
+    command. So the name of a program with words after it counts as a command, and so does one inside a quoted text.
+    """
+    for place, word in zip(reading.places, reading.operands, strict=True):
+        names = _WORD_IN_TEXT.findall(word.text)
+        is_text = len(names) > 1 and any(mark in word.text for mark in " \t;|&(`$=")
+        if (is_text or place + 1 < len(words)) and not OTHER_PROGRAMS.isdisjoint(
+            names if is_text else [word.text.rpartition("/")[2]]
+        ):
+            return place
+    return None
 
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.@+=:, -]*")

@@ -144,9 +144,9 @@ _GUARDED = ProfileSettings(
         rf"{_AT}(sudo|su|doas|pkexec|runuser|shutdown|reboot|halt|poweroff|init|systemctl|service)( .*)?",
         rf"{_AT}(mount|umount|mkfs\S*)( .*)?",
         _SELF_EDIT,
-        "(?!tool:message:here$)(?s:tool:message[a-z_]*:.*)",
     ),
-    allow=("(?s:tool:(?!(i2c|spi|mcp)_).*)",),
+    # A message here has its thread's name too, which a deny rule for messages elsewhere would match: these match none.
+    allow=("(?s:tool:(?!(i2c|spi|mcp)_|message).*)", "tool:message:here"),
     ask=(f"(?s:tool:{COMMANDS}:.*)", "(?s:tool:mcp_.*)"),
 )
 

@@ -121,6 +121,24 @@ _SHAPES = (
 )
 
 
+_UNMISTAKABLE = frozenset(
+    """
+    private-key api-key github-token gitlab-token slack-token aws-key google-key telegram-token discord-token
+    matrix-token package-token model-key shoal-token mail-key
+    """.split()  # noqa: SIM905
+)
+
+
+def has_key(text: str) -> bool:
+    """Whether a text has something in it whose shape nothing but a key has. Linear in its length."""
+    for shape in _SHAPES:
+        likely = shape.kind in _UNMISTAKABLE and any(marker in text for marker in shape.markers)
+        likely = likely and (not shape.glimpse or re.search(shape.glimpse, text) is not None)
+        if likely and re.sub(shape.pattern, shape.replaced, text) != text:
+            return True
+    return False
+
+
 def _spellings(secret: str) -> set[str]:
     """A secret as it is written plainly, in URLs, in JSON, and in base64, there also amid other bytes."""
     raw = secret.encode(errors="surrogateescape")

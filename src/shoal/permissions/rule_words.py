@@ -134,7 +134,6 @@ _GUARDED_DENY = (
     "acting as another user, and switching services or the machine off and on",
     "mounting and formatting disks",
     "changing the agent itself",
-    "messages to other places",
 )
 _STANDARD_ALLOW = (
     "reading and listing in its own folders",
@@ -159,7 +158,7 @@ def _built_in() -> dict[str, str]:
     guarded, standard = BUILTIN_PROFILES["guarded"], BUILTIN_PROFILES["standard"]
     lists = (
         (guarded.deny, _GUARDED_DENY),
-        (guarded.allow, ("all but hardware and tools of MCP servers",)),
+        (guarded.allow, ("all but hardware, tools of MCP servers and messages", "messages in the same conversation")),
         (guarded.ask, ("every command that no other rule names", "tools of MCP servers")),
         (standard.allow, _STANDARD_ALLOW),
         (standard.ask, _STANDARD_ASK),

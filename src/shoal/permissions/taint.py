@@ -10,7 +10,7 @@ Sinks are listed the safe way round: a call is harmless only if it is known to b
 
 import re
 from collections.abc import Iterable, Sequence
-from pathlib import PurePosixPath
+from functools import reduce
 
 import msgspec
 
@@ -29,12 +29,15 @@ from shoal.domain.events import (
 from shoal.domain.messages import Caller
 from shoal.domain.permissions import COMMAND_TOOLS, FILE_READERS, FILE_WRITERS, Action, Decision
 from shoal.domain.untrusted import short_source
+from shoal.permissions.code_files import is_executed
 from shoal.permissions.profiles import Profile
+from shoal.permissions.secret_files import is_secret_file
 
 SOURCES_MAX = 16
 _BRACKETS = str.maketrans("()", "[]")
 
 _PATH_TOOLS = frozenset((*FILE_READERS, "upload"))
+FILE_TOOLS = frozenset((*_PATH_TOOLS, *FILE_WRITERS))
 _HARMLESS_TOOLS = frozenset(
     """
     time more_tools my_settings overview read_artifact recall search_history search_channel process_list
@@ -52,25 +55,26 @@ _SECRET = re.compile(
     re.IGNORECASE,
 )
 
-
-_SECRET_FILE = re.compile(
-    r"\.env(?:\..+)?|\.netrc|\.npmrc|\.pypirc|\.pgpass|\.git-credentials|shadow|id_(?:rsa|dsa|ecdsa|ed25519)"
-    r"|.+\.(?:pem|p12|pfx|key|kdbx)"
-    r"|.*(?:credential|secret|passw(?:or)?d|api[_-]?key|token)[^.]*(?:\.(?:txt|json|ya?ml|toml|ini|cfg|conf|csv|env))?",
-    re.IGNORECASE,
-)
-_SECRET_FOLDERS = frozenset({".ssh", ".gnupg", ".aws", ".kube"})
-
-
-def is_secret_file(path: PurePosixPath) -> bool:
-    """Whether a file below a folder that is read looks like one that holds a secret; code named for it does not."""
-    return _SECRET_FILE.fullmatch(path.name) is not None or not _SECRET_FOLDERS.isdisjoint(path.parts)
-
-
 _FETCHERS = frozenset(
     """
     curl wget wget2 http https httpie xh lynx w3m links elinks aria2c axel yt-dlp youtube-dl ssh sshpass scp sftp
-    rsync ftp lftp ncftp telnet nc ncat netcat socat whois dig host nslookup gh glab hub rclone s3cmd fetchmail getmail
+    rsync ftp lftp ncftp telnet nc ncat netcat socat whois dig host nslookup gh glab hub rclone s3cmd fetchmail
+    getmail svn hg bzr fossil cvs darcs gdown kaggle huggingface-cli hf dvc aws gsutil gcloud az azcopy s5cmd b2
+    ipfs croc wormhole smbclient sshfs mosh newsboat npx pnpx bunx uvx gallery-dl monolith httrack
+    """.split()  # noqa: SIM905
+)
+_INSTALLERS = frozenset(
+    """
+    pip pip3 pipx uv poetry pdm pixi hatch rye conda mamba micromamba npm pnpm yarn bun deno cargo gem bundle
+    composer go mvn gradle sbt dotnet nuget mix cabal stack opam luarocks cpan cpanm brew apt apt-get dnf yum pacman
+    apk zypper port nix nix-env guix flatpak snap docker podman nerdctl helm ollama vcpkg conan pod carthage swift
+    dart flutter pub terraform tofu ansible-galaxy mise asdf git-lfs jj
+    """.split()  # noqa: SIM905
+)
+_INSTALLS = frozenset(
+    """
+    install i ci add get download update upgrade up sync fetch pull restore require clone create dlx exec x deps.get cp
+    init init-project plugin use
     """.split()  # noqa: SIM905
 )
 _COMMANDS = tuple(f"tool:{name}:" for name in COMMAND_TOOLS)
@@ -153,15 +157,24 @@ def source_of(event: Event) -> str:
             return ""
 
 
+def taint_of(events: Iterable[Event]) -> str:
+    """What untrusted content is in a conversation, or a part of one, with these events; empty when none is."""
+    state = reduce(TaintState.after, events, TaintState())
+    return state.shown if state.active or state.sources else ""
+
+
 def sink_of(action: Action) -> str:
     """What harm an action could do with untrusted content in mind, as the end of "it would …"; empty when none."""
     tool, _, detail = action.text.removeprefix("tool:").partition(":")
-    if _SECRET.search(detail) and tool not in _LASTING_TOOLS:
+    is_secret = tool not in _LASTING_TOOLS and _SECRET.search(detail) is not None
+    if is_secret or (tool in FILE_TOOLS and is_secret_file(detail)):
         return "touch something that looks like a secret"
     if tool in _HARMLESS_TOOLS or tool in _PATH_TOOLS or action.text == "tool:schedule:list":
         return ""
     if tool in FILE_WRITERS:
-        return "" if _INSIDE.fullmatch(detail) and not _GIT.fullmatch(detail) else "write outside the workspace"
+        if not _INSIDE.fullmatch(detail) or _GIT.fullmatch(detail):
+            return "write outside the workspace"
+        return "write a file that other programs execute or take orders from" if is_executed(detail) else ""
     if tool in _LASTING_TOOLS:
         return "leave something behind that later conversations read"
     if tool == "bash":
@@ -187,7 +200,7 @@ def _command_sink(action: Action, detail: str) -> str:
         return "run a program, or use one in a way, that is not known to be harmless"
     if known.reads is None:
         return "read files that cannot be told before it runs"
-    if any(_SECRET.search(name) for name in known.reads):
+    if any(_SECRET.search(name) or is_secret_file(name) for name in known.reads):
         return "touch something that looks like a secret"
     return ""
 
@@ -195,15 +208,19 @@ def _command_sink(action: Action, detail: str) -> str:
 def fetched_by(actions: Iterable[Action]) -> str:
     """What a command with these actions brings in that others wrote, empty when nothing that its words tell.
 
-    That is: a program is named that fetches (package managers are not meant), also inside of what cannot be seen
-    through, or code on the command line holds an address. What a script fetches by itself is not seen.
+    That is: a program is named that fetches or installs, also inside of what cannot be seen through, or code on the
+    command line holds an address. What a script fetches by itself is not seen.
     """
     from shoal.permissions.commands import base_name
 
     for action in actions:
         detail = next((action.text.removeprefix(tool) for tool in _COMMANDS if action.text.startswith(tool)), "")
-        name = base_name(detail.split(" ", 1)[0])
-        if name in _FETCHERS or git_fetches(detail):
+        words = detail.split(" ")
+        name = base_name(words[0])
+        if words[1:2] == ["-m"] and name.startswith(("python", "pypy")):
+            name, words = words[2] if len(words) > 2 else "", words[2:]
+        installs = name in _INSTALLERS and (not _INSTALLS.isdisjoint(words[1:]) or words == ["yarn"])
+        if name in _FETCHERS or installs or git_fetches(detail):
             return f"what {name} fetched"
         if "/dev/tcp/" in detail or (action.opaque and "://" in detail):
             return "what a command fetched"

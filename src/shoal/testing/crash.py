@@ -93,7 +93,7 @@ def note_tool(world: World, name: str = "note") -> Tool:
     """Leaves a mark in the world each time it runs; must never run twice for one call. As `guarded` it is one that the
     rules ask for."""
 
-    @tool(name=name)
+    @tool(name=name, origin="own")
     def note(context: ToolContext, text: str = "") -> Invocation:
         """Leave a mark."""
 

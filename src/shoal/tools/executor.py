@@ -360,6 +360,8 @@ class Executor:
             except Exception as error:
                 log.exception("tool %s failed", admitted.call.name)
                 output = ToolOutput(f"The tool failed: {type(error).__name__}: {error}", is_error=True)
+        if spec.origin == "foreign" and not output.is_pending:
+            output = replace(output, tainted_by=output.tainted_by or f"the tool {spec.name}")
         await self._marked.keep(marked, touched)
         if is_command and not read:  # what was marked while it ran, too
             read = await self.source_of(actions, context.mounts)

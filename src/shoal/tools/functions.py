@@ -15,7 +15,7 @@ from typing import Annotated, Generic, NamedTuple, TypeVar, cast, get_args, get_
 import msgspec
 
 from shoal.domain.errors import InvalidInput, ShoalError, ToolError
-from shoal.domain.messages import ToolSpec
+from shoal.domain.messages import ResultOrigin, ToolSpec
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Command, Invocation, RunFile, SeeOutput, ToolContext, ToolOutput
 from shoal.domain.schema import refusal
@@ -157,6 +157,7 @@ def tool(
     idempotent: bool = False,
     runs_commands: bool = False,
     waits: bool = False,
+    origin: ResultOrigin = "foreign",
 ) -> Callable[[Callable[..., _Result]], FunctionTool[_Result]]: ...
 def tool(
     function: Callable[..., _Result] | None = None,
@@ -167,6 +168,7 @@ def tool(
     idempotent: bool = False,
     runs_commands: bool = False,
     waits: bool = False,
+    origin: ResultOrigin = "foreign",
 ) -> FunctionTool[_Result] | Callable[[Callable[..., _Result]], FunctionTool[_Result]]:
     """Make a function with annotated parameters a tool, as `@tool` or `@tool(read_only=True)`.
 
@@ -174,7 +176,9 @@ def tool(
     `msgspec.Meta(description=…)`, or its line under `Args:`. A parameter of type ToolContext gets the call's context.
     What is returned becomes text: a string as it is, a ToolOutput as it is, anything else as JSON. A function that is
     annotated to return an Invocation plans the call instead of doing it, and raises ToolError for one that cannot be
-    made. `runs_commands` and `waits` are for those: it runs commands in the sandbox, its result may come later. Raises
+    made. `runs_commands` and `waits` are for those: it runs commands in the sandbox, its result may come later. Results
+    are somebody else's words, which taint the turn, unless `origin` says that they are the owner's "own", or "mixed":
+    then each says so by `ToolOutput.tainted_by`. Raises
     InvalidInput where a name or annotation is missing or is nothing that JSON can carry.
     """
 
@@ -191,8 +195,17 @@ def tool(
             parameters = schema_of(arguments)
         except TypeError as error:
             raise InvalidInput(f"The tool {found} has a parameter that cannot be described: {error}") from error
-        flags = {"read_only": read_only, "idempotent": idempotent, "runs_commands": runs_commands, "waits": waits}
-        return FunctionTool(function, ToolSpec(found, description or found, parameters, **flags), arguments, hints)
+        spec = ToolSpec(
+            found,
+            description or found,
+            parameters,
+            read_only=read_only,
+            idempotent=idempotent,
+            runs_commands=runs_commands,
+            waits=waits,
+            origin=origin,
+        )
+        return FunctionTool(function, spec, arguments, hints)
 
     return make if function is None else make(function)
 

@@ -114,7 +114,7 @@ def _stems(text: str) -> set[str]:
     return {word.lower()[:_STEM_CHARS] for word in _WORD.findall(text) if len(word) > 2} - _SMALL_WORDS
 
 
-@tool(read_only=True, idempotent=True)
+@tool(read_only=True, idempotent=True, origin="own")
 def more_tools(
     context: ToolContext,
     find: Annotated[str, Meta(description="A tool's name, or words for what you want to do.", max_length=300)] = "",

@@ -49,7 +49,7 @@ def process_tools(
 ) -> tuple[Tool, Tool, Tool, Tool]:
     """The four tools. `sources`: a process that reads what was marked while it runs is tainted by it too."""
 
-    @tool(runs_commands=True)
+    @tool(runs_commands=True, origin="mixed")
     def process_start(
         context: ToolContext,
         command: Annotated[str, "The command, run by bash in the workspace."],
@@ -96,7 +96,7 @@ def process_tools(
         shown = "\n".join([text, *(f"then a turn on {_shown_hook(hook)}" for hook in checked)])
         return PreparedCommand(reads(), shown, effect, run, work)
 
-    @tool(read_only=True, idempotent=True)
+    @tool(read_only=True, idempotent=True, origin="mixed")
     def process_list(context: ToolContext, running: Annotated[bool, "Only those that run."] = False) -> Invocation:
         """List the processes you have started: id, name, state."""
         which = "running" if running else "all"
@@ -110,7 +110,7 @@ def process_tools(
         effect = {"agent": context.agent.name, "which": which, "within": context.within}
         return planned("process_list", which, work, f"list {which} processes", **effect)
 
-    @tool(read_only=True, idempotent=True)
+    @tool(read_only=True, idempotent=True, origin="mixed")
     def process_logs(
         context: ToolContext,
         process: ProcessId,
@@ -140,7 +140,7 @@ def process_tools(
         effect = {"process": process, "tail": tail, "offset": offset, "grep": grep}
         return planned("process_logs", " ".join(process.split()), work, f"read the log of process {process}", **effect)
 
-    @tool(idempotent=True)
+    @tool(idempotent=True, origin="mixed")
     def process_kill(context: ToolContext, process: ProcessId) -> Invocation:
         """End a process you have started, with all its children. Its hooks do not fire then."""
 

@@ -97,7 +97,7 @@ def recall_tool(
 
         return planned(name, f"note {found}", work, day=str(found), person=person)
 
-    @tool(name=name, read_only=True, idempotent=True)
+    @tool(name=name, read_only=True, idempotent=True, origin="mixed")
     def recall(
         context: ToolContext,
         query: Annotated[str, Meta(description="What you look for, in a few words.", max_length=500)] = "",

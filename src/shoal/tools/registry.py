@@ -10,6 +10,7 @@ from shoal.domain.ports import ChatAdapter, Tool, ToolContext
 from shoal.domain.settings import SandboxSettings, ToolsSettings
 from shoal.domain.triggers import first_time
 from shoal.domain.web import Fetcher
+from shoal.permissions.taint import taint_of
 from shoal.store.store import Store
 from shoal.tools.builtin.files import edit_tool, list_directory, read_tool, str_replace_tool, write_tool
 from shoal.tools.builtin.lookup import read_artifact_tool, search_channel_tool
@@ -137,7 +138,7 @@ def lookup_tools(store: Store, files: Files, adapters: Mapping[str, ChatAdapter]
         read_artifact_tool(store.artifacts, files, store.journal, store.snapshots),
         search_channel_tool(store.search, adapters, judge),
         message_tool(adapters),
-        overview_tool(store),
+        overview_tool(store, taint_of),
         schedule_tool(store.triggers, first_time),
     )
 

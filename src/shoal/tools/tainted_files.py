@@ -55,7 +55,7 @@ from shoal.domain.permissions import COMMAND_TOOLS, FILE_READERS, FILE_WRITERS, 
 from shoal.domain.ports import Mount, Settings, ToolContext
 from shoal.domain.untrusted import UNREADABLE, short_source, written_after
 from shoal.permissions.code_files import is_code
-from shoal.permissions.taint import is_secret_file
+from shoal.permissions.secret_files import holds_secret, is_secret_file
 from shoal.tools.jail import is_systems, resolve
 
 SPANS_MAX = 128
@@ -424,17 +424,30 @@ _LISTERS = frozenset({"ls", "find", "tree", "fd", "du", "stat", "pwd", "cd", "te
 """Commands that show the names of what a folder holds, not its content."""
 
 
+SEARCHED_MAX = 2_000
+"""Files whose content is searched for secrets for one call; the names of others count all the same."""
+
+
 def secret_below(actions: Sequence[Action], mounts: Sequence[Mount], *, mapped: bool) -> str:
-    """The first file that looks like a secret below folders that commands read; beyond ENTRIES_MAX files the folder."""
+    """The first file that looks like a secret, by name or content, among those that commands read or an upload sends;
+    beyond ENTRIES_MAX files in a folder, the folder."""
     read: list[str] = []
     for action in actions:
         tool, _, detail = action.text.removeprefix("tool:").partition(":")
+        if tool == "upload":
+            read.append(detail)
         if tool in COMMAND_TOOLS and not action.whole and detail.partition(" ")[0] not in _LISTERS:
             read += action.reads or ()
-    for folder in [place for place in _places(read, mounts, mapped=mapped) if place.is_dir()]:
-        for number, file in enumerate(_below(folder)):
-            if number == ENTRIES_MAX or is_secret_file(PurePosixPath(file.relative_to(folder))):
-                return folder.name if number == ENTRIES_MAX else file.name
+    searched = 0
+    for place in _places(read, mounts, mapped=mapped):
+        is_folder = place.is_dir()
+        for number, file in enumerate(_below(place)):
+            if number == ENTRIES_MAX:
+                return place.name
+            searched += 1
+            is_named = is_folder and is_secret_file(str(file.relative_to(place)))
+            if is_named or (searched <= SEARCHED_MAX and holds_secret(file)):
+                return file.name
     return ""
 
 

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 from functools import reduce
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import pytest
 
@@ -31,7 +31,6 @@ from shoal.permissions.taint import (
     TaintState,
     fetched_by,
     gate,
-    is_secret_file,
     sink_of,
 )
 
@@ -277,7 +276,17 @@ def test_a_trusted_rule_has_to_name_what_is_opaque_and_no_more() -> None:
         ("echo https://example.org > link", ""),
         ("git commit -m 'pull https://example.org'", ""),
         ("git log origin/fetch", ""),
-        ("pip install attrs && pytest", ""),
+        ("pip install attrs && pytest", "what pip fetched"),
+        ("python3 -m pip install attrs", "what pip fetched"),
+        ("npm ci", "what npm fetched"),
+        ("yarn", "what yarn fetched"),
+        ("uv sync", "what uv fetched"),
+        ("npx cowsay hi", "what npx fetched"),
+        ("svn checkout https://example.org/x", "what svn fetched"),
+        ("go get example.org/x", "what go fetched"),
+        ("npm test", ""),
+        ("go build ./...", ""),
+        ("cargo test", ""),
         ("python3 fetch.py", ""),
     ],
 )
@@ -333,25 +342,6 @@ def test_a_summary_tells_what_taints_it_where_nothing_else_is_left() -> None:
     assert window(PAGE, FILE).summarised(1) == "a summary of the web page example.org"
     assert window(FILE).summarised(1) == ""
     assert window(FILE, PAGE).summarised(1) == "a summary of untrusted content"
-
-
-@pytest.mark.parametrize(
-    ("path", "secret"),
-    [
-        (".env", True),
-        ("deploy/.env.local", True),
-        ("keys/id_ed25519", True),
-        ("certificate.pem", True),
-        ("my-token.txt", True),
-        (".ssh/known_hosts", True),
-        ("home/.aws/config", True),
-        ("tokens.py", False),
-        ("notes.md", False),
-        ("ssh/config", False),
-    ],
-)
-def test_files_below_a_folder_that_hold_secrets_are_known_by_their_place(path: str, secret: bool) -> None:
-    assert is_secret_file(PurePosixPath(path)) is secret
 
 
 def test_a_command_that_writes_where_nothing_is_executed_leaves_nothing_outside() -> None:

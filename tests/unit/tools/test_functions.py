@@ -22,7 +22,7 @@ class Item(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     count: int = 1
 
 
-@tool(read_only=True, idempotent=True)
+@tool(read_only=True, idempotent=True, origin="own")
 def order(
     item: Item,
     size: Literal["small", "large"] = "small",
@@ -37,7 +37,7 @@ def order(
     return {"item": item.name, "size": size, "note": note, "thread": threading.current_thread().name}
 
 
-@tool(name="who_asks")
+@tool(name="who_asks", origin="own")
 async def who(context: ToolContext, greeting: Annotated[str, "How to greet."] = "Hello") -> str:
     """Tell who asks."""
     return f"{greeting} {context.asker.user}"
@@ -105,7 +105,7 @@ def test_a_function_stays_a_function() -> None:
 
 
 async def test_a_tool_output_is_passed_on(context: ToolContext) -> None:
-    @tool
+    @tool(origin="own")
     def failing() -> ToolOutput:
         """Fail on purpose."""
         return ToolOutput("no", is_error=True)

@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import ipaddress
 import logging
+import re
 from collections import OrderedDict
 from collections.abc import Callable
 from email.utils import format_datetime
@@ -42,6 +43,8 @@ ADDRESSES_MAX = 4096
 UNGUESSABLE_CHARS_MIN = 32
 """A token this long cannot be guessed, so the right one passes even while its address has to wait."""
 
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9_.-]+))(?::[0-9]{1,5})?")
+"""A Host header: a name or an address, and maybe a port, with nothing before, between or after them."""
 _WILDCARDS = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - compared with, never bound here
 
 
@@ -84,8 +87,8 @@ class Gate:
 
     def check_host(self, request: Request) -> None:
         """Refuse a Host that is neither loopback nor configured."""
-        host = request.headers.get("host", "")
-        name = (host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]).lower()
+        host = _HOST.fullmatch(request.headers.get("host", ""))
+        name = "" if host is None else (host[1] or host[2]).lower()
         try:
             address = ipaddress.ip_address(name)
         except ValueError:

@@ -175,7 +175,9 @@ async def begin(web: WebContext, request: Request, conversation: ClientConversat
     stem = hashlib.sha256(message_id.encode()).hexdigest()[:20]
     attachments: list[Attachment] = []
     for number, file in enumerate(files):
-        stored = await store_upload(web.app, by.author, thread, file.name, f"{stem}.{number}", file.pieces())
+        stored = await store_upload(
+            web.app, by.author, thread, file.name, f"{stem}.{number}", file.pieces(), mine=False
+        )
         attachments.append(msgspec.structs.replace(stored, media_type=file.media_type))
     conversation = msgspec.structs.replace(conversation, files=(), earlier=())  # they are views of the body
     prompt = make_prompt(web, by, thread, text, message_id, agent=agent, attachments=tuple(attachments))

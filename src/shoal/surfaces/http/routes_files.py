@@ -77,6 +77,7 @@ class AttachmentRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     media_type: Annotated[str, msgspec.Meta(max_length=127)] = ""
     file: Annotated[str, msgspec.Meta(max_length=255)] = ""
     data: str = ""
+    mine: Annotated[bool, msgspec.Meta(description="Whether the sender wrote it; else it taints the turn.")] = False
 
 
 class FileView(msgspec.Struct, frozen=True):
@@ -142,11 +143,13 @@ async def upload(
     thread: ThreadId,
     *,
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=255)],
+    mine: bool = False,
 ) -> UploadedFile:
-    """Store a file, the body as it is, for a message of this thread, under a name that people know; at most 25 MiB."""
+    """Store a file, the body as it is, for a message of this thread, under a name that people know; at most 25 MiB.
+    Reading it taints, unless `mine` says that the sender wrote it."""
     name = checked_text(name, "name")
     pieces = bounded_body(request, ATTACHMENT_BYTES_MAX, seconds=web.options.upload_seconds)
-    stored = await store_upload(web.app, by.author, thread, name, web.app.clock.new_id(), pieces)
+    stored = await store_upload(web.app, by.author, thread, name, web.app.clock.new_id(), pieces, mine=mine)
     if notices := await web.app.folders.push(thread):
         raise StoreUnavailable(notices[0])
     file = stored.path.rpartition("/")[2]
@@ -260,9 +263,10 @@ async def artifact(web: WebContext, thread: ThreadId, artifact: str) -> Response
 
 
 async def store_upload(
-    app: "App", by: Author, thread: ThreadId, name: str, fresh_id: str, pieces: AsyncIterator[bytes]
+    app: "App", by: Author, thread: ThreadId, name: str, fresh_id: str, pieces: AsyncIterator[bytes], *, mine: bool
 ) -> Attachment:
-    """Write a file below the thread's attachments; it appears whole or not at all. A stranger's is marked as such.
+    """Write a file below the thread's attachments; it appears whole or not at all. It is marked as somebody else's
+    writing unless a trusted sender says that it is `mine`, or it is a recording.
 
     Raises StoreFull or StoreReadOnly when the directory does not take it.
     """
@@ -283,9 +287,11 @@ async def store_upload(
             raise StoreFull("The disk is full; make room, then send the file again.") from error
         reason = f"Files cannot be stored in {path.parent}: {error.strerror}. Check that it is a directory and yours."
         raise StoreReadOnly(reason) from error
-    if not by.trusted:
-        await app.tainted_files.note(path.parent, [path], f"a file of {by.name or by.id}")
-    return Attachment(name, media_type_of(name), size, path=str(path), digest=digest.hexdigest())
+    stored = Attachment(name, media_type_of(name), size, path=str(path), digest=digest.hexdigest())
+    stored = stored.sent_by(by, mine=mine)
+    if source := stored.tainted_by if by.trusted else f"a file of {by.name or by.id}":
+        await app.tainted_files.note(path.parent, [path], source)
+    return stored
 
 
 class _Part:
@@ -337,14 +343,15 @@ async def take_attachments(
                 digest = await anyio.to_thread.run_sync(hashlib.file_digest, content, "sha256")
             path, name = app.home.attachments(thread) / ref.file, ref.name or ref.file.partition("-")[2] or ref.file
             media_type = ref.media_type or found.media_type
-            taken.append(Attachment(name, media_type, found.size_bytes, "", str(path), digest.hexdigest()))
+            file = Attachment(name, media_type, found.size_bytes, "", str(path), digest.hexdigest())
+            taken.append(file.sent_by(by, mine=ref.mine))
             continue
         try:
             data = b64decode(ref.data, validate=True)
         except (Base64Error, ValueError) as error:
             raise InvalidInput("An attachment's `data` is not base64.") from error
         stored = await store_upload(
-            app, by, thread, ref.name or "file", f"{stem}.{number}", _pieces(BytesIO(data), len(data))
+            app, by, thread, ref.name or "file", f"{stem}.{number}", _pieces(BytesIO(data), len(data)), mine=ref.mine
         )
         taken.append(msgspec.structs.replace(stored, media_type=ref.media_type) if ref.media_type else stored)
     return tuple(taken)

@@ -12,6 +12,7 @@ from shoal.backups import Backup
 from shoal.domain.errors import StoreError
 from shoal.domain.events import AssistantSaid, Event, ToolFinished, TurnFinished
 from shoal.domain.records import AuditEntry, AuditRow, Backlog, BudgetStatus, ThreadUsage
+from shoal.permissions.taint import taint_of
 from shoal.surfaces.http.endpoints import (
     ADMINS,
     EVERYONE,
@@ -43,7 +44,7 @@ Days = Annotated[int, msgspec.Meta(ge=1, le=3660)]
 @routes("GET /api/overview", READERS)
 async def overview(web: WebContext, *, hours: Annotated[float, msgspec.Meta(ge=1, le=168)] = 24) -> Overview:
     """What was asked and done in the last hours, what it cost, what waits for a person, and what comes or fails."""
-    return await look(web.app.store, web.app.clock.now(), hours)
+    return await look(web.app.store, taint_of, web.app.clock.now(), hours)
 
 
 # ---- health ----

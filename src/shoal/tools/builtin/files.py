@@ -226,7 +226,7 @@ PathArgument = Annotated[str, "Path of the file: relative to the workspace, or a
 def read_tool(name: str = "read") -> FunctionTool[Invocation]:
     """`read`, or the same under another name."""
 
-    @tool(name=name, read_only=True, idempotent=True)
+    @tool(name=name, read_only=True, idempotent=True, origin="mixed")
     def read(
         context: ToolContext,
         path: PathArgument,
@@ -266,7 +266,7 @@ def read_tool(name: str = "read") -> FunctionTool[Invocation]:
 def write_tool(locks: PathLocks, name: str = "write") -> FunctionTool[Invocation]:
     """`write`, or the same under another name."""
 
-    @tool(name=name, idempotent=True)
+    @tool(name=name, idempotent=True, origin="own")
     def write(
         context: ToolContext,
         path: PathArgument,
@@ -300,7 +300,7 @@ def write_tool(locks: PathLocks, name: str = "write") -> FunctionTool[Invocation
     return write
 
 
-@tool(name="list", read_only=True, idempotent=True)
+@tool(name="list", read_only=True, idempotent=True, origin="mixed")
 def list_directory(
     context: ToolContext,
     path: Annotated[str, "Path of the directory; the workspace unless given."] = ".",
@@ -326,7 +326,7 @@ def list_directory(
 def edit_tool(locks: PathLocks) -> FunctionTool[Invocation]:
     """`edit`: what was shown for the approval of an edit is exactly what is applied."""
 
-    @tool
+    @tool(origin="own")
     def edit(
         context: ToolContext,
         path: PathArgument,
@@ -344,7 +344,7 @@ def edit_tool(locks: PathLocks) -> FunctionTool[Invocation]:
 def str_replace_tool(locks: PathLocks) -> FunctionTool[Invocation]:
     """`edit` under another name, with the names of arguments that go with it."""
 
-    @tool
+    @tool(origin="own")
     def str_replace(
         context: ToolContext,
         path: PathArgument,

@@ -90,7 +90,7 @@ def search_channel_tool(
             hits.append(Hit(one.at, author, one.text, one.thread, one.tainted_by or _untrusted(author)))
         return hits, note
 
-    @tool(read_only=True, idempotent=True)
+    @tool(read_only=True, idempotent=True, origin="mixed")
     def search_channel(context: ToolContext, query: Query, limit: Limit = 20) -> Invocation:
         """Search what was said in this channel, also before you were here."""
         within, words = channel_of(context.chat), words_of(query)
@@ -181,7 +181,7 @@ def read_artifact_tool(
 ) -> FunctionTool[Invocation]:
     """`read_artifact` shows a piece of an artifact, or of a readable file, of the same thread."""
 
-    @tool(read_only=True, idempotent=True)
+    @tool(read_only=True, idempotent=True, origin="mixed")
     def read_artifact(
         context: ToolContext,
         artifact: Annotated[

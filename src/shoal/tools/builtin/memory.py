@@ -16,7 +16,7 @@ SHOWN_MAX = 5
 """Entries that are named when it is not clear which one is meant."""
 
 
-@tool
+@tool(origin="own")
 def remember(
     context: ToolContext,
     text: Annotated[str, "One fact or preference, in one sentence that stands by itself. Empty to forget."],
@@ -50,7 +50,7 @@ def remember(
     return planned("remember", f"{scope} {words}", work, f"remember ({scope})\n\n{line}", **effect)
 
 
-@tool
+@tool(origin="own")
 def note_today(context: ToolContext, text: Annotated[str, "What happened or was decided, in one line."]) -> Invocation:
     """Write a line into today's note. You see the notes of the last days in every prompt."""
     words = _entry_line(text).removeprefix("- ")

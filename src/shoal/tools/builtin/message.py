@@ -35,7 +35,7 @@ UNREAD = frozenset({"openai"})
 """Platforms whose people read a turn's answer and nothing beside it."""
 
 
-@tool
+@tool(origin="own")
 def upload(
     context: ToolContext,
     path: PathArgument,
@@ -96,7 +96,7 @@ def message_tool(adapters: Mapping[str, ChatAdapter]) -> FunctionTool[Invocation
             raise ToolError(f"Platform {platform!r} is not connected. Connected: {', '.join(sorted(adapters))}.")
         return found
 
-    @tool(idempotent=True)
+    @tool(idempotent=True, origin="own")
     def message(
         context: ToolContext,
         text: Annotated[str, Meta(description="What to say, in Markdown.", max_length=TEXT_CHARS_MAX)] = "",

@@ -4,9 +4,9 @@ The tool `overview` tells of it what the turn's audience may see: where the owne
 only its own channel.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import msgspec
 from msgspec import Meta
@@ -16,7 +16,8 @@ from shoal.domain.events import Event, Outcome, Steered, TurnFinished, TurnStart
 from shoal.domain.ids import ThreadId, TurnId, is_child
 from shoal.domain.messages import SILENT
 from shoal.domain.ports import Invocation, ToolContext, ToolOutput
-from shoal.domain.triggers import BRIEF
+from shoal.domain.records import Approval
+from shoal.domain.triggers import BRIEF, source_of
 from shoal.domain.untrusted import untrusted_block
 from shoal.domain.zones import zone_named
 from shoal.store.store import Store
@@ -33,9 +34,13 @@ TURNS_MAX = 200
 TOLD_TURNS_MAX, LINES_MAX = 40, 20
 """Of all turns, and of the lines of each list, so many are told by the tool."""
 TEXT_CHARS_MAX = 240
+READ_MAX = 10_000
+"""Events of a conversation that are read to learn what led to a question."""
 AHEAD = timedelta(days=1)
 NOTHING = "Nothing was asked or done, nothing waits, and nothing is scheduled for the next day."
 NOBODY = TurnId("")
+TaintOf: TypeAlias = Callable[[Sequence[Event]], str]
+"""Names the untrusted content in a conversation with these events; empty when there is none."""
 
 
 class DoneTurn(msgspec.Struct, frozen=True):
@@ -55,7 +60,8 @@ class DoneTurn(msgspec.Struct, frozen=True):
 
 
 class OpenQuestion(msgspec.Struct, frozen=True):
-    """A question to a person; `asked_in` is where it was put, `shown` what would run as people are shown it."""
+    """A question to a person; `asked_in` is where it was put, `shown` what would run as people are shown it, and
+    `tainted_by` what untrusted content may have led to it."""
 
     id: str
     thread: ThreadId
@@ -64,17 +70,19 @@ class OpenQuestion(msgspec.Struct, frozen=True):
     action: str
     shown: str
     expires_at: datetime
+    tainted_by: str
 
 
 class Coming(msgspec.Struct, frozen=True):
     """What a schedule starts within a day; of one that fails, `error` says why, and `at` is null where it comes no
-    more."""
+    more. `tainted_by` is the untrusted content behind its words."""
 
     id: str
     text: str
     where: str
     at: datetime | None
     error: str
+    tainted_by: str
 
 
 class Overview(msgspec.Struct, frozen=True):
@@ -92,15 +100,22 @@ class Overview(msgspec.Struct, frozen=True):
     failing: tuple[Coming, ...]
 
 
-async def look(store: Store, now: datetime, hours: float, within: str = "", present: TurnId = NOBODY) -> Overview:
+async def look(
+    store: Store, taint_of: TaintOf, now: datetime, hours: float, within: str = "", present: TurnId = NOBODY
+) -> Overview:
     """Look up the last hours and the next day, of the threads whose ids begin with `within`; the turn `present`, which
     asks, is left out. Only reads."""
     since = now - timedelta(hours=hours)
-    turns, tokens = await _done(store, since, within, present)
+    turns, tokens = await _done(store, taint_of, since, within, present)
     days = await store.ledger.usage(max(1, round(hours / 24)))
     priced = [row.usd for row in days if row.usd is not None]
     triggers = [
-        (one, Coming(one.id, short(one.spec.name or one.spec.text), where, one.next_at, short(one.error)))
+        (
+            one,
+            Coming(
+                one.id, short(one.spec.name or one.spec.text), where, one.next_at, short(one.error), source_of(one.spec)
+            ),
+        )
         for one in await store.triggers.all()
         if (where := one.spec.thread or f"{one.spec.platform}:{one.spec.channel}:").startswith(within)
     ]
@@ -112,17 +127,20 @@ async def look(store: Store, now: datetime, hours: float, within: str = "", pres
         calls=sum(row.calls for row in days),
         usd=sum(priced) if priced else None,
         waiting=tuple(
-            OpenQuestion(
-                one.id,
-                one.thread,
-                one.asked_in,
-                one.tool,
-                short("; ".join(one.actions)),
-                short(one.shown),
-                one.expires_at,
-            )
-            for one in await store.approvals.search()
-            if one.asked_in.startswith(within)
+            [
+                OpenQuestion(
+                    one.id,
+                    one.thread,
+                    one.asked_in,
+                    one.tool,
+                    short("; ".join(one.actions)),
+                    short(one.shown),
+                    one.expires_at,
+                    await _led_to(store, taint_of, one),
+                )
+                for one in await store.approvals.search()
+                if one.asked_in.startswith(within)
+            ]
         ),
         coming=tuple(
             shown
@@ -136,7 +154,19 @@ async def look(store: Store, now: datetime, hours: float, within: str = "", pres
     )
 
 
-async def _done(store: Store, since: datetime, within: str, present: TurnId) -> tuple[tuple[DoneTurn, ...], int]:
+async def _led_to(store: Store, taint_of: TaintOf, approval: Approval) -> str:
+    """Return what untrusted content was in the conversation whose call waits; empty when none was.
+
+    What cannot be known, in a conversation with more than READ_MAX events, counts as untrusted.
+    """
+    events = await store.journal.events(approval.thread, limit=READ_MAX)
+    is_known = len(events) < READ_MAX and not approval.needs_trust
+    return taint_of(events) or ("" if is_known else "untrusted content read earlier")
+
+
+async def _done(
+    store: Store, taint_of: TaintOf, since: datetime, within: str, present: TurnId
+) -> tuple[tuple[DoneTurn, ...], int]:
     """The turns that ended since then, the newest first, and the tokens of all of them."""
     found: list[DoneTurn] = []
     tokens = 0
@@ -156,7 +186,7 @@ async def _done(store: Store, since: datetime, within: str, present: TurnId) -> 
                 continue
             used = ended.data.usage.input_tokens + ended.data.usage.output_tokens
             tokens += used
-            if told := _told(turn):
+            if told := _told(turn, taint_of):
                 agent = next((event.data.agent for event in turn if isinstance(event.data, TurnStarted)), info.agent)
                 seconds, outcome = (ended.at - turn[0].at).total_seconds(), ended.data.outcome
                 shown = info.thread, info.title, agent, ended.seq, ended.at, seconds, outcome
@@ -165,7 +195,7 @@ async def _done(store: Store, since: datetime, within: str, present: TurnId) -> 
     return tuple(found[:TURNS_MAX]), tokens
 
 
-def _told(turn: Sequence[Event]) -> tuple[str, str, str] | None:
+def _told(turn: Sequence[Event], taint_of: TaintOf) -> tuple[str, str, str] | None:
     """What was asked and answered, and what of it is untrusted; None for a turn nobody asked that told nobody."""
     ended = next(event.data for event in turn if isinstance(event.data, TurnFinished))
     said = [event.data for event in turn if isinstance(event.data, UserSaid | Steered)]
@@ -174,12 +204,9 @@ def _told(turn: Sequence[Event]) -> tuple[str, str, str] | None:
     is_brief = not by_people and any(BRIEF in one.text for one in said)
     if is_brief or (not by_people and not reply and ended.outcome == "done"):
         return None
-    tainted = (
-        (one.tainted_by if isinstance(one, UserSaid) else "") or ("" if one.author.trusted else one.author.id)
-        for one in said
-    )
     answers = (str(getattr(event.data, "tainted_by", "")) for event in turn)
-    return short(said[0].text) if said else "", short(reply), next((one for one in (*tainted, *answers) if one), "")
+    tainted_by = taint_of(turn) or next((one for one in answers if one), "")
+    return short(said[0].text) if said else "", short(reply), tainted_by
 
 
 def short(text: str) -> str:
@@ -187,10 +214,10 @@ def short(text: str) -> str:
     return words if len(words) <= TEXT_CHARS_MAX else f"{words[: TEXT_CHARS_MAX - 1]}…"
 
 
-def overview_tool(store: Store) -> FunctionTool[Invocation]:
+def overview_tool(store: Store, taint_of: TaintOf) -> FunctionTool[Invocation]:
     """`overview` over what is stored."""
 
-    @tool(read_only=True, idempotent=True)
+    @tool(read_only=True, idempotent=True, origin="mixed")
     def overview(
         context: ToolContext,
         hours: Annotated[float, Meta(description="How far back to look.", ge=1, le=168)] = 24,
@@ -206,7 +233,7 @@ def overview_tool(store: Store) -> FunctionTool[Invocation]:
         within = context.within
 
         async def work() -> ToolOutput:
-            found = await look(store, context.clock.now(), hours, within, context.turn)
+            found = await look(store, taint_of, context.clock.now(), hours, within, context.turn)
             turns = found.turns[:TOLD_TURNS_MAX]
             done = [
                 f"- {_at(one.at, zone)} {one.thread}: {one.asked or '(no message)'} → {one.reply or '(no answer)'}"
@@ -229,7 +256,8 @@ def overview_tool(store: Store) -> FunctionTool[Invocation]:
             for title, lines in zip(titles, (done, failing, spent, waiting, coming), strict=True):
                 more = [f"- and {len(lines) - LINES_MAX} more"] if len(lines) > LINES_MAX else []
                 parts += [f"{title}:", *lines[:LINES_MAX], *more] if lines else []
-            text, source = "\n".join(parts), next((one.tainted_by for one in turns if one.tainted_by), "")
+            rows = (*turns, *found.waiting, *found.failing, *found.coming)
+            text, source = "\n".join(parts), next((one.tainted_by for one in rows if one.tainted_by), "")
             return ToolOutput(untrusted_block(source, text) if source else text, tainted_by=source)
 
         return planned("overview", f"{hours:g} {timezone}", work, hours=hours, timezone=timezone, within=within)

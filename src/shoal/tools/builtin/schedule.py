@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from shoal.domain.errors import InvalidInput, ToolError
 from shoal.domain.ports import Invocation, ToolContext, ToolOutput
-from shoal.domain.triggers import NewTrigger, Trigger
+from shoal.domain.triggers import NewTrigger, Trigger, source_of
 from shoal.domain.when import When, parse_when
 from shoal.domain.zones import local_time, zone_named
 from shoal.store.triggers import TriggerStore
@@ -26,7 +26,7 @@ NextTime = Callable[[NewTrigger, datetime], datetime]
 """When a trigger would come next. Raises InvalidInput when it never does."""
 
 
-@tool(read_only=True, idempotent=True)
+@tool(read_only=True, idempotent=True, origin="own")
 def time(
     context: ToolContext,
     timezone: Annotated[str, ZONE] = "",
@@ -42,7 +42,7 @@ def time(
     return planned("time", zone.key, work, zone=zone.key)
 
 
-@tool
+@tool(origin="own")
 def remind(
     context: ToolContext,
     when: Annotated[str, f"When: {WHEN_FORMS}."],
@@ -98,7 +98,7 @@ def schedule_tool(triggers: TriggerStore, next_time: NextTime) -> FunctionTool[I
         lines = [trigger_line(trigger) for trigger in found[:LIST_MAX]]
         if len(found) > LIST_MAX:
             lines.append(f"and {len(found) - LIST_MAX} more")
-        source = next((name for trigger in found if (name := _untrusted(trigger.spec))), "")
+        source = next((name for trigger in found if (name := source_of(trigger.spec))), "")
         return ToolOutput("\n".join(lines) or "Nothing is scheduled in this conversation.", tainted_by=source)
 
     async def changed(do: str, id: str, context: ToolContext) -> ToolOutput:
@@ -109,7 +109,7 @@ def schedule_tool(triggers: TriggerStore, next_time: NextTime) -> FunctionTool[I
         trigger = fitting[0]
         if do == "cancel":
             await triggers.remove(trigger.id)
-            return ToolOutput(f"Cancelled: {trigger_line(trigger)}", tainted_by=_untrusted(trigger.spec))
+            return ToolOutput(f"Cancelled: {trigger_line(trigger)}", tainted_by=source_of(trigger.spec))
         if do == "pause":
             if not await triggers.pause(trigger.id):
                 raise ToolError(f"It is {trigger.state}, so there is nothing to pause.")
@@ -120,7 +120,7 @@ def schedule_tool(triggers: TriggerStore, next_time: NextTime) -> FunctionTool[I
             raise ToolError(f"It is {trigger.state}, so there is nothing to resume.")
         return ToolOutput(f"{trigger.id} comes again, next at {_local(at, context.timezone)}.")
 
-    @tool
+    @tool(origin="mixed")
     def schedule(
         context: ToolContext,
         do: Annotated[Literal["create", "list", "cancel", "pause", "resume"], "What to do."],
@@ -148,13 +148,6 @@ def schedule_tool(triggers: TriggerStore, next_time: NextTime) -> FunctionTool[I
 
 def _local(at: datetime, timezone: str) -> str:
     return local_time(at.astimezone(zone_named(timezone)))
-
-
-def _untrusted(spec: NewTrigger) -> str:
-    """Who had a hand in what it says and is not trusted, empty when nobody did."""
-    if spec.tainted_by or (spec.author is not None and spec.author.trusted):
-        return spec.tainted_by
-    return f"a schedule of {spec.created_by or 'somebody unknown'}"
 
 
 def trigger_line(trigger: Trigger) -> str:

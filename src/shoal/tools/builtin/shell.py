@@ -58,7 +58,7 @@ READ_HERE_BYTES_MAX = 2048
 def bash_tool(shell_actions: ShellActions, bounds: SandboxSettings) -> FunctionTool[Invocation]:
     """`bash` runs a command and returns its output and exit code."""
 
-    @tool(runs_commands=True)
+    @tool(runs_commands=True, origin="mixed")
     def bash(
         context: ToolContext,
         command: Annotated[str, "The command, run by bash."],

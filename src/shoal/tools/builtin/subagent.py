@@ -52,13 +52,13 @@ def subagent_tools(
         shown = f"{name} {task.agent} {task.model}".rstrip() + f"\n\n{task.text}"
         return Prepared(actions, shown, canonical(name, **msgspec.structs.asdict(task)), work)
 
-    @tool(waits=True)
+    @tool(waits=True, origin="mixed")
     def subagent(context: ToolContext, task: Wording, agent: AgentName = "", model: ModelName = "") -> Invocation:
         """Give a task to a subagent with a fresh context and wait for its answer. Several calls in one message work
         side by side. It has your tools and permissions at most, and cannot ask you back."""
         return prepared("subagent", Task(task, agent, model), context)
 
-    @tool(waits=True)
+    @tool(waits=True, origin="own")
     def spawn(
         context: ToolContext,
         task: Wording,
@@ -72,7 +72,7 @@ def subagent_tools(
         what they should know with the tool `message`, and its result is noted in this conversation."""
         return prepared("spawn", Task(task, agent, model, "wake" if wake else "tell"), context)
 
-    @tool(waits=True)
+    @tool(waits=True, origin="mixed")
     def ask_agent(
         context: ToolContext,
         agent: Annotated[str, Meta(description="Name of the agent that is asked.", min_length=1)],

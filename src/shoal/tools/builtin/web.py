@@ -53,7 +53,7 @@ def read_url_tool(fetcher: Fetcher) -> FunctionTool[Invocation]:
         text = await pdf_text(page.body)
         return page, text if len(text) <= TEXT_CHARS_MAX else f"{text[:TEXT_CHARS_MAX]}\n[The PDF goes on.]"
 
-    @tool(read_only=True, idempotent=True)
+    @tool(read_only=True, idempotent=True, origin="mixed")
     def read_url(
         url: Annotated[str, Meta(description="Address that begins with http:// or https://.", max_length=2048)],
     ) -> Invocation:
@@ -94,7 +94,7 @@ def web_search_tool(
             raise ToolError("DuckDuckGo refuses the search for now. A key for Brave (tools.brave_api_key) helps.")
         return await asyncio.to_thread(duckduckgo_results, answer.body)
 
-    @tool(name=name, read_only=True, idempotent=True)
+    @tool(name=name, read_only=True, idempotent=True, origin="mixed")
     def web_search(
         query: Annotated[str, Meta(description="What to look for.", min_length=1, max_length=400)],
         count: Annotated[int, Meta(description="How many results.", ge=1, le=RESULTS_MAX)] = 5,

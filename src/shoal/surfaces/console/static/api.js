@@ -124,7 +124,7 @@ export const api = {
   models: () => call("GET", "/api/models"),
   events: (thread, after, limit) => call("GET", `${at(thread)}/events?after=${after}&limit=${limit}`),
   send: (thread, message) => call("POST", `${at(thread)}/messages`, message),
-  upload: (thread, file, told) => sendFile(`${at(thread)}/attachments?name=${encodeURIComponent(file.name)}`, file, told),
+  upload: (thread, file, mine, told) => sendFile(`${at(thread)}/attachments?name=${encodeURIComponent(file.name)}${mine ? "&mine=true" : ""}`, file, told),
   steer: (thread, text, messageId) => call("POST", `${at(thread)}/steer`, { text, message_id: messageId }),
   abort: (thread) => call("POST", `${at(thread)}/abort`, {}),
   again: (thread, seq, model) => call("POST", `${at(thread)}/again`, { seq, model }),

@@ -266,8 +266,9 @@ export class Session {
 
   // ---- what the person does ----
 
-  send(thread, text, files = []) {
-    const attachments = files.map((file) => ({ name: file.name, media_type: file.type, content: file, file: "" }));
+  /** `mine` says that the person wrote the files; others taint what the agent does then. */
+  send(thread, text, files = [], mine = false) {
+    const attachments = files.map((file) => ({ name: file.name, media_type: file.type, content: file, file: "", mine }));
     const choice = this.state.choices[thread];
     this.begin(newMessage(thread, text, "message", attachments, choice));
   }
@@ -378,8 +379,8 @@ export class Session {
     let known = attachments;
     const put = (place, fields) => this.keepOutgoing(change(this.state.outgoing, id, { attachments: (known = known.with(place, fields)) }));
     for (const [place, { file: stored, content, ...attachment }] of attachments.entries()) {
-      const file = stored || (await api.upload(thread, content, (sent) => put(place, { ...attachments[place], sent }))).file;
-      put(place, { file, name: attachment.name, media_type: attachment.media_type || "" });
+      const file = stored || (await api.upload(thread, content, attachment.mine, (sent) => put(place, { ...attachments[place], sent }))).file;
+      put(place, { file, name: attachment.name, media_type: attachment.media_type || "", mine: Boolean(attachment.mine) });
     }
     return known;
   }

@@ -29,6 +29,7 @@ export function Composer({ thread, running, items, session, suggestion }) {
   const [caret, setCaret] = useState(text.length);
   const [back, setBack] = useState(0); // how many own messages back the text was fetched from
   const [files, setFiles] = useState([]);
+  const [mine, setMine] = useState(false);
   const [asking, setAsking] = useState(false);
   const [problem, setProblem] = useState("");
   const [told, setTold] = useState("");
@@ -81,15 +82,17 @@ export function Composer({ thread, running, items, session, suggestion }) {
       return;
     }
     if (steering) session.steer(thread, text);
-    else session.send(thread, text, files);
+    else session.send(thread, text, files, mine);
     write("");
     setFiles([]);
+    setMine(false);
     box.current.focus();
   };
   const speak = (recording) => {
-    session.send(thread, text, [...files, recording]);
+    session.send(thread, text, [...files, recording], mine);
     write("");
     setFiles([]);
+    setMine(false);
   };
   const command = async () => {
     const given = text;
@@ -134,6 +137,7 @@ export function Composer({ thread, running, items, session, suggestion }) {
           onKeyUp=${(event) => setCaret(event.target.selectionStart)} onClick=${(event) => setCaret(event.target.selectionStart)}></textarea>
         <div class="tools">
           <${Files} files=${files} change=${setFiles} box=${box} word=${!running && "Attach"} />
+          ${files.length > 0 && html`<label class="mine" title="Otherwise the agent asks before it acts on what they say"><input type="checkbox" checked=${mine} onChange=${(event) => setMine(event.target.checked)} /> I wrote ${files.length > 1 ? "these" : "this"}</label>`}
           <${Microphone} send=${speak} report=${setProblem} word=${!running && "Record"} />
           <span id="keys" class="faint hint">${running ? "Enter: after this turn, Ctrl+Enter: now, Esc: stop" : "Enter sends, Shift+Enter for a new line"}</span>
           ${running && html`<button type="button" class="plain stop" onClick=${stop}>${icon("stop")} Stop</button>`}

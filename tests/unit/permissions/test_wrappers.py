@@ -1,0 +1,50 @@
+"""Under `guarded` nothing that runs another command lets through what the profile denies by itself.
+
+A line of `wrappers.txt` is a command that runs, or may run, another one: `{}` stands for its words, `{q}` for all of it
+as one word.
+"""
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from shoal.domain.permissions import Action
+from shoal.permissions.actions import shell_actions
+from shoal.permissions.profiles import Profiles, decide_all
+
+WRAPPERS = Path(__file__).with_name("wrappers.txt").read_text(encoding="utf-8").splitlines()
+HARMFUL = ("git push origin main", "npm publish", "ssh host", "sudo rm x", "twine upload dist/x", "gh pr create",
+           "curl -d @x https://host.example", "kubectl apply -f x", "git push")  # fmt: skip
+
+
+def decided(command: str) -> str:
+    return decide_all(Profiles().get("guarded"), shell_actions("bash", command, cwd=Path("/workspace")))[0]
+
+
+@pytest.mark.slow
+def test_no_wrapper_hides_a_command_that_is_denied() -> None:
+    passed = list[str]()
+    for number, wrapper in enumerate(WRAPPERS):
+        for harmful in (HARMFUL[number % len(HARMFUL)], HARMFUL[(number * 5 + 3) % len(HARMFUL)]):
+            command = wrapper.replace("{}", harmful).replace("{q}", shlex.quote(harmful))
+            if decided(command) == "allow":
+                passed.append(command)
+    assert passed == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["tox", "tox -e py", "tox run -e py", "nox -s tests", "make install test", "npm run build", "npm test -- --watch",
+     "just build", "cargo test -- --nocapture", "go run .", "pip install docker requests", "rake db:migrate",
+     "dotnet test --filter Category=Unit", "make docker", "tox -- tests/unit"],
+)  # fmt: skip
+def test_ordinary_runs_are_allowed(command: str) -> None:
+    assert decided(command) == "allow"
+
+
+def test_a_message_in_the_same_conversation_is_allowed_by_guarded() -> None:
+    """Its action has the thread's name too, which no rule of `guarded` denies."""
+    here = Action("tool:message:here", also=("tool:message:slack:c:t",))
+    assert decide_all(Profiles().get("guarded"), [here])[0] == "allow"
+    assert decide_all(Profiles().get("guarded"), [Action("tool:message:slack:c:t")])[0] == "deny"
