@@ -194,7 +194,9 @@ class SandboxSettings(Section, frozen=True, kw_only=True):
     kind: Annotated[str, Meta(examples=["auto", "bubblewrap", "docker", "host"])] = "auto"
     """Auto takes bubblewrap; where that is missing, every command is asked for. Extensions' go by their own names."""
     network: Literal["off", "on"] | tuple[str, ...] = "off"
-    """Whether commands reach the network; a list allows these hosts only."""
+    """What commands reach, through a proxy: nothing, public addresses, or the hosts of a list only."""
+    ports: tuple[Annotated[int, Meta(ge=1, le=65535)], ...] = (80, 443)
+    """Ports that commands reach at public addresses with network = "on"."""
     timeout_seconds: Annotated[float, Meta(gt=0)] = 120.0
     """Longest run of a command that sets no limit itself, in seconds."""
     output_bytes_max: Annotated[int, Meta(ge=1024)] = 10_485_760

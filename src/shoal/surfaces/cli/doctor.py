@@ -29,7 +29,7 @@ from shoal.domain.settings_platforms import AccountSettings, PlatformsSettings
 from shoal.extensions import extension_sandbox
 from shoal.maintenance import DAY_SECONDS, SERVICE_PROBLEMS, service_problem
 from shoal.providers.catalog import Catalog, existing_model
-from shoal.sandbox.choose import open_sandbox, server_enclosure
+from shoal.sandbox.choose import open_sandbox, reach, server_enclosure
 from shoal.setup.prices import PRICE_TODO, lacks_price, unpriced_note
 from shoal.store.driver import migrations
 from shoal.store.health import WHAT_TO_DO, FileHealth, check_file
@@ -288,9 +288,9 @@ async def _sandbox(_: CommandContext, config: Config) -> AsyncGenerator[DoctorFi
     await chosen.sandbox.close()
     if chosen.note:
         todo = "Install bubblewrap (Debian: apt-get install bubblewrap)." if not chosen.sandbox.isolated else ""
-        yield warn("sandbox", chosen.note, todo)
+        yield warn("sandbox", f"{chosen.note} Commands reach {reach(chosen.sandbox, config.sandbox)}.", todo)
     else:
-        yield ok("sandbox", f"{chosen.sandbox.name}, network {config.sandbox.network}.")
+        yield ok("sandbox", f"{chosen.sandbox.name}. Commands reach {reach(chosen.sandbox, config.sandbox)}.")
 
 
 async def _platforms(context: CommandContext, config: Config) -> AsyncGenerator[DoctorFinding]:
