@@ -345,6 +345,8 @@ class WebSettings(Section, frozen=True, kw_only=True):
     """People with a token of their own who are trusted, by the NAME of web:NAME; what others of them write taints."""
     allowed_origins: tuple[str, ...] = ()
     """Origins of other pages that may call the API, e.g. https://chat.example.org."""
+    trusted_proxies: tuple[Annotated[str, Meta(pattern=r"^[0-9A-Fa-f:.]+(/[0-9]{1,3})?$")], ...] = ()
+    """Addresses or networks of TLS proxies whose X-Forwarded-Proto counts; a proxy on this machine's loopback does."""
     public_url: Annotated[str, Meta(pattern=URL_OR_EMPTY)] = ""
     """Address under which platforms reach this server for webhooks."""
     push: bool = True
