@@ -328,6 +328,14 @@ class BudgetSettings(Section, frozen=True, kw_only=True):
     """Tokens a day, in and out, all together."""
     tokens_total: Annotated[int, Meta(ge=0)] = 0
     """Tokens in all, ever, in and out."""
+    usd_per_stranger_day: Annotated[float, Meta(ge=0)] = 0.0
+    """US dollars a day for somebody whom only the `*` of an allow-list lets in."""
+    tokens_per_stranger_day: Annotated[int, Meta(ge=0)] = 200_000
+    """Tokens a day for somebody whom only the `*` of an allow-list lets in."""
+    usd_strangers_per_day: Annotated[float, Meta(ge=0)] = 0.0
+    """US dollars a day for all of these people together, however many accounts they have."""
+    tokens_strangers_per_day: Annotated[int, Meta(ge=0)] = 1_000_000
+    """Tokens a day for all of these people together."""
     unpriced: Literal["refuse", "allow"] = "refuse"
     """What becomes of a model without a known price while a ceiling in US dollars is set."""
 
