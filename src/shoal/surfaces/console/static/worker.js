@@ -39,10 +39,10 @@ self.addEventListener("push", (event) => {
   event.waitUntil(
     pages().then((open) => {
       if (open.some((page) => page.focused)) return undefined; // it is seen there
-      const { kind, title, text, thread, approval } = note;
+      const { kind, title, text, thread, approval, is_cut: isCut } = note;
       const waits = kind === "approval";
-      const options = { ...SHOWN, body: text, tag: approval || thread, renotify: true, requireInteraction: waits, data: { thread, approval } };
-      return self.registration.showNotification(title, waits ? { ...options, actions: CHOICES } : options);
+      const options = { ...SHOWN, body: waits && isCut ? `${text}\nOpen it to see all and to allow it.` : text, tag: approval || thread, renotify: true, requireInteraction: waits, data: { thread, approval } };
+      return self.registration.showNotification(title, waits ? { ...options, actions: isCut ? CHOICES.slice(1) : CHOICES } : options);
     }),
   );
 });
