@@ -78,8 +78,8 @@ class NotifiedBrowser(Browser, frozen=True, kw_only=True):
 
 
 class Notification(msgspec.Struct, frozen=True):
-    """What a browser is told. `approval` is the request that it can answer; empty for an answer. `is_cut`: a notification
-    does not show all that would run, so it can be denied there and not allowed."""
+    """What a browser is told. `approval` is the request that it can answer; empty for an answer. `is_cut`: not all that
+    would run is shown there, so it can be denied and not allowed."""
 
     kind: Kind
     thread: ThreadId
@@ -266,13 +266,11 @@ class WebPush:
 def notification(event: Event, title: str, agent: str) -> Notification | None:
     """What there is to tell of an event; None for nothing. Pure."""
     match event.data:
-        case (
-            ApprovalRequested(approval_id=asked, tool=tool, shown=shown, actions=actions, expires_at=expires) as request
-        ):
+        case ApprovalRequested(approval_id=asked, tool=tool, shown=shown, actions=actions, covers=covers):
             text = (shown or "\n".join(actions)).strip()
-            asks = f"{agent or 'An agent'} asks: may {tool} run this?"
-            is_cut = len(text) > NOTIFIED_CHARS_MAX or not text.isprintable() or request.covers != NO_COVERAGE
-            return Notification("approval", event.thread, asks, _short(text), asked, expires.isoformat(), is_cut)
+            title = f"{agent or 'An agent'} asks: may {tool} run this?"
+            is_cut = len(text) > NOTIFIED_CHARS_MAX or not text.isprintable() or covers != NO_COVERAGE
+            return Notification("approval", event.thread, title, _short(text), asked, event.data.expires_at.isoformat(), is_cut)
         case TurnFinished(outcome="done" | "failed" | "limit", reply=reply) if (
             reply.strip() and reply.strip() != SILENT and not is_child(event.thread)
         ):
