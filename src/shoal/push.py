@@ -270,7 +270,8 @@ def notification(event: Event, title: str, agent: str) -> Notification | None:
             text = (shown or "\n".join(actions)).strip()
             title = f"{agent or 'An agent'} asks: may {tool} run this?"
             is_cut = len(text) > NOTIFIED_CHARS_MAX or not text.isprintable() or covers != NO_COVERAGE
-            return Notification("approval", event.thread, title, _short(text), asked, event.data.expires_at.isoformat(), is_cut)
+            expires_at = event.data.expires_at.isoformat()
+            return Notification("approval", event.thread, title, _short(text), asked, expires_at, is_cut)
         case TurnFinished(outcome="done" | "failed" | "limit", reply=reply) if (
             reply.strip() and reply.strip() != SILENT and not is_child(event.thread)
         ):
