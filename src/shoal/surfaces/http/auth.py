@@ -100,7 +100,7 @@ class Gate:
         try:
             self._proxies = tuple(ipaddress.ip_network(proxy, strict=False) for proxy in options.trusted_proxies)
         except ValueError as error:
-            raise ConfigError(f"web.trusted_proxies: {error}. Write addresses or networks, e.g. 10.0.0.0/8.") from error
+            raise ConfigError([f"web.trusted_proxies: {error}. Write addresses or networks, e.g. 10.0.0.0/8."]) from error
 
     def is_encrypted(self, request: Request) -> bool:
         """Whether the browser speaks TLS: to this server, or to a trusted proxy before it."""
