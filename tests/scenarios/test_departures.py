@@ -34,18 +34,17 @@ def reminder(world: World, author: Author, thread: str) -> NewTrigger:
 
 async def test_what_somebody_left_is_ended_and_the_owner_is_told_once(tmp_path: Path) -> None:
     gate = Gate()
-    model = FakeModel(gate, Reply("for carl"), Reply("for carl, too"))
+    model = FakeModel(Reply("held", gate=gate), Reply("for carl"), Reply("for carl, too"))
     async with scenario(tmp_path, model, access=WITH_BEN) as world:
         owner = world.person("ada", "1", "dm-ada", direct=True)
         await world.app.store.settings.put("owner", "direct", owner.thread)
         ben, carl = world.person("ben", "1", "square"), world.person("carl", "1", "square")
         triggers = world.app.store.triggers
-        for person in (ben, carl):
-            author = Author(person.author.id, trusted=True)
-            spec = reminder(world, author, person.thread)
+        for name, person in (("ben", ben), ("carl", carl)):
+            spec = reminder(world, Author(name, trusted=True), person.thread)
             await triggers.add(spec, world.app.clock.now() + timedelta(days=1))
         await ben.says("first")
-        await gate.reached()
+        await gate.reached.wait()
         await carl.says("mine")
         await ben.says("second")
         shut_out(world)
@@ -69,11 +68,11 @@ async def test_what_somebody_left_is_ended_and_the_owner_is_told_once(tmp_path: 
 
 async def test_a_message_of_somebody_shut_out_is_not_answered_without_any_sweep(tmp_path: Path) -> None:
     gate = Gate()
-    model = FakeModel(gate, Reply("later"))
+    model = FakeModel(Reply("held", gate=gate), Reply("later"))
     async with scenario(tmp_path, model, access=WITH_BEN) as world:
         carl, ben = world.person("carl", "1", "square"), world.person("ben", "1", "square")
         await carl.says("first")
-        await gate.reached()
+        await gate.reached.wait()
         await ben.says("second")
         shut_out(world)
         gate.open()
