@@ -241,7 +241,6 @@ async def create_token(web: WebContext, by: Principal, body: NewToken) -> NewTok
 async def revoke_token(web: WebContext, by: Principal, name: str) -> TokenRevoked:
     """Revoke an access token: its streams end, and its next call is refused."""
     await web.app.tokens.revoke(name, by.person, by.token.name)
-    web.app.departures.sweep_soon()
     return TokenRevoked(True)
 
 
@@ -266,7 +265,6 @@ async def pair(web: WebContext, by: Principal, body: PairRequest) -> PairAnswer:
 async def unpair(web: WebContext, by: Principal, platform: str, user: str) -> Removed:
     """Remove somebody who was let in by code, and end what they left running or waiting."""
     await web.app.pairing.remove(platform, user, by.person)
-    web.app.departures.sweep_soon()
     return Removed(True)
 
 
