@@ -301,7 +301,11 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
                 stack.push_async_callback(catalog.close)
         sandbox, notes = trial.result()
         links = links_of(config, adapters, overrides.access)
-        pairing = Pairing(store, clock, lambda: departures.sweep_soon())
+
+        def look_for_departures() -> None:
+            departures.sweep_soon()
+
+        pairing = Pairing(store, clock, look_for_departures)
         gated = set(adapters.keys() - OWN_PLATFORMS)
         admissions = Admissions(links, pairing, gated)
         accounts = account_agents(config)
