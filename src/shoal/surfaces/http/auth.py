@@ -17,7 +17,6 @@ import hashlib
 import hmac
 import ipaddress
 import logging
-import re
 from collections import OrderedDict
 from collections.abc import Callable
 from email.utils import format_datetime
@@ -54,9 +53,6 @@ ADDRESSES_MAX = 4096
 """How many addresses are remembered; the longest quiet one is forgotten first."""
 UNGUESSABLE_CHARS_MIN = 32
 """A token this long cannot be guessed, so the right one passes even while its address has to wait."""
-
-_FILES = re.compile(r"/api/threads/.+/(?:files/.+|artifacts/[^/]+|picture|export|turns/[^/]+/speech)", re.DOTALL)
-"""What a ticket is good for."""
 
 _WILDCARDS = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - compared with, never bound here
 
@@ -100,7 +96,9 @@ class Gate:
         try:
             self._proxies = tuple(ipaddress.ip_network(proxy, strict=False) for proxy in options.trusted_proxies)
         except ValueError as error:
-            raise ConfigError([f"web.trusted_proxies: {error}. Write addresses or networks, e.g. 10.0.0.0/8."]) from error
+            raise ConfigError(
+                [f"web.trusted_proxies: {error}. Write addresses or networks, e.g. 10.0.0.0/8."]
+            ) from error
 
     def is_encrypted(self, request: Request) -> bool:
         """Whether the browser speaks TLS: to this server, or to a trusted proxy before it."""
@@ -248,7 +246,7 @@ class Gate:
         if not (request.method in ("GET", "HEAD") and expires.isascii() and expires.isdecimal() and len(expires) < 16):
             return False
         is_good = self._shows(signature, self._hmac(f"page ticket {expires}", visitor.token))
-        is_file = _FILES.fullmatch(request.scope["path"]) is not None
+        is_file = _is_file(request.scope["path"])
         return is_good and is_file and int(expires) > self._clock.now().timestamp()
 
     def _shows(self, given: str, secret: str) -> bool:
@@ -260,6 +258,16 @@ class Gate:
     def _hmac(self, purpose: str, token: AccessToken) -> str:
         covered = f"{purpose}{token.digest and f' {token.digest}'}"
         return hmac.new(self._token, covered.encode(), hashlib.sha256).hexdigest()
+
+
+def _is_file(path: str) -> bool:
+    """Whether a ticket is good for this path: a file of a thread, or what a browser shows or saves as one."""
+    _, found, rest = path.partition("/api/threads/")
+    parts = rest.split("/")
+    if not found or not path.startswith(found) or len(parts) < 2 or not parts[-1]:
+        return False
+    is_speech = parts[-1] == "speech" and parts[-3:-2] == ["turns"]
+    return "files" in parts[1:-1] or parts[-2] == "artifacts" or parts[-1] in ("picture", "export") or is_speech
 
 
 def _unauthorized(message: str) -> ApiError:
