@@ -111,9 +111,9 @@ async def _fill(app: App) -> None:
 
 async def _start(browser: Browser, address: str) -> tuple[float, float]:
     context = await browser.new_context()
-    await context.request.get(f"{address}/?token={TOKEN}", max_redirects=0)
+    entered = await context.request.get(f"{address}/?token={TOKEN}", max_redirects=0)
     page = await context.new_page()
-    await page.goto(f"{address}/#/new")
+    await page.goto(f"{address}{entered.headers['location']}#/new")
     await page.get_by_label("Message").wait_for()
     paint, size = await page.evaluate(STARTED)
     await context.close()

@@ -188,9 +188,10 @@ async def stage(home: Path) -> AsyncGenerator[Stage]:
         overrides = Overrides(models=PricedModels(fake))
         app = await stack.enter_async_context(open_app(load_config(home, {}, settings), overrides))
         address = await stack.enter_async_context(serve(app, WebOptions(token=TOKEN, port=0)))
-        headers = {"X-Shoal": "1", "Origin": address}  # as the page makes its calls, so that what is said is a person's
+        headers = {"Origin": address}  # as the page makes its calls, so that what is said is a person's
         client = await stack.enter_async_context(httpx2.AsyncClient(base_url=address, headers=headers, timeout=30))
-        await client.get("/", params={"token": TOKEN})
+        entered = await client.get("/", params={"token": TOKEN})
+        client.headers["X-Shoal"] = entered.headers["location"].removeprefix("/?key=")
         browser = await stack.enter_async_context(launched(chromium()))
         made = Stage(browser, address, client)
         await past(app.store, datetime.now(UTC))

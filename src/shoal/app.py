@@ -20,6 +20,7 @@ from shoal.actors.access_gate import AccessGate, Admissions, OpenInbox, Pairing
 from shoal.actors.access_tokens import AccessTokens
 from shoal.actors.actor import ActorServices, ReadableFiles
 from shoal.actors.commands import AgentCommands, CommandRouter
+from shoal.actors.departures import Departures
 from shoal.actors.orchestrator import Orchestrator
 from shoal.actors.prompt_inputs import Attachments, Backfill
 from shoal.actors.timezones import TimeZones
@@ -39,7 +40,8 @@ from shoal.delivery.sender import Senders
 from shoal.domain.clock import Clock, SystemClock
 from shoal.domain.files import Files, Folders
 from shoal.domain.home import Home
-from shoal.domain.ids import OWN_PLATFORMS, make_thread_id
+from shoal.domain.ids import OWN_PLATFORMS, ThreadId, make_thread_id
+from shoal.domain.messages import Author
 from shoal.domain.ports import ChatAdapter, Completion, Embeddings, Engine, Models, Sandbox, TellsOwner, Tool
 from shoal.extensions import extension_sandbox, extension_tools
 from shoal.maintenance import (
@@ -179,6 +181,7 @@ class App:
     snapshots: ConversationSnapshots
     voice: VoiceService
     timezones: TimeZones
+    departures: Departures
     orchestrator: Orchestrator
     processes: ProcessService
     lifecycle: AgentLifecycle
@@ -299,7 +302,11 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
                 stack.push_async_callback(catalog.close)
         sandbox, notes = trial.result()
         links = links_of(config, adapters, overrides.access)
-        pairing = Pairing(store, clock)
+
+        def look_for_departures() -> None:
+            departures.sweep_soon()
+
+        pairing = Pairing(store, clock, look_for_departures)
         gated = set(adapters.keys() - OWN_PLATFORMS)
         admissions = Admissions(links, pairing, gated)
         accounts = account_agents(config)
@@ -389,6 +396,11 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
         voice = _open_voice(config, clock, stack, spending, store, home, links.people, adapters, folders, outlets)
         timezones = TimeZones(store.settings, links.people, clock)
         snapshots = ConversationSnapshots(store, agents, clock, spending, everyones_hub.publish, prompt_files, folders)
+        tokens = AccessTokens(store, clock, pairing, links, agents.names)
+
+        async def ends(thread: ThreadId, author: Author) -> bool:
+            return await departures.ends(thread, author)
+
         orchestrator = Orchestrator(
             ActorServices(
                 store=store,
@@ -407,6 +419,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
                 links=links,
                 folders=folders,
                 pause_seconds=config.mailbox.pause_seconds,
+                ends=ends,
                 project=ReadableFiles(home, store.journal).project,
                 stopping=stopping.is_set,
             ),
@@ -428,6 +441,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             ProcessTable(host_processes.identity_of, host_processes.is_alive, host_processes.kill_leftovers),
             ProcessSettings(f"{socket.gethostname()} {host_processes.identity_of(os.getpid())}", backend.recovers),
         )
+        departures = Departures(store, clock, admissions, tokens, orchestrator.send, processes, notices.tell_owner)
         for tool in process_tools(processes, command_actions, executor.source_of):
             tools.add(tool)
 
@@ -485,7 +499,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             standing=Standing(overrides.access, links, gated, approvers, accounts),
             admissions=admissions,
             pairing=pairing,
-            tokens=AccessTokens(store, clock, pairing, links, agents.names),
+            tokens=tokens,
             inbox=inbox,
             commands=commands,
             artifacts=artifacts,
@@ -525,6 +539,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             snapshots=snapshots,
             voice=voice,
             timezones=timezones,
+            departures=departures,
             orchestrator=orchestrator,
             processes=processes,
             lifecycle=lifecycle,
@@ -546,6 +561,7 @@ def _add_services(app: App) -> None:
     backend.add_service(upkeep("idle threads", app.orchestrator.deactivate_idle))
     backend.add_service(upkeep("attachments", app.attachments.run))
     backend.add_service(app.processes.run)
+    backend.add_single("departures", upkeep("departures", app.departures.run))
     backend.add_service(partial(watch_health, backend.health, clock, app.notices.past_outbox))
     expires_seconds = config.permissions.ask_expires_seconds
     backend.add_service(partial(watch_approvals, app.orchestrator.expire_approvals, clock, expires_seconds))

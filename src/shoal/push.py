@@ -31,6 +31,7 @@ from shoal.domain.events import ApprovalRequested, Event, TurnFinished
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, encode_part, is_child
 from shoal.domain.installation import how_to_add
+from shoal.domain.permissions import NO_COVERAGE
 from shoal.domain.regular_files import read_regular
 from shoal.domain.settings import WebSettings
 from shoal.domain.untrusted import UNREADABLE
@@ -45,6 +46,8 @@ SCOPE = "push"
 BROWSERS_MAX = 200
 """How many browsers are told, of all people together."""
 TEXT_CHARS_MAX = 500
+NOTIFIED_CHARS_MAX = 100
+"""How much every system shows of a notification; a command that is longer is allowed on the page."""
 ANSWER_SECONDS = 86_400
 """How long a push service keeps an answer for a phone that is off; a request for approval until it expires."""
 SEND_SECONDS = 15.0
@@ -75,7 +78,8 @@ class NotifiedBrowser(Browser, frozen=True, kw_only=True):
 
 
 class Notification(msgspec.Struct, frozen=True):
-    """What a browser is told. `approval` is the request that it can answer; empty for an answer."""
+    """What a browser is told. `approval` is the request that it can answer; empty for an answer. `is_cut`: not all that
+    would run is shown there, so it can be denied and not allowed."""
 
     kind: Kind
     thread: ThreadId
@@ -83,6 +87,7 @@ class Notification(msgspec.Struct, frozen=True):
     text: str
     approval: str = ""
     expires_at: str = ""
+    is_cut: bool = False
 
 
 class _Encryption(Protocol):
@@ -261,10 +266,12 @@ class WebPush:
 def notification(event: Event, title: str, agent: str) -> Notification | None:
     """What there is to tell of an event; None for nothing. Pure."""
     match event.data:
-        case ApprovalRequested(approval_id=asked, tool=tool, shown=shown, actions=actions, expires_at=expires):
-            text = _short(shown or "\n".join(actions))
-            asks = f"{agent or 'An agent'} asks: may {tool} run this?"
-            return Notification("approval", event.thread, asks, text, asked, expires.isoformat())
+        case ApprovalRequested(approval_id=asked, tool=tool, shown=shown, actions=actions, covers=covers):
+            text = (shown or "\n".join(actions)).strip()
+            title = f"{agent or 'An agent'} asks: may {tool} run this?"
+            is_cut = len(text) > NOTIFIED_CHARS_MAX or not text.isprintable() or covers != NO_COVERAGE
+            expires_at = event.data.expires_at.isoformat()
+            return Notification("approval", event.thread, title, _short(text), asked, expires_at, is_cut)
         case TurnFinished(outcome="done" | "failed" | "limit", reply=reply) if (
             reply.strip() and reply.strip() != SILENT and not is_child(event.thread)
         ):

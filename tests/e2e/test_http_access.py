@@ -8,6 +8,7 @@ import httpx2
 import pytest
 from tests.e2e.http_stand import TOKEN, Served, served
 
+from shoal.actors.access_tokens import NewToken
 from shoal.surfaces.http.server import WebOptions
 
 GUARDED = ("/api/threads", "/metrics", "/openapi.json", "/v1/models", "/api/nothing", "/nothing")
@@ -29,10 +30,12 @@ async def guessable(tmp_path: Path) -> AsyncIterator[Served]:
 
 
 async def enter(shoal: Served) -> httpx2.AsyncClient:
-    """The client of somebody who opened the printed address: it has the cookie."""
+    """The client of somebody who opened the printed address: it has the cookie and the page's key."""
     answer = await shoal.stranger.get("/", params={"token": TOKEN, "thread": "web:lobby:one"})
     assert answer.status_code == 303
-    assert answer.headers["location"] == "/?thread=web%3Alobby%3Aone"
+    address, _, key = answer.headers["location"].partition("&key=")
+    assert address == "/?thread=web%3Alobby%3Aone"
+    shoal.stranger.headers["X-Shoal"] = key
     return shoal.stranger
 
 
@@ -100,7 +103,9 @@ async def test_a_cookie_signed_with_another_token_is_refused(shoal: Served, tmp_
         ({"Origin": "http://localhost:3000", "Content-Type": "application/json"}, 403),
         ({"Origin": "null", "Content-Type": "application/json"}, 403),
         ({"Origin": "https://evil.example", "Content-Type": "application/json"}, 403),
-        ({"Origin": "{own}", "Content-Type": "text/plain"}, 403),
+        ({"Origin": "{own}", "X-Shoal": "1"}, 401),
+        ({"Origin": "{own}", "X-Shoal": ""}, 401),
+        ({"Origin": "{own}", "X-Shoal": "0" * 64}, 401),
         ({"Origin": "{own}", "Content-Type": "application/json", "Sec-Fetch-Site": "same-site"}, 403),
         ({"Origin": "{own}", "Content-Type": "application/json", "Sec-Fetch-Site": "cross-site"}, 403),
         ({"Origin": "{own}", "Content-Type": "application/json", "Sec-Fetch-Site": "same-origin"}, 202),
@@ -115,8 +120,8 @@ async def test_a_change_by_cookie_must_come_from_the_page(shoal: Served, headers
 async def test_the_page_may_call_without_a_body_by_its_header(shoal: Served) -> None:
     client = await enter(shoal)
     abort = "/api/threads/web:lobby:one/abort"
-    assert (await client.post(abort, headers={"Origin": shoal.address})).status_code == 403
-    assert (await client.post(abort, headers={"Origin": shoal.address, "X-Shoal": "1"})).status_code == 202
+    assert (await client.post(abort, headers={"Origin": shoal.address})).status_code == 202
+    assert (await client.post(abort, headers={"Origin": shoal.address, "X-Shoal": "1"})).status_code == 401
 
 
 async def test_another_site_cannot_read_by_cookie(shoal: Served) -> None:
@@ -271,3 +276,120 @@ async def test_only_the_pages_own_files_are_served(shoal: Served, path: str) -> 
     request.url = request.url.copy_with(raw_path=path.encode())
     request.headers["Authorization"] = f"Bearer {TOKEN}"
     assert (await shoal.stranger.send(request)).status_code == 404
+
+
+# ---- the cookie alone, as every other server on this host sees it ----
+
+HOSTILE: tuple[dict[str, str], ...] = (
+    {},
+    {"X-Shoal": "1"},
+    {"X-Shoal": "{cookie}"},
+    {"X-Shoal": "{signature}"},
+    {"Sec-Fetch-Site": "same-origin"},
+    {"Sec-Fetch-Site": "none", "Sec-Fetch-Mode": "navigate"},
+    {"Authorization": "Bearer {signature}"},
+    {"X-Forwarded-Proto": "https"},
+    {"X-HTTP-Method-Override": "POST"},
+)
+CALLS = (
+    ("GET", "/api/me", ""),
+    ("GET", "/api/threads", ""),
+    ("GET", "/api/tokens", ""),
+    ("GET", "/api/threads/web:lobby:one/events", ""),
+    ("GET", "/api/threads/web:lobby:one/files/attachments/a.txt", ""),
+    ("GET", "/api/threads/web:lobby:one/export?format=html", ""),
+    ("GET", "/api/threads/web:lobby:one/picture?path=a.png", ""),
+    ("GET", "/api/threads/web:lobby:one/artifacts/0", ""),
+    ("GET", "/api/threads/web:lobby:one/files/attachments/a.txt?ticket=9999999999.{signature}", ""),
+    ("GET", "/openapi.json", ""),
+    ("GET", "/v1/models", ""),
+    ("POST", "/api/tokens", '{"name": "mine", "scope": "admin"}'),
+    ("POST", MESSAGES, '{"text": "hi"}'),
+    ("POST", "/v1/chat/completions", '{"model": "shoal", "messages": []}'),
+    ("PUT", "/api/push", "{}"),
+    ("POST", "/api/approvals/one", '{"decision": "allow"}'),
+)
+
+
+@pytest.mark.parametrize("headers", HOSTILE)
+async def test_the_cookie_alone_opens_nothing(shoal: Served, headers: dict[str, str]) -> None:
+    client = await enter(shoal)
+    name, value = next((cookie.name, cookie.value or "") for cookie in client.cookies.jar)
+    words = {"{cookie}": value, "{signature}": value.split(".")[1]}
+    del client.headers["X-Shoal"]
+
+    def filled(text: str) -> str:
+        for word, meaning in words.items():
+            text = text.replace(word, meaning)
+        return text
+
+    sent = {
+        "Origin": shoal.address,
+        "Cookie": f"{name}={value}",
+        **{key: filled(text) for key, text in headers.items()},
+    }
+    encoded = {key: text.encode() for key, text in sent.items()}
+    for method, path, body in CALLS:
+        answer = await client.request(method, filled(path), content=body.encode(), headers=encoded)
+        assert answer.status_code in (401, 403, 429), (method, path)
+    page = await client.get("/", headers=encoded)
+    key = (await enter(shoal)).headers["X-Shoal"]
+    assert key not in page.text
+    assert key not in str(page.headers)
+
+
+async def test_files_are_loaded_by_a_ticket_and_nothing_else_is(shoal: Served) -> None:
+    client = await enter(shoal)
+    ticket = (await client.get("/api/me")).json()["ticket"]
+    del client.headers["X-Shoal"]
+    path = "/api/threads/web:lobby:one/files/attachments/a.txt"
+    assert (await client.get(path, params={"ticket": ticket})).status_code == 404
+    export = "/api/threads/web:lobby:one/export?format=html"
+    assert (await client.get(f"{export}&ticket={ticket}")).status_code == 404
+    for elsewhere in ("/api/threads", "/api/me", "/api/tokens", "/api/threads/web:lobby:one/files"):
+        assert (await client.get(elsewhere, params={"ticket": ticket})).status_code == 401, elsewhere
+    expires, _, signature = ticket.partition(".")
+    for wrong in (f"{int(expires) + 1}.{signature}", f"{expires}.", signature, ".", f"{'9' * 5000}.{signature}", "é.é"):
+        assert (await client.get(path, params={"ticket": wrong})).status_code == 401, wrong
+    client.cookies.clear()
+    assert (await client.get(path, params={"ticket": ticket})).status_code == 401
+    assert (await shoal.client.get("/api/me")).json()["ticket"] == ""
+
+
+async def test_a_link_of_another_site_asks_before_it_signs_in(shoal: Served) -> None:
+    for site in ("cross-site", "same-site"):
+        asked = await shoal.stranger.get("/", params={"token": TOKEN, "a": '"><b'}, headers={"Sec-Fetch-Site": site})
+        assert (asked.status_code, "set-cookie" in asked.headers) == (200, False)
+        assert "Sign in as the owner?" in asked.text
+        assert "<b" not in asked.text.replace("<body", "").replace("<button", "")
+    entered = await shoal.stranger.post("/?a=1", data={"token": TOKEN}, headers={"Origin": shoal.address})
+    assert (entered.status_code, entered.headers["location"][:10]) == (303, "/?a=1&key=")
+
+
+async def test_a_link_with_another_persons_token_asks_before_it_replaces_a_session(shoal: Served) -> None:
+    client = await enter(shoal)
+    _, secret = await shoal.tokens.create(NewToken("ben", "chat"), "web:owner")
+    asked = await client.get("/", params={"token": secret})
+    assert (asked.status_code, "set-cookie" in asked.headers) == (200, False)
+    assert "Sign in as ben?" in asked.text
+    assert "You are signed in as the owner." in asked.text
+    assert (await client.get("/api/me")).json()["person"] == "web:owner"
+    assert (await client.get("/", params={"token": TOKEN})).status_code == 303
+
+
+async def test_behind_a_proxy_with_tls_the_cookie_is_secure(shoal: Served) -> None:
+    encrypted = {"X-Forwarded-Proto": "https", "Host": "agents.example.org"}
+    given = (await shoal.stranger.get("/", params={"token": TOKEN}, headers=encrypted)).headers["set-cookie"]
+    assert given.startswith("__Host-shoal=")
+    assert "secure" in given.lower().split("; ")
+    assert "path=/" in given.lower()
+    plain = (await shoal.stranger.get("/", params={"token": TOKEN})).headers["set-cookie"]
+    assert "secure" not in plain.lower().split("; ")
+
+
+async def test_signing_out_makes_the_browser_forget(shoal: Served) -> None:
+    client = await enter(shoal)
+    assert (await client.request("DELETE", "/", headers={"Origin": "https://evil.example"})).status_code == 403
+    assert (await client.request("DELETE", "/", headers={"Origin": shoal.address})).status_code == 204
+    assert not list(client.cookies.jar)
+    assert (await client.get("/")).status_code == 401

@@ -11,6 +11,7 @@ from tests.scenarios.kit import calls, echo
 from shoal.domain.commands import CommandRequest
 from shoal.domain.events import LimitReached, TurnFinished, TurnStarted
 from shoal.domain.messages import Author, Usage
+from shoal.permissions.access import AccessRules
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import FakeModel, Gate, Refusal, Reply, Seen
 from shoal.testing.scenario import World, scenario
@@ -289,3 +290,38 @@ async def test_status_says_what_was_spent_and_what_is_left(tmp_path: Path) -> No
         status = await world.app.commands.command(CommandRequest(world.ada.thread, author, "status", "", "k", now))
         assert "Today, in all conversations: 1 model call, 70,002 tokens." in status
         assert "Left: 929,998 of 1,000,000 tokens (all together today)." in status
+
+
+# ---- people whom only `*` lets in ----
+
+OPEN_TO_ALL = AccessRules(owners=("ada",), allow=("*", "ben"))
+
+
+async def test_a_stranger_has_a_ceiling_without_any_setting(tmp_path: Path) -> None:
+    """And the people of the list have none."""
+    model = FakeModel(script=lambda _: used("done", 150_000))
+    async with scenario(tmp_path, model, access=OPEN_TO_ALL) as world:
+        eve, ben = world.person("eve", "1", "dm-eve", direct=True), world.person("ben", "1", "dm-ben", direct=True)
+        await eve.says("hi")
+        await eve.sees("done")
+        await eve.says("more")
+        await eve.sees("done")
+        await eve.says("even more")
+        stop = await eve.sees("I stopped: the budget")
+        assert "strangers" not in stop.markdown
+        for _ in range(4):
+            await ben.says("hi")
+            await world.is_quiet()
+        assert not [text for text in world.chat.texts(ben.thread) if "I stopped" in text]
+
+
+async def test_many_accounts_of_one_stranger_share_a_ceiling(tmp_path: Path) -> None:
+    model = FakeModel(script=lambda _: used("done", 150_000))
+    async with scenario(tmp_path, model, access=OPEN_TO_ALL) as world:
+        accounts = [world.person(f"eve{number}", "1", f"dm-{number}", direct=True) for number in range(9)]
+        for account in accounts:
+            await account.says("hi")
+            await world.is_quiet()
+        stopped = [one for one in accounts if any("I stopped" in text for text in world.chat.texts(one.thread))]
+        assert stopped == accounts[7:]
+        assert len(model.requests) == 7

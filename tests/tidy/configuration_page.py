@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import json
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -125,8 +126,10 @@ def default_text(kind: type[msgspec.Struct], key: Key) -> str:
             return "`{}`"
         case None:
             return "none"
+        case tuple():
+            return f"`{json.dumps(value)}`"
         case _:
-            return "`[]`"
+            raise TypeError(f"{key.name} has a default of a kind that this page cannot write")
 
 
 def reference() -> str:

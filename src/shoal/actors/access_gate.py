@@ -112,11 +112,16 @@ class PairingList(msgspec.Struct, frozen=True):
 _rosters = msgspec.json.Decoder(PairingList)
 
 
+def _nobody_looks() -> None:
+    """Where nothing runs that somebody could have left."""
+
+
 class Pairing(msgspec.Struct, frozen=True, eq=False):
-    """The lists of all platforms, over any number of processes."""
+    """The lists of all platforms, over any number of processes. `removed` is called after somebody was shut out."""
 
     store: Store
     clock: Clock
+    removed: Callable[[], None] = _nobody_looks
 
     async def people(self, platform: str) -> tuple[str, ...]:
         """The user ids that were paired; nobody when that cannot be read."""
@@ -184,6 +189,7 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
         if not await self._change(platform, shut_out):
             raise NotFound(f"{platform}:{user} was not let in by a code; `shoal pair list` shows who was.")
         await self._note("unpair", platform, user, by)
+        self.removed()
 
     async def _change(self, platform: str, change: Callable[[PairingList], PairingList | None]) -> bool:
         """Change the list, anew while others do so too; False when `change` wants it as it is. Raises Conflict."""

@@ -85,6 +85,7 @@ class AccessTokens(msgspec.Struct, frozen=True, eq=False):
         """End a token: its bearer's next call is refused, and live streams end within a second. Raises NotFound."""
         if not await self.store.tokens.revoke(name, by, via):
             raise NotFound(f"There is no token {name[:80]!r}; `shoal token list` shows those there are.")
+        self.pairing.removed()
 
     async def find(self, text: str) -> AccessToken | None:
         """The token that somebody shows, expired or not; None for any other text. Raises StoreError."""

@@ -57,7 +57,7 @@ from shoal.domain.events import (
 from shoal.domain.files import Folders, in_thread
 from shoal.domain.home import Home
 from shoal.domain.ids import OWN_PLATFORMS, ThreadId, TurnId, channel_of, is_personal, thread_address
-from shoal.domain.messages import Prompt, Waiting, joined, pause_left
+from shoal.domain.messages import Author, Prompt, Waiting, joined, pause_left
 from shoal.domain.permissions import Audience
 from shoal.domain.ports import LiveHub, SignalKind
 from shoal.domain.records import Commit, NewPost
@@ -138,6 +138,7 @@ class ActorServices(msgspec.Struct, frozen=True, kw_only=True):
     """What every actor works with.
 
     `project` writes a finished turn into the thread's readable files. Once `stopping`, no further turn is opened.
+    `ends` tells of somebody who has no access any more, after it has ended what they left.
     `folders` brings directories to this machine and from it. A turn waits until whoever writes in lines has paused for
     `pause_seconds`; with 0 each message is a turn of its own.
     """
@@ -158,6 +159,7 @@ class ActorServices(msgspec.Struct, frozen=True, kw_only=True):
     links: Links
     folders: Folders
     pause_seconds: float
+    ends: Callable[[ThreadId, Author], Awaitable[bool]]
     project: Callable[[ThreadId, list[Event]], Awaitable[None]]
     stopping: Callable[[], bool]
 
@@ -268,6 +270,12 @@ class Actor:
         """Advance one turn; whatever goes wrong in it ends this turn only, and is journaled."""
         services = self._services
         try:
+            asked = view.open if view.lease.open_turn else view.waiting.prompt if view.waiting is not None else None
+            is_theirs = asked is not None and asked.caller is None and asked.origin in ("person", "api")
+            if asked is not None and is_theirs and await services.ends(self.thread, asked.author):
+                if not view.lease.open_turn:
+                    raise QueueChanged(f"Thread {self.thread}: somebody without access had written.")
+                view.abort()
             if not view.lease.open_turn:
                 run = await self._open(view)
             else:  # opened before: go on after a crash, a restart or a wait

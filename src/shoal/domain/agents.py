@@ -3,7 +3,7 @@ subagents and processes that they start.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal, Protocol, TypeAlias, get_args
@@ -274,13 +274,15 @@ class Child(msgspec.Struct, frozen=True):
 
 class Purpose(msgspec.Struct, frozen=True):
     """For whom a turn works: the message's author, the untrusted content it has seen, the call of another turn that
-    began it; where one speaks whose answer nobody reads (empty: in its own thread); and how far it sees."""
+    began it; where one speaks whose answer nobody reads (empty: in its own thread); how far it sees; and how people are
+    shown what the model wrote."""
 
     author: Author
     tainted_by: str
     caller: Caller | None = None
     speaks_in: ThreadId = ThreadId("")
     audience: Audience = Audience()
+    as_shown: Callable[[str], str] = str
 
     @property
     def person(self) -> Author:

@@ -65,6 +65,7 @@ class BudgetStatus(msgspec.Struct, frozen=True):
     def what(self) -> str:
         kind = self.scope.partition(":")[0]
         named = {"day": "all together today", "total": "in all", "check": "this check"}
+        named |= {"strangers": "all strangers together today"}
         return named.get(kind, f"this {kind}{' today' if self.day else ''}")
 
 

@@ -194,7 +194,9 @@ class SandboxSettings(Section, frozen=True, kw_only=True):
     kind: Annotated[str, Meta(examples=["auto", "bubblewrap", "docker", "host"])] = "auto"
     """Auto takes bubblewrap; where that is missing, every command is asked for. Extensions' go by their own names."""
     network: Literal["off", "on"] | tuple[str, ...] = "off"
-    """Whether commands reach the network; a list allows these hosts only."""
+    """What commands reach, through a proxy: nothing, public addresses, or the hosts of a list only."""
+    ports: tuple[Annotated[int, Meta(ge=1, le=65535)], ...] = (80, 443)
+    """Ports that commands reach at public addresses with network = "on"."""
     timeout_seconds: Annotated[float, Meta(gt=0)] = 120.0
     """Longest run of a command that sets no limit itself, in seconds."""
     output_bytes_max: Annotated[int, Meta(ge=1024)] = 10_485_760
@@ -326,6 +328,14 @@ class BudgetSettings(Section, frozen=True, kw_only=True):
     """Tokens a day, in and out, all together."""
     tokens_total: Annotated[int, Meta(ge=0)] = 0
     """Tokens in all, ever, in and out."""
+    usd_per_stranger_day: Annotated[float, Meta(ge=0)] = 0.0
+    """US dollars a day for somebody whom only the `*` of an allow-list lets in."""
+    tokens_per_stranger_day: Annotated[int, Meta(ge=0)] = 200_000
+    """Tokens a day for somebody whom only the `*` of an allow-list lets in."""
+    usd_strangers_per_day: Annotated[float, Meta(ge=0)] = 0.0
+    """US dollars a day for all of these people together, however many accounts they have."""
+    tokens_strangers_per_day: Annotated[int, Meta(ge=0)] = 1_000_000
+    """Tokens a day for all of these people together."""
     unpriced: Literal["refuse", "allow"] = "refuse"
     """What becomes of a model without a known price while a ceiling in US dollars is set."""
 
@@ -343,6 +353,8 @@ class WebSettings(Section, frozen=True, kw_only=True):
     """People with a token of their own who are trusted, by the NAME of web:NAME; what others of them write taints."""
     allowed_origins: tuple[str, ...] = ()
     """Origins of other pages that may call the API, e.g. https://chat.example.org."""
+    trusted_proxies: tuple[Annotated[str, Meta(pattern=r"^[0-9A-Fa-f:.]+(/[0-9]{1,3})?$")], ...] = ()
+    """Addresses or networks of TLS proxies whose X-Forwarded-Proto counts; a proxy on this machine's loopback does."""
     public_url: Annotated[str, Meta(pattern=URL_OR_EMPTY)] = ""
     """Address under which platforms reach this server for webhooks."""
     push: bool = True

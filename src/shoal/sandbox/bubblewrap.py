@@ -24,7 +24,7 @@ from shoal.domain.mounts import from_host, from_inside
 from shoal.domain.ports import Command, CommandResult, Mount, RunFile
 from shoal.sandbox.limits import CommandLimits, ControlGroups, find_groups, ulimit_line
 from shoal.sandbox.processes import Spawn, run_process
-from shoal.sandbox.proxy import Network, ProxiedNetwork
+from shoal.sandbox.proxy import WEB_PORTS, Network, ProxiedNetwork
 from shoal.sandbox.seccomp import filter_file
 
 ALLOWED = "/run/allowed"
@@ -65,14 +65,17 @@ class MountedPaths:
 
 
 class BubblewrapSandbox(MountedPaths):
-    """A `Sandbox` of Linux namespaces. `network` is off, on (the host's own), or a list of allowed hosts."""
+    """A `Sandbox` of Linux namespaces. `network` is off, on (public addresses at `ports`), or a list of hosts."""
 
     name = "bubblewrap"
     isolated = True
 
-    def __init__(self, limits: CommandLimits | None = None, network: Network = "off") -> None:
+    def __init__(
+        self, limits: CommandLimits | None = None, network: Network = "off", ports: Sequence[int] = WEB_PORTS
+    ) -> None:
         self._limits = limits or CommandLimits()
         self._network: Network = network
+        self._ports = ports
         self._program = shutil.which("bwrap") or ""
         self._groups: ControlGroups | None = None
 
@@ -116,8 +119,6 @@ class BubblewrapSandbox(MountedPaths):
         try:
             async with AsyncExitStack() as stack:
                 argv = [self._program, *_NAMESPACES]
-                if self._network == "on":
-                    argv += ["--share-net", "--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf"]
                 size = str(self._limits.temporary_bytes_max)
                 argv += [*_system(), *_own_devices(), "--size", size, "--tmpfs", "/tmp"]
                 argv += ["--size", size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
@@ -133,8 +134,8 @@ class BubblewrapSandbox(MountedPaths):
                 environment = {**ENVIRONMENT, **dict(command.env)}
                 limits = ulimit_line(self._limits, is_watched=command.watch is not None)
                 shell = ["/bin/bash", "-c", limits + command.text]
-                if isinstance(self._network, tuple):
-                    proxied = await stack.enter_async_context(ProxiedNetwork(self._network))
+                if self._network != "off":
+                    proxied = await stack.enter_async_context(ProxiedNetwork(self._network, self._ports))
                     argv += proxied.mounts
                     environment.update(proxied.environment)
                     shell = ["/bin/bash", "-c", limits + 'exec "$@"', "bash", *proxied.forwarder]

@@ -31,7 +31,20 @@ def server_enclosure(settings: SandboxSettings) -> Enclose | None:
     if settings.kind not in ("auto", "bubblewrap"):
         return None
     limits = msgspec.structs.replace(CommandLimits.of(settings), cpu_seconds_max=0)
-    return BubblewrapSandbox(limits, settings.network).enclosed
+    return BubblewrapSandbox(limits, settings.network, settings.ports).enclosed
+
+
+def reach(sandbox: Sandbox, settings: SandboxSettings) -> str:
+    """What of the network commands reach in this sandbox, in words."""
+    if not sandbox.isolated or settings.container or (sandbox.name == "seatbelt" and settings.network == "on"):
+        whose = "the container's own" if settings.container else "this machine's own"
+        return f"{whose} network, with loopback and private addresses"
+    if settings.network == "off":
+        return "no network"
+    if settings.network == "on":
+        ports = ", ".join(map(str, settings.ports)) or "no port"
+        return f"public addresses only, through a proxy (ports {ports})"
+    return f"these hosts only, through a proxy: {', '.join(settings.network) or 'none'}"
 
 
 async def open_sandbox(settings: SandboxSettings, extension: Callable[[str], Sandbox]) -> Chosen:
@@ -59,13 +72,15 @@ async def choose_sandbox(settings: SandboxSettings) -> Chosen:
         case "docker":
             from shoal.sandbox.docker import DockerSandbox
 
-            sandbox = DockerSandbox(DOCKER_SOCKET, limits, settings.network, settings.image, settings.container)
+            sandbox = DockerSandbox(
+                DOCKER_SOCKET, limits, settings.network, settings.image, settings.container, settings.ports
+            )
         case "seatbelt":
             sandbox = SeatbeltSandbox(limits, settings.network)
         case "auto" if sys.platform == "darwin":
             sandbox = SeatbeltSandbox(limits, settings.network)
         case _:
-            sandbox = BubblewrapSandbox(limits, settings.network)
+            sandbox = BubblewrapSandbox(limits, settings.network, settings.ports)
     mount = Mount(Path("/usr"), "/workspace")
     trial = Command(text="exit 7", cwd=mount.host, mounts=(mount,), timeout_seconds=TRIAL_SECONDS)
     try:

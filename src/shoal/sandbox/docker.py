@@ -6,15 +6,16 @@ processes behind) is ended by killing its container, which nothing inside can su
 starts a new one. A wrapper reports the end of the command's shell, since children may hold its output open, and
 how many processes there are then.
 
-Containers have no network, a read-only root, no capabilities, no way to new privileges, and the limits as control
-groups and ulimits. A container given by name is the operator's: it is used as it is, and what has to end in it is
-killed by its mark.
+Containers have no network but the socket of the `proxy`, a read-only root, no capabilities, no way to new privileges,
+and the limits as control groups and ulimits. A container given by name is the operator's: it is used as it is, with
+the network that it has, and what has to end in it is killed by its mark.
 """
 
 import asyncio
 import os
 import re
 import secrets
+import shlex
 import socket
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -31,7 +32,7 @@ from shoal.domain.ports import Command, CommandResult, Mount, SeeOutput
 from shoal.sandbox.bubblewrap import ENVIRONMENT, MountedPaths, require_inside
 from shoal.sandbox.limits import GIBIBYTE, CommandLimits
 from shoal.sandbox.processes import LINGER_SECONDS, MARK, identity_of, is_alive, is_orphaned, new_mark
-from shoal.sandbox.proxy import Network
+from shoal.sandbox.proxy import FORWARD, FORWARDER, INSIDE_FOLDER, WEB_PORTS, HostProxy, Network
 
 if TYPE_CHECKING:
     import httpx2
@@ -49,6 +50,7 @@ _WRAPPER = (
     '"$1" -c "$2"; code=$?; set -- "$3" /proc/[0-9]*; printf "\\n%s %d %d\\n" "$1" "$code" $(($# - 1)) >&2; exit $code'
 )
 _SHELL = "command -v bash || command -v sh"
+_PYTHON = "command -v python3"
 _KILL = (
     'for folder in /proc/[0-9]*; do tr "\\0" "\\n" <"$folder/environ" 2>/dev/null | grep -qxF "$1" '
     '&& kill -9 "${folder#/proc/}"; done; exit 0'
@@ -74,12 +76,15 @@ class DockerSandbox(MountedPaths):
         network: Network = "off",
         image: str = "",
         container: str = "",
+        ports: Sequence[int] = WEB_PORTS,
     ) -> None:
         self._api = DockerApi(daemon)
         self._limits = limits or CommandLimits()
         self._network: Network = network
         self._image = image
         self._container = container
+        self._ports = ports
+        self._proxy: HostProxy | None = None
         self._idle: list[tuple[tuple[Mount, ...], str]] = []
         self._shell = ""
         self._is_swept = False
@@ -88,8 +93,11 @@ class DockerSandbox(MountedPaths):
         """Run it. Raises SandboxError when it cannot be run, or there is no container to run it in."""
         if not self._image and not self._container:
             raise SandboxError("Docker needs an image: set sandbox.image, or sandbox.container to use a running one.")
-        if isinstance(self._network, tuple):
-            raise SandboxError("Docker cannot allow single hosts. Set sandbox.network to off or on, or use bubblewrap.")
+        if self._container and isinstance(self._network, tuple):
+            raise SandboxError(
+                "A container given by name has the network that you gave it. Set sandbox.network to on, or set "
+                "sandbox.image instead of sandbox.container."
+            )
         if "\0" in command.text:
             raise SandboxError("The command cannot be started: it contains a NUL character.")
         if not command.cwd.is_dir():
@@ -108,6 +116,12 @@ class DockerSandbox(MountedPaths):
                         await self._api.remove(owned)
             self._is_swept = True
         container = self._container
+        if not container and self._network != "off" and self._proxy is None:
+            # The containers' user is not always this one; the folder's name cannot be guessed.
+            self._proxy = HostProxy(self._network, self._ports)
+            Path(self._proxy.folder).chmod(0o711)
+            await self._proxy.__aenter__()
+            Path(self._proxy.folder, "socket").chmod(0o666)
         if not container:
             idle = next((one for one in self._idle if one[0] == command.mounts), None)
             if idle is not None:
@@ -123,9 +137,18 @@ class DockerSandbox(MountedPaths):
                     raise SandboxError(
                         f"The Docker image {self._image} has no shell; it needs /bin/sh, preferably also bash."
                     )
+                if self._proxy and not (await self._output_of(container, _PYTHON)).strip():
+                    raise SandboxError(
+                        f"The Docker image {self._image} has no python3, which the sandbox's network needs. Use an "
+                        "image with it, or set sandbox.network to off."
+                    )
                 self._shell = shell
             environment = {**_ENVIRONMENT, **dict(command.env), MARK: mark}
-            words = (self._shell, "-c", _WRAPPER, "sh", self._shell, command.text, mark)
+            text = command.text
+            if self._proxy:
+                environment |= self._proxy.environment
+                text = "exec " + shlex.join(("python3", *FORWARD, self._shell, "-c", text))
+            words = (self._shell, "-c", _WRAPPER, "sh", self._shell, text, mark)
             process = await self._api.prepare(container, words, environment, cwd)
             if command.watch is not None:
                 command.watch.started(0)
@@ -159,6 +182,11 @@ class DockerSandbox(MountedPaths):
                 binds.append({**bind, "ReadOnly": not mount.writable})
             elif mount.writable:
                 raise SandboxError(f"The directory {mount.host} of the sandbox's {mount.inside} does not exist.")
+        if self._proxy:
+            shown = ((str(FORWARDER), "forward.py"), (self._proxy.folder, "proxy"))
+            for host, name in shown:
+                target = f"{INSIDE_FOLDER}/{name}"
+                binds.append({"Type": "bind", "Source": host, "Target": target, "ReadOnly": True})
         # Commands run as the owner of the workspace, who must not be root.
         folder = next((mount.host for mount in mounts if mount.writable), None)
         owner = os.stat(folder) if folder else None
@@ -181,11 +209,11 @@ class DockerSandbox(MountedPaths):
             "User": f"{owner.st_uid}:{owner.st_gid}" if owner is not None else "65534:65534",
             "Hostname": "sandbox",
             "Labels": {OWNER_LABEL: f"{socket.gethostname()} {identity_of(os.getpid())}"},
-            "NetworkDisabled": self._network == "off",
+            "NetworkDisabled": True,
             "HostConfig": {
                 "Mounts": binds,
                 "Tmpfs": {"/tmp": temporary},
-                "NetworkMode": "none" if self._network == "off" else "bridge",
+                "NetworkMode": "none",
                 "Memory": limits.memory_bytes_max,
                 "MemorySwap": limits.memory_bytes_max,
                 "PidsLimit": limits.processes_max,
@@ -227,6 +255,8 @@ class DockerSandbox(MountedPaths):
         while self._idle:
             _, container = self._idle.pop()
             await self._api.remove(container)
+        if self._proxy:
+            await self._proxy.__aexit__()
         await self._api.close()
 
 

@@ -1,14 +1,14 @@
-"""Lets a sandboxed command reach an allow-list of hosts, and nothing else, through an HTTP proxy of our own.
+"""Lets a sandboxed command reach public hosts, or an allow-list, and nothing else, through an HTTP proxy of our own.
 
 The command has a network namespace without any interface but loopback. A forwarder inside it listens on loopback and
 carries each connection over a unix socket, the only way out, to the proxy in this process. The proxy takes `CONNECT`
-and plain `http://` requests, compares the host with the list, resolves the name itself, and connects to a public
-address only, unless the list names the address. Programs find it by the usual proxy variables; one that ignores them
-reaches nothing.
+and plain `http://` requests, checks the host and the port, resolves the name itself, and connects to a public address
+that it has checked (so a DNS answer that changes later changes nothing), unless the list names the address. It never
+connects to this machine by one of its own public addresses. Programs find it by the usual proxy variables; one that
+ignores them reaches nothing.
 """
 
 import asyncio
-import ipaddress
 import os
 import shutil
 import socket
@@ -17,23 +17,27 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, Self, TypeAlias
 from urllib.parse import urlsplit
 
 from shoal.domain.errors import SandboxError
+from shoal.domain.web import literal, why_refused
 
 Network: TypeAlias = Literal["off", "on"] | tuple[str, ...]
-"""No network, the host's own, or these hosts only (`example.org`, `*.example.org`, `192.0.2.7`, `name:8080`)."""
+"""No network, public hosts, or these hosts only (`example.org`, `*.example.org`, `192.0.2.7`, `name:8080`)."""
 
 PORT = 3128
 INSIDE_FOLDER = "/run/shoal"
+FORWARDER = Path(__file__).with_name("forward.py")
+FORWARD = ("-I", "-S", "-B", f"{INSIDE_FOLDER}/forward.py", f"{INSIDE_FOLDER}/proxy/socket", str(PORT))
+"""What Python runs inside, before the command's words."""
 HEAD_BYTES_MAX = 65_536
 HEAD_SECONDS = 15.0
 CONNECT_SECONDS = 15.0
 LINGER_SECONDS = 2.0
 CONNECTIONS_MAX = 64
 CHUNK_BYTES = 65_536
-_WEB_PORTS = (80, 443)
+WEB_PORTS = (80, 443)
 
 
 class ProxyRefusal(Exception):
@@ -60,7 +64,7 @@ class AllowedHosts:
             if colon and port.isdigit() and (":" not in host or host.startswith("[")):
                 host, ports = host.strip("[]"), (int(port),)
             else:
-                host, ports = text.strip("[]").rstrip("."), _WEB_PORTS
+                host, ports = text.strip("[]").rstrip("."), WEB_PORTS
             table = self._below if host.startswith("*.") else self._exact
             key = host.removeprefix("*")
             table[key] = (*table.get(key, ()), *ports)
@@ -71,46 +75,52 @@ class AllowedHosts:
             return True
         return any(name.endswith(below) and port in ports for below, ports in self._below.items())
 
+    def may_open(self, host: str, address: str) -> bool:
+        """Whether an allowed host may lead to this address: a public one, or the very address that the list names."""
+        named = literal(host)
+        return not why_refused(address) if named is None else named == literal(address)
 
-class ProxiedNetwork:
-    """The proxy of one command, with what the sandbox needs to use it; an async context manager.
 
-    `mounts` are bubblewrap's options, `forwarder` is what the command is an argument of, `environment` points programs
-    to the proxy.
+class PublicHosts:
+    """Every host that has a public address, on these ports."""
+
+    def __init__(self, ports: Sequence[int]) -> None:
+        self._ports = frozenset(ports)
+
+    def allows(self, host: str, port: int) -> bool:
+        return bool(host) and port in self._ports
+
+    def may_open(self, host: str, address: str) -> bool:
+        return not why_refused(address)
+
+
+class HostProxy:
+    """The proxy that commands reach by the socket in `folder`; an async context manager.
+
+    `environment` points programs inside to the forwarder.
     """
 
-    def __init__(self, hosts: Sequence[str]) -> None:
-        self._allowed = AllowedHosts(hosts)
+    def __init__(self, network: Literal["on"] | tuple[str, ...], ports: Sequence[int] = WEB_PORTS) -> None:
+        self._allowed = PublicHosts(ports) if network == "on" else AllowedHosts(network)
         self._writers: set[asyncio.StreamWriter] = set()
         self._serving = 0
         self._idle = asyncio.Event()
         self._idle.set()
-        # This Python's own program, and the options that show its installation in the sandbox, read-only.
-        prefix = Path(sys.base_prefix).resolve()
-        python, shown = os.path.realpath(sys.executable), list[str]()
-        if not prefix.is_relative_to("/usr"):
-            if len(prefix.parts) < 3 or Path.home().is_relative_to(prefix) or not Path(python).is_relative_to(prefix):
-                raise SandboxError(
-                    f"The sandbox cannot show this Python's installation ({prefix}); use network off or on."
-                )
-            shown = ["--ro-bind", str(prefix), str(prefix)]
-        script = str(Path(__file__).with_name("forward.py"))
-        self._folder = tempfile.mkdtemp(prefix="shoal-proxy-")
-        self.mounts = [*shown, "--ro-bind", script, f"{INSIDE_FOLDER}/forward.py"]
-        self.mounts += ["--ro-bind", self._folder, f"{INSIDE_FOLDER}/proxy"]
-        self.forwarder = [python, "-I", "-S", "-B", f"{INSIDE_FOLDER}/forward.py"]
-        self.forwarder += [f"{INSIDE_FOLDER}/proxy/socket", str(PORT)]
+        self.folder = tempfile.mkdtemp(prefix="shoal-proxy-")
         address = f"http://127.0.0.1:{PORT}"
         names = ("http_proxy", "https_proxy", "all_proxy")
         self.environment = {name: address for lower in names for name in (lower, lower.upper())}
+        self.environment["NODE_USE_ENV_PROXY"] = "1"  # Node.js looks at the proxy variables only when told to
+        if network == "on":  # what the command itself serves is not for the proxy
+            self.environment |= dict.fromkeys(("no_proxy", "NO_PROXY"), "localhost,127.0.0.1,::1")
 
-    async def __aenter__(self) -> "ProxiedNetwork":
+    async def __aenter__(self) -> Self:
         """Start to listen. Raises SandboxError where that fails."""
         try:
-            path = f"{self._folder}/socket"
+            path = f"{self.folder}/socket"
             self._server = await asyncio.start_unix_server(self._accept, path, limit=HEAD_BYTES_MAX)
         except OSError as error:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            shutil.rmtree(self.folder, ignore_errors=True)
             raise SandboxError(f"The sandbox's network proxy could not be started: {error}.") from error
         return self
 
@@ -118,7 +128,7 @@ class ProxiedNetwork:
         self._server.close()
         for writer in self._writers:
             writer.transport.abort()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
         await self._idle.wait()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -134,12 +144,12 @@ class ProxiedNetwork:
                 except asyncio.LimitOverrunError as error:
                     raise ProxyRefusal("431 Request Header Fields Too Large") from error
             if not self._allowed.allows(target.host, target.port):
-                raise ProxyRefusal(f"403 {target.host}:{target.port} is not among the hosts allowed to this sandbox")
+                raise ProxyRefusal(f"403 {target.host}:{target.port} is not among the hosts and ports of this sandbox")
             try:
                 async with asyncio.timeout(CONNECT_SECONDS):
                     loop = asyncio.get_running_loop()
                     found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
-                    addresses = [str(one[4][0]) for one in found if _may_reach(target.host, str(one[4][0]))]
+                    addresses = [str(one[4][0]) for one in found if self._allowed.may_open(target.host, str(one[4][0]))]
                     if not addresses:
                         raise ProxyRefusal(f"403 {target.host} leads to a private address")
                     far_reader, far_writer = await asyncio.open_connection(addresses[0], target.port)
@@ -147,6 +157,9 @@ class ProxiedNetwork:
                 raise ProxyRefusal(f"502 {target.host} cannot be reached") from error
             self._writers.add(far_writer)
             try:
+                own, far = (str(far_writer.get_extra_info(name)[0]) for name in ("sockname", "peername"))
+                if own == far and isinstance(self._allowed, PublicHosts):  # a public address of this very machine
+                    raise ProxyRefusal(f"403 {target.host} leads to this machine")
                 if target.head:
                     far_writer.write(target.head)
                 else:
@@ -173,6 +186,27 @@ class ProxiedNetwork:
                 self._idle.set()
 
 
+class ProxiedNetwork(HostProxy):
+    """The proxy of one command under bubblewrap. `mounts` are bubblewrap's options, `forwarder` is what the command is
+    an argument of."""
+
+    def __init__(self, network: Literal["on"] | tuple[str, ...], ports: Sequence[int] = WEB_PORTS) -> None:
+        # This Python's own program, and the options that show its installation in the sandbox, read-only.
+        prefix = Path(sys.base_prefix).resolve()
+        python, shown = os.path.realpath(sys.executable), list[str]()
+        if not prefix.is_relative_to("/usr"):
+            if len(prefix.parts) < 3 or Path.home().is_relative_to(prefix) or not Path(python).is_relative_to(prefix):
+                raise SandboxError(
+                    f"The sandbox cannot show this Python's installation ({prefix}), which its proxy needs; set "
+                    "sandbox.network to off, or run Shoal with a Python of its own."
+                )
+            shown = ["--ro-bind", str(prefix), str(prefix)]
+        super().__init__(network, ports)
+        self.mounts = [*shown, "--ro-bind", str(FORWARDER), f"{INSIDE_FOLDER}/forward.py"]
+        self.mounts += ["--ro-bind", self.folder, f"{INSIDE_FOLDER}/proxy"]
+        self.forwarder = [python, *FORWARD]
+
+
 def parse_request(head: bytes) -> ProxyTarget:
     """Read a proxy request's head. Raises ProxyRefusal for what is neither `CONNECT` nor an absolute `http://` address.
 
@@ -195,15 +229,6 @@ def parse_request(head: bytes) -> ProxyTarget:
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     lines = [f"{method} {path} HTTP/1.1", f"Host: {parts.netloc.rpartition('@')[2]}", "Connection: close", *kept]
     return ProxyTarget(host, port or 80, ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1"))
-
-
-def _may_reach(host: str, address: str) -> bool:
-    """Whether a name may lead to this address: a public one, or the very address that the list names."""
-    found = ipaddress.ip_address(address.partition("%")[0])
-    mapped = getattr(found, "ipv4_mapped", None)
-    with suppress(ValueError):
-        return ipaddress.ip_address(host) == found
-    return (mapped or found).is_global and not found.is_multicast
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -19,6 +19,8 @@ def lacks_price(config: Config, models: Models, model: str) -> bool:
         budget.usd_per_turn,
         budget.usd_per_thread_day,
         budget.usd_per_user_day,
+        budget.usd_per_stranger_day,
+        budget.usd_strangers_per_day,
         budget.usd_per_agent_day,
         budget.usd_per_day,
         budget.usd_total,

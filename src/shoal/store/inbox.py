@@ -180,6 +180,19 @@ class Inbox(StorePart):
         return [ThreadId(text(row[0])) for row in await self._read("inbox_waiting")]
 
     @reads
+    def queued(self, thread: ThreadId) -> Script[list[Prompt]]:
+        """What waits in a mailbox, oldest first, as far as one reading goes."""
+        rows = yield from query("inbox_queue", thread=thread, limit=QUEUE_READ_MAX)
+        return [prompt_of(row[0]) for row in rows]
+
+    @writes
+    def drop(self, thread: ThreadId, keys: Sequence[str]) -> Script[None]:
+        """Have messages that still wait never be answered."""
+        yield from query("thread_lock", thread=thread)
+        for key in keys:
+            yield from query("inbox_drop_one", platform=platform_of(thread), key=key)
+
+    @reads
     def backlog(self) -> Script[Backlog]:
         """How much waits in all mailboxes, for metrics."""
         ((prompts, oldest),) = yield from query("inbox_backlog")

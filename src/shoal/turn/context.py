@@ -450,7 +450,14 @@ class ContextBuilder:
             profile=self._profile_of(scope.agent, scope.asker),
             taint=view.taint,
             bounds=self._bounds(scope),
-            purpose=Purpose(view.open.author, view.tainted_by, scope.caller, scope.speaks_in, scope.audience),
+            purpose=Purpose(
+                view.open.author,
+                view.tainted_by,
+                scope.caller,
+                scope.speaks_in,
+                scope.audience,
+                view.with_known_links,
+            ),
             timezone=scope.timezone,
         )
 

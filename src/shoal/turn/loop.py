@@ -227,6 +227,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
         has_answered = state.told and state.caller is None and move.outcome in ("done", "limit")
         if reply.strip() == SILENT or has_answered:
             reply = ""
+        reply = view.with_known_links(reply)
         usage = state.usage + said.usage if said is not None else state.usage
         finished = TurnFinished(move.outcome, reply, state.steps + (said is not None), usage)
         events = (said, finished) if said is not None else (finished,)
@@ -306,7 +307,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
                     is_whole = outcome.stop != "max_tokens"  # one that was cut off is refused as it stands
                     calls.append(mended(written, self.executor.registry, agent.tools) if is_whole else written)
                 said = AssistantSaid(
-                    text=outcome.message.text,
+                    text=run.view.with_known_links(outcome.message.text),
                     tool_calls=tuple(calls),
                     stop=outcome.stop,
                     model=outcome.model or name,

@@ -182,7 +182,7 @@ def runtime_lines(sandbox: Sandbox, network: Literal["off", "on"] | tuple[str, .
         where, reach = f"on the machine itself ({sandbox.name})", "the network as the machine does"
     else:
         where = f"in a sandbox ({sandbox.name})"
-        reach = {"off": "no network", "on": "the network"}.get(str(network), "")
+        reach = {"off": "no network", "on": "public hosts through an HTTP proxy"}.get(str(network), "")
     if not reach:
         hosts = ", ".join(network[:HOSTS_TOLD_MAX]) + (" and others" if len(network) > HOSTS_TOLD_MAX else "")
         reach = f"only these hosts: {hosts}" if hosts else "no network"

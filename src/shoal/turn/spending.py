@@ -246,13 +246,13 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
             found.append((scope, day, set_to.usd_per_thread_day, set_to.tokens_per_thread_day))
         usd = _stricter(set_to.usd_per_agent_day, own.usd_per_day)
         tokens = _stricter(set_to.tokens_per_agent_day, own.tokens_per_day)
+        usd_of_user, tokens_of_user = set_to.usd_per_user_day, set_to.tokens_per_user_day
+        if is_stranger(charge.asker) and not person.name:
+            usd_of_user = _stricter(usd_of_user, set_to.usd_per_stranger_day)
+            tokens_of_user = _stricter(tokens_of_user, set_to.tokens_per_stranger_day)
+            found.append(("strangers", day, set_to.usd_strangers_per_day, set_to.tokens_strangers_per_day))
         found += [
-            (
-                user,
-                day,
-                person.usd_per_day or set_to.usd_per_user_day,
-                person.tokens_per_day or set_to.tokens_per_user_day,
-            ),
+            (user, day, person.usd_per_day or usd_of_user, person.tokens_per_day or tokens_of_user),
             (f"agent:{charge.agent}", day, usd, tokens),
             ("day", day, set_to.usd_per_day, set_to.tokens_per_day),
             ("total", "", set_to.usd_total, set_to.tokens_total),
@@ -260,6 +260,11 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
         if (of_call := charge.ceiling) is not None:
             found.append((of_call.scope, of_call.day, of_call.usd_max, of_call.tokens_max))
         return tuple(dict.fromkeys(Ceiling(*one) for one in found if one[0] and (one[2] or one[3])))
+
+
+def is_stranger(asker: Asker) -> bool:
+    """Whether it is somebody whom only `*` let in: no list names them, and nobody gave them a token."""
+    return bool(asker.user) and asker.trust == "untrusted" and not asker.token
 
 
 LOW_SHARE = 1 / 3

@@ -43,6 +43,7 @@ from shoal.domain.events import (
 )
 from shoal.domain.files import STILL_FOLDERS, Folders, relocated
 from shoal.domain.ids import ThreadId, TurnId, is_child
+from shoal.domain.links import known_from, with_known_links
 from shoal.domain.messages import (
     AssistantMessage,
     Caller,
@@ -455,6 +456,12 @@ class ThreadView:
             self.abort()
 
     # ---- what the open turn posts ----
+
+    def with_known_links(self, text: str) -> str:
+        """What the model wrote as it is shown: after untrusted content, addresses that it made up are no links."""
+        if not self.tainted_by or not text:
+            return text
+        return with_known_links(text, known_from([entry.message for entry in self.transcript.entries]))
 
     def answer(self, text: str, outcome: Outcome) -> tuple[NewPost, ...]:
         """The post of the turn's answer, which says where a fallback model gave it, what the model did not get, and how

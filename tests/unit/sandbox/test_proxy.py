@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from tests.connections import listening
 from shoal.domain.ports import Command, CommandResult, Mount
 from shoal.sandbox import proxy
 from shoal.sandbox.bubblewrap import BubblewrapSandbox
-from shoal.sandbox.proxy import AllowedHosts, ProxyRefusal, parse_request
+from shoal.sandbox.proxy import WEB_PORTS, AllowedHosts, ProxyRefusal, PublicHosts, parse_request
 
 needs_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello"
@@ -106,7 +107,35 @@ def test_no_bytes_break_it(head: bytes) -> None:
     ],
 )
 def test_a_name_leads_to_public_addresses_only(host: str, address: str, may: bool) -> None:
-    assert proxy._may_reach(host, address) is may
+    assert AllowedHosts((host,)).may_open(host, address) is may
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("127.0.0.1", "127.9.9.9", "0.0.0.0", "10.1.2.3", "172.16.0.1", "172.31.255.255", "192.168.1.1"),
+        *(
+            "169.254.169.254",
+            "169.254.170.2",
+            "100.64.0.1",
+            "100.100.100.200",
+            "192.0.0.192",
+            "198.18.0.1",
+            "224.0.0.251",
+        ),
+        *("240.0.0.1", "255.255.255.255", "::", "::1", "::ffff:127.0.0.1", "::ffff:10.0.0.1", "::127.0.0.1"),
+        *("64:ff9b::7f00:1", "64:ff9b:1::1", "2002:7f00:1::", "fd00::1", "fd00:ec2::254", "fc00::1", "fe80::1%lo"),
+        *("fec0::1", "ff02::1", "100::1", "2001:db8::1", "2001::1", "3fff::1", "5f00::1"),
+    ],
+)
+def test_no_name_and_no_number_leads_to_a_private_address(address: str) -> None:
+    assert not PublicHosts(WEB_PORTS).may_open("example.org", address)
+    assert not PublicHosts(WEB_PORTS).may_open(address, address)
+
+
+@pytest.mark.parametrize(("port", "allows"), [(80, True), (443, True), (22, False), (5432, False), (0, False)])
+def test_public_hosts_are_reached_at_the_owners_ports(port: int, allows: bool) -> None:
+    assert PublicHosts(WEB_PORTS).allows("example.org", port) is allows
 
 
 class Server:
@@ -171,8 +200,8 @@ async def test_a_listed_name_that_leads_to_this_machine_is_refused(tmp_path: Pat
 
 
 async def test_whoever_still_sends_a_body_sees_why_it_was_refused() -> None:
-    async with proxy.ProxiedNetwork(("example.org",)) as network:
-        reader, writer = await asyncio.open_unix_connection(f"{network._folder}/socket")
+    async with proxy.HostProxy(("example.org",)) as network:
+        reader, writer = await asyncio.open_unix_connection(f"{network.folder}/socket")
         writer.write(b"POST http://other.org/ HTTP/1.1\r\nContent-Length: 3000000\r\n\r\n")
         for _ in range(30):
             writer.write(b"x" * 100_000)
@@ -208,3 +237,52 @@ async def test_too_many_connections_and_slow_heads_are_ended(
     assert (await sandbox.run(Command(text, tmp_path, (mount,)))).stdout == b"ended\n"
     await sandbox.close()
     assert not server.heads
+
+
+@needs_bubblewrap
+async def test_with_the_network_on_this_machine_is_not_reached(tmp_path: Path, server: Server) -> None:
+    """Nor by any spelling of its address, past the proxy, or by an abstract socket."""
+    abstract = socket.socket(socket.AF_UNIX)
+    abstract.bind(f"\0shoal-test-{server.port}")
+    abstract.listen()
+    own = [str(found[4][0]) for found in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)]
+    hosts = ("127.0.0.1", "localhost", "2130706433", "0x7f000001", "0177.0.0.1", "127.1", "0", "0.0.0.0", "[::1]")
+    hosts += ("[::ffff:127.0.0.1]", "[::]", "[64:ff9b::7f00:1]", *own)
+    sandbox = BubblewrapSandbox(network="on", ports=(server.port,))
+    asked = [
+        f"{options} http://{host}:{server.port}/" for host in hosts for options in ("--noproxy ''", "--noproxy '*'")
+    ]
+    asked += [f"--noproxy '' --proxytunnel http://{host}:{server.port}/" for host in hosts]
+    asked += [
+        "http://169.254.169.254/",
+        "http://[fd00:ec2::254]/",
+        f"--abstract-unix-socket shoal-test-{server.port} http://x/",
+    ]
+    commands = "\n".join(f"curl -sf -m 5 {line} && echo REACHED {line} &" for line in asked)
+    mount = Mount(tmp_path, "/workspace", writable=True)
+    result = await sandbox.run(Command(f"{commands}\nwait; cat /proc/net/dev", tmp_path, (mount,)))
+    await sandbox.close()
+    abstract.close()
+    assert b"REACHED" not in result.stdout
+    assert [line.split(b":")[0].strip() for line in result.stdout.splitlines()[2:]] == [b"lo"]
+    assert not server.heads
+
+
+@needs_bubblewrap
+async def test_what_a_command_serves_it_reaches_itself(tmp_path: Path) -> None:
+    sandbox = BubblewrapSandbox(network="on")
+    mount = Mount(tmp_path, "/workspace", writable=True)
+    serve = "; ".join(
+        (
+            "import socket",
+            's = socket.create_server(("127.0.0.1", 3000))',
+            "print(1, flush=True)",
+            "c = s.accept()[0]",
+            "c.recv(999)",
+            'c.sendall(b"HTTP/1.0 200 OK\\n\\nmine")',
+        )
+    )
+    text = f"python3 -S -c '{serve}' > ready & until [ -s ready ]; do :; done; curl -s -m 5 http://localhost:3000/"
+    result = await sandbox.run(Command(text, tmp_path, (mount,)))
+    await sandbox.close()
+    assert result.stdout == b"mine"

@@ -52,7 +52,7 @@ class Sandboxed(HostSandbox):
     ("name", "isolated", "network", "told"),
     [
         ("bubblewrap", True, "off", "Commands run in a sandbox (bubblewrap) and reach no network."),
-        ("docker", True, "on", "Commands run in a sandbox (docker) and reach the network."),
+        ("docker", True, "on", "Commands run in a sandbox (docker) and reach public hosts through an HTTP proxy."),
         (
             "docker",
             True,

@@ -28,8 +28,9 @@ from shoal.domain.secret import Secret
 from shoal.domain.settings_platforms import AccountSettings, PlatformsSettings
 from shoal.extensions import extension_sandbox
 from shoal.maintenance import DAY_SECONDS, SERVICE_PROBLEMS, service_problem
+from shoal.permissions.access import EVERYBODY
 from shoal.providers.catalog import Catalog, existing_model
-from shoal.sandbox.choose import open_sandbox, server_enclosure
+from shoal.sandbox.choose import open_sandbox, reach, server_enclosure
 from shoal.setup.prices import PRICE_TODO, lacks_price, unpriced_note
 from shoal.store.driver import migrations
 from shoal.store.health import WHAT_TO_DO, FileHealth, check_file
@@ -288,9 +289,9 @@ async def _sandbox(_: CommandContext, config: Config) -> AsyncGenerator[DoctorFi
     await chosen.sandbox.close()
     if chosen.note:
         todo = "Install bubblewrap (Debian: apt-get install bubblewrap)." if not chosen.sandbox.isolated else ""
-        yield warn("sandbox", chosen.note, todo)
+        yield warn("sandbox", f"{chosen.note} Commands reach {reach(chosen.sandbox, config.sandbox)}.", todo)
     else:
-        yield ok("sandbox", f"{chosen.sandbox.name}, network {config.sandbox.network}.")
+        yield ok("sandbox", f"{chosen.sandbox.name}. Commands reach {reach(chosen.sandbox, config.sandbox)}.")
 
 
 async def _platforms(context: CommandContext, config: Config) -> AsyncGenerator[DoctorFinding]:
@@ -330,7 +331,26 @@ def _account(platform: str, account: AccountSettings, context: CommandContext, c
     if not account.allow and not account.owner:
         todo = f"Set platforms.{platform}.owner to your user id there, or let `shoal setup chat` find it out."
         return warn(check, "nobody may speak there before being paired.", todo)
+    if EVERYBODY in account.allow:
+        return _everybody(check, config)
     return ok(check, f"{len(account.allow)} allowed, owner {account.owner or 'not set'}.")
+
+
+def _everybody(check: str, config: Config) -> DoctorFinding:
+    """What people may spend whom only `*` lets in."""
+    each, all_of_them = (
+        " and ".join(
+            [*([f"${usd:g}"] if usd else []), *([counted(tokens, "token")] if tokens else [])],
+        )
+        for usd, tokens in (
+            (config.budget.usd_per_stranger_day, config.budget.tokens_per_stranger_day),
+            (config.budget.usd_strangers_per_day, config.budget.tokens_strangers_per_day),
+        )
+    )
+    if not each or not all_of_them:
+        todo = "Set budget.tokens_per_stranger_day and budget.tokens_strangers_per_day."
+        return warn(check, "everybody may speak there, and nothing bounds what strangers spend.", todo)
+    return ok(check, f"everybody may speak there; a stranger may spend {each} a day, all of them {all_of_them}.")
 
 
 async def _mcp(context: CommandContext, config: Config) -> AsyncGenerator[DoctorFinding]:

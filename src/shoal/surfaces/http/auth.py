@@ -1,9 +1,16 @@
-"""Who calls: the home's token, another one or the page's cookie, and from where.
+"""Who calls: the home's token, another one or the page's cookie with the page's key, and from where.
 
 The page's cookie is `EXPIRES.HMAC` for the home's token and `EXPIRES.HMAC.NAME` for another; the HMAC is keyed with
 the home's token and covers the other's digest. It proves that the token was shown once and reveals nothing of it. It is
-only good for calls that a page of this server makes itself, and as long as its token. Hosts are checked, so that a
-foreign name that was pointed at this address (DNS rebinding) reaches nothing.
+good as long as its token.
+
+Browsers send cookies to every port of a host, so any other server there sees this one, and could send it back. Alone it
+opens nothing but the page's own files. Each call also shows the page's key in the header `X-Shoal`. It is another HMAC,
+which the browser gets once, when it signs in, and keeps in the storage of this origin, port included. What a browser
+loads by itself (pictures, sound, downloads) cannot carry a header. Its address carries a ticket instead, which the
+page gets with `GET /api/me`, which ends within two days and is good for files alone.
+
+Hosts are checked, so that a foreign name that was pointed at this address (DNS rebinding) reaches nothing.
 """
 
 import hashlib
@@ -15,7 +22,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from email.utils import format_datetime
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import msgspec
 from starlette.requests import Request
@@ -25,7 +32,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from shoal.actors.access_tokens import AccessTokens
 from shoal.actors.principals import HOME_TOKEN, OWNER, OWNER_ON_PAGE, Principal, bearer_of
 from shoal.domain.clock import Clock
-from shoal.domain.errors import StoreError
+from shoal.domain.errors import ConfigError, StoreError
 from shoal.domain.permissions import AccessToken
 from shoal.surfaces.http.errors import ApiError, answer_shoal_error
 
@@ -35,6 +42,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 COOKIE_SECONDS = 30 * 86_400
+TICKET_SECONDS = 86_400
+"""A ticket is good for at least as long and at most twice as long. All of a day are the same, so files stay cached."""
+KEY_HEADER = "x-shoal"
+TICKET = "ticket"
+"""The parameter of an address that a browser loads by itself."""
 FAILURES_MAX = 10
 """Wrong tokens from one address within FAILURE_SECONDS, after which it has to wait."""
 FAILURE_SECONDS = 60.0
@@ -84,6 +96,25 @@ class Gate:
         names = {urlsplit(origin).hostname or "" for origin in self._origins}
         self._hosts = frozenset(names | {options.host.lower()}) - _WILDCARDS
         self._any_address = options.host in _WILDCARDS
+        try:
+            self._proxies = tuple(ipaddress.ip_network(proxy, strict=False) for proxy in options.trusted_proxies)
+        except ValueError as error:
+            raise ConfigError(
+                [f"web.trusted_proxies: {error}. Write addresses or networks, e.g. 10.0.0.0/8."]
+            ) from error
+
+    def is_encrypted(self, request: Request) -> bool:
+        """Whether the browser speaks TLS: to this server, or to a trusted proxy before it."""
+        if request.scope.get("scheme") == "https":
+            return True
+        try:
+            address = ipaddress.ip_address(request.client.host if request.client else "")
+        except ValueError:
+            return False
+        is_proxy = address.is_loopback or any(
+            address.version == one.version and address in one for one in self._proxies
+        )
+        return is_proxy and request.headers.get("x-forwarded-proto", "").rpartition(",")[2].strip().lower() == "https"
 
     def check_host(self, request: Request) -> None:
         """Refuse a Host that is neither loopback nor configured."""
@@ -110,7 +141,8 @@ class Gate:
         raise ApiError(403, "foreign_origin", message)
 
     def _is_own(self, request: Request, origin: str) -> bool:
-        return origin == f"{request.scope.get('scheme', 'http')}://{request.headers.get('host', '').lower()}"
+        scheme = "https" if self.is_encrypted(request) else "http"
+        return origin == f"{scheme}://{request.headers.get('host', '').lower()}"
 
     async def principal(self, request: Request) -> Principal:
         """Who calls, and what they may. Raises ApiError 401, 403 or 429, StoreError."""
@@ -131,9 +163,10 @@ class Gate:
                 raise ApiError(
                     403, "no_origin", "A change by the page's cookie needs the page's Origin; use the token."
                 )
-            kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-            if kind != "application/json" and "x-shoal" not in request.headers:
-                raise ApiError(403, "no_header", "A change by the page's cookie needs JSON or the header X-Shoal: 1.")
+        if not (
+            self._shows(request.headers.get(KEY_HEADER, ""), self.page_key(found)) or self._has_ticket(request, found)
+        ):
+            raise _unauthorized("The page's cookie is only good with the page's key: open the page and sign in again.")
         return found
 
     async def bearer(self, request: Request, given: str) -> Principal:
@@ -174,10 +207,11 @@ class Gate:
         return msgspec.structs.replace(found, by_cookie=by_cookie)
 
     def cookie_name(self, request: Request) -> str:
-        """One name a port: browsers share cookies between the ports of a host."""
+        """One name a port: browsers share cookies between the ports of a host. Under TLS, no other host may set it."""
         host = request.headers.get("host", "")
         port = host.rpartition("]")[2].rpartition(":")[2] if ":" in host else ""
-        return f"shoal_{port}" if port.isdecimal() and port.isascii() else "shoal"
+        prefix = "__Host-" if self.is_encrypted(request) else ""
+        return f"{prefix}shoal_{port}" if port.isdecimal() and port.isascii() else f"{prefix}shoal"
 
     def make_cookie(self, principal: Principal) -> str:
         """A cookie value that is good for COOKIE_SECONDS, and no longer than its token."""
@@ -201,9 +235,42 @@ class Gate:
             return None
         return OWNER_ON_PAGE if token is HOME_TOKEN else await self._admitted(token, by_cookie=True)
 
+    def page_key(self, principal: Principal) -> str:
+        """What a page of this principal shows with each call, as long as their token is good."""
+        return self._hmac("page key", principal.token)
+
+    def make_ticket(self, principal: Principal) -> str:
+        """What the address of a file carries that a page of this principal has the browser load."""
+        expires = (int(self._clock.now().timestamp()) // TICKET_SECONDS + 2) * TICKET_SECONDS
+        return f"{expires}.{self._hmac(f'page ticket {expires}', principal.token)}"
+
+    def _has_ticket(self, request: Request, visitor: Principal) -> bool:
+        expires, _, signature = request.query_params.get(TICKET, "").partition(".")
+        if not (request.method in ("GET", "HEAD") and expires.isascii() and expires.isdecimal() and len(expires) < 16):
+            return False
+        is_good = self._shows(signature, self._hmac(f"page ticket {expires}", visitor.token))
+        is_file = _is_file(request.scope["path"])
+        return is_good and is_file and int(expires) > self._clock.now().timestamp()
+
+    def _shows(self, given: str, secret: str) -> bool:
+        return given.isascii() and hmac.compare_digest(given, secret)
+
     def _signature(self, expires: str, token: AccessToken) -> str:
-        covered = f"page cookie {expires}{token.digest and f' {token.digest}'}"
+        return self._hmac(f"page cookie {expires}", token)
+
+    def _hmac(self, purpose: str, token: AccessToken) -> str:
+        covered = f"{purpose}{token.digest and f' {token.digest}'}"
         return hmac.new(self._token, covered.encode(), hashlib.sha256).hexdigest()
+
+
+def _is_file(path: str) -> bool:
+    """Whether a ticket is good for this path: a file of a thread, or what a browser shows or saves as one."""
+    _, found, rest = path.partition("/api/threads/")
+    parts = rest.split("/")
+    if not found or not path.startswith(found) or len(parts) < 2 or not parts[-1]:
+        return False
+    is_speech = parts[-1] == "speech" and parts[-3:-2] == ["turns"]
+    return "files" in parts[1:-1] or parts[-2] == "artifacts" or parts[-1] in ("picture", "export") or is_speech
 
 
 def _unauthorized(message: str) -> ApiError:
@@ -255,6 +322,9 @@ class AccessMiddleware:
                 shared = self._gate.foreign_origin(request)
                 if not (self._is_open(path) or (shared and request.method == "OPTIONS")):
                     request.state.principal = await self._gate.principal(request)
+                    if TICKET in request.query_params:  # it is the gate's, and no parameter of the call
+                        rest = [(name, value) for name, value in request.query_params.multi_items() if name != TICKET]
+                        scope["query_string"] = urlencode(rest).encode()
         except (ApiError, StoreError) as error:
             refused = await answer_shoal_error(request, error)
 

@@ -160,7 +160,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     async def _body(self, web: WebContext, request: Request, kind: object) -> object:
         """The body as a struct; a large one is parsed in a thread, and its `Raw` fields are views of it.
 
-        The content type is not checked: who calls by cookie has shown a JSON type or X-Shoal at the gate already, and a
+        The content type is not checked: who calls by cookie has shown the page's key at the gate already, and a
         token is not an ambient credential.
         """
         is_large = self.body_bytes_max > BODY_BYTES_MAX

@@ -62,7 +62,7 @@ def make_document(endpoints: Sequence[Endpoint], version: str) -> bytes:
     document: Schema = {
         "openapi": "3.1.0",
         "info": {"title": "Shoal", "version": version, "description": "Agents that live in chats: `shoal docs http`."},
-        "security": [{"token": []}, {"page": []}],
+        "security": [{"token": []}, {"page": [], "pageKey": []}],
         "x-shoal-scopes": {scope: text for scope, text in SCOPE_TEXTS.items()},
         "paths": {**paths},
         "components": {
@@ -70,6 +70,7 @@ def make_document(endpoints: Sequence[Endpoint], version: str) -> bytes:
             "securitySchemes": {
                 "token": {"type": "http", "scheme": "bearer"},
                 "page": {"type": "apiKey", "in": "cookie", "name": "shoal"},
+                "pageKey": {"type": "apiKey", "in": "header", "name": "X-Shoal"},
             },
         },
     }

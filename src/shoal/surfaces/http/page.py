@@ -13,7 +13,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from shoal.actors.principals import Principal
+from shoal.actors.principals import HOME_TOKEN, Principal
 from shoal.surfaces.console import CONTENT_SECURITY_POLICY, FILES, PREFIX
 from shoal.surfaces.http.auth import COOKIE_SECONDS
 from shoal.surfaces.http.endpoints import OPEN, Routes, WebContext, whole_body
@@ -45,6 +45,27 @@ _SIGN_IN = """<!doctype html>
 <label>Token <input type="password" name="token" autocomplete="current-password" spellcheck="false" required
 autofocus></label>
 <button class="primary">Sign in</button>
+</form>
+</main>
+"""
+_ASK = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>Shoal: sign in</title>
+<link rel="icon" href="/console/icon.svg" type="image/svg+xml">
+<script src="/console/theme.js"></script>
+<link rel="stylesheet" href="/console/base.css">
+<link rel="stylesheet" href="/console/places.css">
+<main class="alone is-signin">
+<p class="brand"><img src="/console/icon.svg" alt="" width="24" height="24"> Shoal</p>
+<h1>Sign in as {name}?</h1>
+<p>A link of another page led here. {now} What you write from then on is {name}'s, and they can read it.</p>
+<form method="post" action="{action}">
+<input type="hidden" name="token" value="{token}">
+<button class="primary">Sign in as {name}</button>
+<a class="quiet" href="/">Cancel</a>
 </form>
 </main>
 """
@@ -119,15 +140,33 @@ async def static_file(web: WebContext, request: Request, path: str) -> Response:
 
 @routes("GET /", OPEN)
 async def index(web: WebContext, request: Request) -> Response:
-    """The page itself; with `?token=` the way in, which leaves a cookie and an address without the token."""
+    """The page itself; with `?token=` the way in, which leaves a cookie and an address without the token.
+
+    It asks first where that would replace somebody else's session, or where another site leads here, to which browsers
+    do not show the session that there may be.
+    """
     given = request.query_params.get("token")
-    if given is not None:
-        rest = [(name, value) for name, value in request.query_params.multi_items() if name != "token"]
-        return await _let_in(web, request, given, f"/?{urlencode(rest)}" if rest else "/")
     try:
         visitor = await web.gate.visitor(request)
     except ApiError as error:
-        return _sign_in(error)
+        if given is None:
+            return _sign_in(error)
+        visitor = None
+    if given is not None:
+        rest = [(name, value) for name, value in request.query_params.multi_items() if name not in ("token", "key")]
+        try:
+            meant = await web.gate.bearer(request, given)
+        except ApiError as error:
+            return _sign_in(error)
+        is_led_here = request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
+        if (visitor is None and is_led_here) or (visitor is not None and visitor.token.digest != meant.token.digest):
+            name = escape(_called(meant))
+            now = f"You are signed in as {escape(_called(visitor))}." if visitor else ""
+            action = escape(f"/?{urlencode(rest)}" if rest else "/")
+            content = _ASK.format(name=name, now=now, action=action, token=escape(given))
+            headers = {**_POLICY, "Referrer-Policy": "same-origin", "Cache-Control": "no-store"}
+            return Response(content, 200, headers, "text/html")
+        return _let_in(web, request, meant, rest)
     if visitor is None:
         return _sign_in()
     if not web.page.has("index.html"):
@@ -144,17 +183,33 @@ async def sign_in(web: WebContext, request: Request) -> Response:
     """The way in by the form, whose token stands in no address."""
     body = await whole_body(request, seconds=web.options.body_seconds)
     given = parse_qs(body.decode("utf-8", "replace")).get("token", [""])[0]
-    return await _let_in(web, request, given.strip(), "/")
-
-
-async def _let_in(web: WebContext, request: Request, given: str, address: str) -> Response:
     try:
-        visitor = await web.gate.bearer(request, given)
+        meant = await web.gate.bearer(request, given.strip())
     except ApiError as error:
         return _sign_in(error)
-    response = RedirectResponse(address, 303, _POLICY)
+    rest = [(name, value) for name, value in request.query_params.multi_items() if name not in ("token", "key")]
+    return _let_in(web, request, meant, rest)
+
+
+@routes("DELETE /", OPEN)
+async def sign_out(web: WebContext, request: Request) -> Response:
+    """Have the browser forget its cookie, as the page does when its key is missing or no good."""
+    response = Response(None, 204, _POLICY)
+    name, encrypted = web.gate.cookie_name(request), web.gate.is_encrypted(request)
+    response.delete_cookie(name, httponly=True, samesite="strict", secure=encrypted)
+    return response
+
+
+def _let_in(web: WebContext, request: Request, visitor: Principal, rest: list[tuple[str, str]]) -> Response:
+    """Lead to the page, with the cookie and, in the address, the page's key, which the page takes out at once: a
+    cookie would show it to the other servers of this host."""
+    response = RedirectResponse(f"/?{urlencode([*rest, ('key', web.gate.page_key(visitor))])}", 303, _POLICY)
     _set_cookie(web, request, response, visitor)
     return response
+
+
+def _called(principal: Principal) -> str:
+    return "the owner" if principal.token is HOME_TOKEN else principal.token.name
 
 
 def _set_cookie(web: WebContext, request: Request, response: Response, visitor: Principal) -> None:
@@ -164,7 +219,7 @@ def _set_cookie(web: WebContext, request: Request, response: Response, visitor: 
         max_age=COOKIE_SECONDS,
         httponly=True,
         samesite="strict",
-        secure=request.url.scheme == "https",
+        secure=web.gate.is_encrypted(request),
     )
 
 

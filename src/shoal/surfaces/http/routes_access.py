@@ -44,7 +44,8 @@ class WhoView(msgspec.Struct, frozen=True):
     """Who calls, and what they are called as the author of messages. `token` is empty for the home's own;
     `thread_prefix` begins the ids of the threads that this person opens on the page, and `answers_as` and
     `answers_with` are the agent and the model that answer there unless others are chosen, where that is known.
-    `timezone` is whose clock counts for them."""
+    `timezone` is whose clock counts for them. `ticket` goes into the addresses (`?ticket=`) of files that a
+    page has the browser load by itself; it is empty for a call with a token."""
 
     token: str
     scope: TokenScope
@@ -57,6 +58,7 @@ class WhoView(msgspec.Struct, frozen=True):
     answers_with: str
     preferences: Preferences
     timezone: str
+    ticket: str
 
 
 class TimeZoneChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -157,6 +159,7 @@ async def who(web: WebContext, by: Principal) -> WhoView:
         model,
         preferences,
         await zone_of(web, by),
+        web.gate.make_ticket(by) if by.by_cookie else "",
     )
 
 
@@ -260,7 +263,7 @@ async def pair(web: WebContext, by: Principal, body: PairRequest) -> PairAnswer:
 
 @routes("DELETE /api/access/{platform}/{user:path}", ADMINS)
 async def unpair(web: WebContext, by: Principal, platform: str, user: str) -> Removed:
-    """Remove somebody who was let in by code."""
+    """Remove somebody who was let in by code, and end what they left running or waiting."""
     await web.app.pairing.remove(platform, user, by.person)
     return Removed(True)
 

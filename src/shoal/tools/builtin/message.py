@@ -117,6 +117,8 @@ def message_tool(adapters: Mapping[str, ChatAdapter]) -> FunctionTool[Invocation
             raise ToolError("There is nothing to say: give a text or a file.")
         if as_file and not text.strip():
             raise ToolError("There is no text for the file: give text, or a path as file.")
+        if not as_file:
+            text = context.purpose.as_shown(text)
         target = target_of(to.strip() or HERE, context)
         place = jail_of(context).resolve(file) if file else None
         if place is not None and jail_of(context).size(place) is None:

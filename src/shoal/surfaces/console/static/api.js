@@ -1,5 +1,7 @@
 // The HTTP API as docs/http.md describes it: one function a call.
 
+import { pageKey } from "./key.js";
+import { me } from "./me.js";
 import { readStream } from "./sse.js";
 
 const SILENCE_MS = 60_000; // a live stream says something more often than this
@@ -29,7 +31,7 @@ async function check(response) {
 }
 
 async function ask(method, path, body) {
-  const options = { method, headers: { Accept: "application/json", "X-Shoal": "1" }, cache: "no-store" };
+  const options = { method, headers: { Accept: "application/json", "X-Shoal": pageKey() }, cache: "no-store" };
   if (body instanceof Blob) {
     options.headers["Content-Type"] = "application/octet-stream";
     options.body = body;
@@ -52,7 +54,7 @@ function sendFile(path, file, told) {
   return new Promise((done, failed) => {
     const request = new XMLHttpRequest();
     request.open("POST", path);
-    for (const [name, value] of Object.entries({ Accept: "application/json", "X-Shoal": "1", "Content-Type": "application/octet-stream" })) request.setRequestHeader(name, value);
+    for (const [name, value] of Object.entries({ Accept: "application/json", "X-Shoal": pageKey(), "Content-Type": "application/octet-stream" })) request.setRequestHeader(name, value);
     request.upload.onprogress = ({ loaded, total }) => told(total ? loaded / total : 0);
     request.onload = () => {
       const response = new Response(request.response, { status: request.status });
@@ -83,6 +85,9 @@ async function readText(path) {
 
 const at = (thread) => `/api/threads/${encodeURIComponent(thread)}`;
 
+/** An address that the browser loads by itself, without a header: the ticket shows who asks. */
+const loaded = (address) => (me.ticket ? `${address}${address.includes("?") ? "&" : "?"}ticket=${me.ticket}` : address);
+
 /** Where one of a thread's files can be fetched, by the path the journal has for it; empty for any other file. */
 export function fileAddress(thread, path) {
   const name = /\/(attachments\/[^/]+|scratch\/.+)$/.exec(path || "")?.[1];
@@ -90,19 +95,19 @@ export function fileAddress(thread, path) {
 }
 
 /** Where a file of a thread can be fetched, by the path that the list of its files has. */
-export const threadFileAddress = (thread, path) => `${at(thread)}/files/${path.split("/").map(encodeURIComponent).join("/")}`;
+export const threadFileAddress = (thread, path) => loaded(`${at(thread)}/files/${path.split("/").map(encodeURIComponent).join("/")}`);
 
 /** Where a picture can be fetched, by the path that an answer has for it. */
-export const pictureAddress = (thread, path) => `${at(thread)}/picture?${new URLSearchParams({ path })}`;
+export const pictureAddress = (thread, path) => loaded(`${at(thread)}/picture?${new URLSearchParams({ path })}`);
 
 /** Where a turn's answer can be heard. */
-export const speechAddress = (thread, turn) => `${at(thread)}/turns/${encodeURIComponent(turn)}/speech`;
+export const speechAddress = (thread, turn) => loaded(`${at(thread)}/turns/${encodeURIComponent(turn)}/speech`);
 
 /** Where the whole of a tool's result can be fetched. */
-export const artifactAddress = (thread, artifact) => `${at(thread)}/artifacts/${encodeURIComponent(artifact)}`;
+export const artifactAddress = (thread, artifact) => loaded(`${at(thread)}/artifacts/${encodeURIComponent(artifact)}`);
 
 /** Where a thread can be fetched as a document. */
-export const exportAddress = (thread, format) => `${at(thread)}/export?format=${format}`;
+export const exportAddress = (thread, format) => loaded(`${at(thread)}/export?format=${format}`);
 
 const atFiles = (agent, path = "") => `/api/agents/${encodeURIComponent(agent)}/files${path && `/${path.split("/").map(encodeURIComponent).join("/")}`}`;
 const atTrigger = (id) => `/api/triggers/${encodeURIComponent(id)}`;
@@ -110,6 +115,7 @@ const atProcess = (id) => `/api/processes/${encodeURIComponent(id)}`;
 
 export const api = {
   me: () => call("GET", "/api/me"),
+  signOut: () => call("DELETE", "/"),
   setPreferences: (preferences) => call("PUT", "/api/me/preferences", preferences),
   push: () => call("GET", "/api/push"),
   subscribe: (browser) => call("PUT", "/api/push", browser),

@@ -156,3 +156,12 @@ const hidden =
 export function visible(text) {
   return text.replace(hidden, (found) => `⟨U+${found.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
 }
+
+// What separates or shows as nothing in a name: any space but a single one between other characters.
+const blank = /[\t\n\u00a0\u1680\u2000-\u200a\u202f\u205f\u2800\u3000]|^ | $| (?= )/gu;
+
+/** A name of a file or the like as it can be told from its surroundings: no part of it shows as nothing. Pure. */
+export function shownName(name) {
+  const written = (found) => `⟨U+${found.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`;
+  return visible(name).replace(blank, written) || "(a name without characters)";
+}

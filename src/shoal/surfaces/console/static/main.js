@@ -3,6 +3,7 @@
 import { api } from "./api.js";
 import { html, render, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./dom.js";
 import { threadName, visible } from "./format.js";
+import { takeKey } from "./key.js";
 import { canTalk, isOffered, isOwner, me, signIn } from "./me.js";
 import { newId } from "./outgoing.js";
 import { startWorker } from "./push.js";
@@ -283,6 +284,7 @@ const app = document.getElementById("app");
 app.replaceChildren(); // what stood there until now
 const show = (view) => render(view, app);
 
+takeKey();
 try {
   await signIn(() => show(html`<${Away} />`));
   const session = new Session();
@@ -291,5 +293,6 @@ try {
   show(html`<${App} session=${session} />`);
 } catch (error) {
   if (!error.status) throw error;
+  await api.signOut().catch(() => {}); // else the address would lead here again, by a cookie without its key
   show(html`<${SignedOut} reason=${error.status === 403 ? error.message : ""} />`);
 }

@@ -1,13 +1,15 @@
 // Who is signed in and what their token lets them do, so that the page offers nothing that the server would refuse.
 
 import { api } from "./api.js";
+import { dropKey, keepKey } from "./key.js";
 import { apply } from "./preferences.js";
 
 const WHO = "shoal.who";
 const RETRY_MS = 2_000;
+const TICKET_MS = 3_600_000; // a ticket is good for a day
 
 /** As `GET /api/me` answers; set once, before anything is shown. */
-export const me = { token: "", scope: "", person: "", author: "", name: "", agent: "", thread_prefix: "", answers_as: "", answers_with: "" };
+export const me = { token: "", scope: "", person: "", author: "", name: "", agent: "", thread_prefix: "", answers_as: "", answers_with: "", ticket: "" };
 
 /** Write messages, steer and stop. */
 export const canTalk = () => ["chat", "admin"].includes(me.scope);
@@ -44,12 +46,15 @@ export async function signIn(waiting) {
       preferred = preferences;
       break;
     } catch (error) {
+      if (error.status === 401 && dropKey()) continue;
       if (error.status === 401 || error.status === 403) throw error;
       waiting();
       await new Promise((done) => setTimeout(done, RETRY_MS));
     }
   }
   for (const storage of [() => localStorage, () => sessionStorage]) forgetOthers(storage);
+  keepKey();
+  setInterval(() => api.me().then(({ ticket }) => Object.assign(me, { ticket })).catch(() => {}), TICKET_MS);
   if (preferred) apply(preferred);
 }
 

@@ -1,5 +1,7 @@
 // Server-sent events over fetch: reading the stream (pure) and following it.
 
+import { pageKey } from "./key.js";
+
 /** A parser: feed it text as it comes, it calls `take({id, event, data})` for each whole message. */
 export function eventParser(take) {
   let rest = "";
@@ -39,7 +41,7 @@ export async function readStream({ url, method = "GET", lastEventId = 0, signal,
     timer = setTimeout(stop, silenceMs);
   };
   try {
-    const headers = { Accept: "text/event-stream", "Last-Event-ID": String(lastEventId), "X-Shoal": "1" };
+    const headers = { Accept: "text/event-stream", "Last-Event-ID": String(lastEventId), "X-Shoal": pageKey() };
     const response = await fetch(url, { method, headers, signal: quiet.signal, cache: "no-store" });
     await check(response);
     opened();

@@ -2,6 +2,7 @@
 // that Shoal cannot be reached; nothing of anybody's conversations.
 
 const KEPT = "shoal-offline-1";
+const KEY = "shoal-key-1";
 const OFFLINE = "/console/offline.html";
 
 self.addEventListener("install", (event) => {
@@ -9,7 +10,7 @@ self.addEventListener("install", (event) => {
 });
 
 self.addEventListener("activate", (event) => {
-  const old = caches.keys().then((names) => Promise.all(names.filter((name) => name !== KEPT).map((name) => caches.delete(name))));
+  const old = caches.keys().then((names) => Promise.all(names.filter((name) => ![KEPT, KEY].includes(name)).map((name) => caches.delete(name))));
   event.waitUntil(old.then(() => self.clients.claim()));
 });
 
@@ -24,7 +25,12 @@ self.addEventListener("fetch", (event) => {
 
 const CHOICES = [{ action: "allow", title: "Allow once" }, { action: "deny", title: "Deny" }];
 const SHOWN = { icon: "/console/icon-192.png", badge: "/console/icon-192.png" };
-const CALL = { "Content-Type": "application/json", "X-Shoal": "1" };
+
+/** What a call shows: the page leaves its key here, since a worker has no localStorage (key.js). */
+async function headers() {
+  const found = await caches.match("/key", { cacheName: KEY });
+  return { "Content-Type": "application/json", "X-Shoal": found ? await found.text() : "" };
+}
 
 const pages = () => self.clients.matchAll({ type: "window", includeUncontrolled: true });
 
@@ -33,10 +39,10 @@ self.addEventListener("push", (event) => {
   event.waitUntil(
     pages().then((open) => {
       if (open.some((page) => page.focused)) return undefined; // it is seen there
-      const { kind, title, text, thread, approval } = note;
+      const { kind, title, text, thread, approval, is_cut: isCut } = note;
       const waits = kind === "approval";
-      const options = { ...SHOWN, body: text, tag: approval || thread, renotify: true, requireInteraction: waits, data: { thread, approval } };
-      return self.registration.showNotification(title, waits ? { ...options, actions: CHOICES } : options);
+      const options = { ...SHOWN, body: waits && isCut ? `${text}\nOpen it to see all and to allow it.` : text, tag: approval || thread, renotify: true, requireInteraction: waits, data: { thread, approval } };
+      return self.registration.showNotification(title, waits ? { ...options, actions: isCut ? CHOICES.slice(1) : CHOICES } : options);
     }),
   );
 });
@@ -48,7 +54,7 @@ self.addEventListener("notificationclick", (event) => {
 });
 
 async function decide({ title, data }, decision) {
-  const options = { method: "POST", headers: CALL, body: JSON.stringify({ decision, scope: "once" }) };
+  const options = { method: "POST", headers: await headers(), body: JSON.stringify({ decision, scope: "once" }) };
   let problem = "Shoal cannot be reached.";
   try {
     const answer = await fetch(`/api/approvals/${encodeURIComponent(data.approval)}`, options);
@@ -72,7 +78,7 @@ self.addEventListener("pushsubscriptionchange", (event) => {
   const key = event.oldSubscription?.options.applicationServerKey;
   if (!key) return;
   const again = self.registration.pushManager.subscribe({ userVisibleOnly: true, applicationServerKey: key });
-  event.waitUntil(again.then((made) => fetch("/api/push", { method: "PUT", headers: CALL, body: JSON.stringify(told(made)) })));
+  event.waitUntil(again.then(async (made) => fetch("/api/push", { method: "PUT", headers: await headers(), body: JSON.stringify(told(made)) })));
 });
 
 /** A subscription as the server takes it. */

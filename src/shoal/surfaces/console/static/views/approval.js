@@ -1,7 +1,7 @@
 // The card that asks a person, and afterwards says what really happened.
 
 import { html, useEffect, useRef, useState } from "../dom.js";
-import { ago, duration, fullTime, visible } from "../format.js";
+import { ago, duration, fullTime, shownName, visible } from "../format.js";
 import { canDecide, me } from "../me.js";
 import { TextBlock } from "./textblock.js";
 import { Words } from "./words.js";
@@ -55,6 +55,7 @@ export function ApprovalCard({ approval, tool, result, session }) {
 function OpenCard({ approval, tool, session }) {
   const [sent, setSent] = useState("");
   const [problem, setProblem] = useState("");
+  const [isSeen, setSeen] = useState(false);
   const card = useRef(null);
   useEffect(
     () => () => {
@@ -64,7 +65,7 @@ function OpenCard({ approval, tool, session }) {
     [],
   );
   const decide = async (decision, scope) => {
-    if (sent) return;
+    if (sent || (decision === "allow" && !isSeen)) return;
     setSent(`${decision}-${scope}`);
     setProblem("");
     const failure = await session.decide(approval.id, decision, scope);
@@ -72,7 +73,7 @@ function OpenCard({ approval, tool, session }) {
     if (failure) setSent("");
   };
   const button = (label, kind, decision, scope) => html`
-    <button type="button" class=${kind} aria-disabled=${Boolean(sent)} onClick=${() => decide(decision, scope)}>
+    <button type="button" class=${kind} aria-disabled=${Boolean(sent) || (decision === "allow" && !isSeen)} onClick=${() => decide(decision, scope)}>
       ${sent === `${decision}-${scope}` ? "Sending…" : label}
     </button>
   `;
@@ -80,8 +81,9 @@ function OpenCard({ approval, tool, session }) {
   return html`
     <div class="approval" role="group" ref=${card} aria-label=${`${tool} asks for approval: ${visible(shown).slice(0, 100)}`}>
       <h3>Allow <code>${tool}</code> to run exactly this?</h3>
-      <${TextBlock} label="As it will run" text=${shown} open=${true} />
-      ${runs(approval.covers).map((line) => html`<p class="reason">${visible(line)}</p>`)}
+      <${TextBlock} label="As it will run" text=${shown} open=${true} seen=${() => setSeen(true)} />
+      ${!isSeen && html`<p class="reason out-of-view" role="status">Part of this is out of view. Scroll to its end to allow it.</p>`}
+      ${runs(approval.covers).map((line) => html`<p class="reason">${line}</p>`)}
       ${approval.reason && html`<p class="reason">${visible(approval.reason)}</p>`}
       ${approval.actions.length > 0 && html`<${Actions} actions=${approval.actions} />`}
       <div class="choices">
@@ -103,16 +105,13 @@ const FILES_SHOWN_MAX = 10;
 function runs(covers = {}) {
   const all = covers.files || [];
   const there = all.filter((file) => file.size_bytes >= 0);
-  const files = (there.length ? there : all).map((file) => `${file.path.replace(/^\/workspace\//, "")} (${size(file)})`);
+  const files = there.length ? there : all;
   const more = files.length - FILES_SHOWN_MAX;
-  const named = [...files.slice(0, FILES_SHOWN_MAX), ...(more > 0 ? [`${more} more`] : [])].join(", ");
-  const said = [
-    ...(named ? [`Runs ${named}`] : []),
-    ...(covers.others ? [`${named ? "may" : "May"} run other files of the workspace (${count(covers.others, "code file")})`] : []),
-  ];
+  const named = files.slice(0, FILES_SHOWN_MAX).map((file, at) => html`${at > 0 && ", "}<bdi>${shownName(file.path.replace(/^\/workspace\/(?=.)/su, ""))}</bdi> (${visible(size(file))})`);
+  const other = covers.others && `run other files of the workspace (${count(covers.others, "code file")}).`;
   return [
-    ...(said.length ? [`${said.join(" and ")}.`] : []),
-    ...(covers.uncovered ? [`It can only be allowed once, because ${covers.uncovered}.`] : []),
+    ...(named.length ? [html`Runs ${named}${more > 0 && `, ${more} more`}${other ? ` and may ${other}` : "."}`] : other ? [`May ${other}`] : []),
+    ...(covers.uncovered ? [`It can only be allowed once, because ${visible(covers.uncovered)}.`] : []),
   ];
 }
 

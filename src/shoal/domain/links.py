@@ -1,0 +1,183 @@
+"""Addresses of an answer that were made up after untrusted content was read: shown as code, so nobody follows them.
+
+An address can carry away what the model knows: in its query, its path, or a label of its host. What somebody else wrote
+may have asked for that. One that stands word for word in what people said or in what was read carries nothing of the
+model's. What the model composed itself counts as neither: the arguments of its calls, what commands printed, and files
+read after a command ran, which may have written them.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+from msgspec.structs import replace
+
+from shoal.domain.markdown import Node, parse, plain_text
+from shoal.domain.markup import render_tree
+from shoal.domain.messages import AssistantMessage, ModelMessage, ToolMessage, UserMessage
+from shoal.domain.permissions import COMMAND_TOOLS, FILE_READERS
+from shoal.domain.pieces import MARKDOWN
+from shoal.domain.transcript import SUMMARY_HEAD
+
+ADDRESSES_MAX = 200
+"""Addresses of one answer that are looked for; any further one is shown as code."""
+ENDING = ".,;:!?'\"*_~)]}>"
+_WORDS = re.compile(r"[^\s<>()\[\]{}|\"`]+")
+_SCHEME = re.compile(r"[a-z][a-z0-9+.\-]{0,31}:(?://|(?<=mailto:)|(?<=tel:)|(?<=sms:)|(?<=magnet:))", re.IGNORECASE)
+_LABEL = re.compile(r"[\w\-]{1,63}")
+_PROCESSES = ("process_list", "process_logs")
+
+Knows = Callable[[str], bool]
+
+
+def is_address(word: str) -> bool:
+    """Whether a chat may make a link of this word: with a scheme, `www.`, an e-mail address, a host with a path or the
+    like, or a host of three labels or more."""
+    if _SCHEME.search(word) or word.lower().startswith(("www.", "//")):
+        return True
+    host = re.split(r"[/?#:\\]", word.rpartition("@")[2], maxsplit=1)[0].rstrip(".")
+    labels = re.split("[.\u3002\uff0e\uff61]", host)
+    if len(labels) < 2 or not all(map(_LABEL.fullmatch, labels)):
+        return False
+    is_longer = len(word) > len(host) + 1 or len(labels) > 2
+    is_name = len(labels[-1]) > 1 and (labels[-1].isalpha() or labels[-1].lower().startswith("xn--"))
+    is_number = len(labels) == 4 and host.replace(".", "").isdigit() and len(word) > len(host) + 1
+    return is_longer and (is_name or is_number)
+
+
+def known_from(messages: Sequence[ModelMessage]) -> Knows:
+    """Tells of an address whether it stands word for word in what people said or what was read, in these messages."""
+    said = [one.text for one in messages if isinstance(one, UserMessage) and not one.text.startswith(SUMMARY_HEAD)]
+    texts: list[tuple[bool, str]] = []
+    ran = False
+    for message in messages:
+        match message:
+            case AssistantMessage(text=text, tool_calls=calls):
+                texts += [(False, text), *((False, call.arguments) for call in calls)]
+                ran = ran or any(call.name in COMMAND_TOOLS for call in calls)
+            case ToolMessage(name=name, text=text):
+                is_composed = name in COMMAND_TOOLS or name in _PROCESSES or (ran and name in FILE_READERS)
+                texts.append((not is_composed, text))
+            case UserMessage():
+                pass
+
+    def knows(address: str) -> bool:
+        body = _body(address)
+        if not body:
+            return False
+        if any(_stands_in(body, text) for text in said):
+            return True
+        return next((is_read for is_read, text in texts if _stands_in(body, text)), False)
+
+    return knows
+
+
+def with_known_links(markdown: str, knows: Knows) -> str:
+    """The text with every address that is not known as code; the same text where there is none."""
+    if not any(is_address(word) for word in map(_bare, _WORDS.findall(markdown))):
+        return markdown
+    looked_at: dict[str, bool] = {}
+
+    def is_safe(address: str) -> bool:
+        if address not in looked_at:
+            looked_at[address] = len(looked_at) < ADDRESSES_MAX and knows(address)
+        return looked_at[address]
+
+    blocks = parse(markdown)
+    changed = [_block(node, is_safe) for node in blocks]
+    if all(old is new for old, new in zip(blocks, changed, strict=True)):
+        return markdown
+    return render_tree(changed, MARKDOWN)
+
+
+def _body(address: str) -> str:
+    """An address without its scheme and the slash at its end, in which people and models differ."""
+    found = _SCHEME.match(address)
+    return address[found.end() if found else 0 :].removeprefix("//").rstrip("/")
+
+
+def _stands_in(body: str, text: str) -> bool:
+    """Whether an address stands in a text as a whole, not as part of a longer one."""
+    at = text.find(body)
+    while at >= 0:
+        before, after = text[at - 1 : at], text[at + len(body) : at + len(body) + 2]
+        ends = (
+            not after
+            or after[0].isspace()
+            or after[0] in "<>()[]{}|\"'`\\,"
+            or (after[0] in "/.;:!?*_~" and _ends(after[1:]))
+        )
+        if ends and not (before.isalnum() or (before in ("-", ".", "_", "@", "%") and before)):
+            return True
+        at = text.find(body, at + 1)
+    return False
+
+
+def _ends(rest: str) -> bool:
+    return not rest or rest.isspace() or rest in "<>()[]{}|\"'`\\,.;:!?*_~"
+
+
+def _bare(word: str) -> str:
+    return word.rstrip(ENDING)
+
+
+def _unknown(text: str, is_safe: Knows) -> bool:
+    return any(is_address(word) and not is_safe(word) for word in map(_bare, _WORDS.findall(text)))
+
+
+def _block(node: Node, is_safe: Knows) -> Node:
+    """The node, itself where nothing in it changes."""
+    match node.kind:
+        case "raw":
+            return Node("fence", text=f"{node.text}\n") if _unknown(node.text, is_safe) else node
+        case "fence" | "rule" | "code" | "break":
+            return node
+        case "text" | "token" | "link":
+            return node
+        case _:
+            children = list(_spans(node.children, is_safe))
+            is_same = len(children) == len(node.children) and all(map(_is_same, children, node.children))
+            return node if is_same else replace(node, children=children)
+
+
+def _is_same(one: Node, other: Node) -> bool:
+    return one is other
+
+
+def _spans(nodes: Iterable[Node], is_safe: Knows) -> Iterable[Node]:
+    for node in nodes:
+        match node.kind:
+            case "token" if _unknown(node.text, is_safe):
+                yield Node("code", text=node.text)
+            case "text" if _unknown(node.text, is_safe):
+                yield from _words(node.text, is_safe)
+            case "link":
+                yield from _link(node, is_safe)
+            case _:
+                yield _block(node, is_safe)
+
+
+def _words(text: str, is_safe: Knows) -> Iterable[Node]:
+    at = 0
+    for found in _WORDS.finditer(text):
+        word = _bare(found[0])
+        if is_address(word) and not is_safe(word):
+            if found.start() > at:
+                yield Node("text", text=text[at : found.start()])
+            yield Node("code", text=word)
+            at = found.start() + len(word)
+    if at < len(text):
+        yield Node("text", text=text[at:])
+
+
+def _link(node: Node, is_safe: Knows) -> Iterable[Node]:
+    label = list(_spans(node.children, is_safe))
+    is_known = is_safe(node.url) if is_address(node.url) else True
+    if is_known:
+        is_same = all(map(_is_same, label, node.children)) and len(label) == len(node.children)
+        title = "" if _unknown(node.title, is_safe) else node.title
+        yield node if is_same and title == node.title else replace(node, children=label, title=title)
+        return
+    if plain_text(node.children).strip() not in (node.url, _body(node.url), ""):
+        yield from label
+        yield Node("text", text=" ")
+    yield Node("code", text=node.url)

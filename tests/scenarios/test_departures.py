@@ -1,0 +1,112 @@
+"""People who were shut out: nothing of theirs goes on, and the owner is told once."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+
+from shoal.actors.access_tokens import NewToken
+from shoal.domain.messages import Author
+from shoal.domain.triggers import NewTrigger
+from shoal.permissions.access import AccessRules
+from shoal.testing.model import FakeModel, Gate, Reply
+from shoal.testing.scenario import World, scenario
+
+WITH_BEN = AccessRules(owners=("ada",), allow=("ben", "carl", "role:crew"))
+WITHOUT_BEN = AccessRules(owners=("ada",), allow=("carl",))
+
+
+def shut_out(world: World, rules: AccessRules = WITHOUT_BEN) -> None:
+    """As a changed allow-list does."""
+    world.app.admissions.links.rules["fake"] = rules
+
+
+def reminder(world: World, author: Author, thread: str) -> NewTrigger:
+    at = (world.app.clock.now() + timedelta(days=1)).isoformat()
+    return msgspec.convert(
+        {
+            "kind": "one-shot", "schedule": at, "text": f"stretch, {author.id}", "tainted_by": "", "thread": thread,
+            "author": {"id": author.id, "trusted": True},
+        },
+        NewTrigger,
+    )  # fmt: skip
+
+
+async def test_what_somebody_left_is_ended_and_the_owner_is_told_once(tmp_path: Path) -> None:
+    gate = Gate()
+    model = FakeModel(Reply("held", gate=gate), Reply("for carl"), Reply("for carl, too"))
+    async with scenario(tmp_path, model, access=WITH_BEN) as world:
+        owner = world.person("ada", "1", "dm-ada", direct=True)
+        await world.app.store.settings.put("owner", "direct", owner.thread)
+        ben, carl = world.person("ben", "1", "square"), world.person("carl", "1", "square")
+        triggers = world.app.store.triggers
+        for name, person in (("ben", ben), ("carl", carl)):
+            spec = reminder(world, Author(name, trusted=True), person.thread)
+            await triggers.add(spec, world.app.clock.now() + timedelta(days=1))
+        await ben.says("first")
+        await gate.reached.wait()
+        await carl.says("mine")
+        await ben.says("second")
+        shut_out(world)
+        await world.app.departures.sweep()
+        gate.open()
+        await carl.sees("for carl")
+        await world.is_quiet()
+        asked = [str(request.messages[-1].text) for request in model.requests]
+        assert not [text for text in asked if "second" in text]
+        assert [trigger.spec.text for trigger in await triggers.all()] == ["stretch, carl"]
+        (notice,) = [text for text in world.chat.texts(owner.thread) if "has no access" in text]
+        for part in ("stretch, ben", "“second”", "the answer to “first”"):
+            assert part in notice
+        await world.app.departures.sweep()
+        shut_out(world, WITH_BEN)
+        await world.app.departures.sweep()
+        await world.is_quiet()
+        assert len([text for text in world.chat.texts(owner.thread) if "has no access" in text]) == 1
+        assert len(await triggers.all()) == 1
+
+
+async def test_a_message_of_somebody_shut_out_is_not_answered_without_any_sweep(tmp_path: Path) -> None:
+    gate = Gate()
+    model = FakeModel(Reply("held", gate=gate), Reply("later"))
+    async with scenario(tmp_path, model, access=WITH_BEN) as world:
+        carl, ben = world.person("carl", "1", "square"), world.person("ben", "1", "square")
+        await carl.says("first")
+        await gate.reached.wait()
+        await ben.says("second")
+        shut_out(world)
+        gate.open()
+        await world.is_quiet()
+        assert len(model.requests) == 1
+        assert not await world.app.store.inbox.queued(carl.thread)
+
+
+async def test_whoever_still_has_access_is_left_alone(tmp_path: Path) -> None:
+    model = FakeModel(script=lambda _: Reply("done"))
+    async with scenario(tmp_path, model, access=WITH_BEN) as world:
+        for name in ("ada", "carl", "ben"):
+            person = world.person(name, "1", f"dm-{name}", direct=True)
+            await person.says("hi")
+            await person.sees("done")
+            await world.app.store.triggers.add(
+                reminder(world, Author(name, trusted=True), person.thread), world.app.clock.now() + timedelta(days=1)
+            )
+        for author in (Author("owner", trusted=True), Author("shoal", trusted=True)):
+            await world.app.store.triggers.add(
+                reminder(world, author, person.thread), world.app.clock.now() + timedelta(days=1)
+            )
+        await world.app.departures.sweep()
+        assert len(await world.app.store.triggers.all()) == 5
+
+
+async def test_the_last_token_of_somebody_takes_what_they_asked_for_along(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(), access=WITH_BEN) as world:
+        departures, tokens = world.app.departures, world.app.tokens
+        await tokens.create(NewToken("ben", "chat"), "web:owner")
+        person, thread = Author("web:ben", trusted=False), "web:web%3Aben:one"
+        await world.app.store.triggers.add(reminder(world, person, thread), world.app.clock.now() + timedelta(days=1))
+        await departures.sweep()
+        assert len(await world.app.store.triggers.all()) == 1
+        await tokens.revoke("ben", "web:owner")
+        await departures.sweep()
+        assert not await world.app.store.triggers.all()
