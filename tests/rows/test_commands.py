@@ -1,0 +1,144 @@
+"""Commands in a channel whose conversations are threads, threads by number, and what else people find in commands."""
+
+import re
+
+import pytest
+
+from shoal.testing.model import Gate, Reply
+from shoal.testing.platforms.discord_world import BOT
+from tests.rows.running import Running, call, until
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("rows-commands")]
+
+PLATFORMS = ("discord", "google_chat", "teams")
+SETTINGS = ""
+
+
+def slash(shoal: Running, name: str, text: str = "", channel: str = "") -> str:
+    """What a slash command is answered on Discord, to whoever gave it."""
+    discord = shoal.platforms.discord
+    heard = shoal.loop.do(discord.commands(channel or shoal.platforms.discord_channel, name, text))
+    return shoal.loop.do(discord.hears(heard))
+
+
+def fresh(shoal: Running) -> str:
+    """A channel of Discord's in which nothing was said."""
+    return shoal.loop.call(lambda: shoal.platforms.discord.add_channel(shoal.platforms.guild))
+
+
+def asks(shoal: Running, channel: str, word: str) -> None:
+    """Begin a conversation in a channel, and wait until it has been answered."""
+    shoal.loop.do(shoal.platforms.discord.says(channel, f"<@{BOT}> words=1 id={word}"))
+    shoal.loop.do(shoal.platforms.discord.sees(channel, f"DONE 0 {word}"))
+
+
+def works(shoal: Running, channel: str, word: str) -> Gate:
+    """Begin a conversation whose answer waits at a gate."""
+    gate = Gate()
+    shoal.plays(word, Reply(f"done {word}", gate=gate), f"done {word}")
+    shoal.loop.do(shoal.platforms.discord.says(channel, f"<@{BOT}> {word}"))
+    until(gate.reached.is_set)
+    return gate
+
+
+class TestChannelCommands:
+    """A command in a channel means the thread in which its person last spoke, or the one at work."""
+
+    def test_stop_ends_the_one_thread_at_work(self, shoal: Running) -> None:
+        channel = fresh(shoal)
+        works(shoal, channel, "stop-one")
+        assert slash(shoal, "stop", channel=channel) == "Stopping."
+        until(lambda: slash(shoal, "stop", channel=channel) == "Nothing is running here.")
+
+    def test_of_several_the_person_chooses_by_number(self, shoal: Running) -> None:
+        channel = fresh(shoal)
+        works(shoal, channel, "several-first")
+        second = works(shoal, channel, "several-second")
+        listed = slash(shoal, "stop", channel=channel)
+        numbers = dict(re.findall(r"(several-\w+).*/stop (#\d+)", listed))
+        assert set(numbers) == {"several-first", "several-second"}, listed
+        steers = slash(shoal, "steer", "be brief", channel=channel)
+        assert f"/steer {numbers['several-second']} TEXT" in steers
+        assert slash(shoal, "steer", f"{numbers['several-second']} be brief", channel=channel) == (
+            "The running turn gets it."
+        )
+        assert slash(shoal, "stop", numbers["several-first"], channel=channel) == "Stopping."
+        until(lambda: "/stop" not in slash(shoal, "status", channel=channel))
+        shoal.open(second)
+        shoal.loop.do(shoal.platforms.discord.sees(channel, "done several-second"))
+
+    def test_stop_all_ends_every_one(self, shoal: Running) -> None:
+        channel = fresh(shoal)
+        works(shoal, channel, "all-first")
+        works(shoal, channel, "all-second")
+        assert slash(shoal, "stop", "all", channel=channel) == "Stopping 2 conversations."
+        until(lambda: "none at work" in slash(shoal, "status", channel=channel))
+
+    def test_status_sums_up_the_channel(self, shoal: Running) -> None:
+        channel = fresh(shoal)
+        assert "Nothing was said in this channel" in slash(shoal, "status", channel=channel)
+        asks(shoal, channel, "status-old")
+        gate = works(shoal, channel, "status-new")
+        told = slash(shoal, "status", channel=channel)
+        assert "2 conversations in this channel: 1 at work." in told
+        assert "status-new" in told
+        shoal.open(gate)
+        shoal.loop.do(shoal.platforms.discord.sees(channel, "done status-new"))
+
+    def test_context_and_new_are_about_the_last_conversation(self, shoal: Running) -> None:
+        channel = fresh(shoal)
+        assert slash(shoal, "context", "history", channel=channel) == "Nothing was saved in this channel."
+        assert "not spoken with me" in slash(shoal, "context", "clear", channel=channel)
+        assert "begins a new conversation" in slash(shoal, "new", channel=channel)
+        asks(shoal, channel, "ctx-one")
+        saved = slash(shoal, "context", "save the moorings", channel=channel)
+        assert "the moorings" in saved
+        assert "ctx-one" in saved.splitlines()[-1], "it says of which conversation"
+        assert "the moorings" in slash(shoal, "context", "history", channel=channel)
+        assert "Cleared." in slash(shoal, "context", "clear", channel=channel)
+        assert "Restored" in slash(shoal, "context", "restore 1", channel=channel)
+        told = slash(shoal, "new", channel=channel)
+        assert "/context restore" in told
+        assert "ctx-one" in told
+
+    def test_a_question_of_a_thread_is_answered_from_the_channel(self, shoal: Running) -> None:
+        channel = fresh(shoal)
+        shoal.plays("ask-me", call("bash", command="rm -rf /workspace/ask-me"), "asked")
+        shoal.loop.do(shoal.platforms.discord.says(channel, f"<@{BOT}> ask-me"))
+        until(lambda: bool(shoal.listed("/api/approvals")))
+        assert slash(shoal, "deny", channel=channel) == "Denied."
+        shoal.loop.do(shoal.platforms.discord.sees(channel, "asked"))
+
+
+class TestNumbers:
+    """Threads have short numbers in the lists of a channel, and keep them."""
+
+    def test_a_number_is_kept_and_names_its_thread(self, shoal: Running) -> None:
+        channel = fresh(shoal)
+        asks(shoal, channel, "number-one")
+        asks(shoal, channel, "number-two")
+        listed = slash(shoal, "thread", "list", channel=channel)
+        assert re.search(r"#1 \S+ .*number-one", listed)
+        assert re.search(r"#2 \S+ .*number-two", listed)
+        asks(shoal, channel, "number-three")
+        again = slash(shoal, "thread", "list", channel=channel)
+        assert re.search(r"#1 \S+ .*number-one", again)
+        assert re.search(r"#3 \S+ .*number-three", again)
+        gate = works(shoal, channel, "number-four")
+        assert re.search(r"#4 .*number-four", slash(shoal, "tasks", channel=channel))
+        assert slash(shoal, "thread", "kill 4", channel=channel).startswith("Stopping discord:")
+        assert "step" in slash(shoal, "thread", "history #1", channel=channel)
+        assert "There is no thread #9" in slash(shoal, "thread", "kill #9", channel=channel)
+        shoal.open(gate)
+
+
+class TestThreadId:
+    """The agent and its people know the thread's id."""
+
+    def test_it_is_in_the_instructions_and_in_status(self, shoal: Running) -> None:
+        shoal.asks("web:lobby:known", "words=1 id=known-id")
+        shoal.asks("web:lobby:known", "words=1 id=known-again")
+        first, second = (shoal.requests(word)[-1].system for word in ("known-id", "known-again"))
+        assert "`web:lobby:known`" in first
+        assert first == second
+        assert "`web:lobby:known`" in shoal.command("web:lobby:known", "/status")
