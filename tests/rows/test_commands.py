@@ -142,3 +142,53 @@ class TestThreadId:
         assert "`web:lobby:known`" in first
         assert first == second
         assert "`web:lobby:known`" in shoal.command("web:lobby:known", "/status")
+
+
+class TestAgentCommands:
+    """What people find in /agent, /help and /start, and in the audit log."""
+
+    def test_configure_is_config_and_show_tells_of_the_idle_timer(self, shoal: Running) -> None:
+        shoal.command("web:lobby:idle", "/agent create rower")
+        assert "idle_minutes is `30`" in shoal.command("web:lobby:idle", "/agent configure rower idle_minutes 30")
+        assert "after 30 quiet minutes" in shoal.command("web:lobby:idle", "/agent show rower")
+        assert "idle_minutes" in shoal.command("web:lobby:idle", "/agent show main")
+        assert "idle_minutes" in shoal.command("web:lobby:idle", "/help")
+        assert "# idle_minutes" in (shoal.home / "template/agent.toml").read_text()
+
+    def test_delete_asks_first_and_about_what_is_there_now(self, shoal: Running) -> None:
+        shoal.command("web:lobby:del", "/agent create doomed")
+        folder = shoal.home / "agents/doomed"
+        asked = shoal.command("web:lobby:del", "/agent delete doomed")
+        code = re.findall(r"/agent delete doomed (\w{6})`", asked)[0]
+        (folder / "workspace/new.txt").write_text("written since\n")
+        assert "no longer, good" in shoal.command("web:lobby:del", f"/agent delete doomed {code}")
+        asked = shoal.command("web:lobby:del", "/agent delete doomed")
+        code = re.findall(r"/agent delete doomed (\w{6})`", asked)[0]
+        assert "no longer, good" in shoal.command("web:lobby:del", f"/agent delete doomed keep {code}")
+        assert folder.exists()
+        assert "is gone" in shoal.command("web:lobby:del", f"/agent delete doomed {code}")
+        assert not folder.exists()
+        assert "default agent" in shoal.command("web:lobby:del", "/agent delete main")
+
+    def test_list_says_who_is_at_work(self, shoal: Running) -> None:
+        gate = Gate()
+        shoal.plays("list-work", Reply("done", gate=gate))
+        shoal.says("web:lobby:work", "list-work")
+        until(gate.reached.is_set)
+        assert re.search(r"\*\*main\*\* .*[1-9] at work", shoal.command("web:lobby:other", "/agent list"))
+        shoal.open(gate)
+        shoal.ends("web:lobby:work")
+
+    def test_the_audit_row_of_an_approved_call_says_what_and_who(self, shoal: Running) -> None:
+        shoal.plays("audited", call("bash", command="rm -rf /workspace/audited"), "ran")
+        shoal.says("web:lobby:audited", "audited")
+        asked = shoal.approval("web:lobby:audited")
+        shoal.api(f"/api/approvals/{asked['id']}", {"decision": "allow"})
+        shoal.ends("web:lobby:audited")
+        rows = [line for line in shoal.cli("audit", "tail").splitlines() if "rm -rf /workspace/audited" in line]
+        assert any("allow" in line and "owner" in line and "approv" in line for line in rows), rows
+
+    def test_start_is_a_welcome_of_three_lines(self, shoal: Running) -> None:
+        told = shoal.command("web:lobby:start", "/start")
+        assert len(told.splitlines()) == 3
+        assert "/help" in told

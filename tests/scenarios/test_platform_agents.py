@@ -58,7 +58,7 @@ async def test_an_agent_is_made_configured_and_destroyed(tmp_path: Path, stand: 
         assert await answer(scene, channel) == "deck by other/one"
         listed = await scene.ada.asks("/agent list")
         assert f"deck other/one, open (in {stand.platform}:{channel}: all)" in listed
-        assert "removed/deck-" in await scene.ada.asks("/agent destroy deck keep")
+        assert "removed/deck-" in await deletes(scene.ada, "deck keep")
         assert await answer(scene, channel) == "main by demo"
         assert [path.name for path in tmp_path.glob("removed/deck-*/agent.toml")] == ["agent.toml"]
 

@@ -3,6 +3,7 @@
 `CommandRouter` answers them, /agent and /settings by `AgentCommands`. domain/commands.py lists all of them.
 """
 
+import hashlib
 import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
@@ -20,7 +21,7 @@ from shoal.actors.undo import LAST_TURN, LAST_UNDO
 from shoal.actors.voice import VoiceService
 from shoal.actors.whereabouts import whereabouts
 from shoal.agents.folder import KEYS
-from shoal.agents.lifecycle import AgentCard, AgentLifecycle, choices_in, key_named
+from shoal.agents.lifecycle import AgentLifecycle, DoomedAgent, choices_in, key_named
 from shoal.agents.registry import AgentRegistry, ChannelChoices, place_of
 from shoal.agents.self_edit import SelfEditor
 from shoal.agents.snapshots import ConversationSnapshots
@@ -64,16 +65,23 @@ LINES_MAX = 20
 UNDOABLE_MAX = 5
 PAST = frozenset({"retry", "fork", "undo"})
 THREADS_READ_MAX = 500
+CODE_CHARS = 6
+"""Of the digest that confirms the deletion of an agent."""
 REMINDERS_MAX = 50
 """Most triggers of a conversation that /remind adds to."""
 
+WELCOMES = (
+    "Hello, I am {}. Write to me as you would to a person; you can send files, pictures and voice messages, too.\n"
+    "Before I do what my owner has not allowed I ask: press a button, or answer `yes` or `no`.\n"
+    "`/help` lists the commands; `/new` begins a new conversation."
+)
 NEW_HERE = "Every message to me in this channel begins a new conversation, so there is nothing to put away."
 
 _BIND_USAGE = "`/agent bind NAME [listen=all|named|threads]`"
 AGENT_USAGE = (
     "`/agent list`, `/agent show [NAME]`, `/agent create NAME [KEY=VALUE …] [WHAT IT IS FOR]`, "
     f"{_BIND_USAGE}, `/agent unbind`, "
-    "`/agent config [NAME] KEY VALUE`, `/agent destroy NAME [keep]`, `/agent undo [NAME]`"
+    "`/agent config [NAME] KEY VALUE`, `/agent delete NAME [keep]`, `/agent undo [NAME]`"
 )
 SETTINGS_USAGE = (
     "`/settings [show]`, `/settings [here] model NAME`, `/settings [here] permissions PROFILE`, "
@@ -95,7 +103,16 @@ _DIGITS = re.compile(r"\d{1,6}")
 _OPEN_VERBS = ("", "show", "list")
 """What anybody may ask of /agent; all else is for those who may manage."""
 _AGENT_VERBS = (*_OPEN_VERBS, "create", "bind", "unbind", "config", "destroy", "undo")
-_AGENT_ALIASES = {"init": "create", "delete": "destroy", "remove": "destroy"}
+_AGENT_ALIASES = {
+    "init": "create",
+    "configure": "config",
+    "set": "config",
+    "delete": "destroy",
+    "remove": "destroy",
+    "rm": "destroy",
+    "ls": "list",
+    "info": "show",
+}
 FORBIDDEN = "Only my owner and the people in agents.managers may do that."
 
 
@@ -169,7 +186,7 @@ class CommandRouter:
             case (
                 ("model" | "retry", [])
                 | ("settings", ["model"] | ["here", "model"])
-                | ("agent", ["config", *_, "model"])
+                | ("agent", ["config" | "configure", *_, "model"])
             ):
                 known = [name for name in self._known_models() if typed.lower() in name.lower()]
                 return [f"{before} {name}".strip() for name in known]
@@ -209,7 +226,11 @@ class CommandRouter:
         match asked.name:
             case "help":
                 lines = [f"- `{f'/{spec.name} {spec.usage}'.strip()}` {spec.description}" for spec in COMMANDS.values()]
-                return "Write to me and I answer. Commands:\n\n" + "\n".join(lines)
+                minutes = (await agent_here(self._store, self._agents, asked.thread)).idle_minutes
+                return "\n".join(["Write to me and I answer. Commands:", "", *lines, "", _idle_text(minutes)])
+            case "start":
+                spec = await agent_here(self._store, self._agents, asked.thread)
+                return WELCOMES.format(spec.name)
             case "new":
                 saved = await self._snapshots.archive(asked.thread, asked.author.id)
                 if saved is None:
@@ -701,11 +722,11 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
             case "" | "show":
                 return await self._describe(asked, rest)
             case "list":
-                cards, lines = await self.lifecycle.cards(), list[str]()
-                for card in (self._visible(asked, card) for card in cards[:AGENTS_LISTED_MAX]):
+                cards, lines = await self.lifecycle.cards(within=self._within(asked)), list[str]()
+                for card in cards[:AGENTS_LISTED_MAX]:
                     notes = ["default"] if card.is_default else []
                     notes += [f"in {place}: {listen}" for place, listen in list(card.places.items())[:3]]
-                    notes += [f"{card.at_work} at work"] if card.at_work else []
+                    notes.append(f"{card.at_work} at work" if card.at_work else "idle")
                     more, spec = f" ({', '.join(notes)})" if notes else "", card.spec
                     what = f"`{spec.model}`, {spec.profile}" if spec is not None else f"broken: {card.error}"
                     lines.append(f"- **{card.name}** {what}{more}")
@@ -744,10 +765,15 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
                 said = f"`{value[:200]}`" if value else "left to the default"
                 return f"**{name}**: {key} is {said} from the next turn on."
             case "destroy":
-                name, *keep = rest.split() or [""]
-                if not name or keep not in ([], ["keep"]):
-                    raise InvalidInput("Write `/agent destroy NAME`, and `keep` after it to keep its files.")
-                kept_in = await self.lifecycle.destroy(name, by, keep=bool(keep))
+                name, *words = rest.split() or [""]
+                keeps, codes = "keep" in words, [word for word in words if word != "keep"]
+                if not name or len(codes) > 1:
+                    raise InvalidInput("Write `/agent delete NAME`, and `keep` after it to keep its files.")
+                doomed = await self.lifecycle.doomed(name)
+                code = hashlib.sha256(f"{doomed.digest} {by} {keeps}".encode()).hexdigest()[:CODE_CHARS]
+                if codes != [code]:
+                    return _asks_to_delete(doomed, keeps=keeps, code=code, is_stale=bool(codes))
+                kept_in = await self.lifecycle.destroy(name, by, keep=keeps)
                 return f"The agent **{name}** is gone; its files are {f'in {kept_in}' if kept_in else 'deleted'}."
             case _:  # undo
                 name = rest or await self._name_here(asked)
@@ -793,7 +819,7 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
     async def _describe(self, asked: CommandRequest, name: str) -> str:
         """An agent as it is set up; without a name, the one that answers here, with what was chosen for the channel."""
         here = await agent_here(self.store, self.agents, asked.thread)
-        card = self._visible(asked, await self.lifecycle.card(name or here.name))
+        card = await self.lifecycle.card(name or here.name, within=self._within(asked))
         if card.spec is None:
             return f"**{card.name}** is broken: {card.error}"
         spec = here if name in ("", here.name) else card.spec
@@ -809,8 +835,10 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
         budget = {name: value for name, value in msgspec.structs.asdict(spec.budget).items() if value}
         if budget:
             lines.append(f"- budget: {', '.join(f'{name} {value:,}' for name, value in budget.items())}")
-        if spec.idle_minutes:
-            lines.append(f"- starts fresh after {spec.idle_minutes:g} quiet minutes")
+        quiet = (
+            f"after {spec.idle_minutes:g} quiet minutes" if spec.idle_minutes else "only when told (`idle_minutes` 0)"
+        )
+        lines.append(f"- saves the conversation and starts fresh {quiet}")
         if card.at_work:
             lines.append(f"- {counted(card.at_work, 'turn')} at work")
         return "\n".join(lines)
@@ -818,10 +846,9 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
     async def _name_here(self, asked: CommandRequest) -> str:
         return (await agent_here(self.store, self.agents, asked.thread)).name
 
-    def _visible(self, asked: CommandRequest, card: AgentCard) -> AgentCard:
-        """The card without how much is at work elsewhere, unless whoever asks may know that."""
-        audience = self.links.audience(asked.asker, asked.author, asked.thread)
-        return card if audience.everywhere else msgspec.structs.replace(card, at_work=0)
+    def _within(self, asked: CommandRequest) -> str:
+        """What the ids of the threads begin with of which whoever asks may know that they are at work."""
+        return self.links.audience(asked.asker, asked.author, asked.thread).within(asked.thread)
 
     def _check_may_manage(self, asked: CommandRequest) -> None:
         if not self.may_manage(asked.asker):
@@ -835,6 +862,27 @@ async def agent_here(store: Store, agents: AgentRegistry, thread: ThreadId) -> A
         info = await store.journal.thread(thread)
         name = info.agent if info is not None else ""
     return await agents.resolve(name, thread)
+
+
+def _asks_to_delete(doomed: DoomedAgent, *, keeps: bool, code: str, is_stale: bool) -> str:
+    """The question before an agent is deleted; its code is good for what was told, by the person who asked."""
+    files = f"{'more than ' if doomed.is_more else ''}{counted(doomed.files, 'file')}"
+    kept = "move to `removed/`" if keeps else "are deleted for good"
+    lines = [
+        "This code is not, or no longer, good. " * is_stale + f"Delete the agent **{doomed.name}**?",
+        f"- its {files} ({counted(doomed.size_bytes, 'byte')}) {kept}",
+    ]
+    lines += [f"- {', '.join(doomed.places)} will be answered by another agent"] if doomed.places else []
+    lines += [f"- {counted(doomed.at_work, 'turn')} at work will be stopped"] if doomed.at_work else []
+    keep = " keep" if keeps else ""
+    lines.append(f"To do it, write `/agent delete {doomed.name}{keep} {code}`.")
+    return "\n".join(lines if keeps else [*lines, f"`/agent delete {doomed.name} keep` keeps its files."])
+
+
+def _idle_text(minutes: float) -> str:
+    if minutes:
+        return f"After {minutes:g} quiet minutes I save a conversation and start afresh (`/agent config idle_minutes`)."
+    return "`/agent config idle_minutes 30` has me save a conversation and start afresh after 30 quiet minutes."
 
 
 def _choices_text(choices: ChannelChoices) -> str:

@@ -67,7 +67,7 @@ COMMANDS: dict[str, CommandSpec] = {
         CommandSpec("remind", "have me do something later, or again and again", "[WHEN TEXT|list|cancel ID]"),
         CommandSpec("model", "the models; or ask one of them once", "[NAME TEXT]", True),
         CommandSpec("voice", "whether I also answer aloud; auto: when you speak to me", "[on|off|auto]"),
-        CommandSpec("agent", "who answers: list, make, bind, configure", "[list|create|bind|config|destroy …]", True),
+        CommandSpec("agent", "who answers: list, make, bind, configure", "[list|create|bind|config|delete …]", True),
         CommandSpec("settings", "model and permissions of this place", "[show|model NAME|permissions PROFILE]", True),
         CommandSpec("memory", "what I remember here; forget or correct it", "[WORDS|forget ID|amend ID TEXT|undo]"),
         CommandSpec("timezone", "your time zone, for reminders and what I tell of times", "[NAME]"),
@@ -81,8 +81,10 @@ OF_THREAD = frozenset(
 )
 """Those that are about the thread in which they are given; the others need none."""
 
-ALIASES = {"start": "help", "clear": "new"}
+ALIASES = {"clear": "new"}
 """Other names of commands; not listed."""
+WELCOME = "start"
+"""The command that Telegram sends when somebody opens the chat with a bot. Understood everywhere, and not listed."""
 
 
 class ParsedCommand(msgspec.Struct, frozen=True):
@@ -97,7 +99,7 @@ def parse_command(text: str) -> ParsedCommand | None:
     head, _, argument = text.strip().partition(" ")
     name = head.removeprefix("/").lower()
     name = ALIASES.get(name, name)
-    return ParsedCommand(name, argument.strip()) if head.startswith("/") and name in COMMANDS else None
+    return ParsedCommand(name, argument.strip()) if head.startswith("/") and name in (*COMMANDS, WELCOME) else None
 
 
 def command_in(prompt: Prompt) -> CommandRequest | None:
