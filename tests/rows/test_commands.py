@@ -192,3 +192,36 @@ class TestAgentCommands:
         told = shoal.command("web:lobby:start", "/start")
         assert len(told.splitlines()) == 3
         assert "/help" in told
+
+
+class TestMemoryAsFiles:
+    """Memory is also a file: the file tools read and change it as `remember` does."""
+
+    def test_headings_and_lists_are_written_read_and_taken_back(self, shoal: Running) -> None:
+        thread, file = "web:pages:one", "/memory/channel/MEMORY.md"
+        shoal.plays("page-write", call("write", path=file, content="# Boats\n\n- Kelp\n  - hull red\n- Gull\n"), "wrote")
+        shoal.asks(thread, "page-write")
+        kept = shoal.home / "data/web/pages/MEMORY.md"
+        assert kept.read_text() == "# Boats\n\n- Kelp\n  - hull red\n- Gull\n"
+        shoal.plays("page-edit", call("edit", path=file, old_string="hull red", new_string="hull blue"), "edited")
+        shoal.asks(thread, "page-edit")
+        assert "  - hull blue\n" in kept.read_text()
+        shoal.plays("page-read", call("read", path=file), "read it")
+        shoal.asks(thread, "page-read")
+        assert "# Boats" in shoal.results(thread)[-1]
+        shoal.asks(thread, "words=0 id=page-prompt")
+        assert "hull blue" in shoal.requests("page-prompt")[-1].system
+        assert "Taken back" in shoal.command(thread, "/memory undo")
+        assert "  - hull red\n" in kept.read_text()
+
+    def test_what_is_told_in_private_holds_for_the_person_everywhere(self, shoal: Running) -> None:
+        shoal.plays("tell-private", call("remember", text="My boat is called\nKelp of Harbour"), "kept")
+        direct = shoal.loop.call(shoal.platforms.discord.direct)
+        shoal.loop.do(shoal.platforms.discord.says(direct, "tell-private"))
+        shoal.loop.do(shoal.platforms.discord.sees(direct, "kept"))
+        shoal.asks("web:elsewhere:one", "words=0 id=asks-elsewhere")
+        system = shoal.requests("asks-elsewhere")[-1].system
+        assert "- My boat is called\n  Kelp of Harbour" in system
+        channel = fresh(shoal)
+        asks(shoal, channel, "asks-in-group")
+        assert "Kelp of Harbour" not in shoal.requests("asks-in-group")[-1].system

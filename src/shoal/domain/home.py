@@ -82,11 +82,13 @@ def note_path(home: Home, day: date) -> Path:
 
 
 def entry_line(text: str) -> str:
-    """An entry as one line `- text`; line breaks become spaces.
+    """An entry as `- text`; lines after the first are indented below it, and blank ones left out.
 
     Raises InvalidInput when it is empty or longer than ENTRY_CHARS_MAX.
     """
-    words = " ".join(text.split()).removeprefix("- ").strip()
+    lines = [line.rstrip() for line in text.strip().splitlines() if line.strip()]
+    first = " ".join(lines[0].split()).removeprefix("- ").strip() if lines else ""
+    words = "\n".join((first, *(f"  {one}" for one in lines[1:])))
     if not words:
         raise InvalidInput("There is nothing to remember: the text is empty.")
     if len(words) > ENTRY_CHARS_MAX:
