@@ -199,10 +199,12 @@ class TestMemoryAsFiles:
 
     def test_headings_and_lists_are_written_read_and_taken_back(self, shoal: Running) -> None:
         thread, file = "web:pages:one", "/memory/channel/MEMORY.md"
-        shoal.plays("page-write", call("write", path=file, content="# Boats\n\n- Kelp\n  - hull red\n- Gull\n"), "wrote")
+        shoal.plays(
+            "page-write", call("write", path=file, content="# Boats\n\n- Kelp\n  - hull red\n- Gull\n"), "wrote"
+        )
         shoal.asks(thread, "page-write")
         kept = shoal.home / "data/web/pages/MEMORY.md"
-        assert kept.read_text() == "# Boats\n\n- Kelp\n  - hull red\n- Gull\n"
+        assert kept.read_text() == boats
         shoal.plays("page-edit", call("edit", path=file, old_string="hull red", new_string="hull blue"), "edited")
         shoal.asks(thread, "page-edit")
         assert "  - hull blue\n" in kept.read_text()

@@ -12,7 +12,7 @@ from shoal.domain.errors import PlatformError
 from shoal.domain.ids import ThreadId
 from shoal.domain.messages import Author, Prompt
 from shoal.testing.model import FakeModel, Seen
-from shoal.testing.scenario import SECONDS_MAX, World, scenario
+from shoal.testing.scenario import SECONDS_MAX, Person, World, scenario
 
 MANAGED: Mapping[str, object] = {"agents": {"managers": ["fake:ada", "fake:role:captain"]}}
 
@@ -20,6 +20,12 @@ MANAGED: Mapping[str, object] = {"agents": {"managers": ["fake:ada", "fake:role:
 def named(seen: Seen) -> str:
     """Answers with the agent's name and the model that was asked."""
     return f"{seen.system.split('You are ')[1].split(',')[0]} by {seen.model}"
+
+
+async def deletes(person: Person, what: str) -> str:
+    """Delete an agent, and confirm it; returns the answer to that."""
+    asked = await person.asks(f"/agent delete {what}")
+    return await person.asks(asked.partition("write `")[2].partition("`")[0])
 
 
 async def answer(world: World, channel: str, text: str = "who?") -> str:

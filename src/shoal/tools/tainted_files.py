@@ -582,11 +582,9 @@ def may_change(spec: ToolSpec, actions: Sequence[Action], *, isolated: bool) -> 
 
 def memory_read(actions: Sequence[Action], home: Home, chat: ThreadId) -> list[Path]:
     """The memory files that a call of a tool that reads files reads, by the names of their pages."""
-    scopes: dict[str, MemoryScope] = {"person": "global", "global": "global", "platform": "platform", "channel": "channel"}
-    named = {
-        f"tool:{tool}:{MEMORY_PAGES}{name}/{MEMORY_FILE}": scope
-        for tool in FILE_READERS
-        for name, scope in scopes.items()
+    scopes: list[tuple[str, MemoryScope]] = [("person", "global"), *((scope, scope) for scope in MEMORY_SCOPES)]
+    named: dict[str, MemoryScope] = {
+        f"tool:{tool}:{MEMORY_PAGES}{name}/{MEMORY_FILE}": scope for tool in FILE_READERS for name, scope in scopes
     }
     return [memory_path(home, named[action.text], chat) for action in actions if action.text in named]
 
