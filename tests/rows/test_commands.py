@@ -200,9 +200,7 @@ class TestMemoryAsFiles:
     def test_headings_and_lists_are_written_read_and_taken_back(self, shoal: Running) -> None:
         thread, file = "web:pages:one", "/memory/channel/MEMORY.md"
         boats = "# Boats\n\n- Kelp\n  - hull red\n- Gull\n"
-        shoal.plays(
-            "page-write", call("write", path=file, content=boats), "wrote"
-        )
+        shoal.plays("page-write", call("write", path=file, content=boats), "wrote")
         shoal.asks(thread, "page-write")
         kept = shoal.home / "data/web/pages/MEMORY.md"
         assert kept.read_text() == boats

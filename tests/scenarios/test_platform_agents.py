@@ -185,10 +185,10 @@ async def test_threads_are_listed_killed_and_looked_into(tmp_path: Path, stand: 
         await scene.ada.says("what now?")
         await scene.ada.sees("seen")
         assert f"You are also at work in:\n- {thread}: wait for me (for " in model.requests[-1].messages[-1].text
-        assert f"Stopping {thread}." in await scene.bob.asks(f"/thread kill {name}")
+        assert f"Stopping {thread}." in await scene.bob.asks(f"/thread kill {thread}")
         await scene.until(lambda: scene.app.engine.running == 0)
-        assert "step 1: model demo, " in await scene.bob.asks(f"/thread history {name}")
-        assert (await scene.bob.asks(f"/thread kill {name}")).startswith("Nothing is running")
+        assert "step 1: model demo, " in await scene.bob.asks(f"/thread history {thread}")
+        assert (await scene.bob.asks(f"/thread kill {thread}")).startswith("Nothing is running")
         assert "There is no thread nosuch" in await scene.bob.asks("/thread kill nosuch")
         assert door.left == 0
 

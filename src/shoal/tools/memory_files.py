@@ -144,7 +144,7 @@ def edits_of(entries: Sequence[MemoryEntry], new: str) -> list[MemoryEdit]:
     edits: list[MemoryEdit] = []
     for entry in reversed(entries):
         time = entry.words[: len(entry.words) - len(_untimed(entry.words))]
-        added = tuple(only_for(line, entry.person) for line in f"- {time}{new}".split("\n")) if new else ()
+        added = tuple(only_for(f"- {time}{new}", entry.person).split("\n")) if new else ()
         edits.append(MemoryEdit(entry.path, (entry.raw, *entry.more), added, entry.number, entry.person))
     return edits
 

@@ -44,7 +44,7 @@ def remember(
         raise ToolError("Nobody in particular asks here. Take another scope.")
 
     async def work() -> ToolOutput:
-        added = tuple(only_for(one, person) for one in line.split("\n"))
+        added = tuple(only_for(line, person).split("\n"))
         is_new = await _change(context, MemoryEdit(path, added=added, person=person, once=True))
         if is_new or person != audience.person:  # who reads along is not told of what somebody's own memory has
             return ToolOutput(f"Remembered for scope {scope}: {words}")
