@@ -296,6 +296,8 @@ async def discover_models(models: Models, clock: Clock, default: str) -> None:
     """Check the keys and list the models of every provider once, into available_models.json; failures are logged, and
     a default model that turns out not to be offered."""
     known = missing_model(models, default)
+    if isinstance(models, Catalog):
+        await models.offer_shipped()
     await clock.sleep(DISCOVER_AFTER_SECONDS)
     if isinstance(models, Catalog):
         await models.refresh()

@@ -195,18 +195,15 @@ async def test_a_slash_command_is_answered_to_its_asker(peer: Slack, hooked: Sla
     assert there.server.answers[0]["text"] == "Did /stop."
 
 
-async def test_a_slash_command_in_a_channel_means_the_askers_last_thread(peer: Slack) -> None:
+async def test_a_slash_command_in_a_channel_is_given_beside_its_threads(peer: Slack) -> None:
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
         await peer.adapter.connected.wait()
-        await peer.server.slashes(CHANNEL, "/shoal", "status")
-        await peer.server.until(lambda: len(peer.server.answers) == 1)
-        assert "`@shoal /status`" in str(peer.server.answers[0]["text"])
-        root = await peer.server.says(CHANNEL, f"<@{BOT}> go")
+        await peer.server.says(CHANNEL, f"<@{BOT}> go")
         await inbox.prompts(1)
         await peer.server.slashes(CHANNEL, "/shoal", "status")
         await inbox.until(lambda: bool(inbox.commands))
-    assert inbox.commands[0].thread == f"slack:{CHANNEL}:{root}"
+    assert inbox.commands[0].thread == f"slack:{CHANNEL}:0"
 
 
 @pytest.mark.parametrize(("text", "name"), [("", "help"), ("/new", "new"), ("clear", "new")])

@@ -75,7 +75,7 @@ def _page(source: random.Random) -> None:
     kind = source.choice(KINDS).format(source.choice(CHARSETS))
     page = Fetched("http://h/p", 200, (("content-type", kind),), damaged(source, PAGE))
     try:
-        text = page_text(page)
+        text = page_text(page, page.url)
     except ToolError:
         return
     marked = untrusted(page.url + any_text(source, 3), text + any_text(source))

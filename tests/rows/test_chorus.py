@@ -33,6 +33,13 @@ def slash(shoal: Running, name: str, text: str = "", channel: str = "") -> str:
     return answer
 
 
+def deletes(shoal: Running, what: str) -> None:
+    """Delete an agent, and confirm it."""
+    found = re.search(r"/agent (delete .*\w{6})", slash(shoal, "agent", f"delete {what}"))
+    assert found
+    slash(shoal, "agent", found[1])
+
+
 def asks(shoal: Running, channel: str, text: str, part: str, reply_to: str = "") -> str:
     """Name the bot in a channel and wait for its answer; returns the answer's message."""
     discord = shoal.platforms.discord
@@ -96,11 +103,11 @@ class TestC2:
         slash(shoal, "agent", "config diver idle_minutes 5")
         assert "idle_minutes = 5" in (shoal.home / "agents/diver/agent.toml").read_text()
         assert "There is no permission profile" in slash(shoal, "agent", "config diver profile no-such-one")
-        slash(shoal, "agent", "destroy diver keep")
+        deletes(shoal, "diver keep")
         assert not (shoal.home / "agents/diver").exists()
         assert list((shoal.home / "removed").glob("diver*/SOUL.md"))
         slash(shoal, "agent", "create diver")
-        slash(shoal, "agent", "destroy diver")
+        deletes(shoal, "diver")
         assert "diver" not in slash(shoal, "agent", "list")
         assert len(list((shoal.home / "removed").glob("diver*"))) == 1
 

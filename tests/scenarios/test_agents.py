@@ -12,7 +12,7 @@ from shoal.domain.errors import PlatformError
 from shoal.domain.ids import ThreadId
 from shoal.domain.messages import Author, Prompt
 from shoal.testing.model import FakeModel, Seen
-from shoal.testing.scenario import SECONDS_MAX, World, scenario
+from shoal.testing.scenario import SECONDS_MAX, Person, World, scenario
 
 MANAGED: Mapping[str, object] = {"agents": {"managers": ["fake:ada", "fake:role:captain"]}}
 
@@ -20,6 +20,12 @@ MANAGED: Mapping[str, object] = {"agents": {"managers": ["fake:ada", "fake:role:
 def named(seen: Seen) -> str:
     """Answers with the agent's name and the model that was asked."""
     return f"{seen.system.split('You are ')[1].split(',')[0]} by {seen.model}"
+
+
+async def deletes(person: Person, what: str) -> str:
+    """Delete an agent, and confirm it; returns the answer to that."""
+    asked = await person.asks(f"/agent delete {what}")
+    return await person.asks(asked.partition("write `")[2].partition("`")[0])
 
 
 async def answer(world: World, channel: str, text: str = "who?") -> str:
@@ -125,7 +131,7 @@ async def test_a_destroyed_agent_is_stopped_first_and_its_files_are_kept_or_not(
         thread = await world.chat.writes("deck", "scrub")
         await door.entered.wait()
         (tmp_path / "agents/deck/workspace/soap").write_text("green")
-        told = await world.ada.asks("/agent destroy deck keep")
+        told = await deletes(world.ada, "deck keep")
         assert "removed/deck-" in told
         assert (await world.types(thread))[-1] == "turn_finished"
         assert door.left == 0
@@ -133,7 +139,7 @@ async def test_a_destroyed_agent_is_stopped_first_and_its_files_are_kept_or_not(
         assert await world.app.store.registry.bindings() == []
         assert (await answer(world, "deck")).startswith("main")
         await world.ada.asks("/agent create deck")
-        assert "deleted" in await world.ada.asks("/agent destroy deck")
+        assert "deleted" in await deletes(world.ada, "deck")
         assert not (tmp_path / "agents/deck").exists()
         assert "default agent" in await world.ada.asks("/agent destroy main")
 
@@ -188,7 +194,7 @@ async def test_what_does_not_fit_is_told_at_the_start(tmp_path: Path) -> None:
         assert "fake:deck is bound to the agent deck, which is gone" in told
         assert "mast/agent.toml" in told
         assert "keel" in {row.name for row in await world.app.store.registry.all()}
-        assert "deleted" in await world.ada.asks("/agent destroy deck")
+        assert "deleted" in await deletes(world.ada, "deck")
     async with scenario(tmp_path, FakeModel(), settings=MANAGED) as world:
         assert not any("deck" in note for note in world.app.notices.notes)
 

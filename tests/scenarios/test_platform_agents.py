@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.scenarios.kit import Door, calls
-from tests.scenarios.scene import Scene, playing
+from tests.scenarios.scene import Scene, Someone, playing
 from tests.scenarios.stands import Stand
 
 from shoal.agents.registry import info_lines
@@ -25,6 +25,14 @@ WITH_CHANNELS = pytest.mark.parametrize("stand", ["fake", "discord", "slack"], i
 def named(seen: Seen) -> str:
     """Answers with the agent's name and the model that was asked."""
     return f"{seen.system.split('You are ')[1].split(',')[0]} by {seen.model}"
+
+
+async def deletes(person: Someone, what: str) -> str:
+    """Delete an agent, and confirm it; returns the answer to that."""
+    asked = await person.asks(f"/agent delete {what}")
+    code = re.search(rf"/agent (delete {what.split(maxsplit=1)[0]}\b.*? [0-9a-f]{{6}})\b", asked)
+    assert code, asked
+    return await person.asks(f"/agent {code[1]}")
 
 
 async def answer(scene: Scene, channel: str) -> str:
@@ -57,8 +65,8 @@ async def test_an_agent_is_made_configured_and_destroyed(tmp_path: Path, stand: 
         assert "from the next turn on" in await scene.ada.asks("/agent config deck model other/one")
         assert await answer(scene, channel) == "deck by other/one"
         listed = await scene.ada.asks("/agent list")
-        assert f"deck other/one, open (in {stand.platform}:{channel}: all)" in listed
-        assert "removed/deck-" in await scene.ada.asks("/agent destroy deck keep")
+        assert f"deck other/one, open (in {stand.platform}:{channel}: all, idle)" in listed
+        assert "removed/deck-" in await deletes(scene.ada, "deck keep")
         assert await answer(scene, channel) == "main by demo"
         assert [path.name for path in tmp_path.glob("removed/deck-*/agent.toml")] == ["agent.toml"]
 
@@ -177,10 +185,10 @@ async def test_threads_are_listed_killed_and_looked_into(tmp_path: Path, stand: 
         await scene.ada.says("what now?")
         await scene.ada.sees("seen")
         assert f"You are also at work in:\n- {thread}: wait for me (for " in model.requests[-1].messages[-1].text
-        assert f"Stopping {thread}." in await scene.bob.asks(f"/thread kill {name}")
+        assert f"Stopping {thread}." in await scene.bob.asks(f"/thread kill {thread}")
         await scene.until(lambda: scene.app.engine.running == 0)
-        assert "step 1: model demo, " in await scene.bob.asks(f"/thread history {name}")
-        assert (await scene.bob.asks(f"/thread kill {name}")).startswith("Nothing is running")
+        assert "step 1: model demo, " in await scene.bob.asks(f"/thread history {thread}")
+        assert (await scene.bob.asks(f"/thread kill {thread}")).startswith("Nothing is running")
         assert "There is no thread nosuch" in await scene.bob.asks("/thread kill nosuch")
         assert door.left == 0
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from shoal.actors.whereabouts import note_latest
 from shoal.domain.cards import approval_of
 from shoal.domain.clock import Clock, to_micros
 from shoal.domain.commands import CommandRequest, command_in
@@ -373,6 +374,8 @@ class AccessGate:
             if await self._is_answer(message, found.trust):
                 return Receipt("accepted", message.message_id)
         receipt = await self._inner.send(message)
+        if isinstance(message, Prompt) and receipt.status == "accepted" and not message.direct:
+            await note_latest(self._store.settings, message.thread, message.author.id)
         if isinstance(message, Edit) and receipt.answer:  # nobody waits for what became of a change
             told = NewPost(f"edited:{message.thread}:{message.key}", message.thread, receipt.answer, "ephemeral")
             told = msgspec.structs.replace(told, reply_to=message.message_id, user=author.id)

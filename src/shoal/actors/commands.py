@@ -3,7 +3,9 @@
 `CommandRouter` answers them, /agent and /settings by `AgentCommands`. domain/commands.py lists all of them.
 """
 
+import hashlib
 import logging
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from functools import partial
@@ -13,19 +15,21 @@ import msgspec
 from shoal.actors.actor import AUDIENCE
 from shoal.actors.memory import MemoryCommands
 from shoal.actors.orchestrator import CHOOSES_NO_MODEL, Orchestrator
+from shoal.actors.thread_numbers import ThreadNumbers
 from shoal.actors.timezones import TimeZones
 from shoal.actors.undo import LAST_TURN, LAST_UNDO
 from shoal.actors.voice import VoiceService
+from shoal.actors.whereabouts import whereabouts
 from shoal.agents.folder import KEYS
-from shoal.agents.lifecycle import AgentCard, AgentLifecycle, choices_in, key_named
+from shoal.agents.lifecycle import AgentLifecycle, DoomedAgent, choices_in, key_named
 from shoal.agents.registry import AgentRegistry, ChannelChoices, place_of
 from shoal.agents.self_edit import SelfEditor
 from shoal.agents.snapshots import ConversationSnapshots
-from shoal.domain.agents import HEARD, AgentSpec, describe_work
+from shoal.domain.agents import HEARD, AgentSpec, Work, describe_work
 from shoal.domain.cards import SHORT_ID_CHARS
 from shoal.domain.checkpoints import ChangedSince
 from shoal.domain.clock import Clock, to_micros
-from shoal.domain.commands import COMMANDS, CommandRequest
+from shoal.domain.commands import COMMANDS, OF_THREAD, CommandRequest
 from shoal.domain.errors import (
     Conflict,
     FilesDiffer,
@@ -41,6 +45,7 @@ from shoal.domain.markup import counted, duration_text, short_line
 from shoal.domain.messages import Abort, Prompt, Retry, Steer
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import ONCE
+from shoal.domain.records import Approval
 from shoal.domain.speech import VOICE_MODES
 from shoal.domain.triggers import NewTrigger, Trigger, in_words
 from shoal.domain.when import REMIND_USAGE, parse_reminder
@@ -60,14 +65,23 @@ LINES_MAX = 20
 UNDOABLE_MAX = 5
 PAST = frozenset({"retry", "fork", "undo"})
 THREADS_READ_MAX = 500
+CODE_CHARS = 6
+"""Of the digest that confirms the deletion of an agent."""
 REMINDERS_MAX = 50
 """Most triggers of a conversation that /remind adds to."""
+
+WELCOMES = (
+    "Hello, I am {}. Write to me as you would to a person; you can send files, pictures and voice messages, too.\n"
+    "Before I do what my owner has not allowed I ask: press a button, or answer `yes` or `no`.\n"
+    "`/help` lists the commands; `/new` begins a new conversation."
+)
+NEW_HERE = "Every message to me in this channel begins a new conversation, so there is nothing to put away."
 
 _BIND_USAGE = "`/agent bind NAME [listen=all|named|threads]`"
 AGENT_USAGE = (
     "`/agent list`, `/agent show [NAME]`, `/agent create NAME [KEY=VALUE …] [WHAT IT IS FOR]`, "
     f"{_BIND_USAGE}, `/agent unbind`, "
-    "`/agent config [NAME] KEY VALUE`, `/agent destroy NAME [keep]`, `/agent undo [NAME]`"
+    "`/agent config [NAME] KEY VALUE`, `/agent delete NAME [keep]`, `/agent undo [NAME]`"
 )
 SETTINGS_USAGE = (
     "`/settings [show]`, `/settings [here] model NAME`, `/settings [here] permissions PROFILE`, "
@@ -78,11 +92,27 @@ CONTEXT_USAGE = (
 )
 TIMEZONE_USAGE = "`/timezone Europe/Berlin`; `/timezone default` takes your choice back"
 VOICE_USAGE = "`/voice on`, `/voice off`, `/voice auto`: when you speak to me"
-THREAD_USAGE = "`/thread list`, `/thread kill ID`, `/thread history ID`"
+THREAD_USAGE = "`/thread list`, `/thread kill 2`, `/thread history 2`; the number is the one in the list"
+NOT_SPOKEN = (
+    "You have not spoken with me in this channel yet, so I cannot tell which conversation you mean. "
+    "Write /{name} in its thread, or write to me here first."
+)
+STOP_USAGE = "`/stop`, `/stop all`, `/stop #2`; `/thread list` shows the numbers"
+_NUMBER = re.compile(r"#\d{1,6}")
+_DIGITS = re.compile(r"\d{1,6}")
 _OPEN_VERBS = ("", "show", "list")
 """What anybody may ask of /agent; all else is for those who may manage."""
 _AGENT_VERBS = (*_OPEN_VERBS, "create", "bind", "unbind", "config", "destroy", "undo")
-_AGENT_ALIASES = {"init": "create", "delete": "destroy", "remove": "destroy"}
+_AGENT_ALIASES = {
+    "init": "create",
+    "configure": "config",
+    "set": "config",
+    "delete": "destroy",
+    "remove": "destroy",
+    "rm": "destroy",
+    "ls": "list",
+    "info": "show",
+}
 FORBIDDEN = "Only my owner and the people in agents.managers may do that."
 
 
@@ -117,6 +147,7 @@ class CommandRouter:
         self._timezones = timezones
         self._orchestrator = orchestrator
         self._store = store
+        self._numbers = ThreadNumbers(store.settings)
         self._agents = agents
         self._snapshots = snapshots
         self._clock = clock
@@ -131,6 +162,9 @@ class CommandRouter:
             "approve": self.decide,
             "deny": self.decide,
             "context": self.context,
+            "status": self.status,
+            "stop": self.stop,
+            "steer": self.steer,
             "thread": self.thread,
             "tasks": self.tasks,
             "model": self.model,
@@ -152,7 +186,7 @@ class CommandRouter:
             case (
                 ("model" | "retry", [])
                 | ("settings", ["model"] | ["here", "model"])
-                | ("agent", ["config", *_, "model"])
+                | ("agent", ["config" | "configure", *_, "model"])
             ):
                 known = [name for name in self._known_models() if typed.lower() in name.lower()]
                 return [f"{before} {name}".strip() for name in known]
@@ -164,6 +198,11 @@ class CommandRouter:
         group = self._groups.get(asked.name, self._answer)
         try:
             await self._note_readers(asked)
+            is_of_thread = asked.name in OF_THREAD or asked.name in ("approve", "deny")
+            if is_of_thread or (asked.name, asked.argument) == ("thread", "history"):
+                place = await whereabouts(asked, self._store.settings, self._store.journal)
+                if place.in_channel:
+                    return await self._in_channel(asked, place.thread)
             if asked.name in PAST and await self._store.journal.thread(asked.thread) is None:
                 return "Nothing was said here yet."
             return await group(asked)
@@ -184,53 +223,174 @@ class CommandRouter:
         await self._store.settings.put(AUDIENCE, channel_of(asked.thread), msgspec.json.encode(audience).decode())
 
     async def _answer(self, asked: CommandRequest) -> str:
-        orchestrator, thread = self._orchestrator, asked.thread
         match asked.name:
             case "help":
                 lines = [f"- `{f'/{spec.name} {spec.usage}'.strip()}` {spec.description}" for spec in COMMANDS.values()]
-                return "Write to me and I answer. Commands:\n\n" + "\n".join(lines)
+                minutes = (await agent_here(self._store, self._agents, asked.thread)).idle_minutes
+                return "\n".join(["Write to me and I answer. Commands:", "", *lines, "", _idle_text(minutes)])
+            case "start":
+                spec = await agent_here(self._store, self._agents, asked.thread)
+                return WELCOMES.format(spec.name)
             case "new":
-                saved = await self._snapshots.archive(thread, asked.author.id)
+                saved = await self._snapshots.archive(asked.thread, asked.author.id)
                 if saved is None:
                     return "Starting fresh."
                 kept = f"What was said before is kept: `/context restore {saved.id[-6:]}` brings it back."
                 return f"Starting fresh. {kept}"
-            case "status":  # what models took today only as far as this audience may know it
-                found = await self._store.journal.thread(thread)
-                if found is None:
-                    return "Nothing was said here yet."
-                zone = await self._zone(asked)
-                doing = "A turn is running or waits for a decision" if found.open_turn else "Idle"
-                agent = found.agent or "not chosen yet"
-                said = f"{counted(await self._store.snapshots.messages(thread), 'message')} in this conversation"
-                active = f"last active {_at(found.updated_at, zone)}"
-                line = f"{doing}; {found.queued} waiting. Agent {agent}. {said}, {active}."
-                standings = await self._store.budget.standings()
-                if self._links.audience(asked.asker, asked.author, thread).guest:
-                    own = [one for one in standings if one.scope == f"thread:{thread}"]
-                    spent = "\n".join(f"Left here today: {one.left}." for one in own if one.usd_max or one.tokens_max)
-                else:
-                    scopes = {f"thread:{thread}", f"agent:{found.agent}", "day", "total"}
-                    usage = await self._store.ledger.usage(1)
-                    spent = spent_today(usage, [one for one in standings if one.scope in scopes])
-                return f"{line}\n{spent}".rstrip()
-            case "stop":
-                receipt = await orchestrator.send(Abort(thread, asked.author, asked.argument.lower() == "all"))
-                if receipt.delivered:
-                    return "Stopping." if receipt.turn else "Stopped before it began."
-                return "Nothing is running here."
-            case "steer" if not asked.argument:
-                return "Write what I should know after `/steer`."
-            case "steer":
-                receipt = await orchestrator.send(Steer(thread, asked.key, asked.argument, asked.author, asked.at))
-                taken = receipt.status in ("delivered", "duplicate")
-                return "The running turn gets it." if taken else "Nothing is running here; send it as a message."
             case _:
                 return f"There is no command /{asked.name}. Write /help for those there are."
 
+    async def _in_channel(self, asked: CommandRequest, latest: ThreadId | None) -> str:
+        """Do what is asked beside all threads of a channel: of the channel where that means something, else of the
+        thread in which the person last spoke there."""
+        word = asked.argument.partition(" ")[0].lower()
+        match asked.name:
+            case "status":
+                return await self._channel_status(asked, latest)
+            case "stop" | "steer" | "voice":
+                return await self._groups[asked.name](asked)
+            case "approve" | "deny":
+                return await self._decide_among(
+                    asked,
+                    [
+                        one
+                        for one in await self._store.approvals.search()
+                        if one.thread.startswith(channel_of(asked.thread))
+                        and one.id.upper().endswith(asked.argument.upper())
+                    ],
+                )
+            case "remind" if word in ("", "help", "list", "cancel"):
+                return await self.remind(asked, channel_of(asked.thread))
+            case "context" if word == "history":
+                return await self.context(asked)
+            case "model" if not asked.argument.partition(" ")[2].strip():
+                return await self.model(asked)
+            case _:
+                pass
+        if latest is None:
+            if asked.name in ("remind", "model"):
+                return await self._groups[asked.name](asked)
+            return NEW_HERE if asked.name == "new" else NOT_SPOKEN.format(name=asked.name)
+        group = self._groups.get(asked.name, self._answer)
+        answer = await group(msgspec.structs.replace(asked, thread=latest))
+        return f"{answer}\n{await self._latest_line(asked, latest)}" if answer else ""
+
+    async def _latest_line(self, asked: CommandRequest, latest: ThreadId) -> str:
+        """Which thread the person last spoke in, for people."""
+        number = (await self._numbers.of(asked.thread, [latest]))[latest]
+        info = await self._store.journal.thread(latest)
+        title = f" {short_line(info.title)}" if info is not None and info.title else ""
+        return f"That is your last conversation here, `#{number}`{title} (`{latest}`)."
+
+    async def status(self, asked: CommandRequest) -> str:
+        """/status: what models took today only as far as this audience may know it."""
+        thread = asked.thread
+        found = await self._store.journal.thread(thread)
+        if found is None:
+            return "Nothing was said here yet."
+        zone = await self._zone(asked)
+        doing = "A turn is running or waits for a decision" if found.open_turn else "Idle"
+        agent = found.agent or "not chosen yet"
+        said = f"{counted(await self._store.snapshots.messages(thread), 'message')} in this conversation"
+        active = f"last active {_at(found.updated_at, zone)}"
+        number = (await self._numbers.of(thread, [thread]))[thread]
+        line = f"{doing}; {found.queued} waiting. Agent {agent}. {said}, {active}.\nThread `#{number}`, `{thread}`."
+        return f"{line}\n{await self._spent(asked, found.agent, f'thread:{thread}')}".rstrip()
+
+    async def _channel_status(self, asked: CommandRequest, latest: ThreadId | None) -> str:
+        """/status of a channel: how many conversations it has, what runs, and where the person last spoke."""
+        channel = channel_of(asked.thread)
+        infos = [
+            info
+            for info in await self._store.journal.threads(THREADS_READ_MAX, channels=(channel,))
+            if info.thread.startswith(channel)
+        ]
+        if not infos:
+            return "Nothing was said in this channel yet. Every message to me begins a conversation."
+        works = await self._working_in(asked)
+        spec = await agent_here(self._store, self._agents, asked.thread)
+        count = f"{len(infos)}{' or more' if len(infos) == THREADS_READ_MAX else ''}"
+        conversations = f"{count} conversation{'s' * (len(infos) != 1)} in this channel"
+        head = f"{conversations}: {len(works) or 'none'} at work. Agent {spec.name}."
+        lines = [line for _, line in await self._work_lines(asked, works)][:LINES_MAX]
+        last = [await self._latest_line(asked, latest)] if latest is not None else []
+        return "\n".join([head, *lines, *last, await self._spent(asked, spec.name, "")]).rstrip()
+
+    async def _spent(self, asked: CommandRequest, agent: str, thread_scope: str) -> str:
+        """What models took today, or what is left, as far as this audience may know it."""
+        standings = await self._store.budget.standings()
+        if self._links.audience(asked.asker, asked.author, asked.thread).guest:
+            own = [one for one in standings if one.scope == thread_scope]
+            return "\n".join(f"Left here today: {one.left}." for one in own if one.usd_max or one.tokens_max)
+        scopes = {thread_scope, f"agent:{agent}", "day", "total"}
+        usage = await self._store.ledger.usage(1)
+        return spent_today(usage, [one for one in standings if one.scope in scopes])
+
+    async def _working_in(self, asked: CommandRequest) -> list[Work]:
+        """The threads of a channel, without those of subagents, that have something to do."""
+        channel = channel_of(asked.thread)
+        works = [work for work in await self._store.registry.at_work(within=channel) if work.thread.startswith(channel)]
+        return [work for work in works if work.turn] or works
+
+    async def _work_lines(self, asked: CommandRequest, works: Sequence[Work]) -> list[tuple[int, str]]:
+        """Numbers of threads that are at work, each with its line."""
+        numbers, now = await self._numbers.of(asked.thread, [work.thread for work in works]), self._clock.now()
+        return [(numbers[work.thread], f"- `#{numbers[work.thread]}` {describe_work(work, now)}") for work in works]
+
+    async def stop(self, asked: CommandRequest) -> str:
+        """/stop: the running turn of this thread, of the one that is named, or of the only one at work in a channel."""
+        words = asked.argument.lower().split()
+        is_all = "all" in words
+        named = [word for word in words if word != "all"]
+        if len(named) > 1:
+            return f"Usage: {STOP_USAGE}."
+        threads = [await self._named(asked, named[0])] if named else await self._running(asked)
+        if len(threads) > 1 and not is_all:
+            return await self._which(asked, "/stop {}")
+        receipts = [await self._orchestrator.send(Abort(one, asked.author, is_all)) for one in threads]
+        delivered = [receipt for receipt in receipts if receipt.delivered]
+        if not delivered:
+            there = "in that thread" if named else "here"
+            return f"Nothing is running {there}."
+        if len(delivered) > 1:
+            return f"Stopping {len(delivered)} conversations."
+        return "Stopping." if delivered[0].turn else "Stopped before it began."
+
+    async def steer(self, asked: CommandRequest) -> str:
+        """/steer: the running turn of this thread, of one that is named, or of the only one at work in a channel."""
+        word, _, rest = asked.argument.partition(" ")
+        is_named = bool(_NUMBER.fullmatch(word)) or word.count(":") == 2
+        text = rest.strip() if is_named else asked.argument
+        if not text:
+            return "Write what I should know after `/steer`."
+        threads = [await self._named(asked, word)] if is_named else await self._running(asked)
+        if len(threads) > 1:
+            return await self._which(asked, "/steer {} TEXT")
+        for thread in threads:
+            receipt = await self._orchestrator.send(Steer(thread, asked.key, text, asked.author, asked.at))
+            if receipt.status in ("delivered", "duplicate"):
+                return "The running turn gets it."
+        return "Nothing is running here; send it as a message."
+
+    async def _running(self, asked: CommandRequest) -> list[ThreadId]:
+        """The thread that is meant where none is named; those at work where a channel has them beside it."""
+        place = await whereabouts(asked, self._store.settings, self._store.journal)
+        if asked.direct or (not place.in_channel and await self._store.journal.thread(asked.thread) is not None):
+            return [asked.thread]
+        return [work.thread for work in await self._working_in(asked)] or [asked.thread]
+
+    async def _which(self, asked: CommandRequest, command: str) -> str:
+        lines = [
+            f"{line}: `{command.format(f'#{number}')}`"
+            for number, line in await self._work_lines(asked, await self._working_in(asked))
+        ]
+        return _listed(["Several conversations are at work in this channel. Say which:", *lines], "")
+
     async def decide(self, asked: CommandRequest) -> str:
         """/approve and /deny: the question that is named, or the only one that waits here."""
-        meant = await self._store.approvals.meant(asked.thread, asked.argument)
+        return await self._decide_among(asked, await self._store.approvals.meant(asked.thread, asked.argument))
+
+    async def _decide_among(self, asked: CommandRequest, meant: Sequence[Approval]) -> str:
         if not meant:
             named = f" {asked.argument[:40]}" if asked.argument else ""
             return f"No question{named} waits here. `shoal approvals list` shows those of all conversations."
@@ -261,7 +421,8 @@ class CommandRouter:
                 saved = await self._snapshots.save(thread, rest)
                 return f"Saved {counted(saved.messages, 'message')} as `{saved.id[-6:]}`: {saved.description}"
             case "history":
-                saved, zone = await self._snapshots.history(thread), await self._zone(asked)
+                spec, zone = await agent_here(self._store, self._agents, thread), await self._zone(asked)
+                saved = await self._store.snapshots.of_channel(spec.name, channel_of(thread))
                 lines = [
                     f"{number}. `{one.id[-6:]}` {_at(one.created_at, zone)}: {one.description}"
                     for number, one in enumerate(saved, 1)
@@ -280,12 +441,16 @@ class CommandRouter:
                 spec = await agent_here(self._store, self._agents, asked.thread)
                 within, here, zone = self._within(asked), place_of(asked.thread), await self._zone(asked)
                 channels = (within,) if within else ()
+                infos = await self._store.journal.threads(THREADS_READ_MAX, agent=spec.name, channels=channels)
+                numbers = await self._numbered(asked, [info.thread for info in infos[:LINES_MAX]][::-1])
                 lines: list[str] = []
-                for info in await self._store.journal.threads(THREADS_READ_MAX, agent=spec.name, channels=channels):
+                for info in infos:
                     name = info.thread.rpartition(":")[2] if place_of(info.thread) == here else info.thread
+                    number = f"`#{numbers[info.thread]}` " if info.thread in numbers else ""
                     state = "at work" if info.open_turn else "idle"
                     queued = f", {info.queued} waiting" if info.queued else ""
-                    lines.append(f"- `{name}` {short_line(info.title)} ({state}{queued}, {_at(info.updated_at, zone)})")
+                    at = _at(info.updated_at, zone)
+                    lines.append(f"- {number}`{name}` {short_line(info.title)} ({state}{queued}, {at})")
                 return _listed(lines, f"{spec.name} has no threads here.")
             case ["kill", name]:
                 thread = await self._named(asked, name)
@@ -303,9 +468,12 @@ class CommandRouter:
         spec = await agent_here(self._store, self._agents, asked.thread)
         within, now = self._within(asked), self._clock.now()
         lines: list[str] = []
-        for work in await self._store.registry.at_work(spec.name, within=within):
+        works = await self._store.registry.at_work(spec.name, within=within)
+        numbers = await self._numbered(asked, [work.thread for work in works[:LINES_MAX]])
+        for work in works:
             child = f", for {work.parent}" if work.parent else ""
-            lines.append(f"- `{work.thread}` {describe_work(work, now)}{child}")
+            number = f"`#{numbers[work.thread]}` " if work.thread in numbers else ""
+            lines.append(f"- {number}`{work.thread}` {describe_work(work, now)}{child}")
         lines += [f"- process {line}" for line in await self._processes(spec.name, within)]
         return _listed(lines, f"{spec.name} has nothing to do.")
 
@@ -416,12 +584,29 @@ class CommandRouter:
             raise Forbidden("Only people whom my owner has let in by name may choose that.")
         return await self._voice.choose(asked.thread, mode)
 
-    async def _named(self, asked: CommandRequest, name: str) -> ThreadId:
-        """A thread by its id, or by its last part in this channel.
+    async def _numbered(self, asked: CommandRequest, threads: Sequence[ThreadId]) -> dict[ThreadId, int]:
+        """The numbers of these threads where they are listed. In a group only its own have one: a gap would tell its
+        people of threads elsewhere."""
+        is_alone = asked.direct or thread_address(asked.thread).platform in OWN_PLATFORMS
+        own = [one for one in threads if is_alone or place_of(one) == place_of(asked.thread)]
+        return await self._numbers.of(asked.thread, own)
 
-        Raises Forbidden for another channel's, whether there is such a thread or not, and NotFound.
+    async def _named(self, asked: CommandRequest, name: str) -> ThreadId:
+        """A thread by its number in this channel's lists, its id, or the last part of that in this channel.
+
+        Raises Forbidden for another channel's, whether there is such a thread or not, NotFound, and InvalidInput where
+        a number is also the last part of another thread's id.
         """
         thread = ThreadId(name if name.count(":") == 2 else f"{channel_of(asked.thread)}{name}")
+        if (found := _NUMBER.fullmatch(name)) or _DIGITS.fullmatch(name):
+            numbered = await self._numbers.thread(asked.thread, int(name.removeprefix("#")))
+            if found or numbered is not None:
+                if not found and numbered != thread and await self._store.journal.thread(thread) is not None:
+                    two = f"{name} is the number of one thread and the end of the id of another."
+                    raise InvalidInput(f"{two} Write `#{name}` or `{thread}`.")
+                if numbered is None:
+                    raise NotFound(f"There is no thread {name}. `/thread list` shows them.")
+                thread = numbered
         if not thread.startswith(self._within(asked)):
             raise Forbidden("That is in another channel, which only my owner may look into, and only in private.")
         if await self._store.journal.thread(thread) is None:
@@ -447,12 +632,17 @@ class CommandRouter:
         ]
         return "\n".join([f"{head}:", *lines])
 
-    async def remind(self, asked: CommandRequest) -> str:
-        """/remind. Raises InvalidInput, NotFound and Conflict with what to tell."""
+    async def remind(self, asked: CommandRequest, channel: str = "") -> str:
+        """/remind; list and cancel are about the whole `channel` if that is given. Raises InvalidInput, NotFound and
+        Conflict with what to tell."""
         word, _, rest = asked.argument.partition(" ")
         if word.lower() in ("", "help"):
             return f"Usage: {REMIND_USAGE}"
-        found = [one for one in await self._store.triggers.all() if one.spec.thread == asked.thread]
+        found = [
+            one
+            for one in await self._store.triggers.all()
+            if one.spec.thread == asked.thread or (channel and (one.spec.thread or "").startswith(channel))
+        ]
         scheduled = [one for one in found if one.state not in ("done", "missed")]
         if word.lower() == "list":
             lines: list[str] = []
@@ -532,11 +722,11 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
             case "" | "show":
                 return await self._describe(asked, rest)
             case "list":
-                cards, lines = await self.lifecycle.cards(), list[str]()
-                for card in (self._visible(asked, card) for card in cards[:AGENTS_LISTED_MAX]):
+                cards, lines = await self.lifecycle.cards(within=self._within(asked)), list[str]()
+                for card in cards[:AGENTS_LISTED_MAX]:
                     notes = ["default"] if card.is_default else []
                     notes += [f"in {place}: {listen}" for place, listen in list(card.places.items())[:3]]
-                    notes += [f"{card.at_work} at work"] if card.at_work else []
+                    notes.append(f"{card.at_work} at work" if card.at_work else "idle")
                     more, spec = f" ({', '.join(notes)})" if notes else "", card.spec
                     what = f"`{spec.model}`, {spec.profile}" if spec is not None else f"broken: {card.error}"
                     lines.append(f"- **{card.name}** {what}{more}")
@@ -575,10 +765,15 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
                 said = f"`{value[:200]}`" if value else "left to the default"
                 return f"**{name}**: {key} is {said} from the next turn on."
             case "destroy":
-                name, *keep = rest.split() or [""]
-                if not name or keep not in ([], ["keep"]):
-                    raise InvalidInput("Write `/agent destroy NAME`, and `keep` after it to keep its files.")
-                kept_in = await self.lifecycle.destroy(name, by, keep=bool(keep))
+                name, *words = rest.split() or [""]
+                keeps, codes = "keep" in words, [word for word in words if word != "keep"]
+                if not name or len(codes) > 1:
+                    raise InvalidInput("Write `/agent delete NAME`, and `keep` after it to keep its files.")
+                doomed = await self.lifecycle.doomed(name)
+                code = hashlib.sha256(f"{doomed.digest} {by} {keeps}".encode()).hexdigest()[:CODE_CHARS]
+                if codes != [code]:
+                    return _asks_to_delete(doomed, keeps=keeps, code=code, is_stale=bool(codes))
+                kept_in = await self.lifecycle.destroy(name, by, keep=keeps)
                 return f"The agent **{name}** is gone; its files are {f'in {kept_in}' if kept_in else 'deleted'}."
             case _:  # undo
                 name = rest or await self._name_here(asked)
@@ -624,7 +819,7 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
     async def _describe(self, asked: CommandRequest, name: str) -> str:
         """An agent as it is set up; without a name, the one that answers here, with what was chosen for the channel."""
         here = await agent_here(self.store, self.agents, asked.thread)
-        card = self._visible(asked, await self.lifecycle.card(name or here.name))
+        card = await self.lifecycle.card(name or here.name, within=self._within(asked))
         if card.spec is None:
             return f"**{card.name}** is broken: {card.error}"
         spec = here if name in ("", here.name) else card.spec
@@ -640,8 +835,10 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
         budget = {name: value for name, value in msgspec.structs.asdict(spec.budget).items() if value}
         if budget:
             lines.append(f"- budget: {', '.join(f'{name} {value:,}' for name, value in budget.items())}")
-        if spec.idle_minutes:
-            lines.append(f"- starts fresh after {spec.idle_minutes:g} quiet minutes")
+        quiet = (
+            f"after {spec.idle_minutes:g} quiet minutes" if spec.idle_minutes else "only when told (`idle_minutes` 0)"
+        )
+        lines.append(f"- saves the conversation and starts fresh {quiet}")
         if card.at_work:
             lines.append(f"- {counted(card.at_work, 'turn')} at work")
         return "\n".join(lines)
@@ -649,10 +846,9 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
     async def _name_here(self, asked: CommandRequest) -> str:
         return (await agent_here(self.store, self.agents, asked.thread)).name
 
-    def _visible(self, asked: CommandRequest, card: AgentCard) -> AgentCard:
-        """The card without how much is at work elsewhere, unless whoever asks may know that."""
-        audience = self.links.audience(asked.asker, asked.author, asked.thread)
-        return card if audience.everywhere else msgspec.structs.replace(card, at_work=0)
+    def _within(self, asked: CommandRequest) -> str:
+        """What the ids of the threads begin with of which whoever asks may know that they are at work."""
+        return self.links.audience(asked.asker, asked.author, asked.thread).within(asked.thread)
 
     def _check_may_manage(self, asked: CommandRequest) -> None:
         if not self.may_manage(asked.asker):
@@ -666,6 +862,27 @@ async def agent_here(store: Store, agents: AgentRegistry, thread: ThreadId) -> A
         info = await store.journal.thread(thread)
         name = info.agent if info is not None else ""
     return await agents.resolve(name, thread)
+
+
+def _asks_to_delete(doomed: DoomedAgent, *, keeps: bool, code: str, is_stale: bool) -> str:
+    """The question before an agent is deleted; its code is good for what was told, by the person who asked."""
+    files = f"{'more than ' if doomed.is_more else ''}{counted(doomed.files, 'file')}"
+    kept = "move to `removed/`" if keeps else "are deleted for good"
+    lines = [
+        "This code is not, or no longer, good. " * is_stale + f"Delete the agent **{doomed.name}**?",
+        f"- its {files} ({counted(doomed.size_bytes, 'byte')}) {kept}",
+    ]
+    lines += [f"- {', '.join(doomed.places)} will be answered by another agent"] if doomed.places else []
+    lines += [f"- {counted(doomed.at_work, 'turn')} at work will be stopped"] if doomed.at_work else []
+    keep = " keep" if keeps else ""
+    lines.append(f"To do it, write `/agent delete {doomed.name}{keep} {code}`.")
+    return "\n".join(lines if keeps else [*lines, f"`/agent delete {doomed.name} keep` keeps its files."])
+
+
+def _idle_text(minutes: float) -> str:
+    if minutes:
+        return f"After {minutes:g} quiet minutes I save a conversation and start afresh (`/agent config idle_minutes`)."
+    return "`/agent config idle_minutes 30` has me save a conversation and start afresh after 30 quiet minutes."
 
 
 def _choices_text(choices: ChannelChoices) -> str:

@@ -61,7 +61,9 @@ class MemoryCommands(msgspec.Struct, frozen=True, eq=False):
                 if not new.strip():
                     usage = "`/memory amend ID TEXT`, or `/memory amend WORDS -> TEXT`"
                     raise InvalidInput(f"Write what it is to say: {usage}.")
-                return await self._change(asked, _meant(known, entry), entry_line(new).removeprefix("- "))
+                return await self._change(
+                    asked, _meant(known, entry), entry_line(" ".join(new.split())).removeprefix("- ")
+                )
             case "undo", "":
                 return await self._undo(asked, person)
             case "list", words:

@@ -5,12 +5,16 @@ the two, or with a channel that is gone, is told at the start and never silently
 """
 
 import asyncio
+import contextlib
 import difflib
+import hashlib
 import logging
+import os
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 import msgspec
 
@@ -43,6 +47,8 @@ log = logging.getLogger(__name__)
 STOP_SECONDS_MAX = 30.0
 """How long turns of an agent that is to be destroyed may take to end."""
 LOOK_SECONDS = 0.2
+FILES_COUNTED_MAX = 10_000
+"""Files of an agent that are counted before it is deleted."""
 _CHOICE = re.compile(r"\s*([\w.]+)=(\S*)(.*)", re.S)
 LISTS = ("tools", "fallback")
 
@@ -91,6 +97,19 @@ class AgentCard(msgspec.Struct, frozen=True):
     error: str = ""
 
 
+class DoomedAgent(msgspec.Struct, frozen=True):
+    """An agent that somebody wants to delete: its files (`is_more`: not all were counted), its channels and turns.
+    `digest` changes with any of its files and channels."""
+
+    name: str
+    files: int
+    is_more: bool
+    size_bytes: int
+    places: tuple[str, ...]
+    at_work: int
+    digest: str
+
+
 @dataclass(eq=False, repr=False)
 class AgentLifecycle:
     """Makes, binds, configures and destroys agents. `by` is always a person, PLATFORM:USER, for the audit log."""
@@ -104,10 +123,10 @@ class AgentLifecycle:
     files: PromptFiles
     send: Callable[[Inbound], Awaitable[Receipt]] | None
 
-    async def cards(self) -> list[AgentCard]:
-        """Every agent. Raises StoreError."""
+    async def cards(self, within: str = "") -> list[AgentCard]:
+        """Every agent, with what is at work in the threads whose ids begin with `within`. Raises StoreError."""
         bindings = await self.store.registry.bindings()
-        works = await self.store.registry.at_work(limit=1000)
+        works = await self.store.registry.at_work(limit=1000, within=within)
         cards: list[AgentCard] = []
         for name in self.agents.names():
             places: dict[str, Listen] = {one.place: one.listen for one in bindings if one.agent == name}
@@ -119,10 +138,21 @@ class AgentLifecycle:
                 cards.append(AgentCard(name, None, places, at_work, is_default, str(error)))
         return cards
 
-    async def card(self, name: str) -> AgentCard:
+    async def card(self, name: str, within: str = "") -> AgentCard:
         """One agent. Raises NotFound, StoreError."""
         self._existing(name)
-        return next(card for card in await self.cards() if card.name == name)
+        return next(card for card in await self.cards(within) if card.name == name)
+
+    async def doomed(self, name: str) -> DoomedAgent:
+        """What `destroy` would take away. Raises what it does."""
+        await self._check_destroyable(name)
+        folder = self.home.agent(name)
+        files, size_bytes, digest = await asyncio.to_thread(_contents, folder)
+        places = sorted(one.place for one in await self.store.registry.bindings() if one.agent == name)
+        at_work = sum(bool(work.turn) for work in await self.store.registry.at_work(name))
+        digest = hashlib.sha256(f"{name} {digest} {' '.join(places)}".encode()).hexdigest()
+        is_more = files > FILES_COUNTED_MAX
+        return DoomedAgent(name, min(files, FILES_COUNTED_MAX), is_more, size_bytes, tuple(places), at_work, digest)
 
     async def create(self, name: str, settings: Mapping[str, str], by: str) -> None:
         """Make `agents/NAME/` from the template. Raises InvalidInput, Conflict when it exists, StoreError, OSError."""
@@ -210,11 +240,7 @@ class AgentLifecycle:
         Returns where its files are with `keep`, else nothing. Raises NotFound, Conflict for the default agent and for
         one whose turns do not end, StoreError, OSError.
         """
-        rows = {row.name for row in await self.store.registry.all() if row.state == "active"}
-        if name not in rows:
-            self._existing(name)
-        if name == self.agents.defaults.agent:
-            raise Conflict(f"{name} is the default agent. Set agents.default_agent to another first.")
+        await self._check_destroyable(name)
         await self.store.registry.retire(name)
         self._bindings.changed()
         if self.send is not None:  # without it, none of its turns is running
@@ -295,6 +321,13 @@ class AgentLifecycle:
         assert self.agents.bindings is not None, "the app gives the agents their places"
         return self.agents.bindings
 
+    async def _check_destroyable(self, name: str) -> None:
+        rows = {row.name for row in await self.store.registry.all() if row.state == "active"}
+        if name not in rows:
+            self._existing(name)
+        if name == self.agents.defaults.agent:
+            raise Conflict(f"{name} is the default agent. Set agents.default_agent to another first.")
+
     def _existing(self, name: str) -> None:
         known = self.agents.names()
         if name not in known:
@@ -303,6 +336,23 @@ class AgentLifecycle:
     async def _record(self, what: str, agent: str, by: str, detail: str = "") -> None:
         entry = AuditEntry("agent", f"agent:{what}", "allow", user=by, agent=agent, detail=detail)
         await self.store.audit.record("agents", [entry])
+
+
+def _contents(folder: Path) -> tuple[int, int, str]:
+    """How many files are below a folder, one more than FILES_COUNTED_MAX where there are more than that, their bytes,
+    and a digest of their names, sizes and times."""
+    digest, count, size_bytes = hashlib.sha256(), 0, 0
+    for place, folders, names in os.walk(folder):
+        folders[:] = sorted(one for one in folders if one != ".git")
+        for name in sorted(names):
+            path = os.path.join(place, name)
+            with contextlib.suppress(OSError):
+                found = os.lstat(path)
+                count, size_bytes = count + 1, size_bytes + found.st_size
+                digest.update(f"{path}\0{found.st_size}\0{found.st_mtime_ns}\0".encode("utf-8", "surrogateescape"))
+            if count > FILES_COUNTED_MAX:
+                return count, size_bytes, digest.hexdigest()
+    return count, size_bytes, digest.hexdigest()
 
 
 def choices_in(text: str) -> tuple[str, Listen, dict[str, str], str]:

@@ -408,7 +408,7 @@ def _path(agent: AgentSpec, snapshot: Snapshot) -> Path:
 
 CHECK_SECONDS = 60.0
 SAVED = (
-    "It has been quiet here for {minutes:g} minutes, so I saved our conversation and start afresh: {description}\n"
+    "It has been quiet here for {minutes:g} minutes, so I saved {what} and start afresh: {description}\n"
     "`/context restore {id}` brings it back."
 )
 
@@ -444,20 +444,27 @@ class IdleWatch:
             since = self.clock.now() - timedelta(minutes=minutes)
             in_use = {channel_of(one.thread) for one in threads if one.busy or one.updated_at > since}
             idle = [one for one in threads if channel_of(one.thread) not in in_use and not is_child(one.thread)]
-            count += sum([await self._save(one, minutes) for one in idle])
+            for channel in dict.fromkeys(channel_of(one.thread) for one in idle):
+                count += await self._save([one for one in idle if channel_of(one.thread) == channel], minutes)
         return count
 
-    async def _save(self, window: ContextWindow, minutes: float) -> bool:
+    async def _save(self, windows: Sequence[ContextWindow], minutes: float) -> int:
+        """Save and clear those of a channel, the last active first, and tell the channel once."""
+        kept = [(one.thread, saved) for one in windows if (saved := await self._begin_anew(one)) is not None]
+        if kept:
+            thread, newest = kept[0]
+            what = "our conversation" if len(kept) == 1 else f"{len(kept)} conversations"
+            others = "" if len(kept) == 1 else " `/context history` lists the others."
+            text = SAVED.format(minutes=minutes, what=what, description=newest.description, id=newest.id[-6:])
+            await self.post(NewPost(f"{newest.id}:idle", thread, f"{text}{others}"))
+        return len(kept)
+
+    async def _begin_anew(self, window: ContextWindow) -> Snapshot | None:
+        extra = {"thread_id": window.thread}
         try:
-            saved = await self.snapshots.begin_anew(window.thread, "idle")
+            return await self.snapshots.begin_anew(window.thread, "idle")
         except (Conflict, NotFound) as error:
-            log.info("a thread is not idle after all", extra={"thread_id": window.thread, "why": str(error)})
-            return False
+            log.info("a thread is not idle after all", extra={**extra, "why": str(error)})
         except OSError as error:
-            log.warning("an idle conversation was not saved", extra={"thread_id": window.thread, "why": str(error)})
-            return False
-        if saved is None:
-            return False
-        text = SAVED.format(minutes=minutes, description=saved.description, id=saved.id[-6:])
-        await self.post(NewPost(f"{saved.id}:idle", window.thread, text))
-        return True
+            log.warning("an idle conversation was not saved", extra={**extra, "why": str(error)})
+        return None

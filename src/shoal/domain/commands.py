@@ -52,22 +52,22 @@ COMMANDS: dict[str, CommandSpec] = {
         CommandSpec("help", "the commands"),
         CommandSpec("new", "start a new conversation"),
         CommandSpec("status", "what I am doing, and what it costs"),
-        CommandSpec("stop", "stop the running turn; with all, forget what waits too", "[all]"),
+        CommandSpec("stop", "stop the running turn; with all, forget what waits too", "[#NUMBER] [all]"),
         CommandSpec("retry", "answer the last message anew; with a name, by another model", "[MODEL]", True),
         CommandSpec("fork", "go on elsewhere with a copy of this conversation"),
         CommandSpec(
             "undo", "what my last turn did to files, and restore them", "[last|back|NUMBER|ID [keep|overwrite]]"
         ),
-        CommandSpec("steer", "tell the running turn something", "TEXT"),
+        CommandSpec("steer", "tell the running turn something", "[#NUMBER] TEXT"),
         CommandSpec("approve", "allow what I ask; with an id, that question", "[ID]"),
         CommandSpec("deny", "deny what I ask; with an id, that question", "[ID]"),
         CommandSpec("context", "save, clear or bring back what I look at", "[clear|save|history|restore ID]"),
-        CommandSpec("thread", "my threads, and what they did", "[list|kill ID|history ID]"),
+        CommandSpec("thread", "my threads, and what they did", "[list|kill NUMBER|history NUMBER]"),
         CommandSpec("tasks", "what I do now, in all threads"),
         CommandSpec("remind", "have me do something later, or again and again", "[WHEN TEXT|list|cancel ID]"),
         CommandSpec("model", "the models; or ask one of them once", "[NAME TEXT]", True),
         CommandSpec("voice", "whether I also answer aloud; auto: when you speak to me", "[on|off|auto]"),
-        CommandSpec("agent", "who answers: list, make, bind, configure", "[list|create|bind|config|destroy …]", True),
+        CommandSpec("agent", "who answers: list, make, bind, configure", "[list|create|bind|config|delete …]", True),
         CommandSpec("settings", "model and permissions of this place", "[show|model NAME|permissions PROFILE]", True),
         CommandSpec("memory", "what I remember here; forget or correct it", "[WORDS|forget ID|amend ID TEXT|undo]"),
         CommandSpec("timezone", "your time zone, for reminders and what I tell of times", "[NAME]"),
@@ -81,8 +81,10 @@ OF_THREAD = frozenset(
 )
 """Those that are about the thread in which they are given; the others need none."""
 
-ALIASES = {"start": "help", "clear": "new"}
+ALIASES = {"clear": "new"}
 """Other names of commands; not listed."""
+WELCOME = "start"
+"""The command that Telegram sends when somebody opens the chat with a bot. Understood everywhere, and not listed."""
 
 
 class ParsedCommand(msgspec.Struct, frozen=True):
@@ -97,7 +99,7 @@ def parse_command(text: str) -> ParsedCommand | None:
     head, _, argument = text.strip().partition(" ")
     name = head.removeprefix("/").lower()
     name = ALIASES.get(name, name)
-    return ParsedCommand(name, argument.strip()) if head.startswith("/") and name in COMMANDS else None
+    return ParsedCommand(name, argument.strip()) if head.startswith("/") and name in (*COMMANDS, WELCOME) else None
 
 
 def command_in(prompt: Prompt) -> CommandRequest | None:

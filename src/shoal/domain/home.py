@@ -82,11 +82,14 @@ def note_path(home: Home, day: date) -> Path:
 
 
 def entry_line(text: str) -> str:
-    """An entry as one line `- text`; line breaks become spaces.
+    """An entry as `- text`; lines after the first are indented below it, and blank ones left out.
 
     Raises InvalidInput when it is empty or longer than ENTRY_CHARS_MAX.
     """
-    words = " ".join(text.split()).removeprefix("- ").strip()
+    lines = [line for line in text.strip().replace("\r", "\n").split("\n") if line.strip()]
+    first = " ".join(lines[0].split()).removeprefix("- ").strip() if lines else ""
+    further = [f"{' ' * (2 + len(line) - len(line.lstrip(' ')))}{' '.join(line.split())}" for line in lines[1:]]
+    words = "\n".join((first, *further))
     if not words:
         raise InvalidInput("There is nothing to remember: the text is empty.")
     if len(words) > ENTRY_CHARS_MAX:
@@ -97,8 +100,12 @@ def entry_line(text: str) -> str:
 
 
 def only_for(line: str, person: str) -> str:
-    """The line as it is kept for this person (PLATFORM:USER) alone; as it is for nobody in particular."""
-    return f"{line} {_MARK}{quote(person, safe=':@._')} -->" if person else line
+    """The line, or each of several, as it is kept for this person (PLATFORM:USER) alone; as it is for nobody in
+    particular."""
+    if not person:
+        return line
+    mark = f" {_MARK}{quote(person, safe=':@._')} -->"
+    return "\n".join(f"{one}{mark}" for one in line.split("\n"))
 
 
 def shown_to(text: str, person: str) -> str:

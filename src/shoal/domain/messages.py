@@ -444,7 +444,8 @@ class ToolSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 class ModelRequest(msgspec.Struct, frozen=True):
     """One call of a model. `system` and `tools` are its stable prefix; `tool_choice` "none" forbids calls.
 
-    `further` are tools that it may call as well and finds with MORE_TOOLS: they are not sent.
+    `further` are tools that it may call as well and finds with MORE_TOOLS: they are not sent. Other conversations share
+    the first `shared_chars` of `system`; 0 is all of it.
     """
 
     model: str
@@ -456,6 +457,7 @@ class ModelRequest(msgspec.Struct, frozen=True):
     cache_key: str = ""
     tool_choice: Literal["auto", "none"] = "auto"
     further: tuple[ToolSpec, ...] = ()
+    shared_chars: int = 0
 
 
 TOKENS_MAX = 1_000_000_000

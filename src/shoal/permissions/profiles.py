@@ -53,7 +53,7 @@ def applies(override: OverrideSettings, asker: Asker, agent: str) -> bool:
 # Paths in actions are those of the sandbox (see docs/permissions.md): the workspace is /workspace wherever it lies. A
 # path without a slash in front is taken as below the workspace; the file tools never write one.
 _NO_DOTS = r"(?!(.*/)?\.\.(/|$))"
-_READABLE = rf"((/(workspace|scratch|attachments|skills|docs)(/|$))|(?![/~]|host:)){_NO_DOTS}.*"
+_READABLE = rf"((/(workspace|scratch|attachments|skills|docs|memory)(/|$))|(?![/~]|host:)){_NO_DOTS}.*"
 _WRITABLE = rf"(/(workspace|scratch)/|(?![/~]|host:)){_NO_DOTS}(?!(.*/)?\.git(/|$)).*"
 
 # In what is asked for, beside the built-in tools what those of extensions and host programs are usually called.

@@ -130,7 +130,7 @@ class AnthropicMessages(ApiProtocol):
     key_header = (b"x-api-key", b"")
     frame = (b'{"role":"%b","content":[', b"]}")
     image_template = b'{"type":"image","source":{"type":"base64","media_type":"%b","data":"%b"}}'
-    system_template = b',"system":[{"type":"text","text":%b' + _MARK + b"]"
+    system_template = b',"system":[{"type":"text","text":%b' + _MARK
     tool_template = b'{"name":%b,"description":%b,"input_schema":%b}'
 
     def write(self, request: ModelRequest, joined: JoinedMessages, form: MessageForm) -> EncodedRequest:
@@ -144,7 +144,10 @@ class AnthropicMessages(ApiProtocol):
             # They have to be described as long as there are calls among the messages.
             parts.append(b',"tool_choice":{"type":"none"}' if request.tool_choice == "none" else b"")
         if request.system:
-            parts.append(self.system(request.system))
+            shared = request.shared_chars or len(request.system)
+            parts.append(self.system(request.system[:shared]))
+            own = request.system[shared:]
+            parts.append(b',{"type":"text","text":%b}]' % encode(own) if own.strip() else b"]")
         content = b"".join((*parts, b',"messages":[', *_with_cache_marks(joined), joined.ending(self), b"]}"))
         return EncodedRequest(content, joined.call_ids)
 

@@ -39,6 +39,7 @@ from shoal.providers.model_table import (
     model_row,
     price_usd,
     server_row,
+    shipped_models,
 )
 from shoal.providers.quirks import ProviderQuirks, QuirkMemory, Quirks
 
@@ -377,6 +378,16 @@ class Catalog:
         entry = self._entries.get(provider)
         return known_quirks(entry.base_url, model) if entry is not None and entry.base_url else Quirks()
 
+    async def offer_shipped(self) -> None:
+        """Give providers that nobody has asked yet the names of their models that come with Shoal, in the file as well,
+        so that a new home has some to choose from. Whether their keys are good shows when they are asked."""
+        unknown = [(name, entry) for name, entry in self._entries.items() if name not in self._listings]
+        found = {name: await asyncio.to_thread(shipped_models, one.kind, one.base_url) for name, one in unknown}
+        shipped = {name: ModelListing(False, names) for name, names in found.items() if names}
+        if shipped:
+            self._listings = {**shipped, **self._listings}
+            await self._write()
+
     async def refresh(self) -> Mapping[str, ModelListing]:
         """Ask every provider but `demo` what it offers, and write the file; the listings tell failures."""
         asked = [entry.provider for name, entry in self._entries.items() if name != DEMO]
@@ -386,13 +397,16 @@ class Catalog:
         for name, listing in found.items():
             if listing.error:
                 log.warning("provider could not be validated; see `shoal doctor`", extra={"provider": name})
+        await self._write()
+        if any(entry.base_url.startswith("https:") for entry in self._entries.values()):
+            await asyncio.to_thread(load_prices)
+        return found
+
+    async def _write(self) -> None:
         try:
             await asyncio.to_thread(write_listings, self._file, self.listings)
         except OSError as error:
             log.warning("available_models.json cannot be written", extra={"error": str(error)})
-        if any(entry.base_url.startswith("https:") for entry in self._entries.values()):
-            await asyncio.to_thread(load_prices)
-        return found
 
     async def close(self) -> None:
         for provider in (*self.providers.values(), *self._replaced):
@@ -414,7 +428,11 @@ class Catalog:
             if row is not None and entry.kind.startswith(row.kind):
                 return name
         real = [name for name in self._entries if name != DEMO]
-        return real[0] if len(real) == 1 and not self._listings.get(real[0]) else None
+        return real[0] if len(real) == 1 and not self._was_asked(real[0]) else None
+
+    def _was_asked(self, name: str) -> bool:
+        listing = self._listings.get(name)
+        return listing is not None and bool(listing.valid or listing.error)
 
     def _route(self, provider: str, model: str) -> Route:
         entry = self._entries[provider]

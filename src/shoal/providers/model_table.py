@@ -240,3 +240,18 @@ def load_prices() -> bool:
     except ImportError:
         return False
     return True
+
+
+def shipped_models(kind: str, base_url: str) -> tuple[str, ...]:
+    """The names of a public service's chat models, as the price lists that come with the extra `prices` have them."""
+    if not base_url.startswith("https:") or not load_prices():
+        return ()
+    from genai_prices.data_snapshot import get_snapshot
+
+    try:
+        provider = get_snapshot().find_provider(None, None, base_url)
+    except LookupError:
+        return ()
+    is_own = base_url == BASE_URLS.get(kind, "").rstrip("/")  # where others' models stand that only its cloud has
+    rows = [(model.id, model_row(model.id)) for model in provider.models if ":" not in model.id and "~" not in model.id]
+    return tuple(name for name, row in rows if row is not None and (not is_own or kind.startswith(row.kind)))

@@ -36,6 +36,8 @@ from shoal.domain.untrusted import UNREADABLE
 from shoal.store.appends import append_outside, chain, put_post
 from shoal.store.driver import Row, Script, StorePart, number, query, readable, reader, reads, text, time, writes_at
 
+ACTION_CHARS_MAX = 500
+"""How much of what was decided about the row of a decision says; its digest is of all."""
 PAGE_ROWS = 2000
 """Entries in memory at once while all of them are read."""
 
@@ -217,9 +219,9 @@ class Approvals(StorePart):
             raise Conflict(f"That was decided already: it was {_DECIDED[found.state]}.")
         data = ApprovalSettled(found.id, found.call_id, verdict, scope, by)
         events = yield from append_outside(found.thread, found.turn, (data,), at)
-        entry = AuditEntry(
-            "approval", f"{found.tool} {found.digest}", verdict, user=by, turn=found.turn, detail=scope, token=token
-        )
+        what = " ".join("; ".join(found.actions or (found.tool,)).split())[:ACTION_CHARS_MAX]
+        detail = f"{scope} {found.digest}"
+        entry = AuditEntry("approval", what, verdict, user=by, turn=found.turn, detail=detail, token=token)
         yield from chain(found.thread, (entry,), at)
         state: CardState = "thread" if verdict == "allow" and scope == "thread" else verdict
         person = by if verdict in ("allow", "deny") else ""

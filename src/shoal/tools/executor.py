@@ -53,7 +53,7 @@ from shoal.tools.live_output import LiveOutput
 from shoal.tools.memory_book import MemoryBook
 from shoal.tools.output import BoundedOutput, OutputBounds, bound_output, bound_piece, excerpt
 from shoal.tools.registry import Registry
-from shoal.tools.tainted_files import KEPT_FOR_PERSON, PromptFiles, amended, may_change, secret_below
+from shoal.tools.tainted_files import KEPT_FOR_PERSON, PromptFiles, amended, may_change, memory_read, secret_below
 
 log = logging.getLogger(__name__)
 
@@ -321,6 +321,9 @@ class Executor:
         is_command = isinstance(invocation, PreparedCommand)
         only_looks = is_command and all(map(is_look, actions))  # nothing it reads can be gone after it
         read = "" if only_looks else await self.source_of(actions, context.mounts)
+        if pages := memory_read(actions, self._home, self._tool_context(admitted.call, context).chat):
+            source_of = await self._prompt_files.sources(context.purpose.audience.person)
+            read = read or next((source for page in pages if (source := source_of(page))), "")
         steered_by = read or (context.taint.shown if context.taint.active else "")
         live = LiveOutput(self._hub, context.thread, context.turn, admitted.call.id, self.redactor, self._clock)
         if isinstance(invocation, PreparedCommand):
@@ -340,9 +343,11 @@ class Executor:
                 audience = context.purpose.audience
                 is_persons = all(action.text.startswith("tool:remember:person ") for action in actions)
                 person = audience.speaker if is_persons else audience.person
-                is_for_person = spec.name in KEPT_FOR_PERSON
+                remembers = all(action.text.startswith("tool:remember:") for action in actions)
+                is_for_person = remembers or spec.name in KEPT_FOR_PERSON
                 source = PRIVATE if steered_by and person and not is_for_person else steered_by
-                files = amended(spec.name, actions, self._tool_context(admitted.call, context))
+                name = "remember" if remembers else spec.name
+                files = amended(name, actions, self._tool_context(admitted.call, context))
                 amending = self._prompt_files.amending(files, source, CALL_SECONDS_MAX, person if is_for_person else "")
                 await stack.enter_async_context(amending)
             try:

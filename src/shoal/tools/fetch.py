@@ -31,6 +31,8 @@ REDIRECTS = (301, 302, 303, 307, 308)
 CONNECT_SECONDS = 10.0
 ADDRESSES_MAX = 4
 """How many addresses of a name are tried."""
+LED_TO = "the host that the address leads on to"
+"""What errors call a host that a server chose: none of them quotes a server, so a failure taints nothing."""
 
 
 Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -54,15 +56,16 @@ class GuardedFetcher:
         try:
             async with asyncio.timeout(request.seconds_max):
                 target = parse_target(request.url)
+                name = target.host
                 for _ in range(request.redirects_max + 1):
-                    answer = await self._once(target, request)
+                    answer = await self._once(target, request, name)
                     location = answer.header("location")
                     if answer.status not in REDIRECTS or not location:
                         return answer
                     try:
                         following = parse_target(urljoin(target.url, location.strip()).partition("#")[0])
-                    except ValueError as error:
-                        raise FetchError("The address leads on to one whose host or port is not valid.") from error
+                    except (ValueError, FetchError) as error:
+                        raise FetchError("The address leads on to one that is not valid, or not of the web.") from error
                     is_same, repeats = following.origin == target.origin, answer.status in (307, 308)
                     if repeats and not is_same and request.method not in ("GET", "HEAD"):
                         raise FetchError("The address sends what was to be posted there on to somewhere else.")
@@ -70,34 +73,36 @@ class GuardedFetcher:
                         method = "HEAD" if request.method == "HEAD" else "GET"
                         headers = request.headers if is_same else ()
                         request = msgspec.structs.replace(request, method=method, headers=headers, body=b"")
-                    target = following
+                    target, name = following, LED_TO
                 raise FetchError(f"The address leads on and on, more than {request.redirects_max} times.")
         except TimeoutError as error:
             raise FetchError(f"There was no answer within {counted(request.seconds_max, 'second')}.") from error
 
-    async def addresses(self, target: WebAddress) -> tuple[str, ...]:
-        """The addresses to connect to; raises FetchError unless all that the name has may be opened."""
+    async def addresses(self, target: WebAddress, name: str = "") -> tuple[str, ...]:
+        """The addresses to connect to; raises FetchError, which calls it `name`, unless all that the host has may be
+        opened."""
+        name = name or target.host
         if literal(target.host) is not None:
             found: Sequence[str] = (target.host,)
         else:
             try:
                 found = await self._resolve(target.host, target.port)
             except (OSError, UnicodeError) as error:
-                raise FetchError(f"There is no host {target.host}.") from error
+                raise FetchError(f"There is no host {name}.") from error
         for address in found:
             why = why_refused(address, self._allowed)
             if why:
-                raise FetchError(f"{target.host} may not be opened: it is {why}.")
+                raise FetchError(f"{_upper(name)} may not be opened: it is {why}.")
         if not found:
-            raise FetchError(f"There is no host {target.host}.")
+            raise FetchError(f"There is no host {name}.")
         return tuple(found[:ADDRESSES_MAX])
 
-    async def _once(self, target: WebAddress, request: FetchRequest) -> Fetched:
+    async def _once(self, target: WebAddress, request: FetchRequest, name: str) -> Fetched:
         import httpcore2
 
         if request.tls_only and target.scheme != "https":
-            raise FetchError(f"{target.host} is to be opened unencrypted. Only https:// will do here.")
-        backend = _pinned(await self.addresses(target))
+            raise FetchError(f"{_upper(name)} is to be opened unencrypted. Only https:// will do here.")
+        backend = _pinned(await self.addresses(target, name))
         headers = [("Host", target.authority), ("User-Agent", AGENT), ("Accept-Encoding", "gzip, deflate")]
         headers += [("Accept", "*/*"), ("Connection", "close"), *request.headers]
         if request.body or request.method not in ("GET", "HEAD"):
@@ -110,7 +115,7 @@ class GuardedFetcher:
                 said = tuple((key.decode("latin-1").lower(), value.decode("latin-1")) for key, value in answer.headers)
                 encoding = next((value for key, value in said if key == "content-encoding"), "").strip().lower()
                 if encoding not in ("", "identity", "gzip", "x-gzip", "deflate"):
-                    raise FetchError(f"The answer is packed in a way that was not asked for: {encoding[:40]}.")
+                    raise FetchError("The answer is packed in a way that was not asked for.")
                 unpacker = zlib.decompressobj(47) if encoding not in ("", "identity") else None
                 body = bytearray()
                 async for piece in answer.aiter_stream():
@@ -123,13 +128,15 @@ class GuardedFetcher:
                 return Fetched(
                     target.url, answer.status, said, bytes(body[: request.bytes_max]), cut=len(body) > request.bytes_max
                 )
-        except (
-            httpcore2.NetworkError,
-            httpcore2.ProtocolError,
-            httpcore2.TimeoutException,
-            httpcore2.UnsupportedProtocol,
-        ) as error:
-            raise FetchError(f"{target.host} does not answer: {network_reason(error)}.") from error
+        except httpcore2.ProtocolError as error:  # it quotes what the server said
+            raise FetchError(f"{_upper(name)} does not answer as HTTP asks.") from error
+        except (httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.UnsupportedProtocol) as error:
+            why = network_reason(error).replace(target.host, name)
+            raise FetchError(f"{_upper(name)} does not answer: {why}.") from error
+
+
+def _upper(name: str) -> str:
+    return f"T{name[1:]}" if name == LED_TO else name
 
 
 def _pinned(addresses: Sequence[str]) -> "httpcore2.AsyncNetworkBackend":

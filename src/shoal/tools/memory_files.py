@@ -35,6 +35,7 @@ from shoal.domain.records import MemoryEdit
 from shoal.domain.regular_files import read_regular
 from shoal.tools.openat import closing_file
 
+_BULLETS = ("- ", "* ", "+ ")
 NOTES_MAX = 400
 """Days whose notes are looked through, the newest first."""
 _REOPENS_MAX = 20
@@ -77,7 +78,8 @@ def entry_lines(path: Path) -> list[tuple[str, str, str]]:
 
 class MemoryEntry(NamedTuple):
     """A line of a memory file or daily note: its scope or day (YYYYMMDD), where it stands, its words without the mark
-    of a list, whose alone it is, and whether it may be changed where it was looked for."""
+    of a list, whose alone it is, and whether it may be changed where it was looked for. `more` are the lines below that
+    go on with it."""
 
     label: str
     path: Path
@@ -86,6 +88,7 @@ class MemoryEntry(NamedTuple):
     words: str
     person: str
     is_changeable: bool
+    more: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:
@@ -110,6 +113,15 @@ def memory_entries(home: Home, chat: ThreadId, person: str) -> list[MemoryEntry]
             said = owned_by(raw, whose) if whose is not None else None
             if whose is not None and said and said.strip() and not said.lstrip().startswith("#"):
                 words = " ".join(said.split()).removeprefix("- ")
+                last = found[-1] if found else None
+                if (
+                    said.startswith("  ")
+                    and not said.lstrip().startswith(_BULLETS)
+                    and last is not None
+                    and (last.path, last.person, last.number + len(last.more) + 1) == (path, whose, number)
+                ):
+                    found[-1] = last._replace(words=f"{last.words} {words}", more=(*last.more, raw))
+                    continue
                 found.append(MemoryEntry(label, path, number, raw, words, whose, whose == changeable))
     return found
 
@@ -132,14 +144,14 @@ def edits_of(entries: Sequence[MemoryEntry], new: str) -> list[MemoryEdit]:
     edits: list[MemoryEdit] = []
     for entry in reversed(entries):
         time = entry.words[: len(entry.words) - len(_untimed(entry.words))]
-        added = (only_for(f"- {time}{new}", entry.person),) if new else ()
-        edits.append(MemoryEdit(entry.path, (entry.raw,), added, entry.number, entry.person))
+        added = tuple(only_for(f"- {time}{new}", entry.person).split("\n")) if new else ()
+        edits.append(MemoryEdit(entry.path, (entry.raw, *entry.more), added, entry.number, entry.person))
     return edits
 
 
 def action_on(entry: MemoryEntry, new: str) -> str:
     """What changing an entry is for the permission rules."""
-    verb = f"amend to {new}:" if new else "forget"
+    verb = f"amend to {' '.join(new.split())}:" if new else "forget"
     return f"tool:remember:{entry.label} {verb} {entry.words}"
 
 
@@ -175,7 +187,7 @@ def apply_edit(edit: MemoryEdit) -> bool:
             len(shown.encode("utf-8", "replace")) + more > MEMORY_BYTES_MAX or size + more > FILE_BYTES_MAX
         ):
             raise InvalidInput(f"{path.name} is full. Remove what is out of date from it first.")
-        if edit.once and any(is_known(shown, shown_to(line, edit.person)) for line in edit.added):
+        if edit.once and all(is_known(shown, shown_to(line, edit.person)) for line in edit.added):
             return False
         changed = swapped(existing, edit.removed, edit.added, edit.line)
         if changed is None:

@@ -48,7 +48,8 @@ import msgspec
 
 from shoal.domain.deep_folders import walk
 from shoal.domain.files import digest_of_file, in_thread
-from shoal.domain.home import MEMORY_SCOPES, Home, memory_path, note_path
+from shoal.domain.home import MEMORY_FILE, MEMORY_SCOPES, Home, MemoryScope, memory_path, note_path
+from shoal.domain.ids import ThreadId
 from shoal.domain.messages import ToolSpec
 from shoal.domain.mounts import from_host, from_inside
 from shoal.domain.permissions import COMMAND_TOOLS, FILE_READERS, FILE_WRITERS, Action
@@ -458,6 +459,8 @@ def _read_by(actions: Sequence[Action], mounts: Sequence[Mount]) -> list[str | N
         tool, _, detail = action.text.removeprefix("tool:").partition(":")
         if tool in _UNSEEN:
             continue
+        if tool in FILE_READERS and f"{detail}/".startswith(MEMORY_PAGES):
+            continue
         if tool in FILE_READERS or tool in FILE_WRITERS:
             named.append(detail)
         elif tool not in COMMAND_TOOLS:
@@ -537,6 +540,8 @@ _ELSEWHERE = frozenset(("message", "upload", "remind", "schedule", "subagent", "
 KEPT_FOR_PERSON = frozenset({"remember", "note_today"})
 """Tools that change nothing in a direct conversation that anybody but its person may see."""
 _INSIDE = ("/workspace/", "/scratch/")
+MEMORY_PAGES = "/memory/"
+"""Where the file tools know the memory; no mount is there."""
 
 
 class PromptFiles:
@@ -586,6 +591,15 @@ def may_change(spec: ToolSpec, actions: Sequence[Action], *, isolated: bool) -> 
         return False
     inside = tuple(f"tool:{spec.name}:{folder}" for folder in _INSIDE)
     return any(not action.text.startswith(inside) for action in actions)
+
+
+def memory_read(actions: Sequence[Action], home: Home, chat: ThreadId) -> list[Path]:
+    """The memory files that a call of a tool that reads files reads, by the names of their pages."""
+    scopes: list[tuple[str, MemoryScope]] = [("person", "global"), *((scope, scope) for scope in MEMORY_SCOPES)]
+    named: dict[str, MemoryScope] = {
+        f"tool:{tool}:{MEMORY_PAGES}{name}/{MEMORY_FILE}": scope for tool in FILE_READERS for name, scope in scopes
+    }
+    return [memory_path(home, named[action.text], chat) for action in actions if action.text in named]
 
 
 def amended(name: str, actions: Collection[Action], context: ToolContext) -> list[Path]:

@@ -108,6 +108,9 @@ class Shares(NamedTuple):
     output_tokens: int
 
 
+THREAD_LINE = "\n\nThis conversation is the thread `{}`."
+"""Ends the system text. It differs from thread to thread, so it comes after all that the threads of a channel share and
+providers keep for them, and is no part of the text that is stored."""
 CONTEXT_PARTS = ("system", "tools", "skills", "documents", "memory", "summary", "transcript")
 """What a request is made of, in its order."""
 _PART_OF = {"skills": "skills", "docs": "documents", "memory": "memory", "notes": "memory"}
@@ -279,9 +282,11 @@ class ContextBuilder:
             units = fitted.units if tools else 0  # without tools it teaches nothing
         else:
             messages = view.transcript.messages_of(view.turn)
+        instructions = shares.prefix.system
         request = ModelRequest(
             model=route.model,
-            system=shares.prefix.system,
+            system=f"{instructions}{THREAD_LINE.format(view.thread)}",
+            shared_chars=len(instructions),
             messages=messages,
             tools=shares.prefix.tools,
             max_output_tokens=shares.output_tokens,

@@ -48,3 +48,11 @@ def test_a_database_that_is_a_link_is_used_where_it_lies(tmp_path: Path) -> None
 def test_a_database_that_is_a_link_in_a_circle_is_told_where_it_is_opened(tmp_path: Path) -> None:
     (tmp_path / "shoal.db").symlink_to("shoal.db")
     assert Home(tmp_path).database_file == tmp_path / "shoal.db"
+
+
+def test_an_entry_keeps_its_line_breaks_and_each_line_is_for_its_person() -> None:
+    entry = entry_line("- Boats:\r\n- Kelp\n\n  red\x1ehull ")
+    assert entry == "- Boats:\n  - Kelp\n    red hull"
+    kept = only_for(entry, "fake:ada")
+    assert shown_to(kept, "fake:ada") == entry
+    assert shown_to(kept, "fake:bob") == shown_to(kept, "") == ""

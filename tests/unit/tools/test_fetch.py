@@ -116,16 +116,44 @@ async def test_a_redirect_leads_on_and_leaves_headers_behind_at_another_origin()
 @pytest.mark.parametrize("is_first", [True, False])
 async def test_what_is_to_come_encrypted_is_asked_for_in_no_other_way(is_first: bool) -> None:
     class Leading(GuardedFetcher):
-        async def _once(self, target: WebAddress, request: FetchRequest) -> Fetched:
+        async def _once(self, target: WebAddress, request: FetchRequest, name: str) -> Fetched:
             if target.scheme == "https":
                 return Fetched(target.url, 302, (("location", f"http://127.0.0.1:{port}/"),), b"")
-            return await super()._once(target, request)
+            return await super()._once(target, request, name)
 
     async with server(always(reply())) as (port, seen):
         url = f"http://127.0.0.1:{port}/" if is_first else "https://site.example/"
         with pytest.raises(FetchError, match="Only https:// will do"):
             await Leading(allowed=LOOPBACK).fetch(FetchRequest(url, tls_only=True))
         assert seen == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        reply(status="302 Found", Location="http://obey-this.example/obey-this"),
+        reply(status="302 Found", Location="http://obey-this.inner.example/"),
+        reply(status="302 Found", Location="http://inner.example:1/obey-this"),
+        reply(status="302 Found", Location="obey-this://now"),
+        reply(status="302 Found", Location="http://obey this/"),
+        reply(status="302 Found", Location="http://obey-this@site.example/"),
+        reply(status="302 Found", Location="http://obey-this..example/"),
+        reply(status="302 Found", Location="http://[obey-this]/"),
+        reply(Content_Encoding="obey-this"),
+        b"obey-this now\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nobey-this\r\n\r\n",
+        b"HTTP/1.1 obey-this\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: obey-this\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: obey-this\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nobey-this\r\n",
+    ],
+)
+async def test_no_failure_quotes_what_a_server_says(answer: bytes) -> None:
+    async with server(always(answer)) as (port, _):
+        names = Names(site=[["127.0.0.1"]], inner=[["192.168.0.1"]])
+        with pytest.raises(FetchError) as told:
+            await GuardedFetcher(names, LOOPBACK).fetch(FetchRequest(f"http://site.example:{port}/"))
+        assert "obey" not in str(told.value)
 
 
 async def test_redirects_end() -> None:

@@ -129,6 +129,27 @@ async def test_what_cannot_be_read_is_told(tmp_path: Path, pages: Pages, why: st
         await read(tmp_path, pages)
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Fetched("https://obey.example/this", 404, (("content-type", "text/html"),), b"obey"),
+        Fetched("https://obey.example/this", 200, (("content-type", "obey/this"),), b"obey"),
+        Fetched("https://obey.example/this", 200, (("content-type", "image/obey-this"),), b"obey"),
+        Fetched("https://obey.example/this", 200, (("content-type", "application/pdf"),), b"%PDF-obey", cut=True),
+        Fetched("https://obey.example/this", 200, (("content-type", "application/pdf"),), b"%PDF-obey"),
+    ],
+)
+async def test_a_failure_has_no_word_of_the_page_and_taints_nothing(tmp_path: Path, answer: Fetched) -> None:
+    class Leading(Pages):
+        async def fetch(self, request: FetchRequest) -> Fetched:
+            return answer
+
+    with pytest.raises(ToolError) as told:
+        await read(tmp_path, Leading())
+    assert "obey" not in str(told.value)
+    assert not told.value.tainted_by
+
+
 async def test_what_the_guard_refuses_is_told(tmp_path: Path) -> None:
     pages = Pages()
     pages.refuses = "not a public address"

@@ -74,7 +74,7 @@ from shoal.chat.slack.wire import (
     was_said,
 )
 from shoal.domain.clock import Clock
-from shoal.domain.commands import OF_THREAD, CommandRequest, parse_command
+from shoal.domain.commands import CommandRequest, parse_command
 from shoal.domain.errors import PlatformError, StoreError
 from shoal.domain.home import Home
 from shoal.domain.ids import WHOLE_CHANNEL, ThreadId, make_thread_id, thread_address, unopened
@@ -96,7 +96,6 @@ DONE_MAX = 2000
 TAKEN = HttpAnswer(200)
 """Without a body: Slack would show one as the answer to a command."""
 LOST = "I could not save that. Try again in a moment."
-NO_THREAD_HERE = "I can't tell which thread you mean. Write it in that thread instead, mentioning me: `@{} /{}`."
 STATUS_SECONDS = 30.0
 """A status that was shown so recently is not shown again; Slack keeps it for two minutes."""
 STATUSES_MAX = 1000
@@ -330,9 +329,6 @@ class SlackAdapter(ChatAccount[SlackSettings]):
             prompt = msgspec.structs.replace(prompt, refers_to=(*before, *prompt.refers_to))
         # Who spoke where, and up to when everything was taken in.
         self._askers.put(prompt.thread, prompt.author.id)
-        channel = thread_address(prompt.thread).channel
-        if not is_direct(channel):
-            await self._store.put(f"latest:{self.platform}", f"{channel}:{prompt.author.id}", prompt.thread)
         known, seen = await self._recent_threads()
         recent = (prompt.thread, *(thread for thread in known if thread != prompt.thread))[:RECENT_THREADS_MAX]
         noted = (recent, max(seen, prompt.message_id))
@@ -414,16 +410,9 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         command, direct = command_in(slash), is_direct(slash.channel_id)
         thread = make_thread_id(self.platform, slash.channel_id, NO_THREAD)
         try:
-            # Slack does not say in which thread it was written: the one they last spoke in.
-            latest = None if direct else await self._store.get(
-                f"latest:{self.platform}", f"{slash.channel_id}:{slash.user_id}"
-            )  # fmt: skip
             if command is None:
                 answer = f"Unknown command `{slash.text.split(' ')[0]}`. See `{slash.command} help`."
-            elif not direct and not latest and command.name in OF_THREAD:
-                answer = NO_THREAD_HERE.format(self._me.user, command.name)
-            else:
-                thread = ThreadId(latest) if latest else thread
+            else:  # Slack does not say in which thread it was written
                 author = await self._api.author(slash.user_id)
                 key = f"slash/{slash.trigger_id or hashlib.sha256(msgspec.json.encode(slash)).hexdigest()}"
                 answer = await inbox.command(

@@ -23,6 +23,7 @@ from shoal.domain.ports import Invocation, ToolContext, ToolOutput
 from shoal.domain.secret_forms import PLACEHOLDER
 from shoal.domain.text_encodings import TextEncoding, find_encoding, plain_text, readable
 from shoal.tools.attachments import fit_image, is_image, keep_copy, media_type_of
+from shoal.tools.builtin.memory_pages import change_page, is_memory, memory_names, memory_page
 from shoal.tools.functions import FunctionTool, planned, tool
 from shoal.tools.jail import jail_of, require_room
 from shoal.tools.locks import PathLocks
@@ -235,6 +236,13 @@ def read_tool(name: str = "read") -> FunctionTool[Invocation]:
     ) -> Invocation:
         """Read a file. Text comes with line numbers, which are not part of the file; long files in parts, by offset and
         limit. Images are shown to you."""
+        if is_memory(path):
+            page = memory_page(context, path)
+
+            async def recite() -> ToolOutput:
+                return ToolOutput(_numbered(readable(page.text), offset, limit, page.shown), is_piece=True)
+
+            return planned(name, page.shown, recite, path=page.shown, offset=offset, limit=limit)
         jail = jail_of(context)
         place = jail.resolve(path)
 
@@ -274,6 +282,8 @@ def write_tool(locks: PathLocks, name: str = "write") -> FunctionTool[Invocation
     ) -> Invocation:
         """Write a file: make it, with the directories it needs, or replace all of its content. To change a part of a
         file use the tool that edits."""
+        if is_memory(path):
+            return change_page(context, name, memory_page(context, path), content)
         jail = jail_of(context)
         place = jail.resolve(path, is_new=True)
         jail.require_writable(place)
@@ -291,7 +301,7 @@ def write_tool(locks: PathLocks, name: str = "write") -> FunctionTool[Invocation
             lines = content.count("\n") + (not content.endswith("\n"))
             told = f"Wrote {place.shown}: {counted(len(data), 'byte')}, {counted(lines, 'line')}."
             if place.shown == "/workspace/MEMORY.md":
-                told += " It is a file like any other: `remember` writes the memory."
+                told += " It is a file like any other: the memory is below /memory, and `remember` writes it too."
             return ToolOutput(told)
 
         shown = f"{name} {place.shown} ({counted(len(data), 'byte')}, {does})\n\n{content}"
@@ -306,6 +316,13 @@ def list_directory(
     path: Annotated[str, "Path of the directory; the workspace unless given."] = ".",
 ) -> Invocation:
     """List a directory: names, with a slash after directories, and the sizes of files."""
+    if is_memory(path):
+        names = memory_names(context)
+
+        async def tell() -> ToolOutput:
+            return ToolOutput("\n".join(names))
+
+        return planned("list", path, tell, path=path)
     jail = jail_of(context)
     place = jail.resolve(path)
 
@@ -371,6 +388,10 @@ def _planned_edit(
     name: str, context: ToolContext, locks: PathLocks, path: str, old: str, new: str, *, replace_all: bool
 ) -> Invocation:
     """The call. A problem with the content is told when it runs: until then nobody has allowed to read the file."""
+    if is_memory(path):
+        page = memory_page(context, path)
+        changed = replace_text(page.text, old, new, replace_all=replace_all, shown=page.shown)
+        return change_page(context, name, page, changed.content)
     jail = jail_of(context)
     place = jail.resolve(path)
     jail.require_writable(place)

@@ -19,7 +19,7 @@ SHOWN_MAX = 5
 @tool(origin="own")
 def remember(
     context: ToolContext,
-    text: Annotated[str, "One fact or preference, in one sentence that stands by itself. Empty to forget."],
+    text: Annotated[str, "One fact or preference that stands by itself; it may have several lines. Empty to forget."],
     scope: Annotated[
         MemoryScope | Literal["person"],
         "Where it holds: this channel; wherever the person who asks is alone with you; all of this "
@@ -29,31 +29,35 @@ def remember(
 ) -> Invocation:
     """Keep something for later conversations: add a line to your long-term memory, which you see in every prompt.
     Correct or forget an entry, or a line of any day's note, with `replaces`. What you keep in a direct conversation
-    only stands in the prompts of that person's own, and so does scope `person` from anywhere."""
+    holds for that person, in every direct conversation of theirs, and so does scope `person` from anywhere. To set up
+    headings or change many lines, edit /memory/SCOPE/MEMORY.md as a file."""
     if replaces.strip():
         return _replace(context, text, replaces)
     line = _entry_line(text)
     words = line.removeprefix("- ")
     audience = context.purpose.audience
+    if scope == "channel" and audience.person:  # nobody else is there, and they are asked elsewhere, too
+        scope = "person"
     path = memory_path(context.home, "global" if scope == "person" else scope, context.chat)
     person = {"channel": "", "person": audience.speaker}.get(scope, audience.person)
     if scope == "person" and not person:
         raise ToolError("Nobody in particular asks here. Take another scope.")
 
     async def work() -> ToolOutput:
-        is_new = await _change(context, MemoryEdit(path, added=(only_for(line, person),), person=person, once=True))
+        added = tuple(only_for(line, person).split("\n"))
+        is_new = await _change(context, MemoryEdit(path, added=added, person=person, once=True))
         if is_new or person != audience.person:  # who reads along is not told of what somebody's own memory has
             return ToolOutput(f"Remembered for scope {scope}: {words}")
         return ToolOutput(f"The memory of scope {scope} has that already. Nothing was added.")
 
     effect = {"scope": scope, "file": str(path), "line": line, "person": person}
-    return planned("remember", f"{scope} {words}", work, f"remember ({scope})\n\n{line}", **effect)
+    return planned("remember", f"{scope} {' '.join(words.split())}", work, f"remember ({scope})\n\n{line}", **effect)
 
 
 @tool(origin="own")
 def note_today(context: ToolContext, text: Annotated[str, "What happened or was decided, in one line."]) -> Invocation:
     """Write a line into today's note. You see the notes of the last days in every prompt."""
-    words = _entry_line(text).removeprefix("- ")
+    words = _entry_line(" ".join(text.split())).removeprefix("- ")
 
     async def work() -> ToolOutput:
         now = context.clock.local()

@@ -2,6 +2,7 @@
 
 import asyncio
 import codecs
+import mimetypes
 import re
 from collections.abc import Callable
 from typing import Annotated
@@ -39,17 +40,20 @@ class WebResult(msgspec.Struct, frozen=True):
 
 
 def read_url_tool(fetcher: Fetcher) -> FunctionTool[Invocation]:
-    """`read_url` reads a page of the public web as markdown."""
+    """`read_url` reads a page of the public web as markdown. Its errors have no word that the page chose, so that a
+    failure taints nothing."""
 
     async def read(url: str) -> tuple[Fetched, str]:
         headers = (("Accept", "text/html, text/*, application/pdf, */*"),)
         page = await _fetch(fetcher, FetchRequest(url, headers=headers, bytes_max=PDF_BYTES_MAX))
         if page.status >= 400:
-            raise ToolError(f"{page.url} answers with status {page.status}.")
+            raise ToolError(f"{_named(page, url)} answers with status {page.status}.")
         if _kind(page) != "application/pdf" and not page.body.startswith(b"%PDF-"):
-            return page, await asyncio.to_thread(page_text, page)
+            return page, await asyncio.to_thread(page_text, page, _named(page, url))
         if page.cut:
-            raise ToolError(f"{page.url} is a PDF of more than {PDF_BYTES_MAX:,} bytes, which read_url does not read.")
+            raise ToolError(
+                f"{_named(page, url)} is a PDF of more than {PDF_BYTES_MAX:,} bytes, which read_url does not read."
+            )
         text = await pdf_text(page.body)
         return page, text if len(text) <= TEXT_CHARS_MAX else f"{text[:TEXT_CHARS_MAX]}\n[The PDF goes on.]"
 
@@ -63,10 +67,7 @@ def read_url_tool(fetcher: Fetcher) -> FunctionTool[Invocation]:
             target = parse_target(url.strip().partition("#")[0]).url
 
         async def work() -> ToolOutput:
-            try:
-                page, text = await read(target)
-            except ToolError as error:  # it may quote an address or a type that the page chose
-                raise ToolError(str(error), tainted_by=f"the page {target}") from error
+            page, text = await read(target)
             return ToolOutput(untrusted(page.url, text), tainted_by=f"the page {page.url}")
 
         return planned("read_url", target, work, url=target)
@@ -174,8 +175,14 @@ def _kind(page: Fetched) -> str:
     return page.header("content-type").partition(";")[0].strip().lower()
 
 
-def page_text(page: Fetched) -> str:
-    """What a page says, of its first FETCH_BYTES_MAX bytes. Raises ToolError for what is no text."""
+def _named(page: Fetched, asked: str) -> str:
+    """What an error calls a page: the address that was asked for, never one that a server chose."""
+    return asked if page.url == asked else f"The page that {asked} leads on to"
+
+
+def page_text(page: Fetched, name: str) -> str:
+    """What a page says, of its first FETCH_BYTES_MAX bytes. Raises ToolError, which calls the page `name`, for what is
+    no text."""
     kind = _kind(page)
     if len(page.body) > FETCH_BYTES_MAX:
         page = msgspec.structs.replace(page, body=page.body[:FETCH_BYTES_MAX], cut=True)
@@ -195,7 +202,7 @@ def page_text(page: Fetched) -> str:
         is_utf_16 = page.body.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
         text = _decoded(page.body, charset[1] if charset else "utf-16" if is_utf_16 else "utf-8-sig")
     else:
-        raise ToolError(f"{page.url} is {kind}, not text.")
+        raise ToolError(f"{name} is {kind if mimetypes.guess_extension(kind) else 'a file'}, not text.")
     if len(text) > TEXT_CHARS_MAX or page.cut:
         return f"{text[:TEXT_CHARS_MAX]}\n[The page goes on.]"
     return text

@@ -168,7 +168,7 @@ class Bringing:
         files |= {note_path(self._home, day): entries for day, entries in sorted(agent.notes.items())}
         for path, entries in files.items():
             known = shown_to(read_memory(path), OWNER)
-            pieces = dict.fromkeys(entry_line(piece) for entry in entries for piece in _pieces(entry))
+            pieces = dict.fromkeys(entry_line(" ".join(piece.split())) for entry in entries for piece in _pieces(entry))
             new = tuple(only_for(line, OWNER) for line in pieces if not is_known(known, line))
             what = f"{agent.name}: {'memory' if path.name == 'MEMORY.md' else f'note of {path.stem}'}"
             name = path.relative_to(self._home.root)

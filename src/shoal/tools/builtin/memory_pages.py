@@ -1,0 +1,170 @@
+"""Memory as files: the MEMORY.md of each scope at `/memory/SCOPE/MEMORY.md`, for the tools that read and write files.
+
+A page shows what the turn may see of the file. A change of it is what `remember` does with the lines that differ: it is
+decided by the same actions, marked, noted and undone alike, and no line of anybody else is touched.
+"""
+
+import difflib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from posixpath import normpath
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from shoal.domain.errors import Conflict, InvalidInput, ToolError, system_words
+from shoal.domain.home import MEMORY_FILE, MEMORY_SCOPES, MemoryScope, lines_of, memory_path, only_for, owned_by
+from shoal.domain.permissions import Action
+from shoal.domain.ports import ToolContext, ToolOutput
+from shoal.domain.records import MemoryEdit
+from shoal.tools.functions import Prepared, as_tool_error, canonical
+from shoal.tools.memory_files import EVERYBODYS, read_memory
+
+ROOT = "/memory"
+LINES_CHANGED_MAX = 400
+"""Lines that one call may change: a rule may name each of them."""
+
+
+class _Line(NamedTuple):
+    """A line that is shown: its text, how it stands in the file and where, and whether it may be changed."""
+
+    text: str
+    raw: str
+    number: int
+    is_changeable: bool
+
+
+class MemoryPage(NamedTuple):
+    """The memory of a scope as a turn sees it; what is added to it is for `person` alone (empty: for all)."""
+
+    scope: MemoryScope | Literal["person"]
+    path: Path
+    person: str
+    lines: tuple[_Line, ...]
+
+    @property
+    def shown(self) -> str:
+        return f"{ROOT}/{self.scope}/{MEMORY_FILE}"
+
+    @property
+    def text(self) -> str:
+        return "".join(f"{line.text}\n" for line in self.lines)
+
+
+def memory_names(context: ToolContext) -> list[str]:
+    """The pages that there are in this conversation."""
+    scopes = [*MEMORY_SCOPES, *(["person"] if context.purpose.audience.person else [])]
+    return [f"{ROOT}/{scope}/{MEMORY_FILE}" for scope in scopes]
+
+
+def is_memory(path: str) -> bool:
+    return path.startswith(ROOT) and (path == ROOT or path.startswith(f"{ROOT}/"))
+
+
+def memory_page(context: ToolContext, path: str) -> MemoryPage:
+    """The page of a path below /memory, by its scope, or where the file lies below data/. Raises ToolError."""
+    plain = normpath(path).removeprefix(f"{ROOT}/")
+    platform, channel, _ = context.chat.split(":")
+    scopes: dict[str, MemoryScope | Literal["person"]] = {
+        MEMORY_FILE: "global",
+        f"{platform}/{MEMORY_FILE}": "platform",
+        f"{platform}/{channel}/{MEMORY_FILE}": "channel",
+        f"person/{MEMORY_FILE}": "person",
+        **{f"{scope}/{MEMORY_FILE}": scope for scope in MEMORY_SCOPES},
+    }
+    scope, person = scopes.get(plain), context.purpose.audience.person
+    if scope is None or (scope == "person" and not person):
+        raise ToolError(f"There is no {path[:200]} here. Your memory is {', '.join(memory_names(context))}.")
+    file = memory_path(context.home, "global" if scope == "person" else scope, context.chat)
+    changeable = "" if scope == "channel" else person
+    visible = (person,) if scope == "person" else tuple(dict.fromkeys((person, "")))
+    try:
+        text = read_memory(file)
+    except OSError as error:
+        raise ToolError(f"The memory file could not be read: {system_words(error)}.") from error
+    lines: list[_Line] = []
+    for number, raw in enumerate(lines_of(text)):
+        whose = next((one for one in visible if owned_by(raw, one) is not None), None)
+        if whose is not None:
+            lines.append(_Line(owned_by(raw, whose) or "", raw, number, whose == changeable))
+    return MemoryPage(scope, file, changeable, tuple(lines))
+
+
+def change_page(context: ToolContext, tool: str, page: MemoryPage, new: str) -> Prepared:
+    """Plan to have a page say something else. Raises ToolError for what may not be changed here."""
+    after = [line.rstrip().replace("<!-- only ", "‹!-- only ") for line in lines_of(new.replace("\r\n", "\n"))]
+    before = [line.text.rstrip() for line in page.lines]
+    changes = list(_changes(page, before, after))
+    gone = [line for change in changes for line in page.lines[change.first : change.last]]
+    if not all(line.is_changeable for line in gone):
+        raise ToolError(f"Some of these lines are for everybody. {EVERYBODYS}")
+    added = [line for change in changes for line in change.added]
+    if len(gone) + len(added) > LINES_CHANGED_MAX:
+        raise ToolError(f"That changes more than {LINES_CHANGED_MAX} lines. Change fewer at a time.")
+    edits = [edit for change in reversed(changes) for edit in _edits(page, change)]
+    texts = [f"forget {line.text.strip()}" for line in gone] + [line.strip() for line in added]
+    actions = [Action(f"tool:remember:{page.scope} {text}") for text in texts if text.removeprefix("forget ")]
+    diff = "\n".join(difflib.unified_diff(before, after, page.shown, page.shown, lineterm="", n=2))
+
+    async def work() -> ToolOutput:
+        for edit in edits:
+            await _apply(context, edit)
+        return ToolOutput(f"Changed {page.shown}:\n{diff}" if edits else f"{page.shown} says that already.")
+
+    effect = canonical(tool, edits=[(str(edit.path), edit.line, edit.removed, edit.added) for edit in edits])
+    unchanged = (Action(f"tool:remember:{page.scope} forget nothing"),)
+    return Prepared(tuple(dict.fromkeys(actions)) or unchanged, f"{tool} {page.shown}\n\n{diff}", effect, work)
+
+
+class _Change(NamedTuple):
+    """Lines of a page, from `first` to before `last`, that others take the place of."""
+
+    first: int
+    last: int
+    added: tuple[str, ...]
+
+
+def _changes(page: MemoryPage, before: Sequence[str], after: Sequence[str]) -> Iterator[_Change]:
+    """What differs; where nobody else's lines stand between, all in one, so that it is taken back at once."""
+    codes = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+    found = [code for code in codes if code[0] != "equal"]
+    if not found:
+        return
+    (_, first, _, begin, _), (_, _, last, _, end) = found[0], found[-1]
+    between = page.lines[first:last]
+    if all(line.is_changeable for line in between) and _is_run(between):
+        yield _Change(first, last, tuple(after[begin:end]))
+        return
+    for _, start, stop, new_start, new_stop in found:
+        yield _Change(start, stop, tuple(after[new_start:new_stop]))
+
+
+def _is_run(lines: Sequence[_Line]) -> bool:
+    """Whether they stand one below the other in the file."""
+    return not lines or lines[-1].number - lines[0].number == len(lines) - 1
+
+
+def _edits(page: MemoryPage, change: _Change) -> Iterator[MemoryEdit]:
+    """The edits of a change, from the last line to the first."""
+    gone = page.lines[change.first : change.last]
+    added = tuple(only_for(line, page.person) for line in change.added)
+    if not gone:
+        at = page.lines[change.first].number if change.first < len(page.lines) else -1
+        yield MemoryEdit(page.path, added=added, line=at, person=page.person)
+    elif _is_run(gone):
+        removed = tuple(line.raw for line in gone)
+        yield MemoryEdit(page.path, removed, added, gone[0].number, page.person)
+    else:  # others' lines stand between
+        for line in reversed(gone[1:]):
+            yield MemoryEdit(page.path, (line.raw,), (), line.number, page.person)
+        yield MemoryEdit(page.path, (gone[0].raw,), added, gone[0].number, page.person)
+
+
+async def _apply(context: ToolContext, edit: MemoryEdit) -> None:
+    who, agent, taint = context.asker.identity, context.agent.name, context.purpose.tainted_by
+    edit = msgspec.structs.replace(edit, changed_by=who, agent=agent, thread=context.thread, tainted_by=taint)
+    try:
+        with as_tool_error(InvalidInput, Conflict):
+            await context.services.change_memory(edit)
+    except OSError as error:
+        raise ToolError(f"The memory file could not be written: {system_words(error)}.") from error

@@ -1,0 +1,228 @@
+"""Commands in a channel whose conversations are threads, threads by number, and what else people find in commands."""
+
+import re
+
+import pytest
+
+from shoal.testing.model import Gate, Reply
+from shoal.testing.platforms.discord_world import BOT
+from tests.rows.running import Running, call, until
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("rows-commands")]
+
+PLATFORMS = ("discord", "google_chat", "teams")
+SETTINGS = ""
+
+
+def slash(shoal: Running, name: str, text: str = "", channel: str = "") -> str:
+    """What a slash command is answered on Discord, to whoever gave it."""
+    discord = shoal.platforms.discord
+    heard = shoal.loop.do(discord.commands(channel or shoal.platforms.discord_channel, name, text))
+    return shoal.loop.do(discord.hears(heard))
+
+
+def fresh(shoal: Running) -> str:
+    """A channel of Discord's in which nothing was said."""
+    return shoal.loop.call(lambda: shoal.platforms.discord.add_channel(shoal.platforms.guild))
+
+
+def asks(shoal: Running, channel: str, word: str) -> None:
+    """Begin a conversation in a channel, and wait until it has been answered."""
+    shoal.loop.do(shoal.platforms.discord.says(channel, f"<@{BOT}> words=1 id={word}"))
+    shoal.loop.do(shoal.platforms.discord.sees(channel, f"DONE 0 {word}"))
+
+
+def works(shoal: Running, channel: str, word: str) -> Gate:
+    """Begin a conversation whose answer waits at a gate."""
+    gate = Gate()
+    shoal.plays(word, Reply(f"done {word}", gate=gate), f"done {word}")
+    shoal.loop.do(shoal.platforms.discord.says(channel, f"<@{BOT}> {word}"))
+    until(gate.reached.is_set)
+    return gate
+
+
+class TestChannelCommands:
+    """A command in a channel means the thread in which its person last spoke, or the one at work."""
+
+    def test_stop_ends_the_one_thread_at_work(self, shoal: Running) -> None:
+        channel = fresh(shoal)
+        works(shoal, channel, "stop-one")
+        assert slash(shoal, "stop", channel=channel) == "Stopping."
+        until(lambda: slash(shoal, "stop", channel=channel) == "Nothing is running here.")
+
+    def test_of_several_the_person_chooses_by_number(self, shoal: Running) -> None:
+        channel = fresh(shoal)
+        works(shoal, channel, "several-first")
+        second = works(shoal, channel, "several-second")
+        listed = slash(shoal, "stop", channel=channel)
+        numbers = dict(re.findall(r"(several-\w+).*/stop (#\d+)", listed))
+        assert set(numbers) == {"several-first", "several-second"}, listed
+        steers = slash(shoal, "steer", "be brief", channel=channel)
+        assert f"/steer {numbers['several-second']} TEXT" in steers
+        assert slash(shoal, "steer", f"{numbers['several-second']} be brief", channel=channel) == (
+            "The running turn gets it."
+        )
+        assert slash(shoal, "stop", numbers["several-first"], channel=channel) == "Stopping."
+        until(lambda: "/stop" not in slash(shoal, "status", channel=channel))
+        shoal.open(second)
+        shoal.loop.do(shoal.platforms.discord.sees(channel, "done several-second"))
+
+    def test_stop_all_ends_every_one(self, shoal: Running) -> None:
+        channel = fresh(shoal)
+        works(shoal, channel, "all-first")
+        works(shoal, channel, "all-second")
+        assert slash(shoal, "stop", "all", channel=channel) == "Stopping 2 conversations."
+        until(lambda: "none at work" in slash(shoal, "status", channel=channel))
+
+    def test_status_sums_up_the_channel(self, shoal: Running) -> None:
+        channel = fresh(shoal)
+        assert "Nothing was said in this channel" in slash(shoal, "status", channel=channel)
+        asks(shoal, channel, "status-old")
+        gate = works(shoal, channel, "status-new")
+        told = slash(shoal, "status", channel=channel)
+        assert "2 conversations in this channel: 1 at work." in told
+        assert "status-new" in told
+        shoal.open(gate)
+        shoal.loop.do(shoal.platforms.discord.sees(channel, "done status-new"))
+
+    def test_context_and_new_are_about_the_last_conversation(self, shoal: Running) -> None:
+        channel = fresh(shoal)
+        assert slash(shoal, "context", "history", channel=channel) == "Nothing was saved in this channel."
+        assert "not spoken with me" in slash(shoal, "context", "clear", channel=channel)
+        assert "begins a new conversation" in slash(shoal, "new", channel=channel)
+        asks(shoal, channel, "ctx-one")
+        saved = slash(shoal, "context", "save the moorings", channel=channel)
+        assert "the moorings" in saved
+        assert "ctx-one" in saved.splitlines()[-1], "it says of which conversation"
+        assert "the moorings" in slash(shoal, "context", "history", channel=channel)
+        assert "Cleared." in slash(shoal, "context", "clear", channel=channel)
+        assert "Restored" in slash(shoal, "context", "restore 1", channel=channel)
+        told = slash(shoal, "new", channel=channel)
+        assert "/context restore" in told
+        assert "ctx-one" in told
+
+    def test_a_question_of_a_thread_is_answered_from_the_channel(self, shoal: Running) -> None:
+        channel = fresh(shoal)
+        shoal.plays("ask-me", call("bash", command="rm -rf /workspace/ask-me"), "asked")
+        shoal.loop.do(shoal.platforms.discord.says(channel, f"<@{BOT}> ask-me"))
+        until(lambda: bool(shoal.listed("/api/approvals")))
+        assert slash(shoal, "deny", channel=channel) == "Denied."
+        shoal.loop.do(shoal.platforms.discord.sees(channel, "asked"))
+
+
+class TestNumbers:
+    """Threads have short numbers in the lists of a channel, and keep them."""
+
+    def test_a_number_is_kept_and_names_its_thread(self, shoal: Running) -> None:
+        channel = fresh(shoal)
+        asks(shoal, channel, "number-one")
+        asks(shoal, channel, "number-two")
+        listed = slash(shoal, "thread", "list", channel=channel)
+        assert re.search(r"#1 \S+ .*number-one", listed)
+        assert re.search(r"#2 \S+ .*number-two", listed)
+        asks(shoal, channel, "number-three")
+        again = slash(shoal, "thread", "list", channel=channel)
+        assert re.search(r"#1 \S+ .*number-one", again)
+        assert re.search(r"#3 \S+ .*number-three", again)
+        gate = works(shoal, channel, "number-four")
+        assert re.search(r"#4 .*number-four", slash(shoal, "tasks", channel=channel))
+        assert slash(shoal, "thread", "kill 4", channel=channel).startswith("Stopping discord:")
+        assert "step" in slash(shoal, "thread", "history #1", channel=channel)
+        assert "There is no thread #9" in slash(shoal, "thread", "kill #9", channel=channel)
+        shoal.open(gate)
+
+
+class TestThreadId:
+    """The agent and its people know the thread's id."""
+
+    def test_it_is_in_the_instructions_and_in_status(self, shoal: Running) -> None:
+        shoal.asks("web:lobby:known", "words=1 id=known-id")
+        shoal.asks("web:lobby:known", "words=1 id=known-again")
+        first, second = (shoal.requests(word)[-1].system for word in ("known-id", "known-again"))
+        assert "`web:lobby:known`" in first
+        assert first == second
+        assert "`web:lobby:known`" in shoal.command("web:lobby:known", "/status")
+
+
+class TestAgentCommands:
+    """What people find in /agent, /help and /start, and in the audit log."""
+
+    def test_configure_is_config_and_show_tells_of_the_idle_timer(self, shoal: Running) -> None:
+        shoal.command("web:lobby:idle", "/agent create rower")
+        assert "idle_minutes is `30`" in shoal.command("web:lobby:idle", "/agent configure rower idle_minutes 30")
+        assert "after 30 quiet minutes" in shoal.command("web:lobby:idle", "/agent show rower")
+        assert "idle_minutes" in shoal.command("web:lobby:idle", "/agent show main")
+        assert "idle_minutes" in shoal.command("web:lobby:idle", "/help")
+        assert "# idle_minutes" in (shoal.home / "template/agent.toml").read_text()
+
+    def test_delete_asks_first_and_about_what_is_there_now(self, shoal: Running) -> None:
+        shoal.command("web:lobby:del", "/agent create doomed")
+        folder = shoal.home / "agents/doomed"
+        asked = shoal.command("web:lobby:del", "/agent delete doomed")
+        code = re.findall(r"/agent delete doomed (\w{6})`", asked)[0]
+        (folder / "workspace/new.txt").write_text("written since\n")
+        assert "no longer, good" in shoal.command("web:lobby:del", f"/agent delete doomed {code}")
+        asked = shoal.command("web:lobby:del", "/agent delete doomed")
+        code = re.findall(r"/agent delete doomed (\w{6})`", asked)[0]
+        assert "no longer, good" in shoal.command("web:lobby:del", f"/agent delete doomed keep {code}")
+        assert folder.exists()
+        assert "is gone" in shoal.command("web:lobby:del", f"/agent delete doomed {code}")
+        assert not folder.exists()
+        assert "default agent" in shoal.command("web:lobby:del", "/agent delete main")
+
+    def test_list_says_who_is_at_work(self, shoal: Running) -> None:
+        gate = Gate()
+        shoal.plays("list-work", Reply("done", gate=gate))
+        shoal.says("web:lobby:work", "list-work")
+        until(gate.reached.is_set)
+        assert re.search(r"\*\*main\*\* .*[1-9] at work", shoal.command("web:lobby:other", "/agent list"))
+        shoal.open(gate)
+        shoal.ends("web:lobby:work")
+
+    def test_the_audit_row_of_an_approved_call_says_what_and_who(self, shoal: Running) -> None:
+        shoal.plays("audited", call("bash", command="rm -rf /workspace/audited"), "ran")
+        shoal.says("web:lobby:audited", "audited")
+        asked = shoal.approval("web:lobby:audited")
+        shoal.api(f"/api/approvals/{asked['id']}", {"decision": "allow"})
+        shoal.ends("web:lobby:audited")
+        rows = [line for line in shoal.cli("audit", "tail").splitlines() if "rm -rf /workspace/audited" in line]
+        assert any("allow" in line and "owner" in line and "approv" in line for line in rows), rows
+
+    def test_start_is_a_welcome_of_three_lines(self, shoal: Running) -> None:
+        told = shoal.command("web:lobby:start", "/start")
+        assert len(told.splitlines()) == 3
+        assert "/help" in told
+
+
+class TestMemoryAsFiles:
+    """Memory is also a file: the file tools read and change it as `remember` does."""
+
+    def test_headings_and_lists_are_written_read_and_taken_back(self, shoal: Running) -> None:
+        thread, file = "web:pages:one", "/memory/channel/MEMORY.md"
+        boats = "# Boats\n\n- Kelp\n  - hull red\n- Gull\n"
+        shoal.plays("page-write", call("write", path=file, content=boats), "wrote")
+        shoal.asks(thread, "page-write")
+        kept = shoal.home / "data/web/pages/MEMORY.md"
+        assert kept.read_text() == boats
+        shoal.plays("page-edit", call("edit", path=file, old_string="hull red", new_string="hull blue"), "edited")
+        shoal.asks(thread, "page-edit")
+        assert "  - hull blue\n" in kept.read_text()
+        shoal.plays("page-read", call("read", path=file), "read it")
+        shoal.asks(thread, "page-read")
+        assert "# Boats" in shoal.results(thread)[-1]
+        shoal.asks(thread, "words=0 id=page-prompt")
+        assert "hull blue" in shoal.requests("page-prompt")[-1].system
+        assert "Taken back" in shoal.command(thread, "/memory undo")
+        assert "  - hull red\n" in kept.read_text()
+
+    def test_what_is_told_in_private_holds_for_the_person_everywhere(self, shoal: Running) -> None:
+        shoal.plays("tell-private", call("remember", text="My boat is called\nKelp of Harbour"), "kept")
+        direct = shoal.loop.call(shoal.platforms.discord.direct)
+        shoal.loop.do(shoal.platforms.discord.says(direct, "tell-private"))
+        shoal.loop.do(shoal.platforms.discord.sees(direct, "kept"))
+        shoal.asks("web:elsewhere:one", "words=0 id=asks-elsewhere")
+        system = shoal.requests("asks-elsewhere")[-1].system
+        assert "- My boat is called\n  Kelp of Harbour" in system
+        channel = fresh(shoal)
+        asks(shoal, channel, "asks-in-group")
+        assert "Kelp of Harbour" not in shoal.requests("asks-in-group")[-1].system
