@@ -13,6 +13,7 @@ import httpx2
 from shoal.actors.access_gate import Pairing
 from shoal.actors.access_tokens import AccessTokens
 from shoal.actors.commands import AgentCommands
+from shoal.actors.timezones import TimeZones
 from shoal.agents.lifecycle import AgentLifecycle, Checks
 from shoal.agents.registry import AgentDefaults, AgentRegistry, ChannelBindings, RuntimeInfo
 from shoal.agents.self_edit import SelfEditor
@@ -219,6 +220,7 @@ class Stand:
         )
         self.pairing = Pairing(self.store, self.clock)
         links = Links(PEOPLE, RULES)
+        self.timezones = TimeZones(self.store.settings, PEOPLE, self.clock)
         self.tokens = AccessTokens(self.store, self.clock, self.pairing, links, self.agents.names)
         self.push = WebPush(web or WebSettings(), self.store, self.tokens, self.home, self.clock, self.hub)
         self.config = Config(home=root, web=web or WebSettings())

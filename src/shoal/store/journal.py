@@ -7,6 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from shoal.domain.cards import card_edit
+from shoal.domain.clock import from_micros
 from shoal.domain.errors import Conflict, QueueChanged, StaleEpoch
 from shoal.domain.events import (
     ApprovalSettled,
@@ -66,6 +67,30 @@ _thread_info = reader(ThreadInfo)
 _step = reader(Step)
 _snapshot = reader(Snapshot)
 _window = reader(ContextWindow)
+
+
+ENDED_TURNS_MAX = 100_000
+"""Turns of a period that are counted; the newest."""
+HOUR_MICROS = 3_600_000_000
+TURN_EVENTS, TURN_EVENTS_MAX = 40, 400
+"""Events of a thread that are read at once in search of a turn's beginning, and the most that are kept of it."""
+
+
+class EndedTurn(NamedTuple):
+    """A turn and its last event."""
+
+    thread: ThreadId
+    seq: int
+    turn: TurnId
+
+
+class EndedTurns(msgspec.Struct, frozen=True):
+    """How many turns ended with an outcome in the hour that begins at `at`, and the tokens that they took."""
+
+    at: datetime
+    outcome: str
+    turns: int
+    tokens: int
 
 
 class Journal(StorePart):
@@ -301,6 +326,38 @@ class Journal(StorePart):
         for channel in channels:
             found += map(_thread_info, await self._read("threads_of_channel", **where, channel=channel))
         return sorted(found, key=lambda info: (info.updated_at, info.created_at, info.thread), reverse=True)[:limit]
+
+    async def turns_ended(
+        self, since: datetime, limit: int, *, within: str = "", faults: bool = False
+    ) -> list[EndedTurn]:
+        """The newest turns that ended since then in threads whose ids begin with `within`, subagents' and silent ones
+        left out; with `faults` only those that failed or ended at a limit."""
+        where = {"since": since, "low": within, "high": first_after(within), "counted": ENDED_TURNS_MAX}
+        rows = await self._read("turns_ended", **where, limit=limit, faults=faults)
+        return [EndedTurn(ThreadId(text(row[0])), number(row[1]), TurnId(text(row[2]))) for row in rows]
+
+    async def turns_ended_by_hour(self, since: datetime, *, within: str = "") -> list[EndedTurns]:
+        """How many of these turns ended in each hour, by outcome; the newest 100,000 are counted."""
+        where = {"since": since, "low": within, "high": first_after(within), "counted": ENDED_TURNS_MAX}
+        rows = await self._read("turns_ended_by_hour", **where)
+        return [
+            EndedTurns(from_micros(number(row[0]) * HOUR_MICROS), text(row[1]), number(row[2]), number(row[3]))
+            for row in rows
+        ]
+
+    async def turn_until(self, ended: EndedTurn) -> list[Event]:
+        """The events of a turn that has ended, oldest first, read backwards to its beginning; at most 400 of them."""
+        found: list[Event] = []
+        before = ended.seq + 1
+        while before > 1 and len(found) < TURN_EVENTS_MAX:
+            piece = await self.events(ended.thread, max(0, before - 1 - TURN_EVENTS), TURN_EVENTS, before=before)
+            if not piece:
+                break
+            found[:0] = [one for one in piece if one.turn == ended.turn]
+            if any(isinstance(one.data, TurnStarted) and one.turn == ended.turn for one in piece):
+                break
+            before = piece[0].seq
+        return found
 
     async def pinned(self, limit: int = 200) -> list[ThreadInfo]:
         """Threads that somebody keeps in sight, the last active first."""

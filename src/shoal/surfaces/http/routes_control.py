@@ -30,7 +30,7 @@ from shoal.domain.triggers import (
 from shoal.domain.when import parse_schedule, parse_when
 from shoal.domain.zones import zone_named
 from shoal.surfaces.http.endpoints import ADMINS, DECIDERS, READERS, Removed, Routes, WebContext, checked_text, view
-from shoal.surfaces.http.routes_threads import check_agent
+from shoal.surfaces.http.routes_threads import authors, check_agent
 from shoal.tools.mcp.pins import DIGEST_CHARS, Pin, State
 from shoal.tools.process_logs import LogPiece
 
@@ -46,7 +46,8 @@ Limit = Annotated[int, msgspec.Meta(ge=1, le=LIST_MAX)]
 
 
 class ApprovalView(msgspec.Struct, frozen=True):
-    """A question to a person; `shown` is exactly what will run. A list shows only pending ones by default.
+    """A question to a person; `shown` is exactly what will run, `title` and `agent` those of its thread;
+    `asked_by_name` may be empty. A list shows only pending ones by default.
 
     `covers` is the content that it runs: `files` with their sizes (-1: not there) and SHA-256, the number of `others`,
     and why not all of it is covered (`uncovered`); the answer cannot be for the whole thread then. `runs` says it in
@@ -55,6 +56,8 @@ class ApprovalView(msgspec.Struct, frozen=True):
 
     id: str
     thread: str
+    title: str
+    agent: str
     turn: str
     tool: str
     actions: tuple[str, ...]
@@ -63,6 +66,7 @@ class ApprovalView(msgspec.Struct, frozen=True):
     covers: Coverage
     reason: str
     asked_by: str
+    asked_by_name: str
     state: Literal["pending", "allow", "deny", "expired", "cancelled", "used"]
     scope: Scope
     decided_by: str
@@ -86,8 +90,14 @@ class ApprovalDecided(msgspec.Struct, frozen=True):
     state: str
 
 
-def _approval_view(approval: Approval) -> ApprovalView:
-    return view(ApprovalView, approval, runs=coverage_text(approval.covers))
+async def _approval_view(web: WebContext, approval: Approval) -> ApprovalView:
+    info = await web.app.store.journal.thread(approval.asked_in)
+    title, agent, name = (info.title, info.agent, "") if info else ("", "", "")
+    if info is not None and approval.state == "pending":
+        user = approval.asked_by.rpartition(":")[2]
+        name = next((one.name for one in await authors(web, info.thread, info.last_seq) if one.id == user), "")
+    more = {"title": title, "agent": agent, "asked_by_name": name}
+    return view(ApprovalView, approval, runs=coverage_text(approval.covers), **more)
 
 
 @routes("GET /api/approvals", READERS, narrows=True)
@@ -101,13 +111,13 @@ async def approvals(
         journal = web.app.store.journal
         shown = {one: await may_use(by, journal, one) for one in {approval.thread for approval in found}}
         found = [approval for approval in found if shown[approval.thread]][:limit]
-    return [_approval_view(approval) for approval in found]
+    return [await _approval_view(web, approval) for approval in found]
 
 
 @routes("GET /api/approvals/{id}", READERS, narrows=True)
 async def approval(web: WebContext, by: Principal, id: str) -> ApprovalView:
     """One approval."""
-    return _approval_view(await _known_approval(web, by, id))
+    return await _approval_view(web, await _known_approval(web, by, id))
 
 
 async def _known_approval(web: WebContext, by: Principal, id: str) -> Approval:

@@ -133,9 +133,9 @@ function App({ session }) {
     document.querySelector(hidden || !matchMedia(WIDE).matches ? ".topbar .rail-opens" : ".rail .rail-hides")?.focus(); // only now can it be
   }, [drawer, hidden]);
   const rail = useMemo( // while text streams in there is nothing new in it
-    () => html`<${Rail} hide=${() => hideRail(true)} state=${state} route=${route} open=${drawer} close=${closeDrawer} minute=${minute}
+    () => html`<${Rail} older=${() => session.loadOlder()} hide=${() => hideRail(true)} state=${state} route=${route} open=${drawer} close=${closeDrawer} minute=${minute}
       manage=${(info) => setDialog({ name: "manage", thread: info.thread, info })} find=${() => setDialog({ name: "palette", within: "" })} />`,
-    [state.threads, state.approvals, state.seen, state.link, state.choices, infoOf(state, route.thread), route, drawer, minute],
+    [state.threads, state.hasOlder, state.approvals, state.seen, state.link, state.choices, infoOf(state, route.thread), route, drawer, minute],
   );
   const hasBox = canTalk() && Boolean(route.thread) && !route.part;
   if (state.signedOut) return html`<${SignedOut} />`;

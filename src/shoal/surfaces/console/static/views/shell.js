@@ -56,7 +56,7 @@ function detailOf({ thread, agent }, severalAgents) {
 
 /** The rail; on a narrow screen a drawer that `close` puts away. `manage` opens what can be done with a thread, `find` the
  * search. */
-export function Rail({ state, route, open, close, hide, minute, manage, find }) {
+export function Rail({ state, route, open, close, hide, minute, manage, find, older }) {
   const rail = useRef(null);
   useEffect(() => {
     if (!open) return undefined;
@@ -123,6 +123,7 @@ export function Rail({ state, route, open, close, hide, minute, manage, find }) 
           `,
         )}
         ${state.threads && !threads.length && html`<p class="faint empty">No threads yet</p>`}
+        ${state.hasOlder && html`<button type="button" class="quiet older" onClick=${older}>Show older threads</button>`}
         ${archived.length > 0 && html`
           <details class="group">
             <summary><span>Archived</span></summary>
