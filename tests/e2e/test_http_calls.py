@@ -467,15 +467,13 @@ async def test_every_turn_of_the_day_is_counted_and_what_failed_is_listed(shoal:
 
 
 async def test_chats_are_listed_once_by_who_writes_there(shoal: Served) -> None:
+    ada = Author("4711", "Ada", trusted=True)
     for number in range(3):
-        for place, name in (("telegram:4711", "Ada"), ("web:lobby", "")):
+        for place in ("telegram:4711", "web:lobby"):
             thread = ThreadId(f"{place}:t{number}")
-            prompt = await waiting_prompt(shoal, "hello", thread)
-            await shoal.finish(
-                thread,
-                await shoal.open(msgspec.structs.replace(prompt, author=Author("4711", name, trusted=True))),
-                "Hi.",
-            )
+            prompt = Prompt(thread, thread, "hello", ada, shoal.clock.now())
+            await shoal.store.inbox.accept(prompt, 5)
+            await shoal.finish(thread, await shoal.open(prompt), "Hi.")
     found = {(one["platform"], one["channel"]): one for one in (await shoal.client.get("/api/chats")).json()}
     assert set(found) == {("telegram", "4711"), ("web", "lobby")}
     assert found["telegram", "4711"]["people"] == ["Ada"]

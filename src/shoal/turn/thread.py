@@ -55,6 +55,7 @@ from shoal.domain.messages import (
     ModelRequest,
     Prompt,
     TextDelta,
+    ThinkingDelta,
     ToolSpec,
     Waiting,
 )

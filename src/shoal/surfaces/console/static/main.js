@@ -149,7 +149,7 @@ function App({ session }) {
           : html`<${OtherPlace} state=${state} route=${route} session=${session} second=${second} drawer=${drawer} openRail=${openRail} />`}
       </main>
     </div>
-    ${dialog?.name === "palette" && html`<${Palette} ...${dialog} state=${state} session=${session} route=${route} close=${() => setDialog((now) => (now === dialog ? null : now))} />`}
+    ${dialog?.name === "palette" && html`<${Palette} ...${dialog} openDialog=${setDialog} hideRail=${hideRail} info=${infoOf(state, route.thread)} state=${state} session=${session} route=${route} close=${() => setDialog((now) => (now === dialog ? null : now))} />`}
     ${dialog && dialog.name !== "palette" && html`<${Later} key=${dialog.name} load=${dialogs[dialog.name]} ...${dialog} state=${state} session=${session} route=${route} close=${() => setDialog((now) => (now === dialog ? null : now))} />`}
     <p class="offscreen" aria-live="polite" id="said">${state.said}</p>
   `;
@@ -201,7 +201,7 @@ function Thread({ state, thread, part, session, second, drawer, openRail, openDi
       ${info && part && html`<a class="quiet" href=${threadAddress(thread)}>Conversation</a>`}
       ${info && PARTS.filter((one) => one !== part && (one === "files" || isOffered("today"))).map((one) => html`<a class="quiet" href=${`${threadAddress(thread)}/${one}`}>${one === "files" ? "Files" : "Context"}</a>`)}
       ${info && html`<button type="button" class="quiet" aria-label="Find in this thread" title="Find in this thread (Ctrl+Shift+F)" onClick=${() => openDialog({ name: "palette", within: thread })}>${icon("search")}<span class="if-wide" aria-hidden="true">Find</span></button>`}
-      ${info && canTalk() && html`<button type="button" class="quiet" aria-label="More about this thread" title="Rename, pin, archive, export, delete" onClick=${() => openDialog({ name: "manage", thread, info })}>${icon("more")}<span class="if-wide" aria-hidden="true">More</span></button>`}
+      ${info && canTalk() && html`<button type="button" class="quiet" aria-label="Options of this thread" title="Rename, pin, archive, export, delete" onClick=${() => openDialog({ name: "manage", thread, info })}>${icon("more")}<span class="if-wide" aria-hidden="true">Options</span></button>`}
     <//>
     <${OfflineBanner} state=${state} session=${session} second=${second} />
   `;

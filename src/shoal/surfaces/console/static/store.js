@@ -224,6 +224,7 @@ const steps = {
     changeCall(draft, event, data.call_id, {
       name: data.name,
       output: data.shown || data.text || "",
+      exitCode: Number(/\[exit code (-?\d{1,10})\]$/.exec((data.text || "").slice(-40))?.[1] || 0),
       state: refused ? before.state : ended(data),
       written: "",
       artifact: data.artifact || "",
@@ -232,7 +233,7 @@ const steps = {
       durationMs: data.duration_ms || (data.stopped && before?.startedAt ? Date.parse(event.at) - Date.parse(before.startedAt) : 0),
       taintedBy: data.tainted_by || "",
     });
-    addStep(draft, event, { kind: "tool", name: data.name, from: before?.startedAt || event.at, failed: Boolean(data.is_error) });
+    addStep(draft, event, { kind: "tool", name: data.name, from: before?.startedAt || event.at, failed: Boolean(data.is_error || draft.items[draft.calls.get(id)].exitCode) });
   },
 
   approval_requested(draft, event, data) {

@@ -91,7 +91,7 @@ function OpenCard({ approval, tool, session }) {
       ${asked && html`<p class="reason">Asked by ${asked}</p>`}
       <${TextBlock} label="As it will run" text=${shown} open=${true} />
       ${runs(approval.covers).map((line) => html`<p class="reason">${visible(line)}</p>`)}
-      <p class="reason"><b>Why it asks:</b> ${visible(approval.reason || "your permission rules let nobody run this without asking.")}</p>
+      <p class="reason"><b>Why it asks:</b> ${visible(approval.reason || "your permission rules say to ask before this.")}</p>
       ${approval.actions.length > 0 && html`<${Actions} actions=${approval.actions} />`}
       <div class="choices">
         ${canDecide()

@@ -43,9 +43,10 @@ export function useAttempt(reload) {
   return [attempt, problem];
 }
 
-export function Place({ intro, problem, reload, loading, children }) {
+/** `isWide`: what is shown is a table, which uses the room that there is. */
+export function Place({ intro, problem, reload, loading, isWide, children }) {
   return html`
-    <div class="place">
+    <div class=${`place${isWide ? " is-wide" : ""}`}>
       <p class="intro">${intro}</p>
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /> <button type="button" class="quiet" onClick=${reload}>Try again</button></p>`}
       ${loading && !problem && html`<p class="faint">Loading…</p>`} ${children}
@@ -60,11 +61,13 @@ export function Sure({ label, what = "", yes, no = "Keep", kind = "quiet", act }
     setAsking(false);
     act();
   };
-  if (!asking) {
-    return html`<button type="button" class=${kind} aria-label=${what ? `${label} ${what}` : null} onClick=${() => setAsking(true)}>${label}</button>`;
-  }
-  return html`<button type="button" class="plain danger" onClick=${done}>${yes}</button>
-    <button type="button" class="quiet" onClick=${() => setAsking(false)}>${no}</button>`;
+  // The first button stays where it is and takes the question back, so that a second click there does no harm.
+  return html`<span class="sure">
+    ${asking && html`<button type="button" class="plain danger" onClick=${done}>${yes}</button>`}
+    <button type="button" class=${kind} aria-label=${what && !asking ? `${label} ${what}` : null} onClick=${() => setAsking(!asking)}>
+      <span class=${asking ? "is-hidden" : ""} aria-hidden=${asking}>${label}</span><span class=${asking ? "" : "is-hidden"} aria-hidden=${!asking}>${no}</span>
+    </button>
+  </span>`;
 }
 
 const PAGE = 30;

@@ -6,6 +6,7 @@ import { bytes, clockTime, fullTime, here, visible } from "../format.js";
 import { canTalk, me } from "../me.js";
 import { BranchSwitch, EditMessage } from "./branches.js";
 import { Changes, files } from "./changes.js";
+import { Detail } from "./detail.js";
 import { Elapsed } from "./elapsed.js";
 import { Face } from "./face.js";
 import { Act, icon } from "./icons.js";
@@ -137,7 +138,7 @@ const NoteRow = memo(function NoteRow({ item, thread, session }) {
         <span class="node" aria-hidden="true"></span>
         <div class="body" role="note">
           <p><${Words} text=${here(item.text) || "Something went wrong."} /></p>
-          ${item.detail && html`<details><summary>Details</summary><pre tabindex="0">${item.detail}</pre></details>`}
+          <${Detail} text=${item.detail} />
         </div>
       </div>
     `;
@@ -182,8 +183,8 @@ const STATUS = { thinking: "Waiting for the model", tool: "Working", waiting: "W
 
 function Activity({ view }) {
   if (!view.openTurn && view.status?.state !== "queued") return null;
-  const last = view.items.at(-1);
-  if (view.live || ["waiting", "running"].includes(last?.state)) return null; // that is seen already
+  const isSeen = view.items.some((item) => item.turn === view.openTurn && ["waiting", "running"].includes(item.state));
+  if (view.live || isSeen) return null;
   const state = view.status?.state || "thinking";
   const { text = "", sinceMs = Date.parse(view.events.at(-1)?.at), untilMs } = view.status || {};
   const words = state === "retrying" ? `${text[0]?.toUpperCase() || ""}${text.slice(1)}, trying again` : STATUS[state];
@@ -317,8 +318,8 @@ export function Log({ view, complete, outgoing, session, sends, at }) {
         ${outgoing.map((message) => html`<${OutgoingRow} key=${message.id} message=${message} session=${session} running=${Boolean(view.openTurn)} />`)}
       </div>
     </div>
-    ${unseen
+    <div class="ends">${unseen
       ? html`<button type="button" class="to-end is-ask" onClick=${() => unseen.scrollIntoView({ block: "center" })}>${icon("down")} Waits for your decision</button>`
-      : below && html`<button type="button" class="to-end" onClick=${toEnd}>${icon("down")} Newest</button>`}
+      : below && html`<button type="button" class="to-end" onClick=${toEnd}>${icon("down")} Newest</button>`}</div>
   `;
 }
