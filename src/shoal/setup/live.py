@@ -17,6 +17,7 @@ import anyio
 import msgspec
 
 from shoal.accounts import every_account
+from shoal.backups import backup_place
 from shoal.config import Config, load_config
 from shoal.config.defaults import DEMO, KNOWN_PROVIDERS
 from shoal.config.secrets import learned_from, watch_secrets
@@ -480,6 +481,39 @@ class LiveSetup:
             config = await self._write({"threads.titles": "model" if by_model else "words"}, {})
             self._app.config = msgspec.structs.replace(self._app.config, threads=config.threads)
             self._app.titles.is_on = by_model
+
+    async def set_backup(self, to: str, every_hours: float, by: str) -> None:
+        """Keep backups there from now on, once one was made and checked there. Raises InvalidInput, StoreError."""
+        app = self._app
+        values: dict[str, Value] = {"backup.to": to, "backup.every_hours": every_hours}
+        async with self._changing(f"backups to {to}", by):
+            config = self._config(values)
+            place, before = backup_place(config, app.home), (app.backups.place, app.backups.wanted)
+            app.backups.change(place, config.backup)
+            try:
+                await app.backups.make()
+                config = await self._write(values, {})
+            except BaseException:
+                app.backups.change(*before)
+                raise
+            app.config = msgspec.structs.replace(app.config, backup=config.backup)
+
+    async def set_price(self, model: str, input_usd: float, output_usd: float, by: str) -> None:
+        """Count so many US dollars a million tokens for a model from its next call on. Raises InvalidInput."""
+        app, (name, _, at_provider) = self._app, model.partition("/")
+        row = app.config.providers.get(name)
+        if row is None or not at_provider:
+            known = ", ".join(sorted(app.config.providers)) or "none yet"
+            raise InvalidInput(
+                f"{model[:80]!r} names no provider that is set up. Write PROVIDER/MODEL; there are: {known}."
+            )
+        async with self._changing(f"price of {model}", by):
+            prices = {**row.prices, at_provider: {"input": input_usd, "output": output_usd}}
+            config = await self._write({f"providers.{name}.prices": prices}, {})
+            app.config = msgspec.structs.replace(app.config, providers=config.providers)
+            if isinstance(app.models, Catalog):
+                app.models.replace(name, config.providers[name])
+                await app.models.refresh()
 
     async def _probe(self, name: str, server: McpServerSettings) -> McpState:
         """How a server is when it is connected once, beside what runs."""

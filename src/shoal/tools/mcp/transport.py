@@ -108,8 +108,9 @@ class LastWords:
 
     @property
     def last_line(self) -> str:
-        """The server's own last line that tells of an error, else what npm, which started it, says of one, else the last
-        line. npm ends with lines about its log, whatever went wrong."""
+        """The server's own last line that tells of an error, else the reason that npm gives, else the last line.
+
+        npm, which starts many servers, ends with lines about its log whatever went wrong."""
         lines = [line.strip() for line in self._bytes.decode(errors="replace").splitlines() if line.strip()]
         own = [line for line in lines if not line.lower().startswith("npm ")]
         telling = [line for line in own if "error" in line.lower()]

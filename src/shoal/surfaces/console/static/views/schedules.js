@@ -24,6 +24,7 @@ export function Schedules({ state, session }) {
       ${triggers && html`<${Filtered} items=${triggers} noun="schedules" text=${(one) => `${one.name} ${one.text} ${one.agent} ${one.state} ${one.words}`}
         row=${(trigger) => html`<${Schedule} key=${trigger.id} trigger=${trigger} threads=${state.threads || []} reload=${reload} />`} />`}
       ${triggers && !triggers.length && html`<p class="faint empty">Nothing is scheduled. Add a schedule below, or ask an agent: “Remind me on Friday at 9.”</p>`}
+      ${canChange() && triggers && html`<${Brief} triggers=${triggers} reload=${reload} />`}
       ${canChange() && html`<${NewSchedule} reload=${reload} state=${state} session=${session} />`}
     <//>
   `;
@@ -99,6 +100,31 @@ function Repeat() {
       ${repeat === "month" && html`<label>On day <input type="number" name="day" min="1" max="31" value="1" required /></label>`}
       <label>Time zone <input name="timezone" value=${zone} spellcheck="false" /></label>
     </div>
+  `;
+}
+
+const BRIEF = "daily-brief"; // the name of the schedule that sends it
+
+/** A summary of the day every morning: when, and by whom. */
+function Brief({ triggers, reload }) {
+  const [attempt, problem] = useAttempt(reload);
+  const set = triggers.find((one) => one.name === BRIEF);
+  const submit = (event) => {
+    event.preventDefault();
+    const { at, days } = Object.fromEntries(new FormData(event.target));
+    attempt(() => api.setBrief({ at, days, timezone: zone }));
+  };
+  return html`
+    <form class="card form" onSubmit=${submit}>
+      <h2>Daily brief</h2>
+      <p class="faint">${set ? `It comes ${set.words}. Saving replaces it.` : "What was done, what failed, what waits and what comes, once a day, in the chat where you last wrote to an agent."}</p>
+      <div class="pair">
+        <label>At <input type="time" name="at" required value="08:00" /></label>
+        <label>On <select name="days"><option value="all">every day</option><option value="working">working days</option></select></label>
+      </div>
+      <p class="card-foot"><button type="submit" class="plain">${set ? "Save" : "Send me a brief"}</button>${set && html`<${Sure} label="End the brief" yes="End it" act=${() => attempt(api.endBrief)} />`}</p>
+      ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
+    </form>
   `;
 }
 
