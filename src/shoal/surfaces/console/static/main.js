@@ -83,7 +83,7 @@ function Later({ load, ...rest }) {
     read();
   }, []);
   if (view) return html`<${view} ...${rest} />`;
-  if (!problem) return null;
+  if (!problem) return html`<p class="faint loading">Loading…</p>`;
   const again = () => (setProblem(false), read());
   return html`<p class="problem loading">This part of the page could not be loaded. <button type="button" class="quiet" onClick=${again}>Try again</button></p>`;
 }

@@ -49,7 +49,7 @@ export function Place({ intro, problem, reload, loading, isWide, children }) {
     <div class=${`place${isWide ? " is-wide" : ""}`}>
       <p class="intro">${intro}</p>
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /> <button type="button" class="quiet" onClick=${reload}>Try again</button></p>`}
-      ${loading && !problem && html`<p class="faint">Loading…</p>`} ${children}
+      ${loading ? !problem && html`<p class="faint loading">Loading…</p>` : children}
     </div>
   `;
 }
