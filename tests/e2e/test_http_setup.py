@@ -284,7 +284,7 @@ async def another_admin_is_refused(stand: Stand) -> None:
 
 async def test_a_model_titles_threads_once_that_is_switched_on(stand: Stand) -> None:
     await stand.put("/api/setup/providers/server", server(stand, model="fake-1"))
-    assert (await stand.client.get("/api/setup")).json()["titles"] == "words"
+    assert (await stand.client.get("/api/setup")).json()["titles"] == "auto"
     assert (await stand.client.patch("/api/setup", json={"titles": "model"})).json()["titles"] == "model"
     assert 'titles = "model"' in stand.written()[0]
     await stand.post("/api/threads/web:lobby:one/messages", {"text": "What is the tide?"}, 202)

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequen
 from contextlib import asynccontextmanager, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 import anyio
@@ -71,6 +71,9 @@ ServerName = Annotated[
 ]
 
 
+Titles: TypeAlias = Literal["auto", "words", "model"]
+
+
 class ModelChoice(msgspec.Struct, frozen=True):
     """A way to have a model. `wants`: what is asked for; `is_set`: there is a table of it; `has_key`: with a key, which
     is never shown; `address` is where it is, or would be."""
@@ -116,15 +119,15 @@ class Account(msgspec.Struct, frozen=True):
 
 
 class SetupState(msgspec.Struct, frozen=True):
-    """How far setting up has come: the model that answers, the ways to have another, and the chats. `titles`: whether a
-    model titles new threads."""
+    """How far setting up has come: the model that answers, the ways to have another, and the chats. `titles`: what
+    titles new threads."""
 
     model: str
     is_demo: bool
     models: tuple[ModelChoice, ...]
     chats: tuple[ChatChoice, ...]
     accounts: tuple[Account, ...]
-    titles: Literal["words", "model"]
+    titles: Titles
 
 
 class ProviderEntered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -475,12 +478,12 @@ class LiveSetup:
             )
             app.config = msgspec.structs.replace(app.config, permissions=permissions)
 
-    async def set_titles(self, by_model: bool, by: str) -> None:
-        """Have a model title new threads from now on, or their first words. Raises InvalidInput."""
-        async with self._changing(f"titles by {'a model' if by_model else 'their first words'}", by):
-            config = await self._write({"threads.titles": "model" if by_model else "words"}, {})
+    async def set_titles(self, titles: Titles, by: str) -> None:
+        """Have a model title new threads from now on, their first words, or what is cheap. Raises InvalidInput."""
+        async with self._changing(f"titles {titles}", by):
+            config = await self._write({"threads.titles": titles}, {})
             self._app.config = msgspec.structs.replace(self._app.config, threads=config.threads)
-            self._app.titles.is_on = by_model
+            self._app.titles.mode = titles
 
     async def set_backup(self, to: str, every_hours: float, by: str) -> None:
         """Keep backups there from now on, once one was made and checked there. Raises InvalidInput, StoreError."""

@@ -160,7 +160,8 @@ class TriggerRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TriggerView(msgspec.Struct, frozen=True):
-    """A trigger; `next_at` is null when it will not come again, and `words` say a cron line as people do."""
+    """A trigger; `next_at` is null when it will not come again, and `words` say a cron line as people do. `title` is its
+    thread's in the list of all, empty elsewhere."""
 
     id: str
     name: str
@@ -180,13 +181,20 @@ class TriggerView(msgspec.Struct, frozen=True):
     failures: int
     error: str
     words: str
+    title: str
 
 
-def _trigger_view(trigger: Trigger) -> TriggerView:
+def _trigger_view(trigger: Trigger, title: str = "") -> TriggerView:
     spec = trigger.spec
     by = spec.author.id if spec.author is not None else spec.created_by
     words = in_words(spec.schedule) if spec.kind == "periodic" else "once"
-    flat = {**msgspec.structs.asdict(spec), "thread": spec.thread or "", "created_by": by, "words": words}
+    flat = {
+        **msgspec.structs.asdict(spec),
+        "thread": spec.thread or "",
+        "created_by": by,
+        "words": words,
+        "title": title,
+    }
     return view(TriggerView, trigger, **flat)
 
 
@@ -204,7 +212,11 @@ async def _known_trigger(web: WebContext, id: str) -> Trigger:
 @routes("GET /api/triggers", READERS)
 async def triggers(web: WebContext) -> list[TriggerView]:
     """What starts turns by the clock, the next due first."""
-    return [_trigger_view(trigger) for trigger in await web.app.store.triggers.all()]
+    found = await web.app.store.triggers.all()
+    threads = {one.spec.thread for one in found if one.spec.thread}
+    infos = [await web.app.store.journal.thread(thread) for thread in threads]
+    titles = {info.thread: info.title for info in infos if info is not None}
+    return [_trigger_view(one, titles.get(one.spec.thread, "") if one.spec.thread else "") for one in found]
 
 
 class PlannedTimes(msgspec.Struct, frozen=True):

@@ -1,11 +1,20 @@
 """Calls that set up a Shoal that runs: a model, a chat and its owner, MCP servers. Only the owner may make them."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 
 from shoal.actors.principals import Principal
-from shoal.setup.live import Account, Entered, McpServerState, NewMcpServer, OfferedModels, ProviderEntered, SetupState
+from shoal.setup.live import (
+    Account,
+    Entered,
+    McpServerState,
+    NewMcpServer,
+    OfferedModels,
+    ProviderEntered,
+    SetupState,
+    Titles,
+)
 from shoal.surfaces.http.endpoints import ADMINS, READERS, Removed, Routes, WebContext
 
 routes = Routes()
@@ -64,10 +73,10 @@ class ModelPrice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SetupChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is to change. `titles`: new threads are called by their first words, or by what a model finds after the
-    first turn."""
+    """What is to change. `titles`: new threads are called by their first words, by what a model finds after the
+    first turn, or by the latter where it is cheap (`auto`)."""
 
-    titles: Literal["words", "model"] | None = None
+    titles: Titles | None = None
     backup: BackupTarget | None = None
     price: ModelPrice | None = None
 
@@ -83,7 +92,7 @@ async def change_setup(web: WebContext, by: Principal, body: SetupChange) -> Set
     """Change what titles new threads, where backups are kept, or the price of a model, from now on. A place for backups
     is tried with a backup first; 400 with the reason why it does not work."""
     if body.titles is not None:
-        await web.setup.set_titles(body.titles == "model", by.person)
+        await web.setup.set_titles(body.titles, by.person)
     if body.backup is not None:
         await web.setup.set_backup(body.backup.to, body.backup.every_hours, by.person)
     if body.price is not None:

@@ -7,6 +7,7 @@ import { canChange, me } from "../me.js";
 import { AgentFiles } from "./agentfiles.js";
 import { useChats } from "./chats.js";
 import { Filtered, Place, useAnswer } from "./lists.js";
+import { Face } from "./face.js";
 import { Words } from "./words.js";
 
 const HEARD = { all: "every message", named: "only what names it", threads: "what names it, and the threads this opens" };
@@ -41,7 +42,7 @@ function Agent({ agent, reload }) {
   return html`
     <li class="card" id=${`agent-${agent.name}`}>
       <p class="card-head">
-        <b>${agent.name}</b>
+        <span class="named"><${Face} name=${agent.name} /><b>${agent.name}</b></span>
         <span>
           ${agent.at_work > 0 && html`<span class="tag">${agent.at_work} at work</span>`} ${agent.is_default && html`<span class="tag">default agent</span>`}
           ${agent.profile && html`<span class="tag">profile ${agent.profile}</span>`}

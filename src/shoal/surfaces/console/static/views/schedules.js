@@ -22,7 +22,7 @@ export function Schedules({ state, session }) {
       ${planned?.length > 0 && html`<${Week} planned=${planned} nowMs=${Date.now()} />`}
       ${planned?.length > 0 && triggers?.some((one) => one.kind === "periodic" && one.timezone !== zone) && html`<p class="faint above">The calendar and what comes next are told by your own clock, ${zone}.</p>`}
       ${triggers && html`<${Filtered} items=${triggers} noun="schedules" text=${(one) => `${one.name} ${one.text} ${one.agent} ${one.state} ${one.words}`}
-        row=${(trigger) => html`<${Schedule} key=${trigger.id} trigger=${trigger} threads=${state.threads || []} reload=${reload} />`} />`}
+        row=${(trigger) => html`<${Schedule} key=${trigger.id} trigger=${trigger} reload=${reload} />`} />`}
       ${triggers && !triggers.length && html`<p class="faint empty">Nothing is scheduled. Add a schedule below, or ask an agent: “Remind me on Friday at 9.”</p>`}
       ${canChange() && triggers && html`<${Brief} triggers=${triggers} reload=${reload} />`}
       ${canChange() && html`<${NewSchedule} reload=${reload} state=${state} session=${session} />`}
@@ -40,9 +40,9 @@ export function trouble({ state, failures, error }) {
   return [words || times, error].filter(Boolean).join(" ");
 }
 
-function Schedule({ trigger, threads, reload }) {
+function Schedule({ trigger, reload }) {
   const [attempt, problem] = useAttempt(reload);
-  const where = trigger.thread ? threadName(threads.find((info) => info.thread === trigger.thread), trigger.thread) : [trigger.platform, trigger.channel].filter(Boolean).join(" ");
+  const where = trigger.thread ? threadName({ title: trigger.title }, trigger.thread) : [trigger.platform, trigger.channel].filter(Boolean).join(" ");
   const said = trouble(trigger);
   const due = trigger.state === "active" && trigger.next_at;
   const next = trigger.state === "paused" ? "Rests" : due ? `Next ${clockTime(due)}, ${ago(due)}` : "Does not come again";

@@ -18,7 +18,7 @@ export function Setup() {
   `;
 }
 
-const TITLES = { words: "its first words", model: "what a model finds after the first turn" };
+const TITLES = { auto: "what a model finds, where that is cheap", words: "its first words", model: "what a model finds after the first turn" };
 
 /** What new threads are called. */
 function Titles({ setup, reload }) {
@@ -27,7 +27,7 @@ function Titles({ setup, reload }) {
     <section class="panel" aria-labelledby="setup-titles">
       <div class="panel-head"><h2 id="setup-titles">Titles of threads</h2></div>
       <label>A new thread is called by <select value=${setup.titles} onChange=${(event) => attempt(() => api.changeSetup({ titles: event.target.value }))}>${Object.entries(TITLES).map(([value, words]) => html`<option value=${value}>${words}</option>`)}</select></label>
-      <p class="faint">${setup.titles === "model" ? "A thread costs one more short call to a model." : "That costs nothing."} Whoever renames a thread has the last word.</p>
+      <p class="faint">${{ auto: "A thread costs one more short call, where its price is known to be below 0.05 cents.", model: "A thread costs one more short call to a model.", words: "That costs nothing." }[setup.titles]} A name that a person gives stays.</p>
       <${Problem} text=${problem} />
     </section>
   `;
