@@ -199,7 +199,7 @@ async def test_today_tells_what_waits_went_wrong_and_comes(browser: Browser, api
         await expect(page.get_by_role("region", name="Waits for you").locator("code")).to_contain_text("make averylong")
         did = page.get_by_role("region", name="What agents did")
         await expect(did.locator(".done")).not_to_contain_text("**")
-        await expect(did.get_by_role("img", name="Turns by hour: 2 in 24 hours")).to_be_visible()
+        await expect(did.get_by_role("img", name="Turns by hour: 225 in 24 hours")).to_be_visible()
         await expect(did.locator(".column rect:not(.catch)")).to_have_count(2)
         await did.get_by_role("link", name="Paint the boat").first.click()
         await expect(page).to_have_url(f"http://127.0.0.1:{api.port}/#/t/{THREAD.replace(':', '%3A')}/e/4")

@@ -160,8 +160,8 @@ class TriggerRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TriggerView(msgspec.Struct, frozen=True):
-    """A trigger; `next_at` is null when it will not come again, and `words` say a cron line as people do. `title` is its
-    thread's in the list of all, empty elsewhere."""
+    """A trigger; `next_at` is null when it will not come again, and `words` say a cron line as people do. `title` is
+    its thread's in the list of all, empty elsewhere."""
 
     id: str
     name: str

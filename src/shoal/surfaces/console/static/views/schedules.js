@@ -119,8 +119,8 @@ function Brief({ triggers, reload }) {
       <h2>Daily brief</h2>
       <p class="faint">${set ? `It comes ${set.words}. Saving replaces it.` : "What was done, what failed, what waits and what comes, once a day, in the chat where you last wrote to an agent."}</p>
       <div class="pair">
-        <label>At <input type="time" name="at" required value="08:00" /></label>
-        <label>On <select name="days"><option value="all">every day</option><option value="working">working days</option></select></label>
+        <label>Sent at <input type="time" name="at" required value="08:00" /></label>
+        <label>Sent on <select name="days"><option value="all">every day</option><option value="working">working days</option></select></label>
       </div>
       <p class="card-foot"><button type="submit" class="plain">${set ? "Save" : "Send me a brief"}</button>${set && html`<${Sure} label="End the brief" yes="End it" act=${() => attempt(api.endBrief)} />`}</p>
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
