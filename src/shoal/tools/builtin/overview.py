@@ -167,13 +167,12 @@ async def _done(
 ) -> tuple[DoneTurn, ...]:
     """The newest turns that ended since then."""
     found: list[DoneTurn] = []
-    for ended in await store.journal.turns_ended(since, limit, within=within, faults=faults):
-        info, events = await store.journal.thread(ended.thread), await store.journal.turn_until(ended)
-        if info is None or not events or not isinstance(finished := events[-1].data, TurnFinished):
-            continue  # deleted meanwhile
+    for info, events in await store.journal.turns_ended(since, limit, within=within, faults=faults):
+        finished = events[-1].data
+        assert isinstance(finished, TurnFinished)
         agent = next((event.data.agent for event in events if isinstance(event.data, TurnStarted)), info.agent)
         seconds = (events[-1].at - events[0].at).total_seconds()
-        shown = ended.thread, info.title, agent, ended.seq, events[-1].at, seconds, finished.outcome
+        shown = info.thread, info.title, agent, events[-1].seq, events[-1].at, seconds, finished.outcome
         found.append(DoneTurn(*shown, *_told(events)))
     return tuple(found)
 
