@@ -511,7 +511,10 @@ class LiveSetup:
                 f"{model[:80]!r} names no provider that is set up. Write PROVIDER/MODEL; there are: {known}."
             )
         async with self._changing(f"price of {model}", by):
-            prices = {**row.prices, at_provider: {"input": input_usd, "output": output_usd}}
+            prices: dict[str, Value] = {
+                one: {**price} if isinstance(price, dict) else price for one, price in row.prices.items()
+            }
+            prices[at_provider] = {"input": input_usd, "output": output_usd}
             config = await self._write({f"providers.{name}.prices": prices}, {})
             app.config = msgspec.structs.replace(app.config, providers=config.providers)
             if isinstance(app.models, Catalog):

@@ -332,7 +332,7 @@ class Journal(StorePart):
     ) -> Script[list[EndedTurn]]:
         """The newest turns that ended since then in threads whose ids begin with `within`, subagents' and silent ones
         left out; with `faults` only those that failed or ended at a limit."""
-        where = {"since": since, "low": within, "high": first_after(within), "counted": ENDED_TURNS_MAX}
+        where = {"since": since, "low": within, "high": first_after(within)}
         found: list[EndedTurn] = []
         for row in (yield from query("turns_ended", **where, limit=limit, faults=faults)):
             thread, seq, turn = ThreadId(text(row[0])), number(row[1]), TurnId(text(row[2]))

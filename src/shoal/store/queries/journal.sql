@@ -313,15 +313,15 @@ where thread = :source and created_at <= (select at from events where thread = :
 -- name: turns_ended
 -- The newest turns that ended since a time and that told somebody something or failed; `faults` only those that failed.
 -- Subagents' are left out.
-select thread, seq, turn from (
-    select thread, seq, turn, at,
-        /*sqlite: json_extract(data, '$.outcome') as outcome, trim(coalesce(json_extract(data, '$.reply'), '')) as reply */
-        /*pg: fields ->> 'outcome' as outcome, trim(coalesce(fields ->> 'reply', '')) as reply */
-    from events /*pg: cross join lateral (select cast(replace(data, '\u0000', '\u0020') as jsonb) as fields offset 0) as body */
-    where type = 'turn_finished' and at >= :since and thread || '' >= :low and thread || '' < :high
-        and substr(thread, 1, 6) <> 'agent:' /*sqlite: and json_valid(data) */
-    order by at desc, thread desc, seq desc limit :counted) as ended
-where outcome in ('failed', 'limit') or (:faults = 0 and (outcome <> 'done' or reply not in ('', '[SILENT]')))
+select thread, seq, turn
+from events /*pg: cross join lateral (select cast(replace(data, '\u0000', '\u0020') as jsonb) as fields offset 0) as body */
+where type = 'turn_finished' and at >= :since and thread || '' >= :low and thread || '' < :high
+    and substr(thread, 1, 6) <> 'agent:'
+    /*sqlite: and json_valid(data) and (json_extract(data, '$.outcome') in ('failed', 'limit') */
+    /*sqlite: or (:faults = 0 and (json_extract(data, '$.outcome') <> 'done' */
+    /*sqlite: or trim(coalesce(json_extract(data, '$.reply'), '')) not in ('', '[SILENT]')))) */
+    /*pg: and (fields ->> 'outcome' in ('failed', 'limit') or (:faults = 0 and (fields ->> 'outcome' <> 'done' */
+    /*pg: or trim(coalesce(fields ->> 'reply', '')) not in ('', '[SILENT]')))) */
 order by at desc, thread desc, seq desc limit :limit;
 
 -- name: turns_ended_by_hour
