@@ -19,6 +19,7 @@ export function Schedules({ state, session }) {
   const reload = () => Promise.all([again(), plan()]);
   return html`
     <${Place} intro="Each of these is sent to an agent as a message when its time comes." problem=${problem} reload=${reload} loading=${!triggers}>
+      ${!planned && triggers?.some((one) => one.state === "active") && html`<p class="week-awaited faint loading">Loading the calendar…</p>`}
       ${planned?.length > 0 && html`<${Week} planned=${planned} nowMs=${Date.now()} />`}
       ${planned?.length > 0 && triggers?.some((one) => one.kind === "periodic" && one.timezone !== zone) && html`<p class="faint above">The calendar and what comes next are told by your own clock, ${zone}.</p>`}
       ${triggers && html`<${Filtered} items=${triggers} noun="schedules" text=${(one) => `${one.name} ${one.text} ${one.agent} ${one.state} ${one.words}`}
