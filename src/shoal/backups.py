@@ -162,6 +162,12 @@ class Backups:
     wanted: BackupSettings
     database_url: Callable[[], str]
     _making: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+
+    def change(self, place: BackupPlace | None, wanted: BackupSettings) -> None:
+        """Keep backups elsewhere, or make them at another rhythm, from the next look on."""
+        self.place, self.wanted = place, wanted
+        self._changed.set()
 
     @property
     def is_scheduled(self) -> bool:
@@ -194,9 +200,12 @@ class Backups:
 
     async def run(self) -> None:
         """Make one whenever the newest is older than `every_hours`; for ever. Raises StoreError of the settings."""
-        every = timedelta(hours=self.wanted.every_hours)
-        while self.is_scheduled:
-            wait = LOOK_SECONDS_MAX
+        while True:
+            if not self.is_scheduled:
+                self._changed.clear()
+                await self._changed.wait()
+                continue
+            every, wait = timedelta(hours=self.wanted.every_hours), LOOK_SECONDS_MAX
             try:
                 now = self.clock.now()  # what is of later was made before the clock was set back
                 newest = next((one for one in await self.listed() if one.at <= now), None)

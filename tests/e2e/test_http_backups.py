@@ -17,7 +17,7 @@ async def shoal(tmp_path: Path) -> AsyncIterator[Served]:
 
 async def test_one_is_made_now_and_listed(shoal: Served) -> None:
     assert (await shoal.client.get("/api/backups")).json() == {
-        "scheduled": True, "problem": "", "backups": [], "has_place": True,
+        "scheduled": True, "problem": "", "backups": [], "has_place": True, "to": "", "every_hours": 24,
     }  # fmt: skip
     made = await shoal.client.post("/api/backups", json={})
     assert made.status_code == 201

@@ -11,7 +11,7 @@ from tests.e2e.http_stand import Served, served
 
 from shoal.domain.events import ApprovalRequested, AssistantSaid, Event, ToolFinished
 from shoal.domain.ids import ApprovalId, CallId, ThreadId
-from shoal.domain.messages import Prompt, Retry, Usage
+from shoal.domain.messages import Author, Prompt, Retry, Usage
 from shoal.domain.records import AuditEntry, Commit, NewApproval, NewPost, Spend, Step
 
 THREAD = ThreadId("web:lobby:one")
@@ -24,9 +24,9 @@ async def shoal(tmp_path: Path) -> AsyncIterator[Served]:
         yield stand
 
 
-async def waiting_prompt(shoal: Served, text: str = "hello") -> Prompt:
+async def waiting_prompt(shoal: Served, text: str = "hello", thread: str = THREAD) -> Prompt:
     """Send a message and return it as it waits."""
-    answer = await shoal.client.post(MESSAGES, json={"text": text})
+    answer = await shoal.client.post(f"/api/threads/{thread}/messages", json={"text": text})
     assert answer.status_code == 202
     prompt = shoal.orchestrator.received[-1]
     assert isinstance(prompt, Prompt)
@@ -448,3 +448,32 @@ async def test_what_a_person_sets_is_kept_for_them(shoal: Served) -> None:
     bens = {"Authorization": f"Bearer {secret}"}
     assert (await shoal.stranger.get("/api/me", headers=bens)).json()["preferences"]["theme"] == "system"
     assert (await shoal.client.put("/api/me/preferences", json={"theme": "pink"})).status_code == 400
+
+
+async def test_every_turn_of_the_day_is_counted_and_what_failed_is_listed(shoal: Served) -> None:
+    """However many came after it: the overview counts in the database and lists a few."""
+    failed = await waiting_prompt(shoal, "the first one")
+    await shoal.finish(THREAD, await shoal.open(failed), "No credit is left.", "failed")
+    for number in range(70):
+        thread = ThreadId(f"web:lobby:n{number}")
+        turn = await shoal.open(await waiting_prompt(shoal, f"job {number}", thread))
+        await shoal.finish(thread, turn, "[SILENT]" if number < 5 else "Done.")
+    found = (await shoal.client.get("/api/overview")).json()
+    counted = {one["outcome"]: one["turns"] for one in found["hours"]}
+    assert (counted["done"], counted["failed"]) == (65, 1)
+    assert [one["asked"] for one in found["faults"]] == ["the first one"]
+    assert len(found["turns"]) == 60
+
+
+async def test_chats_are_listed_once_by_who_writes_there(shoal: Served) -> None:
+    ada = Author("4711", "Ada", trusted=True)
+    for number in range(3):
+        for place in ("telegram:4711", "web:lobby"):
+            thread = ThreadId(f"{place}:t{number}")
+            prompt = Prompt(thread, thread, "hello", ada, shoal.clock.now())
+            await shoal.store.inbox.accept(prompt, 5)
+            await shoal.finish(thread, await shoal.open(prompt), "Hi.")
+    found = {(one["platform"], one["channel"]): one for one in (await shoal.client.get("/api/chats")).json()}
+    assert set(found) == {("telegram", "4711"), ("web", "lobby")}
+    assert found["telegram", "4711"]["people"] == ["Ada"]
+    assert found["telegram", "4711"]["thread"] == "telegram:4711:t2"

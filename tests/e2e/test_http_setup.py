@@ -284,7 +284,7 @@ async def another_admin_is_refused(stand: Stand) -> None:
 
 async def test_a_model_titles_threads_once_that_is_switched_on(stand: Stand) -> None:
     await stand.put("/api/setup/providers/server", server(stand, model="fake-1"))
-    assert (await stand.client.get("/api/setup")).json()["titles"] == "words"
+    assert (await stand.client.get("/api/setup")).json()["titles"] == "auto"
     assert (await stand.client.patch("/api/setup", json={"titles": "model"})).json()["titles"] == "model"
     assert 'titles = "model"' in stand.written()[0]
     await stand.post("/api/threads/web:lobby:one/messages", {"text": "What is the tide?"}, 202)
@@ -319,3 +319,27 @@ async def test_arguments_of_an_mcp_server_are_for_the_owner_and_masked(stand: St
 )
 def test_of_an_address_the_host_alone_is_for_everybody(url: str, where: str, rest: tuple[str, ...]) -> None:
     assert shown_server(url, "", ()) == (where, rest)
+
+
+async def test_a_place_for_backups_counts_once_a_backup_was_made_there(stand: Stand, tmp_path: Path) -> None:
+    target = tmp_path / "elsewhere"
+    wanted = {"backup": {"to": str(target), "every_hours": 6}}
+    assert (await stand.client.patch("/api/setup", json=wanted)).status_code == 200
+    shown = (await stand.client.get("/api/backups")).json()
+    assert (shown["has_place"], shown["scheduled"], shown["to"], shown["every_hours"]) == (True, True, str(target), 6)
+    assert len(shown["backups"]) == 1
+    assert "every_hours = 6" in stand.written()[0]
+    (tmp_path / "file").touch()
+    refused = await stand.client.patch("/api/setup", json={"backup": {"to": str(tmp_path / "file" / "below")}})
+    assert refused.status_code >= 400
+    assert (await stand.client.get("/api/backups")).json()["to"] == str(target)
+
+
+async def test_a_price_counts_from_the_next_call_on(stand: Stand) -> None:
+    refused = await stand.client.patch("/api/setup", json={"price": {"model": "nobody/x", "input": 1, "output": 2}})
+    assert (refused.status_code, "names no provider" in refused.text) == (400, True)
+    await stand.put("/api/setup/providers/server", server(stand, model="fake-1"))
+    price = {"model": "mine/fake-1", "input": 1, "output": 2}
+    assert (await stand.client.patch("/api/setup", json={"price": price})).status_code == 200
+    (shown,) = [one for one in (await stand.client.get("/api/models")).json() if one["name"] == "mine/fake-1"]
+    assert (shown["input_usd"], shown["output_usd"]) == (1, 2)

@@ -54,7 +54,7 @@ async def test_who_may_read_sees_everything_and_changes_nothing(browser: Browser
             await expect(page.get_by_text(CANARY).first).to_be_visible()
             await expect(page.get_by_role("textbox")).to_have_count(0)
             await expect(page.get_by_role("link", name="New thread")).to_have_count(0)
-            await page.locator(".places").get_by_text("More").click()
+            await page.locator(".places").get_by_text("Manage").click()
             for place in ("Approvals", "Schedules", "Processes", "Agents", "Access", "Usage", "Audit"):
                 await page.get_by_role("link", name=place).click()
                 await expect(page.get_by_role("heading", name=place, exact=True)).to_be_visible()

@@ -125,7 +125,7 @@ async def test_denying_stopping_and_the_lists(browser: Browser, tmp_path: Path) 
         await expect(page.locator(".end-line").last).to_contain_text("Stopped")
         await expect(page.locator(".verdict").last).to_have_text("Cancelled; it did not run")
 
-        await page.locator(".places").get_by_text("More").click()
+        await page.locator(".places").get_by_text("Manage").click()
         await page.get_by_role("link", name="Audit").click()
         await expect(page.locator(".audit tbody tr").first).to_contain_text("bash echo")
         await page.get_by_role("link", name="Usage").click()

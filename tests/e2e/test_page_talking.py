@@ -288,7 +288,7 @@ async def test_most_places_are_behind_more_and_threads_have_the_room(browser: Br
             "document.querySelector('.places').offsetHeight < innerHeight / 7"
             " && document.querySelector('.threads').offsetHeight > innerHeight / 2"
         )
-        await places.get_by_text("More").click()
+        await places.get_by_text("Manage").click()
         await places.get_by_role("link", name="Audit").click()
         await expect(page.get_by_role("heading", name="Audit", exact=True)).to_be_visible()
         await page.reload()

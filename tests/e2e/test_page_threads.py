@@ -39,7 +39,7 @@ def plans(api: PageApi) -> None:
 
 async def manage(page: Page) -> None:
     """Open what can be done with the thread that is shown."""
-    await page.get_by_role("button", name="More about this thread").click()
+    await page.get_by_role("button", name="Options of this thread").click()
 
 
 def groups(page: Page) -> Locator:
@@ -63,7 +63,7 @@ async def test_a_thread_is_renamed_pinned_and_archived(browser: Browser, api: Pa
         await expect(page.locator(".group", has_text="Pinned").locator(".thread")).to_have_text(
             [re.compile("A better name")]
         )
-        await page.get_by_role("button", name="More about The second").click()
+        await page.get_by_role("button", name="Options of The second").click()
         await page.get_by_role("button", name="Archive").click()
         await expect(page.locator(".threads a", has_text="The second")).to_be_hidden()
         await page.get_by_text("Archived").click()

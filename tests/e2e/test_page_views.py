@@ -32,16 +32,24 @@ def how_things_stand(api: PageApi, second: str = "failed") -> None:
         "thread": THREAD, "title": "Boats", "agent": "main", "seq": 4, "seconds": 3.5, "outcome": "done",
         "asked": "Paint the boat", "reply": f"**Painted** {LONG}", "tainted_by": "", "tokens": 900,
     }  # fmt: skip
+    turns = [
+        {**turn, "at": iso(now - timedelta(minutes=5))},
+        {**turn, "at": iso(now - timedelta(hours=3)), "outcome": second, "reply": "No credit is left."},
+    ]
     api.answers["overview"] = {
         "since": iso(now - timedelta(days=1)), "until": iso(now), "tokens": 900, "calls": 3, "usd": 0.25,
-        "turns": [
-            {**turn, "at": iso(now - timedelta(minutes=5))},
-            {**turn, "at": iso(now - timedelta(hours=3)), "outcome": second, "reply": "No credit is left."},
+        "turns": turns,
+        "faults": [one for one in turns if one["outcome"] in ("failed", "limit")],
+        "hours": [
+            {"at": iso(now - timedelta(minutes=5)), "outcome": "done", "turns": 224, "tokens": 900},
+            {"at": iso(now - timedelta(hours=3)), "outcome": second, "turns": 1, "tokens": 0},
         ],
         "waiting": [
-            {"id": "a1", "thread": THREAD, "asked_in": THREAD, "tool": "bash", "action": "tool:bash:make",
+            {"id": "a1", "thread": THREAD, "asked_in": THREAD, "title": "Boats", "agent": "main",
+             "asked_by": "web:owner", "reason": "", "tool": "bash", "action": "tool:bash:make",
              "shown": f"make {LONG}", "expires_at": iso(now + timedelta(hours=1))}
         ],
+        "coming_soon": 1, "coming_total": 1,
         "coming": [
             {"id": "t1", "text": LONG, "where": THREAD, "at": iso(now + timedelta(hours=2)), "error": ""}
         ],
@@ -51,8 +59,17 @@ def how_things_stand(api: PageApi, second: str = "failed") -> None:
 
 def nothing_stands(api: PageApi) -> None:
     now = iso(datetime.now(UTC))
-    lists = {name: [] for name in ("turns", "waiting", "coming", "failing")}
-    api.answers["overview"] = {"since": now, "until": now, "tokens": 0, "calls": 0, "usd": None, **lists}
+    lists = {name: [] for name in ("turns", "faults", "hours", "waiting", "coming", "failing")}
+    api.answers["overview"] = {
+        "since": now,
+        "until": now,
+        "tokens": 0,
+        "calls": 0,
+        "usd": None,
+        "coming_soon": 0,
+        "coming_total": 0,
+        **lists,
+    }
 
 
 def spent(api: PageApi) -> None:
@@ -175,14 +192,14 @@ async def test_today_tells_what_waits_went_wrong_and_comes(browser: Browser, api
     everything(api)
     async with opened(browser, api.address, place="today") as page:
         figures = page.locator(".figures > div")
-        await expect(figures).to_contain_text(["1of 2 turns", "1", "2", "$0.25", "1next in"])
+        await expect(figures).to_contain_text(["224of 225 turns", "1", "2", "$0.25", "1next in"])
         wrong = page.get_by_role("region", name="Went wrong")
         await expect(wrong).to_contain_text("No credit is left.")
         await expect(wrong).to_contain_text("Tide table: It was refused.")
         await expect(page.get_by_role("region", name="Waits for you").locator("code")).to_contain_text("make averylong")
         did = page.get_by_role("region", name="What agents did")
         await expect(did.locator(".done")).not_to_contain_text("**")
-        await expect(did.get_by_role("img", name="Turns by hour: 2 in 24 hours")).to_be_visible()
+        await expect(did.get_by_role("img", name="Turns by hour: 225 in 24 hours")).to_be_visible()
         await expect(did.locator(".column rect:not(.catch)")).to_have_count(2)
         await did.get_by_role("link", name="Paint the boat").first.click()
         await expect(page).to_have_url(f"http://127.0.0.1:{api.port}/#/t/{THREAD.replace(':', '%3A')}/e/4")
@@ -191,15 +208,15 @@ async def test_today_tells_what_waits_went_wrong_and_comes(browser: Browser, api
 async def test_a_day_without_anything_says_so(browser: Browser, api: PageApi) -> None:
     nothing_stands(api)
     async with opened(browser, api.address, place="today") as page:
-        await expect(page.get_by_text("Nothing was asked or done.")).to_be_visible()
-        await expect(page.get_by_text("Nothing is scheduled for the next 24 hours.")).to_be_visible()
+        await expect(page.get_by_text("No turns in the last 24 hours.")).to_be_visible()
+        await expect(page.get_by_text("Nothing is scheduled.")).to_be_visible()
         await expect(page.locator(".figures")).to_contain_text("$0.00")
 
 
 async def test_only_turns_that_went_to_their_end_count_as_done(browser: Browser, api: PageApi) -> None:
     how_things_stand(api, second="aborted")
     async with opened(browser, api.address, place="today") as page:
-        await expect(page.locator(".figures > div").first).to_contain_text("1of 2 turns")
+        await expect(page.locator(".figures > div").first).to_contain_text("224of 225 turns")
 
 
 async def test_usage_is_drawn_by_day_and_told_by_thread(browser: Browser, api: PageApi) -> None:

@@ -5,9 +5,19 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
-from shoal.domain.events import Event, LiveData, LiveEvent
+from shoal.domain.events import (
+    AssistantSaid,
+    Event,
+    LiveData,
+    LiveEvent,
+    RetryScheduled,
+    TextStreamed,
+    ThinkingStreamed,
+    TurnFinished,
+)
 from shoal.domain.ids import ThreadId, TurnId
 
+CALLS_MAX = 1000
 BACKLOG_MAX = 1000
 """How far a reader may fall behind before it has to read the journal again."""
 
@@ -54,10 +64,32 @@ class Subscription:
         return self._backlog.popleft()
 
 
+class _Call:
+    """What a model call has written so far, for those who begin to watch in the middle of it."""
+
+    def __init__(self, turn: TurnId, step: int, after: int) -> None:
+        self.turn, self.step, self.after = turn, step, after
+        self.thoughts: list[str] = []
+        self.texts: list[str] = []
+
+    def told(self, thread: ThreadId) -> list[LiveEvent]:
+        pieces: list[LiveData] = []
+        if self.thoughts:
+            pieces.append(ThinkingStreamed("".join(self.thoughts), self.step, 0, self.after))
+        if self.texts:
+            pieces.append(TextStreamed("".join(self.texts), self.step, 0, self.after))
+        return [LiveEvent(thread, self.turn, one) for one in pieces]
+
+
 class Hub:
-    """Implements `domain.ports.LiveHub`."""
+    """Implements `domain.ports.LiveHub`.
+
+    What a running model call has written is kept until its message is journaled, so that a watcher who comes late
+    misses no words. At most CALLS_MAX threads' calls are kept.
+    """
 
     def __init__(self) -> None:
+        self._calls: dict[ThreadId, _Call] = {}
         self._watchers: dict[ThreadId | None, list[Subscription]] = {}
         self._taps: list[Callable[[Event], None]] = []
 
@@ -67,8 +99,11 @@ class Hub:
 
     @contextmanager
     def subscribe(self, thread: ThreadId | None = None) -> Generator[Subscription]:
-        """Watch one thread, or all of them."""
+        """Watch one thread, beginning with what its running call has written, or all of them."""
         subscription = Subscription()
+        if thread is not None and thread in self._calls:
+            for piece in self._calls[thread].told(thread):
+                subscription.put(piece)
         self._watchers.setdefault(thread, []).append(subscription)
         try:
             yield subscription
@@ -82,9 +117,19 @@ class Hub:
         for event in events:
             for count in self._taps:
                 count(event)
+            if isinstance(event.data, AssistantSaid | TurnFinished | RetryScheduled):
+                self._calls.pop(event.thread, None)
             self._put(event.thread, event)
 
     def show(self, thread: ThreadId, turn: TurnId, data: LiveData) -> None:
+        if isinstance(data, TextStreamed | ThinkingStreamed):
+            call = self._calls.get(thread)
+            if call is None or (call.turn, call.step) != (turn, data.step):
+                self._calls.pop(thread, None)  # the newest goes last
+                if len(self._calls) >= CALLS_MAX:
+                    del self._calls[next(iter(self._calls))]
+                call = self._calls[thread] = _Call(turn, data.step, data.after)
+            (call.texts if isinstance(data, TextStreamed) else call.thoughts).append(data.text)
         if self.watched(thread):
             self._put(thread, LiveEvent(thread, turn, data))
 

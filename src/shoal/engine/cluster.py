@@ -37,7 +37,7 @@ from psycopg import AsyncConnection, sql
 from psycopg_pool import AsyncConnectionPool
 
 from shoal.domain.errors import StoreError
-from shoal.domain.events import Event, LiveData, OutputShown, StatusChanged, TextStreamed
+from shoal.domain.events import Event, LiveData, OutputShown, StatusChanged, TextStreamed, ThinkingStreamed
 from shoal.domain.ids import CallId, ThreadId, TurnId
 from shoal.domain.ports import LiveHub
 from shoal.store.journal import Journal
@@ -201,6 +201,7 @@ class _Text(msgspec.Struct, tag="t", array_like=True):
     text: str
     offset: int = 0
     after: int = 0
+    is_thought: bool = False
 
 
 class _Status(msgspec.Struct, tag="s", array_like=True):
@@ -259,10 +260,12 @@ class LiveBridge:
     def show(self, thread: ThreadId, turn: TurnId, data: LiveData) -> None:
         self._hub.show(thread, turn, data)
         match data:
-            case TextStreamed(text=text, step=step, offset=offset, after=after):
-                written = _Text(thread, turn, step, text, offset, after)
+            case TextStreamed() | ThinkingStreamed():
+                text, step, offset = data.text, data.step, data.offset
+                is_thought = isinstance(data, ThinkingStreamed)
+                written = _Text(thread, turn, step, text, offset, data.after, is_thought)
                 for item in reversed(self._outgoing):
-                    if isinstance(item, _Text) and (item.turn, item.step) == (turn, step):
+                    if isinstance(item, _Text) and (item.turn, item.step, item.is_thought) == (turn, step, is_thought):
                         if item.offset + len(item.text) != offset:
                             break
                         item.text += text
@@ -290,7 +293,8 @@ class LiveBridge:
                     thread = ThreadId(item.thread)
                     match item:
                         case _Text(turn=turn, step=step, text=text, offset=offset, after=after):
-                            self._hub.show(thread, TurnId(turn), TextStreamed(text, step, offset, after))
+                            kind = ThinkingStreamed if item.is_thought else TextStreamed
+                            self._hub.show(thread, TurnId(turn), kind(text, step, offset, after))
                         case _Status(turn=turn, state=state, text=text, seconds=seconds):
                             self._hub.show(thread, TurnId(turn), StatusChanged(state, text, seconds))
                         case _Output(turn=turn, call_id=call_id, text=text, seconds=seconds):

@@ -83,6 +83,10 @@ _GIT_COMMAND = re.compile(rf"(?:\A|/)git(?: -\S++(?: (?!{_FETCHES})[^-\s]\S*+)?+
 _GIT_FETCH = re.compile(rf" {_FETCHES}")
 
 
+MESSAGE_OF = "a message of "
+"""How the name of a source begins that is a person's own words."""
+
+
 class Source(msgspec.Struct, frozen=True):
     """Something untrusted in the window: the number of its event and what it is."""
 
@@ -130,6 +134,16 @@ class TaintState(msgspec.Struct, frozen=True):
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         return ", ".join(names[:3]) + more
 
+    @property
+    def cause(self) -> str:
+        """Why taint makes an action wait, as the beginning of a sentence for a person. People in the conversation are
+        named as such: only what they bring in is content."""
+        names = [source.name for source in self.sources]
+        if not names or not all(name.startswith(MESSAGE_OF) for name in names):
+            return f"Untrusted content was read in this conversation ({self.shown})"
+        people = TaintState(tuple(Source(0, name.removeprefix(MESSAGE_OF)) for name in names)).shown
+        return f"Not everyone who wrote in this conversation is on your list of trusted people ({people})"
+
     def summarised(self, upto_seq: int) -> str:
         """What taints a summary of the events up to this number that is written now; empty when nothing does."""
         name = next((source.name for source in self.sources if source.seq <= upto_seq), "")
@@ -150,7 +164,7 @@ def source_of(event: Event) -> str:
         case AssistantSaid(tainted_by=name) if not event.turn:  # brought back, maybe without what had tainted it
             return name
         case UserSaid(author=author) | Steered(author=author) | Revised(author=author) if not author.trusted:
-            return f"a message of {author.name or author.id or 'somebody unknown'}"
+            return f"{MESSAGE_OF}{author.name or author.id or 'somebody unknown'}"
         case UserSaid(refers_to=references, attachments=files):
             return next((one.tainted_by for one in (*references, *files) if one.tainted_by), "")
         case _:
@@ -243,7 +257,7 @@ def gate(decision: Decision, actions: Sequence[Action], taint: TaintState, profi
     for action in actions:
         harm = "" if action.whole else sink_of(action)
         if harm and not trusted(profile, action):
-            return "ask", f"Untrusted content was read in this conversation ({taint.shown}), and this would {harm}."
+            return "ask", f"{taint.cause}, and this would {harm}."
     return decision, ""
 
 

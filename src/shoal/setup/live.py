@@ -10,13 +10,14 @@ from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequen
 from contextlib import asynccontextmanager, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 import anyio
 import msgspec
 
 from shoal.accounts import every_account
+from shoal.backups import backup_place
 from shoal.config import Config, load_config
 from shoal.config.defaults import DEMO, KNOWN_PROVIDERS
 from shoal.config.secrets import learned_from, watch_secrets
@@ -70,6 +71,9 @@ ServerName = Annotated[
 ]
 
 
+Titles: TypeAlias = Literal["auto", "words", "model"]
+
+
 class ModelChoice(msgspec.Struct, frozen=True):
     """A way to have a model. `wants`: what is asked for; `is_set`: there is a table of it; `has_key`: with a key, which
     is never shown; `address` is where it is, or would be."""
@@ -115,15 +119,15 @@ class Account(msgspec.Struct, frozen=True):
 
 
 class SetupState(msgspec.Struct, frozen=True):
-    """How far setting up has come: the model that answers, the ways to have another, and the chats. `titles`: whether a
-    model titles new threads."""
+    """How far setting up has come: the model that answers, the ways to have another, and the chats. `titles`: what
+    titles new threads."""
 
     model: str
     is_demo: bool
     models: tuple[ModelChoice, ...]
     chats: tuple[ChatChoice, ...]
     accounts: tuple[Account, ...]
-    titles: Literal["words", "model"]
+    titles: Titles
 
 
 class ProviderEntered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -474,12 +478,48 @@ class LiveSetup:
             )
             app.config = msgspec.structs.replace(app.config, permissions=permissions)
 
-    async def set_titles(self, by_model: bool, by: str) -> None:
-        """Have a model title new threads from now on, or their first words. Raises InvalidInput."""
-        async with self._changing(f"titles by {'a model' if by_model else 'their first words'}", by):
-            config = await self._write({"threads.titles": "model" if by_model else "words"}, {})
+    async def set_titles(self, titles: Titles, by: str) -> None:
+        """Have a model title new threads from now on, their first words, or what is cheap. Raises InvalidInput."""
+        async with self._changing(f"titles {titles}", by):
+            config = await self._write({"threads.titles": titles}, {})
             self._app.config = msgspec.structs.replace(self._app.config, threads=config.threads)
-            self._app.titles.is_on = by_model
+            self._app.titles.mode = titles
+
+    async def set_backup(self, to: str, every_hours: float, by: str) -> None:
+        """Keep backups there from now on, once one was made and checked there. Raises InvalidInput, StoreError."""
+        app = self._app
+        values: dict[str, Value] = {"backup.to": to, "backup.every_hours": every_hours}
+        async with self._changing(f"backups to {to}", by):
+            config = self._config(values)
+            place, before = backup_place(config, app.home), (app.backups.place, app.backups.wanted)
+            app.backups.change(place, config.backup)
+            try:
+                await app.backups.make()
+                config = await self._write(values, {})
+            except BaseException:
+                app.backups.change(*before)
+                raise
+            app.config = msgspec.structs.replace(app.config, backup=config.backup)
+
+    async def set_price(self, model: str, input_usd: float, output_usd: float, by: str) -> None:
+        """Count so many US dollars a million tokens for a model from its next call on. Raises InvalidInput."""
+        app, (name, _, at_provider) = self._app, model.partition("/")
+        row = app.config.providers.get(name)
+        if row is None or not at_provider:
+            known = ", ".join(sorted(app.config.providers)) or "none yet"
+            raise InvalidInput(
+                f"{model[:80]!r} names no provider that is set up. Write PROVIDER/MODEL; there are: {known}."
+            )
+        async with self._changing(f"price of {model}", by):
+            prices: dict[str, Value] = {
+                one: {**price} if isinstance(price, dict) else price for one, price in row.prices.items()
+            }
+            prices[at_provider] = {"input": input_usd, "output": output_usd}
+            config = await self._write({f"providers.{name}.prices": prices}, {})
+            app.config = msgspec.structs.replace(app.config, providers=config.providers)
+            if isinstance(app.models, Catalog):
+                app.models.replace(name, config.providers[name])
+                await app.models.refresh()
 
     async def _probe(self, name: str, server: McpServerSettings) -> McpState:
         """How a server is when it is connected once, beside what runs."""

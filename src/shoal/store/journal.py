@@ -7,6 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from shoal.domain.cards import card_edit
+from shoal.domain.clock import from_micros
 from shoal.domain.errors import Conflict, QueueChanged, StaleEpoch
 from shoal.domain.events import (
     ApprovalSettled,
@@ -66,6 +67,29 @@ _thread_info = reader(ThreadInfo)
 _step = reader(Step)
 _snapshot = reader(Snapshot)
 _window = reader(ContextWindow)
+
+
+ENDED_TURNS_MAX = 100_000
+"""Turns of a period that are counted; the newest."""
+HOUR_MICROS = 3_600_000_000
+TURN_EVENTS, TURN_EVENTS_MAX = 40, 400
+"""Events of a thread that are read at once in search of a turn's beginning, and the most that are read."""
+
+
+class EndedTurn(NamedTuple):
+    """A turn that has ended, with its thread and its events, the newest 400 at most."""
+
+    thread: ThreadInfo
+    events: tuple[Event, ...]
+
+
+class EndedTurns(msgspec.Struct, frozen=True):
+    """How many turns ended with an outcome in the hour that begins at `at`, and the tokens that they took."""
+
+    at: datetime
+    outcome: str
+    turns: int
+    tokens: int
 
 
 class Journal(StorePart):
@@ -302,6 +326,31 @@ class Journal(StorePart):
             found += map(_thread_info, await self._read("threads_of_channel", **where, channel=channel))
         return sorted(found, key=lambda info: (info.updated_at, info.created_at, info.thread), reverse=True)[:limit]
 
+    @reads
+    def turns_ended(
+        self, since: datetime, limit: int, *, within: str = "", faults: bool = False
+    ) -> Script[list[EndedTurn]]:
+        """The newest turns that ended since then in threads whose ids begin with `within`, subagents' and silent ones
+        left out; with `faults` only those that failed or ended at a limit."""
+        where = {"since": since, "low": within, "high": first_after(within)}
+        found: list[EndedTurn] = []
+        for row in (yield from query("turns_ended", **where, limit=limit, faults=faults)):
+            thread, seq, turn = ThreadId(text(row[0])), number(row[1]), TurnId(text(row[2]))
+            infos = yield from query("thread_one", thread=thread)
+            events = yield from _turn_until(thread, turn, seq)
+            if infos and events:
+                found.append(EndedTurn(_thread_info(infos[0]), tuple(events)))
+        return found
+
+    async def turns_ended_by_hour(self, since: datetime, *, within: str = "") -> list[EndedTurns]:
+        """How many of these turns ended in each hour, by outcome; the newest 100,000 are counted."""
+        where = {"since": since, "low": within, "high": first_after(within), "counted": ENDED_TURNS_MAX}
+        rows = await self._read("turns_ended_by_hour", **where)
+        return [
+            EndedTurns(from_micros(number(row[0]) * HOUR_MICROS), text(row[1]), number(row[2]), number(row[3]))
+            for row in rows
+        ]
+
     async def pinned(self, limit: int = 200) -> list[ThreadInfo]:
         """Threads that somebody keeps in sight, the last active first."""
         return [_thread_info(row) for row in await self._read("threads_pinned", limit=limit)]
@@ -318,6 +367,21 @@ class Journal(StorePart):
         """What the thread's turns spent their time on, oldest first."""
         rows = await self._read("steps_of_thread", thread=thread)
         return [StoredStep(thread, TurnId(text(row[0])), _step(row[1:])) for row in rows]
+
+
+def _turn_until(thread: ThreadId, turn: TurnId, seq: int) -> Script[list[Event]]:
+    """The events of a turn up to its last one, oldest first, read backwards to its beginning."""
+    found: list[Event] = []
+    before = seq + 1
+    while before > max(1, seq + 1 - TURN_EVENTS_MAX):
+        after = max(0, before - 1 - TURN_EVENTS)
+        rows = yield from query("events_range", thread=thread, after=after, before=before, limit=TURN_EVENTS)
+        piece = [event(thread, row) for row in rows if row[1] == turn]
+        found[:0] = piece
+        if not rows or (piece and isinstance(piece[0].data, TurnStarted)):
+            break
+        before = after + 1
+    return found
 
 
 class SnapshotStore(StorePart):

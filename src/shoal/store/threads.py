@@ -14,6 +14,7 @@ posted                                          stays: where messages stand on p
 import hashlib
 from collections.abc import Mapping
 from datetime import datetime
+from typing import NamedTuple
 
 from shoal.domain.errors import Conflict, InvalidInput, NotFound
 from shoal.domain.events import (
@@ -32,17 +33,30 @@ from shoal.domain.events import (
     encode_data,
     spans_to,
 )
-from shoal.domain.ids import ThreadId, TurnId, channel_of, is_child, platform_of
+from shoal.domain.ids import SUBAGENTS, ThreadId, TurnId, channel_of, is_child, platform_of
 from shoal.domain.markup import counted
 from shoal.domain.messages import Prompt, Usage
 from shoal.domain.records import AuditEntry, DeletedThread, Spend
 from shoal.store.appends import SEQ_END, append_outside, chain, event, lock_at_rest, title_of
-from shoal.store.driver import Script, StorePart, number, query, real, text, writes_at
+from shoal.store.driver import Script, StorePart, number, query, reads, real, text, time, writes_at
 from shoal.store.inbox import accept_prompt
 from shoal.store.search import places
 
 EVENTS_AT_ONCE = 500
 _DELETED_ROWS = ("events", "inbox", "outbox", "approvals", "steps", "artifacts", "snapshots", "answers", "checkpoints")
+
+
+CHATS_MAX = 1_000
+
+
+class Chat(NamedTuple):
+    """A channel (`PLATFORM:CHANNEL:`) with the thread in it that was active last."""
+
+    channel: str
+    thread: ThreadId
+    title: str
+    last_seq: int
+    updated_at: datetime
 
 
 class ThreadStore(StorePart):
@@ -62,6 +76,21 @@ class ThreadStore(StorePart):
         wanted = {"title": title, "pinned": pinned, "archived": archived, "agent": agent, "model": model}
         if not await self._write("thread_change", thread=thread, **wanted):
             raise NotFound(f"There is no thread {thread}.")
+
+    @reads
+    def chats(self) -> Script[list[Chat]]:
+        """The channels in which there are threads, the last active first; at most 1,000, subagents' left out."""
+        found: list[Chat] = []
+        after = ""
+        while len(found) < CHATS_MAX and (rows := (yield from query("chat_after", after=after))):
+            after = text(rows[0][0])
+            if platform_of(ThreadId(after)) == SUBAGENTS:
+                after = f"{SUBAGENTS};"
+                continue
+            (newest,) = yield from query("chat_newest", channel=after)
+            thread, title, last_seq, updated_at = newest
+            found.append(Chat(after, ThreadId(text(thread)), text(title), number(last_seq), time(updated_at)))
+        return sorted(found, key=lambda chat: chat.updated_at, reverse=True)
 
     async def is_untitled(self, thread: ThreadId) -> bool:
         """Whether it still goes by its first words."""

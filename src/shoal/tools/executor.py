@@ -199,7 +199,7 @@ class Executor:
             if secret := await in_thread(lambda: secret_below(held, context.mounts, mapped=mapped)):
                 why = f"this would touch something that looks like a secret ({secret})"
                 decision = "ask"
-                reason = f"Untrusted content was read in this conversation ({taint.shown}), and {why}."
+                reason = f"{taint.cause}, and {why}."
         raised = decision == "ask" and not asks
         if decision == "allow" and tool.spec.runs_commands and self._asks_for_commands:
             decision, reason = "ask", "No sandbox isolates commands on this machine."

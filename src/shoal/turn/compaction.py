@@ -44,6 +44,7 @@ from shoal.domain.messages import (
     ModelMessage,
     ModelRequest,
     ToolMessage,
+    Usage,
     UserMessage,
 )
 from shoal.domain.ports import Route
@@ -404,6 +405,8 @@ SHOWN_CHARS_MAX = 2000
 """Of the question and of the answer each, the model sees no more."""
 SECONDS_MAX = 30.0
 SETTLED_MAX = 10_000
+TITLE_USAGE, AUTO_USD_MAX = Usage(input_tokens=1_100, output_tokens=30), 0.0005
+"""What a title takes at most, and up to which cost, in US dollars, one is asked for unless told otherwise."""
 _AROUND = "\"'“”„«» \n\t"
 _MARKUP = str.maketrans("", "", "*`#")
 """What models write around a title, and in it."""
@@ -422,10 +425,15 @@ class ThreadTitles(msgspec.Struct, eq=False):
     clock: Clock
     settings: ThreadsSettings
     settled: set[ThreadId] = msgspec.field(default_factory=set[ThreadId])
-    is_on: bool = False
+    mode: Literal["auto", "words", "model"] = "words"
 
     def __post_init__(self) -> None:
-        self.is_on = self.settings.titles == "model"
+        self.mode = self.settings.titles
+
+    @property
+    def is_on(self) -> bool:
+        """Whether a model may be asked."""
+        return self.mode != "words"
 
     async def after_turn(self, run: TurnRun) -> None:
         """Ask for a title where there is none; what gets no answer, or is cancelled, is asked after the next turn.
@@ -453,6 +461,9 @@ class ThreadTitles(msgspec.Struct, eq=False):
         text = UserMessage(f"<conversation>\n{talk}\n</conversation>\n\nWrite the title now.")
         try:
             route = self.spending.models.route(model)
+            usd = self.spending.models.usd(route, TITLE_USAGE)
+            if self.mode == "auto" and (usd is None or usd > AUTO_USD_MAX):
+                return ""
             request = ModelRequest(model=route.model, system=_TITLE_SYSTEM, messages=(text,), max_output_tokens=200)
             async with asyncio.timeout(SECONDS_MAX):
                 done = await self.spending.ask(charge_of(run, model, f"title:{self.clock.new_id()}"), route, request)

@@ -36,6 +36,7 @@ from shoal.domain.events import (
     StatusChanged,
     Steered,
     TextStreamed,
+    ThinkingStreamed,
     ToolFinished,
     TurnFinished,
     TurnStarted,
@@ -55,6 +56,7 @@ from shoal.domain.messages import (
     ModelRequest,
     Prompt,
     TextDelta,
+    ThinkingDelta,
     ToolSpec,
     Waiting,
 )
@@ -532,14 +534,17 @@ class TurnRun(msgspec.Struct, eq=False):
 
     def begin_call(self) -> Callable[[ModelEvent], None]:
         """Begin a model call for live watchers; what is to see its events."""
-        view, streamed, number, offset = self.view, self.streamed, next(self.view.call_numbers), 0
+        view, streamed, number, offset, thought = self.view, self.streamed, next(self.view.call_numbers), 0, 0
         after = view.transcript.last_seq
         streamed.clear()
         view.show(StatusChanged("thinking"))
 
         def see(event: ModelEvent) -> None:
-            nonlocal offset
-            if isinstance(event, TextDelta):
+            nonlocal offset, thought
+            if isinstance(event, ThinkingDelta):
+                view.show(ThinkingStreamed(event.text, number, thought, after))
+                thought += len(event.text)
+            elif isinstance(event, TextDelta):
                 streamed.append(event.text)
                 view.show(TextStreamed(event.text, number, offset, after))
                 offset += len(event.text)

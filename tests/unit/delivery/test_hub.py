@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from shoal.delivery.hub import Hub
-from shoal.domain.events import Event, StatusChanged, UserSaid
+from shoal.domain.events import AssistantSaid, Event, LiveEvent, StatusChanged, TextStreamed, ThinkingStreamed, UserSaid
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.messages import Author
 
@@ -53,3 +53,37 @@ async def test_every_event_is_counted_once_whoever_watches_and_nothing_that_is_o
         hub.show(THREAD, TurnId("t1"), StatusChanged("idle"))
     hub.publish([SAID])
     assert counted == [SAID] * 3
+
+
+async def seen_by_a_late_watcher(hub: Hub) -> list[object]:
+    with hub.subscribe(THREAD) as late:
+        hub.close()
+        return [item.data async for item in late if isinstance(item, LiveEvent)]
+
+
+async def test_who_watches_late_misses_no_words_of_the_running_call() -> None:
+    hub = Hub()
+    for piece, offset in (("Two ", 0), ("boats", 4)):
+        hub.show(THREAD, TurnId("t1"), ThinkingStreamed(piece, 3, offset, 7))
+        hub.show(THREAD, TurnId("t1"), TextStreamed(piece, 3, offset, 7))
+    assert await seen_by_a_late_watcher(hub) == [
+        ThinkingStreamed("Two boats", 3, 0, 7),
+        TextStreamed("Two boats", 3, 0, 7),
+    ]
+    hub.show(THREAD, TurnId("t1"), TextStreamed("Anew", 4, 0, 7))
+    assert await seen_by_a_late_watcher(hub) == [TextStreamed("Anew", 4, 0, 7)], "another call begins the text anew"
+    hub.publish([Event(2, THREAD, TurnId("t1"), SAID.at, AssistantSaid("Anew"))])
+    assert await seen_by_a_late_watcher(hub) == [], "what is journaled is read there"
+
+
+async def test_calls_that_never_end_are_forgotten_at_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.delivery.hub.CALLS_MAX", 2)
+    hub = Hub()
+    for number in range(3):
+        hub.show(ThreadId(f"web:lobby:{number}"), TurnId("t1"), TextStreamed("x", 1))
+    seen: list[int] = []
+    for number in range(3):
+        with hub.subscribe(ThreadId(f"web:lobby:{number}")) as late:
+            late.close()
+            seen.append(len([item async for item in late]))
+    assert seen == [0, 1, 1]

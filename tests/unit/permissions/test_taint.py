@@ -336,6 +336,14 @@ def test_a_change_by_a_stranger_taints_after_the_conversation_was_cleared(change
     assert not window(Revised(ANN, "m1", "better")).active
 
 
+def test_people_are_named_as_people_and_content_as_content() -> None:
+    wife = UserSaid("hi", Author("2", "wife", trusted=False))
+    assert window(wife).cause == "Not everyone who wrote in this conversation is on your list of trusted people (wife)"
+    assert window(PAGE).cause == "Untrusted content was read in this conversation (the web page example.org)"
+    assert window(wife, PAGE).cause.startswith("Untrusted content was read in this conversation (a message of wife, the")
+    assert TaintState((), active=True).cause.endswith("(untrusted content read earlier)")
+
+
 def test_a_summary_tells_what_taints_it_where_nothing_else_is_left() -> None:
     assert window(Compacted(7, "it said…", tainted_by="a summary of a page")).shown == "a summary of a page"
     assert not window(Compacted(7, "", tainted_by="a summary of a page")).active

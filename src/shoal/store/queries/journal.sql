@@ -309,3 +309,34 @@ update events set data = :data where thread = :thread and seq = :seq;
 insert into artifacts (thread, digest, name, size_bytes, turn, call_id, tainted_by, created_at)
 select :thread, digest, name, size_bytes, turn, call_id, tainted_by, created_at from artifacts
 where thread = :source and created_at <= (select at from events where thread = :source and seq = :seq);
+
+-- name: turns_ended
+-- The newest turns that ended since a time and that told somebody something or failed; `faults` only those that failed.
+-- Subagents' are left out.
+select thread, seq, turn
+from events /*pg: cross join lateral (select cast(replace(data, '\u0000', '\u0020') as jsonb) as fields offset 0) as body */
+where type = 'turn_finished' and at >= :since and thread || '' >= :low and thread || '' < :high
+    and substr(thread, 1, 6) <> 'agent:'
+    /*sqlite: and json_valid(data) and (json_extract(data, '$.outcome') in ('failed', 'limit') */
+    /*sqlite: or (:faults = 0 and (json_extract(data, '$.outcome') <> 'done' */
+    /*sqlite: or trim(coalesce(json_extract(data, '$.reply'), '')) not in ('', '[SILENT]')))) */
+    /*pg: and (fields ->> 'outcome' in ('failed', 'limit') or (:faults = 0 and (fields ->> 'outcome' <> 'done' */
+    /*pg: or trim(coalesce(fields ->> 'reply', '')) not in ('', '[SILENT]')))) */
+order by at desc, thread desc, seq desc limit :limit;
+
+-- name: turns_ended_by_hour
+-- How many of these turns ended in each hour, by outcome, and the tokens that they took.
+select hour, outcome, count(*), sum(tokens) from (
+    select at / 3600000000 as hour,
+        /*sqlite: json_extract(data, '$.outcome') as outcome, trim(coalesce(json_extract(data, '$.reply'), '')) as reply, */
+        /*sqlite: coalesce(json_extract(data, '$.usage.input_tokens'), 0) */
+        /*sqlite: + coalesce(json_extract(data, '$.usage.output_tokens'), 0) as tokens */
+        /*pg: fields ->> 'outcome' as outcome, trim(coalesce(fields ->> 'reply', '')) as reply, */
+        /*pg: coalesce(cast(fields #>> '{usage,input_tokens}' as bigint), 0) */
+        /*pg: + coalesce(cast(fields #>> '{usage,output_tokens}' as bigint), 0) as tokens */
+    from events /*pg: cross join lateral (select cast(replace(data, '\u0000', '\u0020') as jsonb) as fields offset 0) as body */
+    where type = 'turn_finished' and at >= :since and thread || '' >= :low and thread || '' < :high
+        and substr(thread, 1, 6) <> 'agent:' /*sqlite: and json_valid(data) */
+    order by at desc, thread desc, seq desc limit :counted) as ended
+where outcome <> 'done' or reply not in ('', '[SILENT]')
+group by hour, outcome order by hour, outcome;

@@ -82,3 +82,13 @@ delete from threads where thread = :thread;
 select model, input_tokens, output_tokens, cached_tokens, cache_write_tokens, reasoning_tokens, estimated, usd
 from spend
 where id > :low and id < :high and thread = :thread limit 10000;
+
+-- name: chat_after
+-- The next channel, by name, in which there are threads.
+select rtrim(thread, replace(thread, ':', '')) from threads
+where rtrim(thread, replace(thread, ':', '')) > :after order by rtrim(thread, replace(thread, ':', '')) limit 1;
+
+-- name: chat_newest
+-- The thread of a channel that was active last.
+select thread, title, last_seq, updated_at from threads
+where rtrim(thread, replace(thread, ':', '')) = :channel order by updated_at desc, thread desc limit 1;

@@ -30,7 +30,7 @@ from shoal.domain.triggers import (
 from shoal.domain.when import parse_schedule, parse_when
 from shoal.domain.zones import zone_named
 from shoal.surfaces.http.endpoints import ADMINS, DECIDERS, READERS, Removed, Routes, WebContext, checked_text, view
-from shoal.surfaces.http.routes_threads import check_agent
+from shoal.surfaces.http.routes_threads import authors, check_agent
 from shoal.tools.mcp.pins import DIGEST_CHARS, Pin, State
 from shoal.tools.process_logs import LogPiece
 
@@ -46,7 +46,8 @@ Limit = Annotated[int, msgspec.Meta(ge=1, le=LIST_MAX)]
 
 
 class ApprovalView(msgspec.Struct, frozen=True):
-    """A question to a person; `shown` is exactly what will run. A list shows only pending ones by default.
+    """A question to a person; `shown` is exactly what will run, `title` and `agent` those of its thread;
+    `asked_by_name` may be empty. A list shows only pending ones by default.
 
     `covers` is the content that it runs: `files` with their sizes (-1: not there) and SHA-256, the number of `others`,
     and why not all of it is covered (`uncovered`); the answer cannot be for the whole thread then. `runs` says it in
@@ -55,6 +56,8 @@ class ApprovalView(msgspec.Struct, frozen=True):
 
     id: str
     thread: str
+    title: str
+    agent: str
     turn: str
     tool: str
     actions: tuple[str, ...]
@@ -63,6 +66,7 @@ class ApprovalView(msgspec.Struct, frozen=True):
     covers: Coverage
     reason: str
     asked_by: str
+    asked_by_name: str
     state: Literal["pending", "allow", "deny", "expired", "cancelled", "used"]
     scope: Scope
     decided_by: str
@@ -86,8 +90,14 @@ class ApprovalDecided(msgspec.Struct, frozen=True):
     state: str
 
 
-def _approval_view(approval: Approval) -> ApprovalView:
-    return view(ApprovalView, approval, runs=coverage_text(approval.covers))
+async def _approval_view(web: WebContext, approval: Approval) -> ApprovalView:
+    info = await web.app.store.journal.thread(approval.asked_in)
+    title, agent, name = (info.title, info.agent, "") if info else ("", "", "")
+    if info is not None and approval.state == "pending":
+        user = approval.asked_by.rpartition(":")[2]
+        name = next((one.name for one in await authors(web, info.thread, info.last_seq) if one.id == user), "")
+    more = {"title": title, "agent": agent, "asked_by_name": name}
+    return view(ApprovalView, approval, runs=coverage_text(approval.covers), **more)
 
 
 @routes("GET /api/approvals", READERS, narrows=True)
@@ -101,13 +111,13 @@ async def approvals(
         journal = web.app.store.journal
         shown = {one: await may_use(by, journal, one) for one in {approval.thread for approval in found}}
         found = [approval for approval in found if shown[approval.thread]][:limit]
-    return [_approval_view(approval) for approval in found]
+    return [await _approval_view(web, approval) for approval in found]
 
 
 @routes("GET /api/approvals/{id}", READERS, narrows=True)
 async def approval(web: WebContext, by: Principal, id: str) -> ApprovalView:
     """One approval."""
-    return _approval_view(await _known_approval(web, by, id))
+    return await _approval_view(web, await _known_approval(web, by, id))
 
 
 async def _known_approval(web: WebContext, by: Principal, id: str) -> Approval:
@@ -150,7 +160,8 @@ class TriggerRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TriggerView(msgspec.Struct, frozen=True):
-    """A trigger; `next_at` is null when it will not come again, and `words` say a cron line as people do."""
+    """A trigger; `next_at` is null when it will not come again, and `words` say a cron line as people do. `title` is
+    its thread's in the list of all, empty elsewhere."""
 
     id: str
     name: str
@@ -170,13 +181,20 @@ class TriggerView(msgspec.Struct, frozen=True):
     failures: int
     error: str
     words: str
+    title: str
 
 
-def _trigger_view(trigger: Trigger) -> TriggerView:
+def _trigger_view(trigger: Trigger, title: str = "") -> TriggerView:
     spec = trigger.spec
     by = spec.author.id if spec.author is not None else spec.created_by
     words = in_words(spec.schedule) if spec.kind == "periodic" else "once"
-    flat = {**msgspec.structs.asdict(spec), "thread": spec.thread or "", "created_by": by, "words": words}
+    flat = {
+        **msgspec.structs.asdict(spec),
+        "thread": spec.thread or "",
+        "created_by": by,
+        "words": words,
+        "title": title,
+    }
     return view(TriggerView, trigger, **flat)
 
 
@@ -194,7 +212,11 @@ async def _known_trigger(web: WebContext, id: str) -> Trigger:
 @routes("GET /api/triggers", READERS)
 async def triggers(web: WebContext) -> list[TriggerView]:
     """What starts turns by the clock, the next due first."""
-    return [_trigger_view(trigger) for trigger in await web.app.store.triggers.all()]
+    found = await web.app.store.triggers.all()
+    threads = {one.spec.thread for one in found if one.spec.thread}
+    infos = [await web.app.store.journal.thread(thread) for thread in threads]
+    titles = {info.thread: info.title for info in infos if info is not None}
+    return [_trigger_view(one, titles.get(one.spec.thread, "") if one.spec.thread else "") for one in found]
 
 
 class PlannedTimes(msgspec.Struct, frozen=True):

@@ -267,13 +267,17 @@ class BackupsView(msgspec.Struct, frozen=True):
     problem: str
     backups: list[Backup]
     has_place: bool
+    to: str
+    every_hours: float
 
 
 @routes("GET /api/backups", READERS)
 async def backups(web: WebContext) -> BackupsView:
     """The backups that are kept, newest first."""
-    found = web.app.backups
-    return BackupsView(found.is_scheduled, await found.problem(), list(await found.listed()), found.place is not None)
+    found, problem = web.app.backups, await web.app.backups.problem()
+    wanted = found.wanted
+    listed = list(await found.listed())
+    return BackupsView(found.is_scheduled, problem, listed, found.place is not None, wanted.to, wanted.every_hours)
 
 
 @routes("POST /api/backups", ADMINS, status=201)

@@ -1,11 +1,20 @@
 """Calls that set up a Shoal that runs: a model, a chat and its owner, MCP servers. Only the owner may make them."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 
 from shoal.actors.principals import Principal
-from shoal.setup.live import Account, Entered, McpServerState, NewMcpServer, OfferedModels, ProviderEntered, SetupState
+from shoal.setup.live import (
+    Account,
+    Entered,
+    McpServerState,
+    NewMcpServer,
+    OfferedModels,
+    ProviderEntered,
+    SetupState,
+    Titles,
+)
 from shoal.surfaces.http.endpoints import ADMINS, READERS, Removed, Routes, WebContext
 
 routes = Routes()
@@ -48,10 +57,28 @@ class Switch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     enabled: bool
 
 
-class SetupChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Whether new threads are called by their first words, or by what a model finds after the first turn."""
+class BackupTarget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where backups are kept, a directory or s3://BUCKET/PREFIX, and how often one is made; 0 only when asked."""
 
-    titles: Literal["words", "model"]
+    to: Annotated[str, msgspec.Meta(min_length=1, max_length=1_000)]
+    every_hours: Annotated[float, msgspec.Meta(ge=0, le=8_784)] = 24.0
+
+
+class ModelPrice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a model (PROVIDER/MODEL) costs, in US dollars a million tokens."""
+
+    model: Annotated[str, msgspec.Meta(min_length=3, max_length=300)]
+    input: Annotated[float, msgspec.Meta(ge=0, le=100_000)]
+    output: Annotated[float, msgspec.Meta(ge=0, le=100_000)]
+
+
+class SetupChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is to change. `titles`: new threads are called by their first words, by what a model finds after the
+    first turn, or by the latter where it is cheap (`auto`)."""
+
+    titles: Titles | None = None
+    backup: BackupTarget | None = None
+    price: ModelPrice | None = None
 
 
 @routes("GET /api/setup", ADMINS, owner_only=True)
@@ -62,8 +89,14 @@ async def setup_state(web: WebContext) -> SetupState:
 
 @routes("PATCH /api/setup", ADMINS, owner_only=True)
 async def change_setup(web: WebContext, by: Principal, body: SetupChange) -> SetupState:
-    """Say what titles new threads, from now on."""
-    await web.setup.set_titles(body.titles == "model", by.person)
+    """Change what titles new threads, where backups are kept, or the price of a model, from now on. A place for backups
+    is tried with a backup first; 400 with the reason why it does not work."""
+    if body.titles is not None:
+        await web.setup.set_titles(body.titles, by.person)
+    if body.backup is not None:
+        await web.setup.set_backup(body.backup.to, body.backup.every_hours, by.person)
+    if body.price is not None:
+        await web.setup.set_price(body.price.model, body.price.input, body.price.output, by.person)
     return web.setup.state()
 
 

@@ -14,9 +14,9 @@ from shoal.actors.principals import HOME_TOKEN, Principal, may_use, no_such_thre
 from shoal.domain.checkpoints import ChangedSince, TurnChanges, UndoResult
 from shoal.domain.commands import COMMANDS, CommandRequest, CommandSpec, parse_command
 from shoal.domain.errors import Conflict, Forbidden, InvalidInput, NotFound
-from shoal.domain.events import Event, encode_event
+from shoal.domain.events import Event, UserSaid, encode_event
 from shoal.domain.ids import OWN_PLATFORMS, ThreadId, channel_of, make_thread_id, parse_thread_id, thread_address
-from shoal.domain.messages import Abort, Attachment, Prompt, Receipt, Retry, Steer
+from shoal.domain.messages import Abort, Attachment, Author, Prompt, Receipt, Retry, Steer
 from shoal.domain.records import Snapshot, Step, ThreadInfo
 from shoal.providers.catalog import existing_model
 from shoal.store.journal import Journal
@@ -44,6 +44,8 @@ routes = Routes()
 EVENTS_MAX = 5000
 THREADS_MAX = 10_000
 SEQ_MAX = 2**62
+CHAT_EVENTS, PEOPLE_MAX = 30, 3
+"""Events of a chat's last thread in which names are looked for, and names that are told of each."""
 MESSAGE_ID_CHARS_MAX = 200
 CONFINED_COMMANDS = ("new", "stop", "steer")
 """Commands that change and show nothing but the thread they are given in."""
@@ -456,6 +458,38 @@ async def threads(
             theirs = not channels or info.thread.startswith(channels) or info.parent.startswith(channels)
             if info.thread not in known and own in ("", info.agent) and theirs:
                 found.append(info)
+    return found
+
+
+async def authors(web: WebContext, thread: ThreadId, last_seq: int) -> list[Author]:
+    """Who wrote the newest messages of a thread, the last one first."""
+    events = await web.app.store.journal.events(thread, max(0, last_seq - CHAT_EVENTS), CHAT_EVENTS)
+    said = [one.data for one in events if isinstance(one.data, UserSaid) and one.data.origin == "person"]
+    return [one.author for one in reversed(said)]
+
+
+class ChatView(msgspec.Struct, frozen=True):
+    """A channel with threads: the one that was active last, and the `people` who wrote in it lately."""
+
+    platform: str
+    channel: str
+    thread: str
+    title: str
+    people: list[str]
+    updated_at: datetime
+
+
+@routes("GET /api/chats", READERS)
+async def chats(web: WebContext) -> list[ChatView]:
+    """Channels in which there are threads, the last active first; at most 1,000."""
+    found: list[ChatView] = []
+    for chat in await web.app.store.threads.chats():
+        address = thread_address(chat.thread)
+        people: list[str] = []
+        if address.platform not in OWN_PLATFORMS:
+            people = [one.name or one.id for one in await authors(web, chat.thread, chat.last_seq)]
+        names = list(dict.fromkeys(people))[:PEOPLE_MAX]
+        found.append(ChatView(address.platform, address.channel, chat.thread, chat.title, names, chat.updated_at))
     return found
 
 

@@ -6,38 +6,37 @@ only its own channel.
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias, get_args
 
 import msgspec
 from msgspec import Meta
 
 from shoal.domain.errors import InvalidInput
 from shoal.domain.events import Event, Outcome, Steered, TurnFinished, TurnStarted, UserSaid
-from shoal.domain.ids import ThreadId, TurnId, is_child
-from shoal.domain.messages import SILENT
+from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.ports import Invocation, ToolContext, ToolOutput
 from shoal.domain.records import Approval
-from shoal.domain.triggers import BRIEF, source_of
+from shoal.domain.triggers import BRIEF, Trigger, source_of
 from shoal.domain.untrusted import untrusted_block
 from shoal.domain.zones import zone_named
+from shoal.store.journal import EndedTurns
 from shoal.store.store import Store
 from shoal.tools.functions import FunctionTool, as_tool_error, planned, tool
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
-THREADS_MAX = 40
-"""Threads that are looked at of those in use, and of those put away; the last active first."""
-EVENTS_MAX = 400
-"""Of each, so many of the newest events."""
-TURNS_MAX = 200
+TURNS_MAX, FAULTS_MAX = 60, 20
+"""Of all turns, and of those that went wrong, so many of the newest are listed. All of them are counted."""
 TOLD_TURNS_MAX, LINES_MAX = 40, 20
 """Of all turns, and of the lines of each list, so many are told by the tool."""
 TEXT_CHARS_MAX = 240
 READ_MAX = 10_000
 """Events of a conversation that are read to learn what led to a question."""
 AHEAD = timedelta(days=1)
+COMING_MAX = 100
 NOTHING = "Nothing was asked or done, nothing waits, and nothing is scheduled for the next day."
+FAULTS: tuple[Outcome, ...] = ("failed", "limit")
 NOBODY = TurnId("")
 TaintOf: TypeAlias = Callable[[Sequence[Event]], str]
 """Names the untrusted content in a conversation with these events; empty when there is none."""
@@ -56,16 +55,20 @@ class DoneTurn(msgspec.Struct, frozen=True):
     asked: str
     reply: str
     tainted_by: str
-    tokens: int
+    is_brief: bool
 
 
 class OpenQuestion(msgspec.Struct, frozen=True):
-    """A question to a person; `asked_in` is where it was put, `shown` what would run as people are shown it, and
-    `tainted_by` what untrusted content may have led to it."""
+    """A question to a person; `asked_in` is where it was put, `title` and `agent` that thread's, `shown` what would run
+    as people are shown it, `reason` why it asks, and `tainted_by` what untrusted content may have led to it."""
 
     id: str
     thread: ThreadId
     asked_in: ThreadId
+    title: str
+    agent: str
+    asked_by: str
+    reason: str
     tool: str
     action: str
     shown: str
@@ -74,8 +77,8 @@ class OpenQuestion(msgspec.Struct, frozen=True):
 
 
 class Coming(msgspec.Struct, frozen=True):
-    """What a schedule starts within a day; of one that fails, `error` says why, and `at` is null where it comes no
-    more. `tainted_by` is the untrusted content behind its words."""
+    """What a schedule starts next; of one that fails, `error` says why, and `at` is null where it comes no more.
+    `tainted_by` is the untrusted content behind its words."""
 
     id: str
     text: str
@@ -83,20 +86,27 @@ class Coming(msgspec.Struct, frozen=True):
     at: datetime | None
     error: str
     tainted_by: str
+    is_brief: bool = False
 
 
 class Overview(msgspec.Struct, frozen=True):
-    """How things stand at `until`, looking back to `since`. `calls` and `usd` are those of all models; `usd` is null
-    where no call had a price. Lists are newest first, what comes next due first."""
+    """How things stand at `until`, looking back to `since`. `hours` counts every turn that ended; `turns` and `faults`
+    list the newest of them and of those that went wrong. `calls` and `usd` are those of all models; `usd` is null where
+    no call had a price. `coming` lists what is scheduled next, of which `coming_soon` comes within a day. Lists are
+    newest first, what comes next due first; `coming_total` counts all that will come."""
 
     since: datetime
     until: datetime
+    hours: tuple[EndedTurns, ...]
     turns: tuple[DoneTurn, ...]
+    faults: tuple[DoneTurn, ...]
     tokens: int
     calls: int
     usd: float | None
     waiting: tuple[OpenQuestion, ...]
     coming: tuple[Coming, ...]
+    coming_soon: int
+    coming_total: int
     failing: tuple[Coming, ...]
 
 
@@ -106,107 +116,105 @@ async def look(
     """Look up the last hours and the next day, of the threads whose ids begin with `within`; the turn `present`, which
     asks, is left out. Only reads."""
     since = now - timedelta(hours=hours)
-    turns, tokens = await _done(store, taint_of, since, within, present)
+    journal = store.journal
+    by_hour = tuple(await journal.turns_ended_by_hour(since, within=within))
+    turns = await _done(store, taint_of, since, within, present, TURNS_MAX)
+    faults = await _done(store, taint_of, since, within, present, FAULTS_MAX, faults=True)
     days = await store.ledger.usage(max(1, round(hours / 24)))
     priced = [row.usd for row in days if row.usd is not None]
     triggers = [
-        (
-            one,
-            Coming(
-                one.id, short(one.spec.name or one.spec.text), where, one.next_at, short(one.error), source_of(one.spec)
-            ),
-        )
+        (one, _coming(one, where))
         for one in await store.triggers.all()
         if (where := one.spec.thread or f"{one.spec.platform}:{one.spec.channel}:").startswith(within)
     ]
+    coming = [shown for one, shown in triggers if one.state == "active" and one.next_at is not None]
     return Overview(
         since=since,
         until=now,
+        hours=by_hour,
         turns=turns,
-        tokens=tokens,
+        faults=faults,
+        tokens=sum(one.tokens for one in by_hour),
         calls=sum(row.calls for row in days),
         usd=sum(priced) if priced else None,
         waiting=tuple(
             [
-                OpenQuestion(
-                    one.id,
-                    one.thread,
-                    one.asked_in,
-                    one.tool,
-                    short("; ".join(one.actions)),
-                    short(one.shown),
-                    one.expires_at,
-                    await _led_to(store, taint_of, one),
-                )
+                await _question(store, taint_of, one)
                 for one in await store.approvals.search()
                 if one.asked_in.startswith(within)
             ]
         ),
-        coming=tuple(
-            shown
-            for one, shown in triggers
-            if one.state == "active" and one.next_at is not None and one.next_at <= now + AHEAD
-            if BRIEF not in f"{one.spec.name} {one.spec.text}"
-        ),
+        coming=tuple(coming[:COMING_MAX]),
+        coming_soon=sum(one.at is not None and one.at <= now + AHEAD for one in coming),
+        coming_total=len(coming),
         failing=tuple(
             shown for one, shown in triggers if one.state in ("failed", "missed") or (one.error and one.failures)
         ),
     )
 
 
-async def _led_to(store: Store, taint_of: TaintOf, approval: Approval) -> str:
-    """Return what untrusted content was in the conversation whose call waits; empty when none was.
+def _coming(trigger: Trigger, where: str) -> Coming:
+    spec = trigger.spec
+    is_brief = BRIEF in f"{spec.name} {spec.text}"
+    text, error = short(spec.name or spec.text), short(trigger.error)
+    return Coming(trigger.id, text, where, trigger.next_at, error, source_of(spec), is_brief)
 
-    What cannot be known, in a conversation with more than READ_MAX events, counts as untrusted.
-    """
-    events = await store.journal.events(approval.thread, limit=READ_MAX)
-    is_known = len(events) < READ_MAX and not approval.needs_trust
-    return taint_of(events) or ("" if is_known else "untrusted content read earlier")
+
+async def _question(store: Store, taint_of: TaintOf, one: Approval) -> OpenQuestion:
+    """What waits. What led to it cannot be known in a conversation with READ_MAX events, and counts as untrusted."""
+    events = await store.journal.events(one.thread, limit=READ_MAX)
+    is_known = len(events) < READ_MAX and not one.needs_trust
+    info = await store.journal.thread(one.asked_in)
+    title, agent = (info.title, info.agent) if info else ("", "")
+    return OpenQuestion(
+        id=one.id,
+        thread=one.thread,
+        asked_in=one.asked_in,
+        title=title,
+        agent=agent,
+        asked_by=one.asked_by,
+        reason=one.reason,
+        tool=one.tool,
+        action=short("; ".join(one.actions)),
+        shown=short(one.shown),
+        expires_at=one.expires_at,
+        tainted_by=taint_of(events) or ("" if is_known else "untrusted content read earlier"),
+    )
 
 
 async def _done(
-    store: Store, taint_of: TaintOf, since: datetime, within: str, present: TurnId
-) -> tuple[tuple[DoneTurn, ...], int]:
-    """The turns that ended since then, the newest first, and the tokens of all of them."""
+    store: Store,
+    taint_of: TaintOf,
+    since: datetime,
+    within: str,
+    present: TurnId,
+    limit: int,
+    *,
+    faults: bool = False,
+) -> tuple[DoneTurn, ...]:
+    """The newest turns that ended since then."""
     found: list[DoneTurn] = []
-    tokens = 0
-    channels = (within,) if within else ()
-    put_away = await store.journal.threads(THREADS_MAX, channels=channels, archived=True)
-    for info in (*await store.journal.threads(THREADS_MAX, channels=channels), *put_away):
-        if info.updated_at < since or is_child(info.thread):
+    for info, events in await store.journal.turns_ended(since, limit, within=within, faults=faults):
+        if events[-1].turn == present:
             continue
-        events = await store.journal.events(info.thread, max(0, info.last_seq - EVENTS_MAX), EVENTS_MAX)
-        turns: dict[TurnId, list[Event]] = {}
-        for event in events:
-            if event.turn and event.turn != present:
-                turns.setdefault(event.turn, []).append(event)
-        for turn in turns.values():
-            ended = next((event for event in turn if isinstance(event.data, TurnFinished)), None)
-            if ended is None or not isinstance(ended.data, TurnFinished) or ended.at < since:
-                continue
-            used = ended.data.usage.input_tokens + ended.data.usage.output_tokens
-            tokens += used
-            if told := _told(turn, taint_of):
-                agent = next((event.data.agent for event in turn if isinstance(event.data, TurnStarted)), info.agent)
-                seconds, outcome = (ended.at - turn[0].at).total_seconds(), ended.data.outcome
-                shown = info.thread, info.title, agent, ended.seq, ended.at, seconds, outcome
-                found.append(DoneTurn(*shown, *told, used))
-    found.sort(key=lambda turn: turn.at, reverse=True)
-    return tuple(found[:TURNS_MAX]), tokens
+        finished = events[-1].data
+        assert isinstance(finished, TurnFinished)
+        agent = next((event.data.agent for event in events if isinstance(event.data, TurnStarted)), info.agent)
+        seconds = (events[-1].at - events[0].at).total_seconds()
+        shown = info.thread, info.title, agent, events[-1].seq, events[-1].at, seconds, finished.outcome
+        found.append(DoneTurn(*shown, *_told(events, taint_of)))
+    return tuple(found)
 
 
-def _told(turn: Sequence[Event], taint_of: TaintOf) -> tuple[str, str, str] | None:
-    """What was asked and answered, and what of it is untrusted; None for a turn nobody asked that told nobody."""
+def _told(turn: Sequence[Event], taint_of: TaintOf) -> tuple[str, str, str, bool]:
+    """What was asked and answered, what of it is untrusted, and whether it was a brief."""
     ended = next(event.data for event in turn if isinstance(event.data, TurnFinished))
     said = [event.data for event in turn if isinstance(event.data, UserSaid | Steered)]
     by_people = any(isinstance(one, Steered) or one.origin in ("person", "api") for one in said)
-    reply = "" if ended.reply.strip() == SILENT else ended.reply
     is_brief = not by_people and any(BRIEF in one.text for one in said)
-    if is_brief or (not by_people and not reply and ended.outcome == "done"):
-        return None
     answers = (str(getattr(event.data, "tainted_by", "")) for event in turn)
-    tainted_by = taint_of(turn) or next((one for one in answers if one), "")
-    return short(said[0].text) if said else "", short(reply), tainted_by
+    source = taint_of(turn) or next((answer for answer in answers if answer), "")
+    return short(said[0].text) if said else "", short(ended.reply), source, is_brief
 
 
 def short(text: str) -> str:
@@ -233,36 +241,53 @@ def overview_tool(store: Store, taint_of: TaintOf) -> FunctionTool[Invocation]:
         within = context.within
 
         async def work() -> ToolOutput:
-            found = await look(store, taint_of, context.clock.now(), hours, within, context.turn)
-            turns = found.turns[:TOLD_TURNS_MAX]
-            done = [
-                f"- {_at(one.at, zone)} {one.thread}: {one.asked or '(no message)'} → {one.reply or '(no answer)'}"
-                + ("" if one.outcome == "done" else f" [{one.outcome}]")
-                for one in turns
-            ]
+            now = context.clock.now()
+            found = await look(store, taint_of, now, hours, within, context.turn)
+            turns = [one for one in found.turns if one.outcome not in FAULTS and not one.is_brief][:TOLD_TURNS_MAX]
+            briefs = sum(one.is_brief for one in found.turns)
+            totals = {kind: sum(one.turns for one in found.hours if one.outcome == kind) for kind in get_args(Outcome)}
+            wrong_total = sum(totals.pop(kind) for kind in FAULTS)
+            done, wrong = ([_line(one, zone) for one in some] for some in (turns, found.faults))
             waiting = [
                 f"- {one.tool}: {one.action} (in {one.asked_in}, until {_at(one.expires_at, zone)})"
                 for one in found.waiting
             ]
-            coming = [f"- {_at(one.at, zone)} {one.text}" for one in found.coming if one.at is not None]
+            coming = [
+                f"- {_at(one.at, zone)} {one.text}"
+                for one in found.coming
+                if one.at is not None and one.at <= now + AHEAD and not one.is_brief
+            ]
             failing = [f"- {one.text}" for one in found.failing]  # why stands in their threads, with what tainted it
-            if not (done or waiting or coming or failing):
+            if not (done or wrong or waiting or coming or failing):
                 return ToolOutput(NOTHING)
-            spent = [f"- {found.tokens:,} tokens in these conversations"] if done else []
+            spent = [f"- {found.tokens:,} tokens in these conversations"] if done or wrong else []
             if not within and found.calls:
                 spent = [f"- {found.calls} model calls" + (f", ${found.usd:.2f}" if found.usd else "")]
             parts = [f"From {_at(found.since, zone)} to {_at(found.until, zone)} ({timezone})."]
-            titles = ("Done", "Schedules that fail", "Spent", "Waits for approval", "Scheduled for the next day")
-            for title, lines in zip(titles, (done, failing, spent, waiting, coming), strict=True):
-                more = [f"- and {len(lines) - LINES_MAX} more"] if len(lines) > LINES_MAX else []
-                parts += [f"{title}:", *lines[:LINES_MAX], *more] if lines else []
-            rows = (*turns, *found.waiting, *found.failing, *found.coming)
-            text, source = "\n".join(parts), next((one.tainted_by for one in rows if one.tainted_by), "")
+            lists = (
+                ("Done", done, sum(totals.values()) - briefs),
+                ("Went wrong", wrong, wrong_total),
+                ("Schedules that fail", failing, len(failing)),
+                ("Spent", spent, len(spent)),
+                ("Waits for approval", waiting, len(waiting)),
+                ("Scheduled for the next day", coming, len(coming)),
+            )
+            for title, lines, total in lists:
+                shown = lines[:LINES_MAX]
+                more = [f"- and {total - len(shown)} more"] if total > len(shown) else []
+                parts += [f"{title}:", *shown, *more] if lines else []
+            rows = (*turns, *found.faults, *found.waiting, *found.failing, *found.coming)
+            text, source = "\n".join(parts), next((row.tainted_by for row in rows if row.tainted_by), "")
             return ToolOutput(untrusted_block(source, text) if source else text, tainted_by=source)
 
         return planned("overview", f"{hours:g} {timezone}", work, hours=hours, timezone=timezone, within=within)
 
     return overview
+
+
+def _line(one: DoneTurn, zone: "ZoneInfo") -> str:
+    ended = "" if one.outcome == "done" else f" [{one.outcome}]"
+    return f"- {_at(one.at, zone)} {one.thread}: {one.asked or '(no message)'} → {one.reply or '(no answer)'}{ended}"
 
 
 def _at(moment: datetime, zone: "ZoneInfo") -> str:

@@ -86,6 +86,10 @@ def _mended(item: "SessionMessage | Exception") -> "list[SessionMessage | Except
     return found or [item]
 
 
+NPM_WORDS_LEAST = 4
+"""A line of npm's with so few words, as `npm error code E404`, gives no reason."""
+
+
 class LastWords:
     """The end of what a child wrote to its standard error."""
 
@@ -104,10 +108,15 @@ class LastWords:
 
     @property
     def last_line(self) -> str:
-        """The last line that tells of an error, else the last that says something."""
+        """The server's own last line that tells of an error, else the reason that npm gives, else the last line.
+
+        npm, which starts many servers, ends with lines about its log whatever went wrong."""
         lines = [line.strip() for line in self._bytes.decode(errors="replace").splitlines() if line.strip()]
-        telling = [line for line in lines if "error" in line.lower()]
-        return (telling or lines or [""])[-1][:300]
+        own = [line for line in lines if not line.lower().startswith("npm ")]
+        telling = [line for line in own if "error" in line.lower()]
+        of_npm = [line for line in lines if line.lower().startswith(("npm error ", "npm err! "))]
+        reasons = [line for line in of_npm if len(line.split()) > NPM_WORDS_LEAST and "complete log" not in line]
+        return (telling[-1:] or reasons[:1] or own[-1:] or lines[-1:] or [""])[0][:300]
 
 
 @asynccontextmanager

@@ -84,7 +84,7 @@ function Later({ load, ...rest }) {
     read();
   }, []);
   if (view) return html`<${view} ...${rest} />`;
-  if (!problem) return null;
+  if (!problem) return html`<p class="faint loading">Loading…</p>`;
   const again = () => (setProblem(false), read());
   return html`<p class="problem loading">This part of the page could not be loaded. <button type="button" class="quiet" onClick=${again}>Try again</button></p>`;
 }
@@ -134,9 +134,9 @@ function App({ session }) {
     document.querySelector(hidden || !matchMedia(WIDE).matches ? ".topbar .rail-opens" : ".rail .rail-hides")?.focus(); // only now can it be
   }, [drawer, hidden]);
   const rail = useMemo( // while text streams in there is nothing new in it
-    () => html`<${Rail} hide=${() => hideRail(true)} state=${state} route=${route} open=${drawer} close=${closeDrawer} minute=${minute}
+    () => html`<${Rail} older=${() => session.loadOlder()} hide=${() => hideRail(true)} state=${state} route=${route} open=${drawer} close=${closeDrawer} minute=${minute}
       manage=${(info) => setDialog({ name: "manage", thread: info.thread, info })} find=${() => setDialog({ name: "palette", within: "" })} />`,
-    [state.threads, state.approvals, state.seen, state.link, state.choices, infoOf(state, route.thread), route, drawer, minute],
+    [state.threads, state.hasOlder, state.approvals, state.seen, state.link, state.choices, infoOf(state, route.thread), route, drawer, minute],
   );
   const hasBox = canTalk() && Boolean(route.thread) && !route.part;
   if (state.signedOut) return html`<${SignedOut} />`;
@@ -150,7 +150,7 @@ function App({ session }) {
           : html`<${OtherPlace} state=${state} route=${route} session=${session} second=${second} drawer=${drawer} openRail=${openRail} />`}
       </main>
     </div>
-    ${dialog?.name === "palette" && html`<${Palette} ...${dialog} state=${state} session=${session} route=${route} close=${() => setDialog((now) => (now === dialog ? null : now))} />`}
+    ${dialog?.name === "palette" && html`<${Palette} ...${dialog} openDialog=${setDialog} hideRail=${hideRail} info=${infoOf(state, route.thread)} state=${state} session=${session} route=${route} close=${() => setDialog((now) => (now === dialog ? null : now))} />`}
     ${dialog && dialog.name !== "palette" && html`<${Later} key=${dialog.name} load=${dialogs[dialog.name]} ...${dialog} state=${state} session=${session} route=${route} close=${() => setDialog((now) => (now === dialog ? null : now))} />`}
     <p class="offscreen" aria-live="polite" id="said">${state.said}</p>
   `;
@@ -202,7 +202,7 @@ function Thread({ state, thread, part, session, second, drawer, openRail, openDi
       ${info && part && html`<a class="quiet" href=${threadAddress(thread)}>Conversation</a>`}
       ${info && PARTS.filter((one) => one !== part && (one === "files" || isOffered("today"))).map((one) => html`<a class="quiet" href=${`${threadAddress(thread)}/${one}`}>${one === "files" ? "Files" : "Context"}</a>`)}
       ${info && html`<button type="button" class="quiet" aria-label="Find in this thread" title="Find in this thread (Ctrl+Shift+F)" onClick=${() => openDialog({ name: "palette", within: thread })}>${icon("search")}<span class="if-wide" aria-hidden="true">Find</span></button>`}
-      ${info && canTalk() && html`<button type="button" class="quiet" aria-label="More about this thread" title="Rename, pin, archive, export, delete" onClick=${() => openDialog({ name: "manage", thread, info })}>${icon("more")}<span class="if-wide" aria-hidden="true">More</span></button>`}
+      ${info && canTalk() && html`<button type="button" class="quiet" aria-label="Options of this thread" title="Rename, pin, archive, export, delete" onClick=${() => openDialog({ name: "manage", thread, info })}>${icon("more")}<span class="if-wide" aria-hidden="true">Options</span></button>`}
     <//>
     <${OfflineBanner} state=${state} session=${session} second=${second} />
   `;

@@ -29,6 +29,7 @@ export function apply({ theme = "system", grouping = "day" } = {}) {
   keep("shoal.grouped", grouping);
   if (theme === "system") delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = theme;
+  dispatchEvent(new Event("preferred")); // what shows them may be drawn already
 }
 
 /** Change some of them here and at the server; without a server they hold in this browser. */

@@ -10,6 +10,7 @@ import { arrivedIds, emptyThread, fold, foldEarlier, foldLive, follows, reconnec
 import { backoffMs } from "./sse.js";
 
 export const TAIL_EVENTS = 400; // how much of a thread is read when it is opened, and more each time on request
+export const THREADS_PAGE = 200; // how many threads are listed at first, and more each time on request
 const POLL_MS = 4_000;
 const POLL_HIDDEN_MS = 30_000;
 const REST_MS = 45_000;
@@ -22,6 +23,7 @@ export class Session {
       retryAtMs: 0,
       signedOut: false,
       threads: null,
+      hasOlder: false, // whether there are threads that are not listed yet
       approvals: [],
       views: {}, // thread -> {state, info, loaded, missing, complete}
       outgoing: restore(sessionStorage),
@@ -32,6 +34,7 @@ export class Session {
       said: "", // for the live region
     };
     this.listeners = new Set();
+    this.older = []; // threads below the first page, as they were when they were asked for
     this.wanted = ""; // the thread that is followed
     this.following = null;
     this.frames = new Frames(() => {
@@ -81,8 +84,9 @@ export class Session {
   async refresh() {
     const askedMs = Date.now();
     try {
-      const asked = [api.threads(), canSeeApprovals() ? api.approvals() : [], isSomebodyElse()];
-      const [threads, approvals, isChanged] = await Promise.all(asked);
+      const asked = [api.threads(THREADS_PAGE), canSeeApprovals() ? api.approvals() : [], isSomebodyElse()];
+      const [newest, approvals, isChanged] = await Promise.all(asked);
+      const threads = this.withOlder(newest);
       if (isChanged) {
         location.reload();
         return;
@@ -90,12 +94,32 @@ export class Session {
       let { outgoing } = this.state;
       for (const info of threads) outgoing = takenBack(outgoing, info, this.state.views[info.thread]?.state, askedMs);
       this.keepOutgoing(outgoing);
-      this.set({ threads, approvals, signedOut: false, seen: this.firstSeen(threads) });
+      const hasOlder = this.older.length ? this.state.hasOlder : newest.length >= THREADS_PAGE;
+      this.set({ threads, hasOlder, approvals, signedOut: false, seen: this.firstSeen(threads) });
       if (!this.following) this.set({ link: "live" });
       this.flush();
     } catch (error) {
       this.failed(error);
       if (!this.following) this.set({ link: "offline", retryAtMs: 0 });
+    }
+  }
+
+  /** The newest threads, then older ones that were asked for and are not among them. */
+  withOlder(newest) {
+    const known = new Set(newest.map((info) => info.thread));
+    return this.older.length ? [...newest, ...this.older.filter((info) => !known.has(info.thread))] : newest;
+  }
+
+  /** List one more page of older threads. */
+  async loadOlder() {
+    const { threads } = this.state;
+    const oldest = threads?.reduce((least, info) => (!info.pinned && info.updated_at < least ? info.updated_at : least), "9");
+    try {
+      const page = await api.threads(THREADS_PAGE, oldest);
+      this.older = [...this.older, ...page];
+      this.set({ threads: this.withOlder(this.state.threads), hasOlder: page.length >= THREADS_PAGE });
+    } catch (error) {
+      this.failed(error);
     }
   }
 

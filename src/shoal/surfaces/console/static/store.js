@@ -18,7 +18,7 @@ export function emptyThread(thread) {
     said: new Map(), // turn id -> texts of its finished answers
     siblings: new Map(), // turn id -> {at, tips}: the other turns in its place
     openTurn: "",
-    live: null, // {turn, step, text, partial}: `partial` when the answer had begun before
+    live: null, // {turn, step, text, thinking, partial}: `partial` when the answer had begun before
     status: null, // {state, text, sinceMs, untilMs}
   };
 }
@@ -62,7 +62,7 @@ export function foldEarlier(state, earlier) {
   return { ...whole, live: state.live, status: state.status };
 }
 
-/** The state after a live event (text_delta, status, tool_output); a new step starts the text anew. */
+/** The state after a live event (text_delta, thinking_delta, status, tool_output); a new step starts the text anew. */
 export function foldLive(state, event, nowMs = Date.now()) {
   if (event.type === "status") {
     const { state: name, text, seconds } = event.data;
@@ -75,13 +75,12 @@ export function foldLive(state, event, nowMs = Date.now()) {
     const sinceMs = nowMs - event.data.seconds * 1000;
     return { ...state, items: state.items.with(at, { ...state.items[at], written: event.data.text, sinceMs }) };
   }
-  if (event.type !== "text_delta") return state;
+  const field = { text_delta: "text", thinking_delta: "thinking" }[event.type];
+  if (!field) return state;
   const { text, step, offset } = event.data;
   const goesOn = state.live && state.live.turn === event.turn && state.live.step === (step || 0);
-  const live = goesOn
-    ? { ...state.live, text: state.live.text + text }
-    : { turn: event.turn, step: step || 0, text, partial: offset > 0 };
-  return { ...state, live };
+  const live = goesOn ? state.live : { turn: event.turn, step: step || 0, text: "", thinking: "", partial: offset > 0 };
+  return { ...state, live: { ...live, [field]: live[field] + text } };
 }
 
 /** The state when a stream (re)connects: what was live before may have a hole, so it is dropped. */
@@ -225,6 +224,7 @@ const steps = {
     changeCall(draft, event, data.call_id, {
       name: data.name,
       output: data.shown || data.text || "",
+      exitCode: Number(/\[exit code (-?\d{1,10})\]$/.exec((data.text || "").slice(-40))?.[1] || 0),
       state: refused ? before.state : ended(data),
       written: "",
       artifact: data.artifact || "",
@@ -233,7 +233,7 @@ const steps = {
       durationMs: data.duration_ms || (data.stopped && before?.startedAt ? Date.parse(event.at) - Date.parse(before.startedAt) : 0),
       taintedBy: data.tainted_by || "",
     });
-    addStep(draft, event, { kind: "tool", name: data.name, from: before?.startedAt || event.at, failed: Boolean(data.is_error) });
+    addStep(draft, event, { kind: "tool", name: data.name, from: before?.startedAt || event.at, failed: Boolean(data.is_error || draft.items[draft.calls.get(id)].exitCode) });
   },
 
   approval_requested(draft, event, data) {

@@ -1,11 +1,13 @@
 // Agents: who can answer and where; making, changing, binding and removing them, and what is up besides.
 
 import { api } from "../api.js";
-import { html, useState } from "../dom.js";
+import { html, useRef, useState } from "../dom.js";
 import { visible } from "../format.js";
 import { canChange, me } from "../me.js";
 import { AgentFiles } from "./agentfiles.js";
-import { Place, useAnswer } from "./lists.js";
+import { useChats } from "./chats.js";
+import { Filtered, Place, useAnswer } from "./lists.js";
+import { Face } from "./face.js";
 import { Words } from "./words.js";
 
 const HEARD = { all: "every message", named: "only what names it", threads: "what names it, and the threads this opens" };
@@ -14,8 +16,9 @@ export function Agents() {
   const [agents, problem, reload] = useAnswer(api.agents);
   const [info] = useAnswer(async () => (me.agent ? null : api.info())); // a token of one agent hears of no more
   return html`
-    <${Place} intro="Who can answer. A channel of a platform that is bound to an agent is answered by that one, every other by the default agent." problem=${problem} reload=${reload} loading=${!agents}>
-      <ul class="cards">${(agents || []).map((agent) => html`<${Agent} key=${agent.name} agent=${agent} reload=${reload} />`)}</ul>
+    <${Place} intro="Who can answer. An agent answers in the channels that are bound to it, and the default agent everywhere else." problem=${problem} reload=${reload} loading=${!agents}>
+      ${agents && html`<${Filtered} items=${agents} noun="agents" text=${(agent) => `${agent.name} ${agent.model} ${agent.system_prompt} ${agent.channels.join(" ")}`}
+        row=${(agent) => html`<${Agent} key=${agent.name} agent=${agent} reload=${reload} />`} />`}
       ${canChange() && html`<${NewAgent} reload=${reload} />`}
       ${info && html`<${Up} info=${info} />`}
     <//>
@@ -39,7 +42,7 @@ function Agent({ agent, reload }) {
   return html`
     <li class="card" id=${`agent-${agent.name}`}>
       <p class="card-head">
-        <b>${agent.name}</b>
+        <span class="named"><${Face} name=${agent.name} /><b>${agent.name}</b></span>
         <span>
           ${agent.at_work > 0 && html`<span class="tag">${agent.at_work} at work</span>`} ${agent.is_default && html`<span class="tag">default agent</span>`}
           ${agent.profile && html`<span class="tag">profile ${agent.profile}</span>`}
@@ -73,7 +76,7 @@ function Facts({ agent }) {
   return html`
     <p><code>${agent.model || "the default model"}</code>${agent.fallback.length > 0 && html`<span class="faint">, then ${agent.fallback.join(", ")}</span>`}</p>
     ${agent.system_prompt && html`<p class="clamped">${agent.system_prompt}</p>`}
-    <p class="faint">${agent.tools.length ? `${agent.tools.length} tools: ${agent.tools.join(", ")}` : "All tools"}${usd > 0 && `; at most $${usd} a day`}${tokens > 0 && `; at most ${tokens} tokens a day`}</p>
+    <p class="faint">${agent.tools.length ? `${agent.tools.length} ${agent.tools.length === 1 ? "tool" : "tools"}: ${agent.tools.join(", ")}` : "All tools"}${usd > 0 && `; at most $${usd} a day`}${tokens > 0 && `; at most ${tokens} tokens a day`}</p>
   `;
 }
 
@@ -133,13 +136,24 @@ function Change({ agent, attempt }) {
 }
 
 function Bind({ agent, attempt }) {
+  const [chats] = useChats();
+  const form = useRef(null);
+  const choose = ({ target }) => {
+    const { platform = "", channel = "" } = chats[target.value] || {};
+    form.current.platform.value = platform;
+    form.current.channel.value = channel;
+  };
   const submit = (event) => {
     event.preventDefault();
     const { platform, channel, listen } = Object.fromEntries(new FormData(event.target));
     attempt(() => api.bind({ platform: platform.trim(), channel: channel.trim(), agent: agent.name, listen }));
   };
   return html`
-    <form class="form inner" aria-label=${`Bind a channel to ${agent.name}`} onSubmit=${submit}>
+    <form class="form inner" aria-label=${`Bind a channel to ${agent.name}`} onSubmit=${submit} ref=${form}>
+      ${chats?.some(({ platform }) => platform !== "web") && html`<label>A chat that Shoal knows <select onChange=${choose}>
+        <option value="">Another one, by its id</option>
+        ${chats.map((chat, at) => html`<option key=${chat.thread} value=${at}>${chat.name}</option>`)}
+      </select></label>`}
       <div class="pair">
         <label>Platform <input name="platform" required placeholder="discord" spellcheck="false" /></label>
         <label>Channel id <input name="channel" required spellcheck="false" /></label>

@@ -2,7 +2,7 @@
 
 import { html, useEffect, useRef, useState } from "../dom.js";
 import { ago, duration, fullTime, shownName, visible } from "../format.js";
-import { canDecide, me } from "../me.js";
+import { calledBy, canDecide, me } from "../me.js";
 import { TextBlock } from "./textblock.js";
 import { Words } from "./words.js";
 
@@ -52,6 +52,13 @@ export function ApprovalCard({ approval, tool, result, session }) {
   return html`<${OpenCard} approval=${approval} tool=${tool} session=${session} />`;
 }
 
+/** Who asks for a call and for whom, as far as the record says. Pure but for me. */
+export function askedBy(record) {
+  if (!record) return "";
+  const person = record.asked_by && visible(["you", "the owner"].includes(calledBy(record.asked_by)) ? calledBy(record.asked_by) : record.asked_by_name || record.asked_by);
+  return [record.agent && visible(record.agent), person && `for ${person}`].filter(Boolean).join(", ");
+}
+
 function OpenCard({ approval, tool, session }) {
   const [sent, setSent] = useState("");
   const [problem, setProblem] = useState("");
@@ -77,21 +84,23 @@ function OpenCard({ approval, tool, session }) {
       ${sent === `${decision}-${scope}` ? "Sending…" : label}
     </button>
   `;
+  const asked = askedBy(session.state.approvals.find((record) => record.id === approval.id));
   const shown = approval.shown || approval.actions.join("\n");
   return html`
     <div class="approval" role="group" ref=${card} aria-label=${`${tool} asks for approval: ${visible(shown).slice(0, 100)}`}>
       <h3>Allow <code>${tool}</code> to run exactly this?</h3>
+      ${asked && html`<p class="reason">Asked by ${asked}</p>`}
       <${TextBlock} label="As it will run" text=${shown} open=${true} seen=${() => setSeen(true)} />
       ${!isSeen && html`<p class="reason out-of-view" role="status">Part of this is out of view. Scroll to its end to allow it.</p>`}
       ${runs(approval.covers).map((line) => html`<p class="reason">${line}</p>`)}
-      ${approval.reason && html`<p class="reason">${visible(approval.reason)}</p>`}
+      <p class="reason"><b>Why it asks:</b> ${visible(approval.reason || "your permission rules say to ask before this.")}</p>
       ${approval.actions.length > 0 && html`<${Actions} actions=${approval.actions} />`}
       <div class="choices">
         ${canDecide()
           ? html`${button("Allow once", "primary", "allow", "once")}
               ${!approval.covers?.uncovered && button("Allow for this thread", "plain", "allow", "thread")}
               ${button("Deny", "plain danger", "deny", "once")}`
-          : html`<span>Waits for somebody who may decide it.</span>`}
+          : html`<span>Waits for someone who may decide it.</span>`}
         <span class="faint" title=${fullTime(approval.expiresAt)}>expires ${ago(approval.expiresAt)}</span>
       </div>
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}

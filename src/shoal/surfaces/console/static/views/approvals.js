@@ -3,24 +3,22 @@
 import { api } from "../api.js";
 import { html } from "../dom.js";
 import { ago, count, fullTime, threadName, visible } from "../format.js";
-import { calledBy, canChange } from "../me.js";
+import { canChange } from "../me.js";
 import { ApprovalCard } from "./approval.js";
 import { Place, Sure, useAnswer, useAttempt } from "./lists.js";
 import { Words } from "./words.js";
 
 export function Approvals({ state, session }) {
-  const names = new Map((state.threads || []).map((info) => [info.thread, threadName(info)]));
   const pending = state.approvals.filter((approval) => approval.state === "pending");
   return html`
-    <${Place} intro="Calls that wait for your word. Each is run exactly as shown, or not at all." loading=${!state.threads}>
+    <${Place} intro="Tool calls that wait for your decision. Each runs exactly as shown, or not at all." loading=${!state.threads}>
       ${state.threads && !pending.length && html`<p class="faint empty">Nothing waits for you.</p>`}
       ${pending.length > 0 && html`<h2 class="offscreen">What waits</h2>`}
       ${pending.map(
         (approval) => html`
           <article class="pending" key=${approval.id}>
             <p class="by">
-              <a href=${`#/t/${encodeURIComponent(approval.thread)}`}>${names.get(approval.thread) || threadName(null, approval.thread)}</a>
-              ${approval.asked_by && html`<span class="faint">for ${calledBy(approval.asked_by)}</span>`}
+              <a href=${`#/t/${encodeURIComponent(approval.thread)}`}>${threadName({ title: approval.title }, approval.thread)}</a>
               <time datetime=${approval.created_at} title=${fullTime(approval.created_at)}>${ago(approval.created_at)}</time>
             </p>
             <${ApprovalCard} approval=${fromRecord(approval)} tool=${approval.tool} session=${session} />

@@ -49,7 +49,7 @@ export function Audit() {
   };
   const anew = () => (setMore(null), setLimit(READ[0]), reload());
   return html`
-    <${Place} intro="What was checked, decided and done, newest first. Each entry carries the hash of the one before it, so that a change is found." problem=${problem} reload=${reload} loading=${!rows}>
+    <${Place} isWide intro="What was checked, decided and done, newest first. Each entry carries the hash of the one before it, so that a change is found." problem=${problem} reload=${reload} loading=${!rows}>
       ${canChange() && html`<${State} />`}
       <div class="filter" role="search" aria-label="Find in the audit log">
         <label>Find <input type="search" value=${wanted.text} onInput=${(event) => want({ text: event.target.value })} /></label>

@@ -3,11 +3,12 @@
 import { api } from "../api.js";
 import { html, useState } from "../dom.js";
 import { ago, bytes, fullTime } from "../format.js";
-import { canChange } from "../me.js";
+import { canChange, isOwner } from "../me.js";
 import { Place, useAnswer, useAttempt } from "./lists.js";
 import { Words } from "./words.js";
 
 const POLL_MS = 60_000;
+const RHYTHMS = [[24, "Every day"], [6, "Every 6 hours"], [1, "Every hour"], [168, "Every week"], [0, "Only when asked"]];
 
 export function Backups() {
   const [answer, problem, reload] = useAnswer(api.backups, POLL_MS);
@@ -22,15 +23,42 @@ export function Backups() {
   return html`
     <${Place} intro="Each of these was read again and checked when it was made. “shoal restore” says how to go back to the newest." problem=${problem} reload=${reload} loading=${!answer}>
       ${answer && answer.has_place && !answer.scheduled && html`<p class="faint">Backups are made only when somebody asks for one. To have them made regularly, set <code>backup.every_hours</code> in shoal.toml.</p>`}
-      ${answer && !answer.has_place && html`<p class="faint">There is no place for backups yet. Set <code>backup.to</code> in shoal.toml to a folder, better on another disk, or to a bucket, and restart Shoal. <code>shoal backup FILE</code> makes one at once.</p>`}
+      ${answer && !answer.has_place && html`<p class="faint">No backups are made yet, because no place for them is set. A folder on another disk or a bucket is best.</p>`}
       ${answer && answer.problem && html`<p class="problem breakable" role="alert">The last one failed. ${answer.problem}</p>`}
       <ul class="cards">${((answer && answer.backups) || []).map((one) => html`<${Backup} key=${one.name} backup=${one} />`)}</ul>
       ${said && html`<p class="faint empty">${said}</p>`}
       ${answer?.has_place && canChange() && html`<p class="card-foot"><button type="button" class="primary" disabled=${busy} onClick=${make}>${busy ? "Backing up…" : "Back up now"}</button></p>`}
+      ${answer && isOwner() && html`<${Target} answer=${answer} reload=${reload} />`}
       ${failure && html`<p class="problem" role="alert"><${Words} text=${failure} /></p>`}
     <//>
   `;
 }
+
+/** Where backups are kept and how often they are made; a new place is tried with a backup. */
+function Target({ answer, reload }) {
+  const [attempt, problem] = useAttempt(reload);
+  const [busy, setBusy] = useState(false);
+  const submit = async (event) => {
+    event.preventDefault();
+    const { to, hours } = Object.fromEntries(new FormData(event.target));
+    setBusy(true);
+    await attempt(() => api.changeSetup({ backup: { to: to.trim(), every_hours: Number(hours) } }));
+    setBusy(false);
+  };
+  return html`
+    <form class="card form" onSubmit=${submit}>
+      <h2>${answer.has_place ? "Keep backups elsewhere" : "Set up backups"}</h2>
+      <div class="pair">
+        <label>Folder on Shoal's machine, or bucket <input name="to" required defaultValue=${answer.to} placeholder="/mnt/disk/shoal or s3://bucket/shoal" spellcheck="false" /></label>
+        <label>How often <select name="hours" defaultValue=${String(answer.every_hours)}>${RHYTHMS.map(([hours, words]) => html`<option key=${hours} value=${hours} selected=${hours === answer.every_hours}>${words}</option>`)}</select></label>
+      </div>
+      <p class="card-foot"><span class="faint">Saving makes a backup there at once and checks it.</span><button type="submit" class="primary" disabled=${busy}>${busy ? "Backing up…" : "Save"}</button></p>
+      <${Problem} text=${problem} />
+    </form>
+  `;
+}
+
+const Problem = ({ text }) => text && html`<p class="problem breakable" role="alert"><${Words} text=${text} /></p>`;
 
 function Backup({ backup }) {
   return html`

@@ -52,13 +52,13 @@ export function EditMessage({ item, thread, session, close }) {
   };
   const keys = (event) => {
     if (event.key === "Escape") close();
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) send(event);
+    if (event.key === "Enter" && !event.shiftKey && !event.altKey && !event.isComposing) send(event);
   };
   return html`
     <form class="rewrite" onSubmit=${send}>
       <textarea aria-label="Your message" rows=${Math.min(12, text.split("\n").length + 1)} value=${text} ref=${box} onInput=${(event) => setText(event.target.value)} onKeyDown=${keys}></textarea>
       <button type="submit" class="primary">Send</button>
-      <button type="button" class="plain" onClick=${close}>Cancel</button> <span class="faint hint">Ctrl+Enter sends</span>
+      <button type="button" class="plain" onClick=${close}>Cancel</button> <span class="faint hint">Enter sends, Shift+Enter for a new line</span>
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
     </form>
   `;

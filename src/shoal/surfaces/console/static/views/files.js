@@ -8,6 +8,17 @@ import { Words } from "./words.js";
 const BYTES_MAX = 26_214_400;
 const FILES_MAX = 10;
 
+/** A small picture of a chosen file; nothing where the browser cannot show it. */
+function Thumbnail({ file }) {
+  const [address, setAddress] = useState("");
+  useEffect(() => {
+    const made = URL.createObjectURL(file);
+    setAddress(made);
+    return () => URL.revokeObjectURL(made);
+  }, [file]);
+  return address && html`<img class="thumbnail" src=${address} alt="" onError=${() => setAddress("")} />`;
+}
+
 /** `word` stands beside the pictogram where there is room. */
 export function Files({ files, change, box, word }) {
   const input = useRef(null);
@@ -60,7 +71,7 @@ export function Files({ files, change, box, word }) {
         ${files.map(
           (file) => html`
             <li key=${file}>
-              ${file.name} <span class="faint">${bytes(file.size)}</span>
+              ${file.type.startsWith("image/") && html`<${Thumbnail} file=${file} />`} ${file.name} <span class="faint">${bytes(file.size)}</span>
               <button type="button" class="quiet" aria-label=${`Remove ${file.name}`} onClick=${() => change(files.filter((other) => other !== file))}>
                 ${icon("close")}
               </button>

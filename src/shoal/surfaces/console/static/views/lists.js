@@ -43,12 +43,13 @@ export function useAttempt(reload) {
   return [attempt, problem];
 }
 
-export function Place({ intro, problem, reload, loading, children }) {
+/** `isWide`: what is shown is a table, which uses the room that there is. */
+export function Place({ intro, problem, reload, loading, isWide, children }) {
   return html`
-    <div class="place">
+    <div class=${`place${isWide ? " is-wide" : ""}`}>
       <p class="intro">${intro}</p>
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /> <button type="button" class="quiet" onClick=${reload}>Try again</button></p>`}
-      ${loading && !problem && html`<p class="faint">Loading…</p>`} ${children}
+      ${loading ? !problem && html`<p class="faint loading">Loading…</p>` : children}
     </div>
   `;
 }
@@ -60,9 +61,33 @@ export function Sure({ label, what = "", yes, no = "Keep", kind = "quiet", act }
     setAsking(false);
     act();
   };
-  if (!asking) {
-    return html`<button type="button" class=${kind} aria-label=${what ? `${label} ${what}` : null} onClick=${() => setAsking(true)}>${label}</button>`;
-  }
-  return html`<button type="button" class="plain danger" onClick=${done}>${yes}</button>
-    <button type="button" class="quiet" onClick=${() => setAsking(false)}>${no}</button>`;
+  // The first button stays where it is and takes the question back, so that a second click there does no harm.
+  return html`<span class="sure">
+    ${asking && html`<button type="button" class="plain danger" onClick=${done}>${yes}</button>`}
+    <button type="button" class=${kind} aria-label=${what && !asking ? `${label} ${what}` : null} onClick=${() => setAsking(!asking)}>
+      <span class=${asking ? "is-hidden" : ""} aria-hidden=${asking}>${label}</span><span class=${asking ? "" : "is-hidden"} aria-hidden=${!asking}>${no}</span>
+    </button>
+  </span>`;
+}
+
+const PAGE = 30;
+const FILTERED_FROM = 8; // below that a filter would only stand in the way
+
+/** A list of cards that a person narrows by typing, shown in pages. `text` is what an item is found by, `row` its card. */
+export function Filtered({ items, noun, text, row }) {
+  const [typed, setTyped] = useState("");
+  const [shown, setShown] = useState(PAGE);
+  const words = typed.toLowerCase().split(/\s+/).filter(Boolean);
+  const matches = words.length ? items.filter((item) => words.every((word) => text(item).toLowerCase().includes(word))) : items;
+  const more = matches.length - shown;
+  return html`
+    ${items.length >= FILTERED_FROM && html`
+      <div class="filter">
+        <label>Filter <input type="search" value=${typed} onInput=${(event) => (setTyped(event.target.value), setShown(PAGE))} /></label>
+        <span class="faint" role="status">${words.length ? `${matches.length} of ${items.length} ${noun}` : `${items.length} ${noun}`}</span>
+      </div>`}
+    <ul class="cards">${matches.slice(0, shown).map(row)}</ul>
+    ${more > 0 && html`<p class="more"><button type="button" class="plain" onClick=${() => setShown(shown + PAGE)}>Show ${Math.min(PAGE, more)} more</button><span class="faint">${shown} of ${matches.length}</span></p>`}
+    ${!matches.length && words.length > 0 && html`<p class="faint empty">None of the ${items.length} ${noun} has these words.</p>`}
+  `;
 }

@@ -6,6 +6,7 @@ import { bytes, clockTime, fullTime, here, visible } from "../format.js";
 import { canTalk, me } from "../me.js";
 import { BranchSwitch, EditMessage } from "./branches.js";
 import { Changes, files } from "./changes.js";
+import { Detail } from "./detail.js";
 import { Elapsed } from "./elapsed.js";
 import { Face } from "./face.js";
 import { Act, icon } from "./icons.js";
@@ -18,6 +19,7 @@ import { Words } from "./words.js";
 
 const ROWS_SHOWN = 110;
 const NEAR_BOTTOM_PX = 60;
+const BY_HAND_MS = 400; // after a wheel, touch, key or press, a scroll is a person's
 const ORIGINS = { trigger: "Scheduled", system: "Shoal", agent: "Another agent" };
 
 const UserRow = memo(function UserRow({ item, thread, session, siblings, resting }) {
@@ -92,6 +94,24 @@ const AssistantRow = memo(function AssistantRow({ item, thread }) {
   `;
 });
 
+const THINKING_SHOWN_CHARS = 6_000; // its end, while it grows
+
+/** What the model thinks, while it does; folded once the answer begins, unless a person has unfolded it. */
+function LiveThinking({ text, isAnswering }) {
+  const [chosen, setChosen] = useState(null);
+  const box = useRef(null);
+  const isOpen = chosen ?? !isAnswering;
+  useLayoutEffect(() => {
+    if (box.current) box.current.scrollTop = box.current.scrollHeight;
+  }, [text, isOpen]);
+  return html`
+    <details class="thinking is-live" open=${isOpen}>
+      <summary onClick=${(event) => (event.preventDefault(), setChosen(!isOpen))}>${isAnswering ? "Thinking" : "Thinking…"}</summary>
+      ${isOpen && html`<p ref=${box} tabindex="0">${visible(text.slice(-THINKING_SHOWN_CHARS))}</p>`}
+    </details>
+  `;
+}
+
 const LIMITS = { steps: "the number of steps", tool_errors: "tool errors in a row", budget: "the budget", time: "the time" };
 
 const RestoredRow = ({ item, thread, session }) => {
@@ -118,7 +138,7 @@ const NoteRow = memo(function NoteRow({ item, thread, session }) {
         <span class="node" aria-hidden="true"></span>
         <div class="body" role="note">
           <p><${Words} text=${here(item.text) || "Something went wrong."} /></p>
-          ${item.detail && html`<details><summary>Details</summary><pre tabindex="0">${item.detail}</pre></details>`}
+          <${Detail} text=${item.detail} />
         </div>
       </div>
     `;
@@ -163,8 +183,8 @@ const STATUS = { thinking: "Waiting for the model", tool: "Working", waiting: "W
 
 function Activity({ view }) {
   if (!view.openTurn && view.status?.state !== "queued") return null;
-  const last = view.items.at(-1);
-  if (view.live || ["waiting", "running"].includes(last?.state)) return null; // that is seen already
+  const isSeen = view.items.some((item) => item.turn === view.openTurn && ["waiting", "running"].includes(item.state));
+  if (view.live || isSeen) return null;
   const state = view.status?.state || "thinking";
   const { text = "", sinceMs = Date.parse(view.events.at(-1)?.at), untilMs } = view.status || {};
   const words = state === "retrying" ? `${text[0]?.toUpperCase() || ""}${text.slice(1)}, trying again` : STATUS[state];
@@ -187,6 +207,7 @@ export function Log({ view, complete, outgoing, session, sends, at }) {
   const [below, setBelow] = useState(false);
   const heightBefore = useRef(0);
   const lastTop = useRef(0);
+  const handledMs = useRef(-BY_HAND_MS); // when a person last did something that scrolls
 
   // An event that is to be shown: its past is read, its row rendered, and then brought into sight.
   const [sought, setSought] = useState(null);
@@ -249,9 +270,16 @@ export function Log({ view, complete, outgoing, session, sends, at }) {
 
   const scrolled = ({ currentTarget: box }) => { // told late, it may come when this is taken away
     const isNear = box.scrollHeight - box.scrollTop - box.clientHeight < NEAR_BOTTOM_PX;
-    if (isNear || box.scrollTop < lastTop.current) stick.current = isNear; // what grows below is no scrolling
+    const isByHand = performance.now() - handledMs.current < BY_HAND_MS;
+    // What grows or shrinks moves the text too, as when a finished answer takes the place of the growing one.
+    if (isNear) stick.current = true;
+    else if (isByHand && box.scrollTop < lastTop.current) stick.current = false;
+    if (isByHand) handledMs.current = performance.now(); // it may roll on for a while
     lastTop.current = box.scrollTop;
     if (stick.current && below) setBelow(false);
+  };
+  const handled = () => {
+    handledMs.current = performance.now();
   };
   const toEnd = () => {
     stick.current = true;
@@ -270,7 +298,7 @@ export function Log({ view, complete, outgoing, session, sends, at }) {
   const answering = view.live && view.turns.get(view.live.turn);
   const begins = useMemo(() => answering && !answering.begun && { ...answering, at: answering.startedAt }, [answering]);
   return html`
-    <div class="log" ref=${frame} onScroll=${scrolled} tabindex="-1">
+    <div class="log" ref=${frame} onScroll=${scrolled} onWheel=${handled} onTouchMove=${handled} onKeyDown=${handled} onPointerDown=${handled} onPointerMove=${(event) => event.buttons && handled()} tabindex="-1">
       <div class="column" role="log" aria-live="off" aria-label="Conversation">
         <h2 class="offscreen">Conversation</h2>
         ${(from > 0 || !complete) && html`<button type="button" class="quiet earlier" onClick=${earlier}>Load earlier</button>`}
@@ -280,15 +308,18 @@ export function Log({ view, complete, outgoing, session, sends, at }) {
         ${begins && html`<${BeginRow} key="begins" item=${begins} />`}
         ${view.live && html`
           <div class="row assistant live" key="live">
-            <div class="body">${view.live.partial && html`<span class="faint">… </span>`}<${GrowingProse} text=${view.live.text} thread=${view.thread} /></div>
+            <div class="body">
+              ${view.live.thinking && html`<${LiveThinking} text=${view.live.thinking} isAnswering=${view.live.text !== ""} />`}
+              ${view.live.partial && html`<span class="faint">… </span>`}<${GrowingProse} text=${view.live.text} thread=${view.thread} />
+            </div>
           </div>
         `}
         <${Activity} view=${view} key="activity" />
         ${outgoing.map((message) => html`<${OutgoingRow} key=${message.id} message=${message} session=${session} running=${Boolean(view.openTurn)} />`)}
       </div>
     </div>
-    ${unseen
+    <div class="ends">${unseen
       ? html`<button type="button" class="to-end is-ask" onClick=${() => unseen.scrollIntoView({ block: "center" })}>${icon("down")} Waits for your decision</button>`
-      : below && html`<button type="button" class="to-end" onClick=${toEnd}>${icon("down")} Newest</button>`}
+      : below && html`<button type="button" class="to-end" onClick=${toEnd}>${icon("down")} Newest</button>`}</div>
   `;
 }

@@ -2,8 +2,9 @@
 
 import { api } from "../api.js";
 import { html, useState } from "../dom.js";
-import { ago, fullTime, threadName, visible } from "../format.js";
+import { ago, fullTime, visible } from "../format.js";
 import { calledBy, canChange } from "../me.js";
+import { useChats } from "./chats.js";
 import { Place, Sure, useAnswer, useAttempt } from "./lists.js";
 import { Words } from "./words.js";
 
@@ -13,13 +14,14 @@ const TITLES = { global: "Everywhere", platform: "On this platform", channel: "I
 /** A memory file's entries: its lines that say something, without the mark of a list. Pure. */
 export const entriesOf = (text) => text.split("\n").filter((line) => line.trim() && !line.startsWith("#")).map((line) => ({ line, said: line.replace(/^\s*[-*]\s+/, "").replace(/<!-- only .*?-->/, "").trim() }));
 
-export function Memory({ state }) {
+export function Memory() {
   const [thread, setThread] = useState("");
+  const [chats] = useChats();
   return html`
-    <${Place} intro="What agents remember. They write it themselves when they learn something; here it is read, corrected and forgotten. It counts from the next turn on." loading=${false}>
+    <${Place} intro="What agents remember. They write it themselves; you can correct it or make them forget. Changes take effect on the next turn." loading=${false}>
       <div class="filter"><label>Show <select value=${thread} onChange=${(event) => setThread(event.target.value)}>
-        <option value="">what holds everywhere</option>
-        ${(state.threads || []).map((info) => html`<option key=${info.thread} value=${info.thread}>also the channel of “${threadName(info)}”</option>`)}
+        <option value="">What holds everywhere</option>
+        ${(chats || []).map((chat) => html`<option key=${chat.thread} value=${chat.thread}>${chat.name}</option>`)}
       </select></label></div>
       <${Files} key=${thread} thread=${thread} />
     <//>

@@ -4,6 +4,7 @@ import { api } from "../api.js";
 import { html, useEffect, useMemo, useRef, useState } from "../dom.js";
 import { ago, plain, threadName, visible } from "../format.js";
 import { canTalk, isOffered, me } from "../me.js";
+import { prefer } from "../preferences.js";
 import { Dialog } from "./dialog.js";
 import { PLACES } from "./shell.js";
 import { Words } from "./words.js";
@@ -25,7 +26,20 @@ const Marked = ({ text, words }) => marked(visible(text), words).map(([piece, fo
 
 const to = (thread, seq) => `#/t/${encodeURIComponent(thread)}${seq ? `/e/${seq}` : ""}`;
 
-export function Palette({ within, state, session, route, close }) {
+/** What can be done, with the words by which people look for it; `thread` where it needs one that is open. */
+const ACTIONS = [
+  { key: "dark", name: "Use the dark theme", words: "dark night black colours appearance mode look display", act: () => prefer({ theme: "dark" }) },
+  { key: "light", name: "Use the light theme", words: "light day white bright colours appearance mode look display", act: () => prefer({ theme: "light" }) },
+  { key: "system", name: "Use the theme of the system", words: "automatic default colours appearance mode look display", act: () => prefer({ theme: "system" }) },
+  { key: "hide", name: "Hide the list of threads", words: "sidebar rail collapse focus full width", act: ({ hideRail }) => hideRail(true) },
+  { key: "options", name: "Rename, pin or archive this thread", words: "title name keep favourite hide away options", thread: true, act: ({ manage }) => manage() },
+  { key: "export", name: "Export this thread", words: "download save markdown html json share copy pdf print", thread: true, act: ({ manage }) => manage() },
+  { key: "delete", name: "Delete this thread", words: "remove erase trash clear history conversation chat", thread: true, act: ({ manage }) => manage() },
+  { key: "who", name: "Choose who answers in this thread", words: "model agent switch change llm gpt claude assistant", thread: true, act: ({ openDialog, thread }) => openDialog({ name: "answerers", thread }) },
+  { key: "stop", name: "Stop the running turn", words: "cancel abort interrupt halt kill", thread: true, act: ({ session, thread }) => session.stop(thread) },
+];
+
+export function Palette({ within, state, session, route, info, openDialog, hideRail, close }) {
   const [text, setText] = useState("");
   const [only, setOnly] = useState(Boolean(within));
   const [messages, setMessages] = useState([]);
@@ -79,8 +93,12 @@ export function Palette({ within, state, session, route, close }) {
     const threads = [...(state.threads || []), ...others.archived]
       .filter((info) => hasAll(threadName(info), words))
       .map((info) => ({ key: info.thread, group: "Threads", title: threadName(info), detail: `${info.archived ? "archived · " : ""}${ago(info.updated_at)}`, act: () => go(to(info.thread)) }));
-    const views = [["new", "New thread"], ...PLACES.filter(([place]) => isOffered(place))]
-      .filter(([place, name]) => (place !== "new" || canTalk()) && hasAll(name, words))
+    const actions = canTalk()
+      ? ACTIONS.filter((one) => (!one.thread || info) && hasAll(`${one.name} ${one.words}`, words))
+          .map((one) => ({ key: `d${one.key}`, group: "Actions", title: one.name, detail: "", act: () => perform(one) }))
+      : [];
+    const views = [["new", "New thread", "begin start conversation chat ask"], ...PLACES.filter(([place]) => isOffered(place))]
+      .filter(([place, name, others]) => (place !== "new" || canTalk()) && hasAll(`${name} ${words.length ? others : ""}`, words))
       .map(([place, name]) => ({ key: `v${place}`, group: "Views", title: name, detail: "", act: () => go(`#/${place}`) }));
     const agents = others.agents
       .filter((one) => hasAll(one.name, words))
@@ -90,13 +108,17 @@ export function Palette({ within, state, session, route, close }) {
       .map((one) => ({ key: `c${one.name}`, group: "Commands", title: `/${one.name} ${one.usage}`.trim(), detail: one.description, act: () => command(one) }));
     const few = (items) => items.slice(0, EACH_MAX);
     return words.length
-      ? [...few(threads), ...said.slice(0, 12), ...few(views), ...few(agents), ...few(commands)]
+      ? [...few(threads), ...few(views), ...few(actions), ...few(agents), ...few(commands), ...said.slice(0, 12)]
       : [...few(threads), ...views, ...few(agents)];
   }, [text, messages, others, only, state.threads]);
 
   const command = (one) => {
     close();
     session.suggest(`/${one.name}${one.usage ? " " : ""}`);
+  };
+  const perform = (one) => {
+    close();
+    one.act({ openDialog, hideRail, session, thread: route.thread, manage: () => openDialog({ name: "manage", thread: route.thread, info }) });
   };
   const begin = (set, value) => {
     set(value);
@@ -129,7 +151,7 @@ export function Palette({ within, state, session, route, close }) {
           <div key=${one.key} id=${`found-${place}`} role="option" aria-selected=${place === at} onClick=${one.act} onMouseMove=${() => setAt(place)}>
             <span class="found-title"><${Marked} text=${one.title} words=${words} /></span><span class="faint">${visible(one.detail || "")}</span>
           </div>`)}
-        ${!found.length && text.trim() && !problem && html`<p class="faint empty">Nothing is found.</p>`}
+        ${!found.length && text.trim() && !problem && html`<p class="faint empty">Nothing found. Try fewer words.</p>`}
       </div>
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
     <//>

@@ -2,7 +2,8 @@
 
 import { api } from "../api.js";
 import { html, memo, useState } from "../dom.js";
-import { clockTime, fullTime, visible } from "../format.js";
+import { clockTime, fullTime } from "../format.js";
+import { Detail } from "./detail.js";
 import { Words } from "./words.js";
 
 const ENDS = { over: "The model answers again.", done: "The model answers again.", failed: "The model did not come back in time.", aborted: "Stopped while waiting for the model." };
@@ -13,7 +14,7 @@ export const RetryRow = memo(function RetryRow({ item, thread, session }) {
       <span class="node" aria-hidden="true"></span>
       <div class="body">
         <p><${Words} text=${item.text} /></p>
-        ${item.detail && html`<details><summary>Details</summary><pre tabindex="0">${visible(item.detail)}</pre></details>`}
+        <${Detail} text=${item.detail} />
         ${item.state === "waiting" && html`<${Choices} item=${item} thread=${thread} session=${session} />`}
         ${item.state === "asked" && html`<p class="faint">${`Asking ${item.model || "the model"} again…`}</p>`}
         ${ENDS[item.state] && html`<p class="faint">${ENDS[item.state]}</p>`}

@@ -5,26 +5,28 @@ import { html, useState } from "../dom.js";
 import { ago, clockTime, fullTime, threadName } from "../format.js";
 import { canChange, me } from "../me.js";
 import { newId } from "../outgoing.js";
-import { Place, Sure, useAnswer, useAttempt } from "./lists.js";
+import { ThreadPicker, useChats } from "./chats.js";
+import { Filtered, Place, Sure, useAnswer, useAttempt } from "./lists.js";
 import { Week } from "./week.js";
 import { Words } from "./words.js";
 
 const POLL_MS = 15_000;
 const zone = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
 
-export function Schedules({ state, lastThread }) {
+export function Schedules({ state, session }) {
   const [triggers, problem, again] = useAnswer(api.triggers, POLL_MS);
   const [planned, , plan] = useAnswer(api.calendar, POLL_MS);
   const reload = () => Promise.all([again(), plan()]);
   return html`
-    <${Place} intro="At its time each of these is sent to an agent as a message." problem=${problem} reload=${reload} loading=${!triggers}>
+    <${Place} intro="Each of these is sent to an agent as a message when its time comes." problem=${problem} reload=${reload} loading=${!triggers}>
+      ${!planned && triggers?.some((one) => one.state === "active") && html`<p class="week-awaited faint loading">Loading the calendar…</p>`}
       ${planned?.length > 0 && html`<${Week} planned=${planned} nowMs=${Date.now()} />`}
       ${planned?.length > 0 && triggers?.some((one) => one.kind === "periodic" && one.timezone !== zone) && html`<p class="faint above">The calendar and what comes next are told by your own clock, ${zone}.</p>`}
-      <ul class="cards">
-        ${(triggers || []).map((trigger) => html`<${Schedule} key=${trigger.id} trigger=${trigger} threads=${state.threads || []} reload=${reload} />`)}
-      </ul>
-      ${triggers && !triggers.length && html`<p class="faint empty">Nothing is scheduled.</p>`}
-      ${canChange() && html`<${NewSchedule} reload=${reload} threads=${state.threads || []} lastThread=${lastThread} />`}
+      ${triggers && html`<${Filtered} items=${triggers} noun="schedules" text=${(one) => `${one.name} ${one.text} ${one.agent} ${one.state} ${one.words}`}
+        row=${(trigger) => html`<${Schedule} key=${trigger.id} trigger=${trigger} reload=${reload} />`} />`}
+      ${triggers && !triggers.length && html`<p class="faint empty">Nothing is scheduled. Add a schedule below, or ask an agent: “Remind me on Friday at 9.”</p>`}
+      ${canChange() && triggers && html`<${Brief} triggers=${triggers} reload=${reload} />`}
+      ${canChange() && html`<${NewSchedule} reload=${reload} state=${state} session=${session} />`}
     <//>
   `;
 }
@@ -39,9 +41,9 @@ export function trouble({ state, failures, error }) {
   return [words || times, error].filter(Boolean).join(" ");
 }
 
-function Schedule({ trigger, threads, reload }) {
+function Schedule({ trigger, reload }) {
   const [attempt, problem] = useAttempt(reload);
-  const where = trigger.thread ? threadName(threads.find((info) => info.thread === trigger.thread), trigger.thread) : [trigger.platform, trigger.channel].filter(Boolean).join(" ");
+  const where = trigger.thread ? threadName({ title: trigger.title }, trigger.thread) : [trigger.platform, trigger.channel].filter(Boolean).join(" ");
   const said = trouble(trigger);
   const due = trigger.state === "active" && trigger.next_at;
   const next = trigger.state === "paused" ? "Rests" : due ? `Next ${clockTime(due)}, ${ago(due)}` : "Does not come again";
@@ -102,7 +104,38 @@ function Repeat() {
   `;
 }
 
-function NewSchedule({ reload, threads, lastThread }) {
+const BRIEF = "daily-brief"; // the name of the schedule that sends it
+
+/** A summary of the day every morning: when, and by whom. */
+function Brief({ triggers, reload }) {
+  const [attempt, problem] = useAttempt(reload);
+  const set = triggers.find((one) => one.name === BRIEF);
+  const submit = (event) => {
+    event.preventDefault();
+    const { at, days } = Object.fromEntries(new FormData(event.target));
+    attempt(() => api.setBrief({ at, days, timezone: zone }));
+  };
+  return html`
+    <form class="card form" onSubmit=${submit}>
+      <h2>Daily brief</h2>
+      <p class="faint">${set ? `It comes ${set.words}. Saving replaces it.` : "What was done, what failed, what waits and what comes, once a day, in the chat where you last wrote to an agent."}</p>
+      <div class="pair">
+        <label>Sent at <input type="time" name="at" required value="08:00" /></label>
+        <label>Sent on <select name="days"><option value="all">every day</option><option value="working">working days</option></select></label>
+      </div>
+      <p class="card-foot"><button type="submit" class="plain">${set ? "Save" : "Send me a brief"}</button>${set && html`<${Sure} label="End the brief" yes="End it" act=${() => attempt(api.endBrief)} />`}</p>
+      ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
+    </form>
+  `;
+}
+
+const ONE = "one"; // one of the threads that exist
+const OWN = new Set(["web", "terminal", "openai"]);
+
+function NewSchedule({ reload, state, session }) {
+  const [chats] = useChats();
+  const [into, setInto] = useState("");
+  const [thread, setThread] = useState("");
   const [agents] = useAnswer(api.agents);
   const [fresh, setFresh] = useState(() => me.thread_prefix + newId());
   const [kind, setKind] = useState("one-shot");
@@ -113,8 +146,9 @@ function NewSchedule({ reload, threads, lastThread }) {
     const given = Object.fromEntries(new FormData(form));
     const schedule = kind === "one-shot" ? new Date(given.at).toISOString() : cronOf(given.repeat, given);
     try {
-      await api.addTrigger({ kind, schedule, text: given.text, thread: given.thread, ...(given.agent && { agent: given.agent }), timezone: given.timezone || zone });
+      await api.addTrigger({ kind, schedule, text: given.text, thread: into === ONE ? thread : into || fresh, ...(given.agent && { agent: given.agent }), timezone: given.timezone || zone });
       form.reset();
+      setInto("");
       setFresh(me.thread_prefix + newId());
       setProblem("");
       await reload();
@@ -135,15 +169,14 @@ function NewSchedule({ reload, threads, lastThread }) {
         ? html`<label key="at">At <input type="datetime-local" name="at" required /></label>`
         : html`<${Repeat} key=${fresh} />`}
       <div class="pair">
-        <label>
-          Into thread
-          <select name="thread" required>
-            <option value=${fresh}>A new thread</option>
-            ${threads.map((info) => html`<option key=${info.thread} value=${info.thread} selected=${info.thread === lastThread}>${threadName(info)}</option>`)}
-          </select>
-        </label>
+        <label>Send to <select name="into" value=${into} onChange=${(event) => setInto(event.target.value)}>
+          <option value="">A new thread on this page</option>
+          ${(chats || []).filter(({ platform }) => !OWN.has(platform)).map((chat) => html`<option key=${chat.thread} value=${chat.thread}>${chat.name}</option>`)}
+          <option value=${ONE}>A thread that exists…</option>
+        </select></label>
         ${agents?.length > 1 && html`<label>Answered by <select name="agent"><option value="">the thread's own agent</option>${agents.map(({ name }) => html`<option key=${name} value=${name}>${name}</option>`)}</select></label>`}
       </div>
+      ${into === ONE && html`<${ThreadPicker} state=${state} session=${session} value=${thread} change=${setThread} />`}
       <p class="card-foot"><button type="submit" class="primary">Add schedule</button></p>
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
     </form>

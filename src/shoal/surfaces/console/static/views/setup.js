@@ -13,12 +13,12 @@ export function Setup() {
   const [setup, problem, reload] = useAnswer(api.setup, POLL_MS);
   return html`
     <${Place} intro="Which model answers, and where people write to your agents. Each answer is tried at once; what works counts from the next message on." problem=${problem} reload=${reload} loading=${!setup}>
-      ${setup && html`<${Model} setup=${setup} reload=${reload} /><${Chats} setup=${setup} reload=${reload} /><${Titles} setup=${setup} reload=${reload} /><${Commands} />`}
+      ${setup && html`<${Model} setup=${setup} reload=${reload} /><${Chats} setup=${setup} reload=${reload} /><${Titles} setup=${setup} reload=${reload} /><${Prices} /><${Commands} />`}
     <//>
   `;
 }
 
-const TITLES = { words: "its first words", model: "what a model finds after the first turn" };
+const TITLES = { auto: "what a model finds, where that is cheap", words: "its first words", model: "what a model finds after the first turn" };
 
 /** What new threads are called. */
 function Titles({ setup, reload }) {
@@ -27,7 +27,37 @@ function Titles({ setup, reload }) {
     <section class="panel" aria-labelledby="setup-titles">
       <div class="panel-head"><h2 id="setup-titles">Titles of threads</h2></div>
       <label>A new thread is called by <select value=${setup.titles} onChange=${(event) => attempt(() => api.changeSetup({ titles: event.target.value }))}>${Object.entries(TITLES).map(([value, words]) => html`<option value=${value}>${words}</option>`)}</select></label>
-      <p class="faint">${setup.titles === "model" ? "A thread costs one more short call to a model." : "That costs nothing."} Whoever renames a thread has the last word.</p>
+      <p class="faint">${{ auto: "A thread costs one more short call, where its price is known to be below 0.05 cents.", model: "A thread costs one more short call to a model.", words: "That costs nothing." }[setup.titles]} A name that a person gives stays.</p>
+      <${Problem} text=${problem} />
+    </section>
+  `;
+}
+
+/** What models cost where no public list knows it. */
+function Prices() {
+  const [models, , reload] = useAnswer(api.models);
+  const [attempt, problem] = useAttempt(reload);
+  const unknown = (models || []).filter((one) => one.input_usd === null);
+  const submit = async (event) => {
+    event.preventDefault();
+    const form = event.target;
+    const { model, input, output } = Object.fromEntries(new FormData(form));
+    if (await attempt(() => api.changeSetup({ price: { model: model.trim(), input: Number(input), output: Number(output) } }))) form.reset();
+  };
+  if (!models?.length) return null;
+  return html`
+    <section class="panel" aria-labelledby="setup-prices">
+      <div class="panel-head"><h2 id="setup-prices">Prices of models</h2></div>
+      <p class="faint breakable">${unknown.length ? `No price is known for ${unknown.slice(0, 5).map((one) => visible(one.name)).join(", ")}${unknown.length > 5 ? ` and ${unknown.length - 5} more` : ""}. Without one, limits in dollars cannot count them.` : "A price is known for every model. A price that you set here replaces it."}</p>
+      <form class="form" onSubmit=${submit}>
+        <div class="pair">
+          <label>Model <input name="model" required list="priced" placeholder="provider/model" spellcheck="false" /></label>
+          <label>Input, $ a million tokens <input name="input" type="number" min="0" step="any" required /></label>
+          <label>Output, $ a million tokens <input name="output" type="number" min="0" step="any" required /></label>
+        </div>
+        <datalist id="priced">${models.map((one) => html`<option key=${one.name} value=${one.name}></option>`)}</datalist>
+        <p class="card-foot"><button type="submit" class="plain">Set the price</button></p>
+      </form>
       <${Problem} text=${problem} />
     </section>
   `;

@@ -6,27 +6,29 @@ import { age, fullTime, threadName, visible } from "../format.js";
 import { canTalk, isOffered, me } from "../me.js";
 import { THEMES, prefer, preferences } from "../preferences.js";
 import { GROUPINGS, asTree, grouped } from "./groups.js";
+import { readJson, writeJson } from "../storage.js";
 import { icon, mark } from "./icons.js";
 import { Notifications } from "./notifications.js";
 
+/** The places: how an address names each, what it is called, and what else people call what is in it. */
 export const PLACES = [
-  ["today", "Today"],
-  ["approvals", "Approvals"],
-  ["schedules", "Schedules"],
-  ["agents", "Agents"],
-  ["processes", "Processes"],
-  ["compare", "Compare"],
-  ["memory", "Memory"],
-  ["skills", "Skills"],
-  ["permissions", "Permissions"],
-  ["access", "Access"],
-  ["mcp", "MCP"],
-  ["backups", "Backups"],
-  ["usage", "Usage"],
-  ["audit", "Audit"],
-  ["setup", "Setup"],
+  ["today", "Today", "overview dashboard home status failed errors done what happened brief"],
+  ["approvals", "Approvals", "allow deny permit ask confirm waiting decide"],
+  ["schedules", "Schedules", "cron reminder timer recurring trigger calendar brief morning remind every day"],
+  ["agents", "Agents", "bot assistant model persona prompt budget limit bind channel tools files"],
+  ["processes", "Processes", "running background server job kill stop log output"],
+  ["compare", "Compare", "models versus evaluate benchmark test side by side"],
+  ["memory", "Memory", "remember forget notes facts knowledge delete personal data"],
+  ["skills", "Skills", "instructions abilities install how-to procedures"],
+  ["permissions", "Permissions", "rules allow deny security sandbox profile ask safe"],
+  ["access", "Access", "token people pair pairing code user share invite sign in revoke phone login password api key"],
+  ["mcp", "MCP", "server tools connect integration plugin npm extension"],
+  ["backups", "Backups", "restore save copy archive export s3 snapshot"],
+  ["usage", "Usage", "cost price money spend budget tokens dollars bill limit"],
+  ["audit", "Audit", "log history record security who did chain verify"],
+  ["setup", "Setup", "key api token provider model telegram discord slack teams matrix google whatsapp platform connect settings configure openai anthropic"],
 ];
-const FIRST = 4; // places that always stand in the list, with a pictogram; the others unfold
+const FIRST = 4; // places that are always shown; the others unfold
 
 const SCOPES = { read: "read", approve: "approve", admin: "do everything" };
 const LINKS = { live: "Connected", connecting: "Connecting…", offline: "Offline" };
@@ -43,7 +45,7 @@ const ThreadLine = memo(function ThreadLine({ info, depth, current, unread, wait
         ${(detail || waiting) && html`<span class="thread-preview">${waiting && html`<span class="is-ask">Waits for you</span>`}${waiting && detail && " · "}${detail}</span>`}
         ${said && !waiting && html`<span class="offscreen">, ${said}</span>`}
       </a>
-      ${manage && html`<button type="button" class="quiet thread-more" aria-label=${`More about ${threadName(info)}`} title="Rename, pin, archive, export, delete" onClick=${() => manage(info)}>${icon("more")}</button>`}
+      ${manage && html`<button type="button" class="quiet thread-more" aria-label=${`Options of ${threadName(info)}`} title="Rename, pin, archive, export, delete" onClick=${() => manage(info)}>${icon("more")}</button>`}
     </li>
   `;
 });
@@ -56,7 +58,7 @@ function detailOf({ thread, agent }, severalAgents) {
 
 /** The rail; on a narrow screen a drawer that `close` puts away. `manage` opens what can be done with a thread, `find` the
  * search. */
-export function Rail({ state, route, open, close, hide, minute, manage, find }) {
+export function Rail({ state, route, open, close, hide, minute, manage, find, older }) {
   const rail = useRef(null);
   useEffect(() => {
     if (!open) return undefined;
@@ -76,10 +78,14 @@ export function Rail({ state, route, open, close, hide, minute, manage, find }) 
     prefer({ grouping: event.target.value });
   };
   const [theme, setTheme] = useState(preferences.theme);
+  useEffect(() => {
+    const changed = () => setTheme(preferences.theme);
+    addEventListener("preferred", changed);
+    return () => removeEventListener("preferred", changed);
+  }, []);
   const nextTheme = () => {
     const at = THEMES.findIndex(([value]) => value === theme);
     prefer({ theme: THEMES[(at + 1) % THEMES.length][0] });
-    setTheme(preferences.theme);
   };
   useEffect(() => {
     if (state.threads) api.archived().then(setArchived, () => {});
@@ -92,7 +98,7 @@ export function Rail({ state, route, open, close, hide, minute, manage, find }) 
   const link = ([place, name]) => html`
     <li>
       <a href=${`#/${place}`} aria-current=${route.place === place ? "page" : null}>
-        ${PLACES.findIndex(([one]) => one === place) < FIRST && icon(place)} ${name}
+        ${icon(place)} ${name}
         ${place === "approvals" && state.approvals.length > 0 && html`<span class="count">${state.approvals.length}<span class="offscreen"> waiting</span></span>`}
       </a>
     </li>
@@ -100,6 +106,7 @@ export function Rail({ state, route, open, close, hide, minute, manage, find }) 
   const severalAgents = new Set((state.threads || []).map((info) => info.agent)).size > 1;
   return html`
     <nav class=${`rail${open ? " open" : ""}`} ref=${rail} aria-label="Threads and places" id="rail">
+      <${Edge} />
       <div class="rail-head">
         <a class="brand" href="#/">${mark()} Shoal</a>
         <button type="button" class="quiet search-open" aria-label="Search" title="Search (Ctrl+K)" onClick=${find}>${icon("search")}<span aria-hidden="true">Search</span></button>
@@ -123,6 +130,7 @@ export function Rail({ state, route, open, close, hide, minute, manage, find }) 
           `,
         )}
         ${state.threads && !threads.length && html`<p class="faint empty">No threads yet</p>`}
+        ${state.hasOlder && html`<button type="button" class="quiet older" onClick=${older}>Show older threads</button>`}
         ${archived.length > 0 && html`
           <details class="group">
             <summary><span>Archived</span></summary>
@@ -134,7 +142,7 @@ export function Rail({ state, route, open, close, hide, minute, manage, find }) 
         <ul>${offered(0, FIRST).map(link)}</ul>
         ${offered(FIRST).length > 0 && html`
           <details open=${unfolded}>
-            <summary onClick=${(event) => (event.preventDefault(), setMore(!unfolded))}>${icon("settings")} More</summary>
+            <summary onClick=${(event) => (event.preventDefault(), setMore(!unfolded))}>${icon("settings")} Manage</summary>
             <ul>${offered(FIRST).map(link)}</ul>
           </details>
         `}
@@ -148,6 +156,36 @@ export function Rail({ state, route, open, close, hide, minute, manage, find }) 
     </nav>
     ${open && html`<button type="button" class="scrim" aria-label="Close the list" onClick=${close}></button>`}
   `;
+}
+
+const WIDTHS = { least: 200, most: 520, usual: 272, step: 16 };
+const WIDTH = "shoal.railWidth";
+
+/** Make the rail so wide; what was chosen before where no number is given. */
+function setWidth(px = Number(readJson(localStorage, WIDTH)) || WIDTHS.usual) {
+  const width = Math.round(Math.min(WIDTHS.most, Math.max(WIDTHS.least, px)));
+  document.documentElement.style.setProperty("--rail-width", `${width}px`);
+  return width;
+}
+
+/** The rail's right edge, which is dragged, moved with the arrow keys, or reset with a double click. */
+function Edge() {
+  const [width, change] = useState(setWidth);
+  const take = (px) => {
+    const taken = setWidth(px);
+    change(taken);
+    writeJson(localStorage, WIDTH, taken);
+  };
+  const dragged = (event) => event.buttons === 1 && take(event.clientX);
+  const keyed = (event) => {
+    const by = { ArrowLeft: -WIDTHS.step, ArrowRight: WIDTHS.step }[event.key];
+    if (!by) return;
+    event.preventDefault();
+    take(width + by);
+  };
+  return html`<div class="edge" role="separator" tabindex="0" aria-orientation="vertical" aria-label="Width of the list" aria-controls="rail"
+    aria-valuenow=${width} aria-valuemin=${WIDTHS.least} aria-valuemax=${WIDTHS.most} title="Drag to resize, double-click to reset"
+    onPointerDown=${(event) => event.currentTarget.setPointerCapture(event.pointerId)} onPointerMove=${dragged} onKeyDown=${keyed} onDblClick=${() => take(WIDTHS.usual)}></div>`;
 }
 
 /** The list with the open thread in it, even before it has a message. */

@@ -1,8 +1,9 @@
 // How things stand: what agents did, what waits, what went wrong, what comes, what it cost.
 
 import { api } from "../api.js";
-import { html } from "../dom.js";
+import { html, useState } from "../dom.js";
 import { ago, clockTime, count, dollars, duration, fullTime, here, plain, threadName, visible } from "../format.js";
+import { calledBy } from "../me.js";
 import { Columns, Figures, Legend } from "./charts.js";
 import { Face } from "./face.js";
 import { Place, useAnswer } from "./lists.js";
@@ -10,6 +11,8 @@ import { Words } from "./words.js";
 
 const POLL_MS = 30_000;
 const DONE_SHOWN = 12;
+const WAITING_SHOWN = 10;
+const COMING_SHOWN = 8;
 const FAULTS = { failed: "Failed", limit: "Ended at a limit" };
 const SERIES = [
   { name: "done", shown: "Done", kind: "is-c0" },
@@ -17,17 +20,17 @@ const SERIES = [
   { name: "wrong", shown: "Went wrong", kind: "is-wrong" },
 ];
 
-/** Turns by the hour in which they ended, as columns, the last hour last. Pure. */
-export function byHour(turns, untilMs, hours = 24) {
+/** Counts of turns by the hour in which they ended, as columns, the last hour last. Pure. */
+export function byHour(counts, untilMs, hours = 24) {
   const end = Math.ceil(untilMs / 3_600_000) * 3_600_000;
   const columns = Array.from({ length: hours }, (_, at) => {
     const from = end - (hours - at) * 3_600_000;
     return { key: from, label: new Date(from).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" }), parts: {} };
   });
-  for (const turn of turns) {
-    const column = columns[hours - Math.ceil((end - Date.parse(turn.at)) / 3_600_000)];
-    const kind = FAULTS[turn.outcome] ? "wrong" : turn.outcome;
-    if (column) column.parts[kind] = (column.parts[kind] || 0) + 1;
+  for (const { at, outcome, turns } of counts) { // an hour of another zone's clock may begin at half past
+    const column = columns[Math.max(0, hours - Math.ceil((end - Date.parse(at)) / 3_600_000))];
+    const kind = FAULTS[outcome] ? "wrong" : outcome;
+    if (column) column.parts[kind] = (column.parts[kind] || 0) + turns;
   }
   for (const column of columns) {
     const said = SERIES.filter(({ name }) => column.parts[name]).map(({ name, shown }) => `${column.parts[name]} ${shown.toLowerCase()}`);
@@ -36,41 +39,45 @@ export function byHour(turns, untilMs, hours = 24) {
   return columns;
 }
 
+/** How many of the counted turns ended so. Pure. */
+export const ended = (counts, isCounted = () => true) => counts.filter(({ outcome }) => isCounted(outcome)).reduce((sum, { turns }) => sum + turns, 0);
+
 const at = (thread, seq) => `#/t/${encodeURIComponent(thread)}${seq ? `/e/${seq}` : ""}`;
 
-export function Today({ state }) {
-  const [found, problem, reload] = useAnswer(api.overview, POLL_MS);
+export function Today() {
+  const [overview, problem, reload] = useAnswer(api.overview, POLL_MS);
   const [info] = useAnswer(api.info, POLL_MS);
-  const wrong = (found?.turns || []).filter((turn) => FAULTS[turn.outcome]);
-  const done = (found?.turns || []).filter((turn) => turn.outcome === "done");
   const notes = info?.notes || [];
-  const faults = found ? wrong.length + found.failing.length : 0;
+  const turns = overview ? ended(overview.hours) : 0;
+  const wrong = overview ? ended(overview.hours, (outcome) => FAULTS[outcome]) : 0;
+  const faults = overview ? wrong + overview.failing.length : 0;
   return html`
-    <${Place} intro="The last 24 hours, and the next." problem=${problem} reload=${reload} loading=${!found}>
-      ${found && html`
+    <${Place} intro="The last 24 hours, and the next." problem=${problem} reload=${reload} loading=${!overview}>
+      ${overview && html`
         <${Figures} figures=${[
-          { name: "Done", value: count(done.length), note: found.turns.length ? `of ${count(found.turns.length)} turns` : "no turns yet" },
-          { name: "Waits for you", value: count(found.waiting.length), kind: found.waiting.length ? "is-ask" : "", href: "#/approvals" },
+          { name: "Done", value: count(ended(overview.hours, (outcome) => outcome === "done")), note: turns ? `of ${count(turns)} turns` : "no turns yet" },
+          { name: "Waits for you", value: count(overview.waiting.length), kind: overview.waiting.length ? "is-ask" : "", href: "#/approvals" },
           { name: "Went wrong", value: count(faults), kind: faults ? "is-bad" : "" },
-          { name: "Spent today", value: found.calls && found.usd === null ? "unknown" : dollars(found.usd || 0), note: `${count(found.calls)} model calls`, href: "#/usage" },
-          { name: "Coming up", value: count(found.coming.length), note: found.coming.length ? `next ${ago(found.coming[0].at)}` : "nothing scheduled", href: "#/schedules" },
+          { name: "Spent today", value: overview.calls && overview.usd === null ? "unknown" : dollars(overview.usd || 0), note: `${count(overview.calls)} model calls`, href: "#/usage" },
+          { name: "Coming up", value: count(overview.coming_soon), note: overview.coming.length ? `next ${ago(overview.coming[0].at)}` : "nothing scheduled", href: "#/schedules" },
         ]} />
-        ${found.waiting.length > 0 && html`<${Waits} waiting=${found.waiting} threads=${new Map((state.threads || []).map((info) => [info.thread, info]))} />`}
-        ${faults > 0 && html`<${Wrong} turns=${wrong} failing=${found.failing} />`}
+        ${overview.waiting.length > 0 && html`<${Waits} waiting=${overview.waiting} />`}
+        ${faults > 0 && html`<${Wrong} turns=${overview.faults} total=${wrong} failing=${overview.failing} />`}
         <section class="panel" aria-label="What agents did">
           <h2>What agents did</h2>
-          ${found.turns.length > 0 && html`
-            <${Columns} label=${`Turns by hour: ${found.turns.length} in 24 hours`} columns=${byHour(found.turns, Date.parse(found.until))} series=${SERIES} format=${wholeNumber} height=${130} />
-            <${Legend} series=${SERIES.filter(({ name }) => name === "done" || found.turns.some((turn) => (FAULTS[turn.outcome] ? "wrong" : turn.outcome) === name))} />
-            <${Done} turns=${found.turns} />
+          ${turns > 0 && html`
+            <${Columns} label=${`Turns by hour: ${turns} in 24 hours`} columns=${byHour(overview.hours, Date.parse(overview.until))} series=${SERIES} format=${wholeNumber} height=${130} />
+            <${Legend} series=${SERIES.filter(({ name }) => name === "done" || overview.hours.some(({ outcome }) => (FAULTS[outcome] ? "wrong" : outcome) === name))} />
+            <${Done} turns=${overview.turns} total=${turns} />
           `}
-          ${!found.turns.length && html`<p class="faint">Nothing was asked or done. <a href="#/new">Begin a thread</a>; what comes of it is told here.</p>`}
+          ${!turns && html`<p class="faint">No turns in the last 24 hours. <a href="#/new">Start a thread</a> and its result appears here.</p>`}
         </section>
         <section class="panel" aria-label="Coming up">
           <h2>Coming up</h2>
-          ${found.coming.length
-            ? html`<ul class="lines">${found.coming.map((one) => html`<li key=${one.id}><time datetime=${one.at} title=${fullTime(one.at)}>${clockTime(one.at)}</time><span class="clamped">${visible(one.text)}</span><span class="faint">${ago(one.at)}</span></li>`)}</ul>`
-            : html`<p class="faint">Nothing is scheduled for the next 24 hours. <a href="#/schedules">Schedule something</a>.</p>`}
+          ${overview.coming.length
+            ? html`<ul class="lines">${overview.coming.slice(0, COMING_SHOWN).map((one) => html`<li key=${one.id}><time datetime=${one.at} title=${fullTime(one.at)}>${clockTime(one.at)}</time><span class="clamped">${visible(one.text)}</span><span class="faint">${ago(one.at)}</span></li>`)}</ul>
+                ${overview.coming_total > COMING_SHOWN && html`<p class="faint">${COMING_SHOWN} of ${overview.coming_total}. <a href="#/schedules">Show all schedules</a></p>`}`
+            : html`<p class="faint">Nothing is scheduled. <a href="#/schedules">Add a schedule</a>, or ask an agent: “Send me a brief every morning at 8.”</p>`}
         </section>
         ${notes.length > 0 && html`<section class="panel" aria-label="Good to know"><h2>Good to know</h2>${notes.map((note) => html`<p key=${note} class="breakable"><${Words} text=${note} /></p>`)}</section>`}
       `}
@@ -80,49 +87,55 @@ export function Today({ state }) {
 
 const wholeNumber = (value) => (Number.isInteger(value) ? String(value) : "");
 
-const Waits = ({ waiting, threads }) => html`
+const Waits = ({ waiting }) => html`
   <section class="panel is-ask" aria-label="Waits for you">
     <h2>Waits for you</h2>
     <ul class="done">
-      ${waiting.map((one) => {
-        const info = threads.get(one.asked_in);
-        const agent = info?.agent || "agent";
-        return html`
-          <li key=${one.id}>
-            <${Face} name=${agent} />
-            <a href=${at(one.asked_in)}>
-              <span class="clamped">${threadName(info, one.asked_in)}</span>
-              <code class="clamped">${visible(one.shown || one.action)}</code>
-            </a>
-            <span class="faint facts">${visible(agent)} with ${one.tool} · until ${clockTime(one.expires_at)}</span>
-          </li>`;
-      })}
+      ${waiting.slice(0, WAITING_SHOWN).map((one) => html`
+        <li key=${one.id}>
+          <${Face} name=${one.agent || "agent"} />
+          <a href=${at(one.asked_in)}>
+            <span class="clamped">${threadName({ title: one.title }, one.asked_in)}</span>
+            <code class="clamped">${visible(one.shown || one.action)}</code>
+            ${one.reason && html`<span class="clamped faint">${visible(one.reason)}</span>`}
+          </a>
+          <span class="faint facts">${[visible(one.agent || "agent"), ` with ${one.tool}`, one.asked_by && ` for ${visible(calledBy(one.asked_by))}`, ` · until ${clockTime(one.expires_at)}`]}</span>
+        </li>`)}
     </ul>
+    ${waiting.length > WAITING_SHOWN && html`<p class="faint">${WAITING_SHOWN} of ${waiting.length}. <a href="#/approvals">Show all approvals</a></p>`}
   </section>
 `;
 
-const Wrong = ({ turns, failing }) => html`
+const Wrong = ({ turns, total, failing }) => html`
   <section class="panel is-bad" aria-label="Went wrong">
     <h2>Went wrong</h2>
     <ul class="lines">
       ${turns.map((turn) => html`<li key=${`${turn.thread}/${turn.seq}`}><a href=${at(turn.thread, turn.seq)}>${FAULTS[turn.outcome]}</a><span class="clamped"><b>${threadName({ title: turn.title }, turn.thread)}</b> <${Words} text=${here(turn.reply) || turn.asked} /></span><time class="faint" datetime=${turn.at} title=${fullTime(turn.at)}>${clockTime(turn.at)}</time></li>`)}
       ${failing.map((one) => html`<li key=${one.id}><a href="#/schedules">Schedule</a><span class="clamped">${visible(one.text)}: <${Words} text=${one.error || "its time passed while nobody could send it."} /></span></li>`)}
     </ul>
+    ${total > turns.length && html`<p class="faint">The newest ${turns.length} of ${total} turns that went wrong.</p>`}
   </section>
 `;
 
-const Done = ({ turns }) => html`
-  <ul class="done">
-    ${turns.slice(0, DONE_SHOWN).map((turn) => html`
-      <li key=${`${turn.thread}/${turn.seq}`}>
-        <${Face} name=${turn.agent || "agent"} />
-        <a href=${at(turn.thread, turn.seq)}>
-          <span class="clamped">${visible(turn.asked) || threadName({ title: turn.title }, turn.thread)}</span>
-          <span class="clamped faint">${visible(plain(turn.reply)) || "Nothing was posted."}</span>
-        </a>
-        <span class="faint facts"><time datetime=${turn.at} title=${fullTime(turn.at)}>${clockTime(turn.at)}</time>${` · ${duration(turn.seconds * 1000)}`}</span>
-      </li>
-    `)}
-  </ul>
-  ${turns.length > DONE_SHOWN && html`<p class="faint">and ${turns.length - DONE_SHOWN} more; the threads have them all.</p>`}
-`;
+function Done({ turns, total }) {
+  const [isWhole, setIsWhole] = useState(false);
+  const shown = isWhole ? turns : turns.slice(0, DONE_SHOWN);
+  return html`
+    <ul class="done">
+      ${shown.map((turn) => html`
+        <li key=${`${turn.thread}/${turn.seq}`}>
+          <${Face} name=${turn.agent || "agent"} />
+          <a href=${at(turn.thread, turn.seq)}>
+            <span class="clamped">${visible(turn.asked) || threadName({ title: turn.title }, turn.thread)}</span>
+            <span class="clamped faint">${visible(plain(turn.reply)) || "Nothing was posted."}</span>
+          </a>
+          <span class="faint facts"><time datetime=${turn.at} title=${fullTime(turn.at)}>${clockTime(turn.at)}</time>${` · ${duration(turn.seconds * 1000)}`}</span>
+        </li>
+      `)}
+    </ul>
+    ${total > shown.length && html`
+      <p class="faint">The newest ${shown.length} of ${count(total)} turns.
+        ${shown.length < turns.length && html` <button type="button" class="quiet" onClick=${() => setIsWhole(true)}>Show ${turns.length - shown.length} more</button>`}
+      </p>`}
+  `;
+}

@@ -30,16 +30,17 @@ export const ToolRow = memo(function ToolRow({ item, thread, session }) {
   const panel = `panel-${item.key}`;
   const text = item.arguments ? summary(item.arguments) : visible(item.actions?.[0] || "");
   const took = item.durationMs ? duration(item.durationMs) : "";
-  const state = item.state === "done" ? took || "done" : item.state === "stopped" && took ? `stopped after ${took}` : LABELS[item.state];
+  const state = item.state === "done" && item.exitCode ? [`exit code ${item.exitCode}`, took].filter(Boolean).join(", ") : item.state === "done" ? took || "done" : item.state === "stopped" && took ? `stopped after ${took}` : LABELS[item.state];
+  const isBad = item.state === "failed" || (item.state === "done" && Boolean(item.exitCode));
   return html`
-    <div class=${`row tool is-${item.state}`}>
+    <div class=${`row tool is-${isBad ? "failed" : item.state}`}>
       <span class="node" aria-hidden="true"></span>
       <div class="body">
         <button type="button" class="tool-line" aria-expanded=${open} aria-controls=${panel} onClick=${() => setOpen(!open)}>
           ${icon("chevron")}
           <span class="tool-name">${item.name}</span>
           <span class="tool-summary">${text}</span>
-          <span class="tool-state">${state}${item.state === "running" && html`<${Elapsed} sinceMs=${item.sinceMs || Date.parse(item.startedAt)} before=", " />`}</span>
+          <span class="tool-state">${isBad && html`<span class="mark-bad" aria-hidden="true">✗ </span>`}${state}${item.state === "running" && html`<${Elapsed} sinceMs=${item.sinceMs || Date.parse(item.startedAt)} before=", " />`}</span>
         </button>
         ${item.approval && html`<${ApprovalCard} approval=${item.approval} tool=${item.name} result=${item} session=${session} />`}
         ${item.state === "running" && item.written && html`<${Written} text=${item.written} />`}

@@ -1,0 +1,53 @@
+// Choosing a chat by its name, or one of many threads by words of its title.
+
+import { api } from "../api.js";
+import { html, useMemo, useState } from "../dom.js";
+import { ago, threadName, visible } from "../format.js";
+import { useAnswer } from "./lists.js";
+
+const OWN = { web: "This page", terminal: "Terminal", openai: "Over the API" };
+const MATCHES_MAX = 50;
+
+export const platformName = (platform) => OWN[platform] || platform[0].toUpperCase() + platform.slice(1).replaceAll("_", " ");
+
+/** What a chat is called: "Telegram: Ada", "This page". `several`: its platform has more than one. Pure. */
+export function chatName({ platform, channel, people, title }, several) {
+  if (OWN[platform]) return several ? `${OWN[platform]}: ${visible(channel)}` : OWN[platform];
+  return `${platformName(platform)}: ${visible(people.join(", ") || title || channel)}`;
+}
+
+/** Chats with the name of each; of those that would be called alike, the channel tells them apart. Pure. */
+export function named(chats) {
+  const alike = (name, key) => chats.filter((chat) => key(chat) === name).length > 1;
+  return chats.map((chat) => {
+    const name = chatName(chat, alike(chat.platform, (one) => one.platform));
+    return { ...chat, name: !OWN[chat.platform] && alike(name, (one) => chatName(one, true)) ? `${name} (${visible(chat.channel)})` : name };
+  });
+}
+
+export function useChats() {
+  const [chats, problem, reload] = useAnswer(api.chats);
+  return [useMemo(() => chats && named(chats), [chats]), problem, reload];
+}
+
+const hasAll = (name, words) => words.every((word) => name.toLowerCase().includes(word));
+
+/** A list of threads that a person narrows by typing. `value` is the chosen thread. */
+export function ThreadPicker({ state, session, value, change }) {
+  const [text, setText] = useState("");
+  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+  const matches = (state.threads || []).filter((info) => !info.thread.startsWith("agent:") && hasAll(`${threadName(info)} ${info.agent}`, words));
+  const more = matches.length - MATCHES_MAX;
+  return html`
+    <div class="picker">
+      <label>Find a thread <input type="search" value=${text} placeholder="Words of its title" onInput=${(event) => setText(event.target.value)} /></label>
+      <select name="thread" size="6" required aria-label="Threads" value=${value} onChange=${(event) => change(event.target.value)}>
+        ${matches.slice(0, MATCHES_MAX).map((info) => html`<option key=${info.thread} value=${info.thread}>${`${threadName(info)} · ${ago(info.updated_at)}`}</option>`)}
+      </select>
+      <p class="faint">
+        ${!matches.length ? "No thread has these words. " : more > 0 ? `${MATCHES_MAX} of ${matches.length} threads. Type to narrow the list. ` : ""}
+        ${state.hasOlder && html`<button type="button" class="quiet" onClick=${() => session.loadOlder()}>Load older threads</button>`}
+      </p>
+    </div>
+  `;
+}
