@@ -494,6 +494,17 @@ class TextStreamed(msgspec.Struct, frozen=True):
     after: int = 0
 
 
+class ThinkingStreamed(msgspec.Struct, frozen=True):
+    """A piece of the model's thinking before its answer. The fields are those of `TextStreamed`, `offset` counted in
+    the thinking alone."""
+
+    type: ClassVar[str] = "thinking_delta"
+    text: str
+    step: int = 0
+    offset: int = 0
+    after: int = 0
+
+
 class StatusChanged(msgspec.Struct, frozen=True):
     """What the turn does now: it waits for the model, runs tools (`text` names them), waits for a person's decision (on
     the tool `text`), or asks the model again in `seconds` because of `text`; nothing when idle."""
@@ -513,7 +524,7 @@ class OutputShown(msgspec.Struct, frozen=True):
     seconds: float = 0.0
 
 
-LiveData: TypeAlias = TextStreamed | StatusChanged | OutputShown
+LiveData: TypeAlias = TextStreamed | ThinkingStreamed | StatusChanged | OutputShown
 
 LIVE_CLASSES: dict[str, type[LiveData]] = {kind.type: kind for kind in get_args(LiveData)}
 

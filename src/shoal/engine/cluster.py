@@ -37,7 +37,7 @@ from psycopg import AsyncConnection, sql
 from psycopg_pool import AsyncConnectionPool
 
 from shoal.domain.errors import StoreError
-from shoal.domain.events import Event, LiveData, OutputShown, StatusChanged, TextStreamed
+from shoal.domain.events import Event, LiveData, OutputShown, StatusChanged, TextStreamed, ThinkingStreamed
 from shoal.domain.ids import CallId, ThreadId, TurnId
 from shoal.domain.ports import LiveHub
 from shoal.store.journal import Journal
@@ -203,6 +203,10 @@ class _Text(msgspec.Struct, tag="t", array_like=True):
     after: int = 0
 
 
+class _Thinking(_Text, tag="h", array_like=True):
+    pass
+
+
 class _Status(msgspec.Struct, tag="s", array_like=True):
     thread: str
     turn: str
@@ -219,7 +223,7 @@ class _Output(msgspec.Struct, tag="o", array_like=True):
     seconds: float
 
 
-_Item: TypeAlias = _Journaled | _Text | _Status | _Output
+_Item: TypeAlias = _Journaled | _Text | _Thinking | _Status | _Output
 
 
 class _Batch(msgspec.Struct, array_like=True):
@@ -259,10 +263,11 @@ class LiveBridge:
     def show(self, thread: ThreadId, turn: TurnId, data: LiveData) -> None:
         self._hub.show(thread, turn, data)
         match data:
-            case TextStreamed(text=text, step=step, offset=offset, after=after):
-                written = _Text(thread, turn, step, text, offset, after)
+            case TextStreamed(text, step, offset, after) | ThinkingStreamed(text, step, offset, after):
+                kind = _Text if isinstance(data, TextStreamed) else _Thinking
+                written = kind(thread, turn, step, text, offset, after)
                 for item in reversed(self._outgoing):
-                    if isinstance(item, _Text) and (item.turn, item.step) == (turn, step):
+                    if type(item) is kind and (item.turn, item.step) == (turn, step):
                         if item.offset + len(item.text) != offset:
                             break
                         item.text += text
@@ -289,6 +294,8 @@ class LiveBridge:
                     item = self._incoming.popleft()
                     thread = ThreadId(item.thread)
                     match item:
+                        case _Thinking(turn=turn, step=step, text=text, offset=offset, after=after):
+                            self._hub.show(thread, TurnId(turn), ThinkingStreamed(text, step, offset, after))
                         case _Text(turn=turn, step=step, text=text, offset=offset, after=after):
                             self._hub.show(thread, TurnId(turn), TextStreamed(text, step, offset, after))
                         case _Status(turn=turn, state=state, text=text, seconds=seconds):

@@ -36,6 +36,7 @@ from shoal.domain.events import (
     StatusChanged,
     Steered,
     TextStreamed,
+    ThinkingStreamed,
     ToolFinished,
     TurnFinished,
     TurnStarted,
@@ -54,6 +55,7 @@ from shoal.domain.messages import (
     ModelRequest,
     Prompt,
     TextDelta,
+    ThinkingDelta,
     ToolSpec,
     Waiting,
 )
@@ -525,17 +527,21 @@ class TurnRun(msgspec.Struct, eq=False):
 
     def begin_call(self) -> Callable[[ModelEvent], None]:
         """Begin a model call for live watchers; what is to see its events."""
-        view, streamed, number, offset = self.view, self.streamed, next(self.view.call_numbers), 0
+        view, streamed, number = self.view, self.streamed, next(self.view.call_numbers)
+        offset = thinking_offset = 0
         after = view.transcript.last_seq
         streamed.clear()
         view.show(StatusChanged("thinking"))
 
         def see(event: ModelEvent) -> None:
-            nonlocal offset
+            nonlocal offset, thinking_offset
             if isinstance(event, TextDelta):
                 streamed.append(event.text)
                 view.show(TextStreamed(event.text, number, offset, after))
                 offset += len(event.text)
+            elif isinstance(event, ThinkingDelta):
+                view.show(ThinkingStreamed(event.text, number, thinking_offset, after))
+                thinking_offset += len(event.text)
             elif isinstance(event, ModelDone | ModelFailed):
                 streamed.clear()
 

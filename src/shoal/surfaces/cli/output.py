@@ -191,21 +191,25 @@ def sentence(text: str) -> str:
     return text if text.endswith(("!", "?", "…", ":")) else f"{text}."
 
 
+def timed(words: str, seconds: float) -> str:
+    """Words for what lasts so long already: `thinking, 12 s`."""
+    return f"{words}, {span(int(seconds))}" if seconds >= 1 else words
+
+
 def status_words(status: StatusChanged, seconds: float) -> str:
     """What a turn does for so many seconds already."""
-    lasts = f", {span(int(seconds))}" if seconds >= 1 else ""
     match status.state:
         case "thinking":
-            return f"waiting for the model{lasts}"
+            return timed("waiting for the model", seconds)
         case "tool":
-            return f"running {printable(status.text)}{lasts}"
+            return timed(f"running {printable(status.text)}", seconds)
         case "waiting":
             return "waiting for your decision"
         case "retrying":
             left = round(max(0.0, status.seconds - seconds))
             return f"{printable(status.text)}, trying again {f'in {span(left)}' if left else 'now'}"
         case "queued":
-            return f"waiting in line{lasts}"
+            return timed("waiting in line", seconds)
         case _:
             return ""
 

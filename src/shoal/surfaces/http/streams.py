@@ -25,6 +25,7 @@ from shoal.domain.events import (
     LiveEvent,
     OutputShown,
     TextStreamed,
+    ThinkingStreamed,
     TurnFinished,
     encode_event,
     encode_live,
@@ -137,6 +138,10 @@ class LiveStreams:
             scope.cancel()
 
 
+LONG = TextStreamed | ThinkingStreamed | OutputShown
+"""Live events that only a thread's own stream has."""
+
+
 async def thread_items(app: "App", streams: LiveStreams, thread: ThreadId, after: int) -> AsyncGenerator[Item, None]:
     """Events of a thread with a higher number than `after`, then what happens, until the server stops.
 
@@ -167,7 +172,11 @@ async def thread_items(app: "App", streams: LiveStreams, thread: ThreadId, after
                     said = seq if isinstance(item.data, AssistantSaid) else said
                 elif isinstance(item, LiveEvent) and item.turn and item.turn == finished:  # its turn is over
                     continue
-                elif isinstance(item, LiveEvent) and isinstance(item.data, TextStreamed) and item.data.after < said:
+                elif (
+                    isinstance(item, LiveEvent)
+                    and isinstance(item.data, TextStreamed | ThinkingStreamed)
+                    and item.data.after < said
+                ):
                     continue  # the message that it was a piece of has been shown
                 yield item
 
@@ -187,7 +196,7 @@ async def all_frames(app: "App", streams: LiveStreams) -> AsyncGenerator[bytes, 
         with app.hub.subscribe(None) as subscription:
             items = aiter(subscription)
             while (item := await streams.next(items)) is not None:
-                if not (isinstance(item, LiveEvent) and isinstance(item.data, TextStreamed | OutputShown)):
+                if not (isinstance(item, LiveEvent) and isinstance(item.data, LONG)):
                     yield frame(item, app.clock)
         if not streams.closing:
             yield LOST
