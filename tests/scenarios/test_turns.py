@@ -297,9 +297,9 @@ async def test_a_model_that_stays_down_gives_one_friendly_sentence(tmp_path: Pat
         for tries in range(1, 4):
             await world.model.wait_for_calls(tries)
             await clock.advance(60)
-        await world.ada.sees("overloaded")
+        await world.ada.sees("reported an error")
         (failed,) = await data_of(world, Failed)
-        assert failed.kind == "overloaded"
+        assert failed.kind == "server_error"
         await world.ada.says("still there?")
         await world.ada.sees("back again")
 

@@ -37,7 +37,7 @@ from shoal.domain.tables import width_of
 from shoal.surfaces.cli.client import Link, open_link
 from shoal.surfaces.cli.completion import agent_option
 from shoal.surfaces.cli.context import CommandContext, command
-from shoal.surfaces.cli.output import limit_words, print_json, printable, status_words, tell, timed
+from shoal.surfaces.cli.output import limit_words, print_json, printable, says_more, status_words, tell, timed
 
 INPUT_CHARS_MAX = 1_000_000
 """Of standard input; no model takes more in one message."""
@@ -183,8 +183,7 @@ class _Turn:
                     print(self.words.take("\n"))
                     self.streamed = ""
             case Failed(message=message, detail=detail):
-                says_more = detail not in message and message not in detail
-                self.failure = f"{message} ({detail.rstrip('.')})" if says_more else message
+                self.failure = f"{message} ({detail.rstrip('.')})" if says_more(message, detail) else message
             case RetryScheduled(message=message, detail=detail):  # nobody is here to wait for it
                 await self.link.abort(all_queued=False)
                 tell(f"shoal: {message} ({detail.rstrip('.')})", sys.stderr)

@@ -44,6 +44,7 @@ from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.output import (
     call_line,
     event_lines,
+    failure_lines,
     printable,
     request_lines,
     result_lines,
@@ -437,8 +438,8 @@ class TerminalChat:
                 run = self.running.get(call_id)
                 seconds = duration_ms / 1000 or (event.at.timestamp() - run.since if run is not None else 0.0)
                 self.screen.ended(result, self._labels.get(call_id, printable(result.name)), seconds)
-            case Failed():
-                pass  # the turn's end says it
+            case Failed(message=message, detail=detail):
+                self.answer.fail(message, detail)
             case TurnFinished() as finished:
                 self.answer.finish(finished)
             case ApprovalRequested() as request:
@@ -498,6 +499,7 @@ class StreamedAnswer:
         self._streamed = ""
         self._shown = 0
         self._said = ""
+        self._failure = ""
 
     @property
     def unfinished(self) -> str:
@@ -533,16 +535,23 @@ class StreamedAnswer:
             self._screen.said(rest)
         self._streamed, self._shown = "", 0
 
+    def fail(self, message: str, detail: str) -> None:
+        """Show why the turn fails."""
+        self.cut()
+        self._failure = message
+        self._screen.line("\n".join(failure_lines(message, detail)))
+
     def finish(self, finished: TurnFinished) -> None:
         """The turn has ended: show its reply if it is none of the agent's last words, and how it ended."""
         self.cut()
         reply = printable(finished.reply.strip())
         if finished.outcome == "failed":
-            self._screen.line(f"! {reply}")
+            if reply != printable(self._failure.strip()):
+                self._screen.line(f"! {reply}")
         elif reply and not self._said.strip().endswith(reply):
             self._screen.said(reply)
         elif not reply and finished.outcome == "done":
             self._screen.line("(the agent chose to say nothing)")
         if finished.outcome == "aborted":
             self._screen.line("Stopped.")
-        self._said = ""
+        self._said = self._failure = ""

@@ -180,10 +180,14 @@ class TerminalScreen(ChatScreen):
         """Show how a call ended, in a line; of a failed one also how its result begins."""
         took = f"stopped after {span(seconds)}" if result.stopped and seconds else span(seconds) if seconds else ""
         mark = ending_mark(result)
+        if result.exit_code:
+            took = f"exit code {result.exit_code}{took and f', {took}'}"
         ending = f"{mark} {cropped(label, self._width - len(took) - 6)}"
         lines = [f"{self._coloured('32' if mark == '✓' else '31', mark)}{ending[1:]}  {self._faint(took)}".rstrip()]
-        if result.is_error and not result.stopped:
-            said = printable(result.for_people).strip().splitlines()
+        said = printable(result.for_people).strip().splitlines()
+        if result.exit_code:  # what a command complains of comes last, before its code
+            said = said[:-1][-ERROR_LINES:]
+        if (result.is_error or result.exit_code) and not result.stopped:
             lines += [self._faint(f"  {cropped(line, self._width - 2)}") for line in said[:ERROR_LINES]]
         self._print("call", lines)
 

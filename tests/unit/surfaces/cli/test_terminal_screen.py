@@ -25,7 +25,7 @@ from shoal.domain.messages import ToolCall
 from shoal.domain.permissions import Coverage
 from shoal.surfaces.cli.chat import NO_TURN, RunningCall, StreamedAnswer, TerminalChat
 from shoal.surfaces.cli.client import Link
-from shoal.surfaces.cli.output import call_line, limit_words, span, status_words
+from shoal.surfaces.cli.output import call_line, limit_words, result_lines, span, status_words
 from shoal.surfaces.cli.terminal_markdown import rows, whole_blocks
 from shoal.surfaces.cli.terminal_screen import (
     HISTORY_BYTES_MAX,
@@ -264,6 +264,10 @@ async def test_a_call_ends_as_one_line_and_a_failed_one_says_why(
     assert capsys.readouterr().out.splitlines() == [
         "", "✓ bash make  400 ms", "✗ bash make  400 ms", "  a", "  b", "  c", "■ bash make  stopped after 12 s",
     ]  # fmt: skip
+    ended = msgspec.structs.replace(done, text="\n".join([*"abcdef", "[exit code 2]"]), exit_code=2)
+    stand.screen.ended(ended, "bash make", 0.4)
+    assert capsys.readouterr().out.splitlines() == ["✗ bash make  exit code 2, 400 ms", "  c", "  d", "  e", "  f"]
+    assert next(result_lines(ended)) == "  ✗ bash, 400 ms, exit code 2"
 
 
 def test_commands_agents_and_files_are_completed(tmp_path: Path) -> None:
