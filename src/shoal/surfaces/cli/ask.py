@@ -91,7 +91,7 @@ def ask(context: CommandContext, text: tuple[str, ...], thread: str | None, agen
     piped = "" if text != ("-",) and sys.stdin.isatty() else _read_input()
     question = f"{asked_with}\n\n{piped}" if asked_with and piped.strip() else asked_with or piped
     if not question.strip():
-        raise InvalidInput("There is nothing to ask: give a text, or pipe one in.")
+        raise click.UsageError("There is nothing to ask: give a text, or pipe one in.")
     chosen = parse_thread_id(thread) if thread else None
     if not context.debug:  # the journal tells what goes wrong, in one line
         logging.getLogger().addHandler(logging.NullHandler())
