@@ -15,7 +15,7 @@ setup: ## install everything into .venv (does nothing when it is current)
 	@scripts/setup.sh
 
 run: setup ## start Shoal; make run ARGS="--port 9000" passes options on
-	@exec $(BIN)/shoal run $(ARGS)
+	@trap : INT; $(BIN)/shoal run $(ARGS); code=$$?; [ $$code -eq 130 ] || exit $$code
 
 test: setup ## the whole test suite
 	@scripts/test-deps.sh

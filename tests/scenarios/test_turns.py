@@ -16,6 +16,7 @@ from shoal.domain.events import (
     Failed,
     LimitReached,
     TextStreamed,
+    ThinkingStreamed,
     ToolFinished,
     TurnFinished,
 )
@@ -296,9 +297,9 @@ async def test_a_model_that_stays_down_gives_one_friendly_sentence(tmp_path: Pat
         for tries in range(1, 4):
             await world.model.wait_for_calls(tries)
             await clock.advance(60)
-        await world.ada.sees("overloaded")
+        await world.ada.sees("reported an error")
         (failed,) = await data_of(world, Failed)
-        assert failed.kind == "overloaded"
+        assert failed.kind == "server_error"
         await world.ada.says("still there?")
         await world.ada.sees("back again")
 
@@ -313,6 +314,19 @@ async def test_a_watcher_sees_a_text_as_it_is_written_each_piece_behind_the_one_
             shown = [item.data async for item in coming if isinstance(item.data, TextStreamed)]
         assert "".join(piece.text for piece in shown) == text
         assert all(text.startswith(piece.text, piece.offset) for piece in shown)
+
+
+async def test_thinking_is_shown_before_the_text_and_counted_alone(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(Reply("six", thinking="two times three"))) as world:
+        with world.app.hub.subscribe(world.ada.thread) as coming:
+            await world.ada.says("go")
+            await world.happens(world.ada.thread, "turn_finished")
+            coming.close()
+            shown = [item.data async for item in coming if isinstance(item.data, TextStreamed | ThinkingStreamed)]
+        thinking = [piece for piece in shown if isinstance(piece, ThinkingStreamed)]
+        assert "".join(piece.text for piece in thinking) == "two times three"
+        assert shown[: len(thinking)] == thinking
+        assert shown[len(thinking)].offset == 0
 
 
 async def test_a_turn_is_not_told_of_itself_as_of_something_else_that_goes_on(tmp_path: Path) -> None:

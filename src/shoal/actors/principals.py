@@ -106,7 +106,7 @@ async def may_use(principal: Principal, journal: Journal, thread: ThreadId) -> b
 
 def no_such_thread(thread: ThreadId) -> NotFound:
     """What is said of a thread that does not exist, and of one that the caller may not see."""
-    return NotFound(f"There is no thread {thread[:200]}. `shoal threads list` or GET /api/threads shows them.")
+    return NotFound(f"There is no thread {thread[:200]}. `shoal threads list` shows them.")
 
 
 async def bearer_of(tokens: AccessTokens, token: AccessToken) -> Principal | None:

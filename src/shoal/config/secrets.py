@@ -3,6 +3,7 @@
 import re
 import tomllib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import cast
 
 import msgspec
@@ -68,6 +69,32 @@ def watch_secrets(config: Config, learn: Callable[[str], None]) -> None:
         learn(read_token(Home(config.home)))
     except (OSError, ConfigError):  # there is none yet, or whoever needs it says what is wrong with it
         return
+
+
+def missing_secrets(text: str, folder: Path) -> list[str]:
+    """The keys of a configuration whose secret was left out of it: written out and empty, or in a file below `folder`
+    that does not exist."""
+
+    def look(value: object, path: tuple[str, ...]) -> Iterator[str]:
+        if isinstance(value, dict):
+            table = cast("dict[str, object]", value)
+            file = table.get("file")
+            if set(table) == {"file"} and isinstance(file, str):
+                if not (folder / Path(file).expanduser()).exists():
+                    yield ".".join(path)
+                return
+            for key, inner in table.items():
+                yield from look(inner, (*path, str(key)))
+        elif isinstance(value, list):
+            for inner in cast("list[object]", value):
+                yield from look(inner, path)
+        elif value == "" and path and names_secret(path[-1]):
+            yield ".".join(path)
+
+    try:
+        return list(look(tomllib.loads(text), ()))
+    except BAD_TOML:
+        return []
 
 
 def read_token(home: Home) -> str:

@@ -190,7 +190,7 @@ class ToolFinished(msgspec.Struct, frozen=True, omit_defaults=True):
     excerpt. `answers`: the call has told the person what the turn had to say. `counts`: an error of the model's or the
     tool's, towards `tool_errors_in_a_row_max`; one that others decided (a steer, a person, a crash) says nothing.
     `found`: the tools that the model has looked up, whose definitions it reads after the text. `stopped`: a person
-    stopped the turn before it had ended."""
+    stopped the turn before it had ended. `exit_code`: what a command ended with."""
 
     type: ClassVar[str] = "tool_result"
     call_id: CallId
@@ -206,6 +206,7 @@ class ToolFinished(msgspec.Struct, frozen=True, omit_defaults=True):
     counts: bool = True
     found: tuple[ToolSpec, ...] = ()
     stopped: bool = False
+    exit_code: int = 0
 
     @property
     def is_interrupted(self) -> bool:
@@ -495,7 +496,8 @@ class TextStreamed(msgspec.Struct, frozen=True):
 
 
 class ThinkingStreamed(msgspec.Struct, frozen=True):
-    """A piece of what the model thinks before it answers; fields as of `TextStreamed`."""
+    """A piece of the model's thinking before its answer. The fields are those of `TextStreamed`, `offset` counted in
+    the thinking alone."""
 
     type: ClassVar[str] = "thinking_delta"
     text: str

@@ -274,17 +274,22 @@ def parser() -> "MarkdownIt":
     from markdown_it import MarkdownIt
 
     parser = MarkdownIt("commonmark", {"html": False, "maxNesting": NESTING_MAX})
-    parser.block.ruler.before("fence", "math", _math_block, {"alt": ["paragraph", "blockquote", "list"]})
+    read_formulas(parser)
     inline = parser.inline.ruler
     inline.before("text", "token", _token)
     inline.at("text", _text)
-    inline.before("escape", "math", _math)
     parser.enable(["table", "strikethrough"]).disable(["reference", "html_block", "html_inline"])
     inline.at("link", _link)
     inline.at("image", _link)
     inline.at("emphasis", _emphasis)
     inline.at("strikethrough", _strikethrough)
     return parser
+
+
+def read_formulas(parser: "MarkdownIt") -> None:
+    """Have a parser read formulas, as tokens `math` and `math_block` with their marks."""
+    parser.block.ruler.before("fence", "math", _math_block, {"alt": ["paragraph", "blockquote", "list"]})
+    parser.inline.ruler.before("escape", "math", _math)
 
 
 def _scan_of(state: "StateInline") -> _Scan:

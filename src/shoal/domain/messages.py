@@ -488,11 +488,13 @@ SILENT = "[SILENT]"
 
 StopReason: TypeAlias = Literal["end", "tool_calls", "max_tokens", "refusal", "aborted"]
 FailureKind: TypeAlias = Literal[
-    "rate_limited", "overloaded", "unreachable", "dropped", "timeout", "quota",
+    "rate_limited", "overloaded", "server_error", "unreachable", "dropped", "timeout", "quota",
     "auth", "invalid_request", "too_large", "context_overflow", "content_filter",
 ]  # fmt: skip
 
-RETRYABLE: frozenset[FailureKind] = frozenset({"rate_limited", "overloaded", "unreachable", "dropped", "timeout"})
+RETRYABLE: frozenset[FailureKind] = frozenset(
+    {"rate_limited", "overloaded", "server_error", "unreachable", "dropped", "timeout"}
+)
 """Failures after which the same request may succeed; `quota` and `auth` only help with another provider."""
 
 

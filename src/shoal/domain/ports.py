@@ -187,6 +187,7 @@ class ToolOutput(msgspec.Struct, frozen=True):
     `answers`: it told the person what the turn had to say, so that the turn's last text is not posted too.
     `is_pending`: the result is not there yet; the turn rests until its thread is woken, and the call is then run again.
     `found`: tools that the model is now told of, whose definitions follow the text.
+    `exit_code`: what a command ended with.
     `raw`: what a command wrote, where the text is its last state on a terminal; it is stored instead of the text.
     """
 
@@ -199,6 +200,7 @@ class ToolOutput(msgspec.Struct, frozen=True):
     is_pending: bool = False
     found: tuple[ToolSpec, ...] = ()
     raw: str = ""
+    exit_code: int = 0
 
 
 class ToolServices(Protocol):

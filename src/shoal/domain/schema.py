@@ -139,9 +139,35 @@ def _unreadable(error: Exception) -> str:
     if not isinstance(error, msgspec.DecodeError):  # one of tomllib's
         what, _, place = str(error).partition(" (at ")
         at = f" at {place.rstrip(')')}" if place else ""
-        return f"it is not valid TOML{at}: {what[:1].lower()}{what[1:]}"
+        return f"it is not valid TOML{at}: {_toml_problem(what)}"
     found = re.search(r"\(byte (\d+)\)", str(error))  # msgspec's complaint about a text that is no JSON
     return f"it is not valid JSON at byte {found[1]}" if found else "it is not valid JSON: its end is missing"
+
+
+_TOML_PROBLEMS = (
+    (r"Cannot (?:declare \((.+)\) twice|redefine namespace \((.+)\)|mutate immutable namespace \((.+)\))",
+     "the table [{}] is there already"),
+    (r"Cannot overwrite a value", "a key is there twice, or is both a value and a table"),
+    (r"Duplicate inline table key '(.+)'", "the key {} is there twice"),
+    (r"Exceeds the limit .+", "a number has too many digits"),
+    (r"Unescaped '\\' in a string", "in a \"string\" \\ is written \\\\, in a 'string' it is not"),
+    (r"Expected newline or end of document after a statement", "something follows the end of a value"),
+    (r"Invalid value", "a value is missing, or is text without quotes"),
+    (r"Invalid statement|Invalid initial character for a key part", "a line is neither key = value nor a [table]"),
+    (r"Expected '=' after a key in a key/value pair", "an = is missing after a key"),
+    (r"Expected ['\"]{5}|Unterminated string", "the closing quotes of a string are missing"),
+    (r"Found invalid character .+|Illegal character .+", "a string ends with its line, or has a control character"),
+    (r"Escaped character is not a Unicode scalar value", "a string names a character that does not exist"),
+)  # fmt: skip
+"""What Python's TOML reader says, and the same without its own words."""
+
+
+def _toml_problem(what: str) -> str:
+    for pattern, words in _TOML_PROBLEMS:
+        if (match := re.fullmatch(pattern, what, re.DOTALL)) is not None:
+            names = next((group for group in match.groups() if group), "")
+            return words.replace("{}", ".".join(re.findall(r"'([^']+)'", names)) or names)
+    return f"{what[:1].lower()}{what[1:]}"
 
 
 def allowed(hint: Hint) -> str:

@@ -144,8 +144,8 @@ class ThreadsSettings(Section, frozen=True, kw_only=True):
     """Conversations as lists show them."""
 
     titles: Literal["auto", "words", "model"] = "auto"
-    """What a new thread is called: its first words, or what a model finds after the first turn; auto: what a model finds
-    where that is known to cost less than 0.05 cents."""
+    """What a new thread is called: its first words, or what a model finds after the first turn. `auto` asks the model
+    only where that is known to cost less than 0.05 cents."""
     title_model: str = ""
     """The model that finds titles; empty takes the agent's."""
 

@@ -25,6 +25,7 @@ from shoal.domain.settings import Price, ProviderSettings
 from shoal.domain.speech import SpeechSettings
 from shoal.domain.untrusted import UNREADABLE
 from shoal.providers.api_protocol import ApiProtocol
+from shoal.providers.demo import CONTEXT_TOKENS as DEMO_CONTEXT_TOKENS
 from shoal.providers.demo import DEMO, DemoProvider
 from shoal.providers.http import make_client
 from shoal.providers.http_provider import ApiKey, HttpProvider
@@ -305,7 +306,9 @@ class Catalog:
         for provider in extra:
             self._entries[provider.name] = _ConfiguredProvider(provider, "extension")
         if DEMO not in self._entries:
-            self._entries[DEMO] = _ConfiguredProvider(DemoProvider(clock), DEMO, models=(DEMO,))
+            self._entries[DEMO] = _ConfiguredProvider(
+                DemoProvider(clock), DEMO, context_tokens=DEMO_CONTEXT_TOKENS, models=(DEMO,)
+            )
         self._listings = read_listings(self._file)
 
     def _put(self, name: str, row: ProviderSettings) -> None:

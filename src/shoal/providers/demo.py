@@ -31,6 +31,7 @@ from shoal.domain.messages import (
 from shoal.domain.untrusted import UNREADABLE
 
 DEMO = "demo"
+CONTEXT_TOKENS = 200_000
 PIECE_WORDS = 3
 """Words in one piece of the streamed answer."""
 RESULT_CHARS_MAX = 4_000

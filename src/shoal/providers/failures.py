@@ -92,8 +92,7 @@ _STATUS_OF_CODE = {
 _KIND_OF_STATUS: dict[int, FailureKind] = {
     302: "unreachable", 303: "unreachable", 307: "unreachable", 401: "auth", 402: "quota", 403: "auth",
     408: "timeout", 409: "overloaded", 425: "overloaded", 429: "rate_limited", 498: "overloaded", 499: "overloaded",
-    504: "timeout", 522: "timeout",
-    524: "timeout",
+    503: "overloaded", 504: "timeout", 522: "timeout", 524: "timeout", 529: "overloaded",
 }  # fmt: skip
 _OTHERWISE_MEANT = frozenset({401, 402, 403, 407, 408, 409, 425, 429, 529})
 """Statuses that say enough, whatever the words."""
@@ -155,12 +154,13 @@ _FILTER = re.compile(
     r"|misalignment_policy|prohibited_content|invalid_prompt",
     re.IGNORECASE,
 )
-_OVERLOADED = re.compile(r"overloaded|loading model|model is (currently )?loading|at capacity", re.IGNORECASE)
+_OVERLOADED = re.compile(r"overloaded|\bbusy\b|loading model|model is (currently )?loading|at capacity", re.IGNORECASE)
 _SENTENCES: dict[FailureKind, str] = {
     "auth": "refused the key. Check api_key under [providers.{provider}] in shoal.toml.",
     "quota": "has no credit or quota left for this key. Top it up, or configure a fallback model.",
     "rate_limited": "limits how often it may be asked.",
     "overloaded": "has trouble answering right now.",
+    "server_error": "reported an error of its own.",
     "timeout": "took too long to answer.",
     "dropped": "sent no answer.",
     "unreachable": "sends requests elsewhere. Check base_url.",
@@ -328,4 +328,4 @@ def _kind(complaint: _Complaint, status: int) -> FailureKind:
         return "content_filter"
     if 200 <= status < 300:
         return "dropped"
-    return _KIND_OF_STATUS.get(status, "overloaded" if status >= 500 else "invalid_request")
+    return _KIND_OF_STATUS.get(status, "server_error" if status >= 500 else "invalid_request")

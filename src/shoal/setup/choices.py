@@ -74,9 +74,25 @@ SHAPES = (
 """What keys and tokens begin with, the narrower ones first."""
 
 
+_RUN = re.compile(r"[A-Za-z0-9]{20,}+")
+
+
+def kind_of_secret(value: str) -> str:
+    """What kind of key or token this is by its form; empty for other text."""
+    return next((kind for kind, shape in SHAPES if re.match(shape, value)), "")
+
+
+def looks_secret(value: str) -> bool:
+    """Whether a text may be a key or token of any service: known by its form, or long with letters and digits mixed."""
+    if any(kind_of_secret(word) for word in value.split()):
+        return True
+    runs = (found[0] for found in _RUN.finditer(value)) if "/" not in value else ()
+    return any(not run.isalpha() and not run.isdecimal() for run in runs)
+
+
 def mistaken(value: str, wanted: str) -> str:
     """A sentence where a secret is plainly another one than the `wanted` kind; empty where it may be right."""
-    found = next((kind for kind, shape in SHAPES if re.match(shape, value)), wanted)
+    found = kind_of_secret(value) or wanted
     return "" if found == wanted else f"That is {found}, not {wanted}."
 
 

@@ -5,7 +5,7 @@ Both are written event by event, so that a long thread is never whole in memory.
 
 import re
 from functools import cached_property
-from html import escape
+from html import escape, unescape
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from shoal.domain.events import (
@@ -25,11 +25,23 @@ from shoal.domain.ids import ThreadId
 from shoal.domain.messages import Attachment
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from markdown_it import MarkdownIt
+    from markdown_it.token import Token
 
 ExportFormat: TypeAlias = Literal["markdown", "html", "json"]
 EXTENSIONS: dict[ExportFormat, str] = {"markdown": "md", "html": "html", "json": "json"}
 _ENDS = {"aborted": "The turn was stopped.", "failed": "The turn failed.", "limit": "The turn ended at a limit."}
+
+FORMULA_CHARS_MAX = 2000
+"""A longer formula is shown as it is written."""
+_MATHML = re.compile(r"m[a-z]{1,20}")
+_MATHML_ATTRIBUTES = frozenset((
+    "xmlns", "display", "stretchy", "fence", "form", "mathvariant", "accent", "accentunder", "columnalign",
+    "columnspacing", "rowspacing", "columnlines", "rowlines", "linethickness", "lspace", "rspace", "width", "height",
+    "depth", "voffset", "minsize", "maxsize", "movablelimits", "displaystyle", "scriptlevel", "symmetric", "largeop",
+))  # fmt: skip
 
 _STYLE = """
 :root { color-scheme: light dark; }
@@ -106,11 +118,13 @@ class HtmlWriter(MarkdownWriter):
     def _markdown(self) -> "MarkdownIt":
         from markdown_it import MarkdownIt
 
-        return (
-            MarkdownIt("commonmark", {"html": False, "breaks": True})
-            .enable(["table", "strikethrough"])
-            .disable("image")
-        )
+        from shoal.domain.markdown import read_formulas
+
+        parser = MarkdownIt("commonmark", {"html": False, "breaks": True}).enable(["table", "strikethrough"])
+        read_formulas(parser.disable("image"))
+        parser.add_render_rule("math", _formula)
+        parser.add_render_rule("math_block", _formula)
+        return parser
 
     def head(self) -> str:
         title = escape(self.title or self.thread)
@@ -135,6 +149,38 @@ class HtmlWriter(MarkdownWriter):
 
     def tail(self) -> str:
         return "</html>\n"
+
+
+def _formula(renderer: object, tokens: "Sequence[Token]", at: int, options: object, env: object) -> str:
+    """A formula as MathML, which browsers show without scripts; as it is written where it cannot be read."""
+    written = tokens[at].content
+    marks = 1 if written.startswith("$") and not written.startswith("$$") else 2
+    return formula_html(written[marks:-marks].strip(), is_block=tokens[at].type == "math_block") or (
+        f"<code>{escape(written)}</code>"
+    )
+
+
+def formula_html(latex: str, *, is_block: bool) -> str:
+    """LaTeX as MathML, with no element or attribute but those of formulas; empty for what is too long or is none."""
+    if len(latex) > FORMULA_CHARS_MAX:
+        return ""
+    from xml.etree.ElementTree import tostring
+
+    from latex2mathml import exceptions
+    from latex2mathml.converter import convert_to_element
+
+    unreadable = tuple(kind for kind in vars(exceptions).values() if isinstance(kind, type))
+    try:
+        made = convert_to_element(latex, display="block" if is_block else "inline")
+        for element in made.iter():
+            if not _MATHML.fullmatch(element.tag):
+                return ""
+            element.text = unescape(element.text or "")  # the package writes operators as entities
+            for name in element.attrib.keys() - _MATHML_ATTRIBUTES:
+                del element.attrib[name]
+        return tostring(made, encoding="unicode")
+    except (*unreadable, ValueError, LookupError, RecursionError, TypeError, AttributeError):
+        return ""
 
 
 WRITERS: dict[str, type[MarkdownWriter]] = {"markdown": MarkdownWriter, "html": HtmlWriter}

@@ -294,6 +294,7 @@ class Executor:
             tainted_by=output.tainted_by or (context.taint.shown if bounded.artifact and context.taint.active else ""),
             answers=output.answers,
             found=output.found,
+            exit_code=output.exit_code,
         )
 
     async def source_of(self, actions: Sequence[Action], mounts: Sequence[Mount]) -> str:

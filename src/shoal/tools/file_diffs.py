@@ -97,7 +97,7 @@ def changes_text(changes: TurnChanges) -> str:
             "What my last turn did to files:",
             *lines,
             f"What stays as it is:{beyond}\n",
-            f"`/undo {changes.turn}` restores them, `/undo last` too until a later turn changes files.",
+            "`/undo last` restores them. After a later turn that changes files, `/undo` lists this one by its number.",
         ]
     )
 

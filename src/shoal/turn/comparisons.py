@@ -179,7 +179,7 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
         """One that was begun. Raises NotFound."""
         found = await self.store.comparisons.get(id)
         if found is None:
-            raise NotFound(f"There is no comparison {id[:40]}. GET /api/comparisons lists them.")
+            raise NotFound(f"There is no comparison {id[:40]}. `shoal compare` makes one.")
         return found
 
     async def state(self, comparison: Comparison) -> ComparisonState:

@@ -87,7 +87,8 @@ TRUNCATED = "Not run: your message was cut off at the length limit, so this call
 
 FRIENDLY: dict[FailureKind, str] = {
     "rate_limited": "The model is busy: its rate limit is reached. Please try again in a minute.",
-    "overloaded": "The model's service has trouble answering right now. Please try again in a minute.",
+    "overloaded": "The model is overloaded right now. Please try again in a minute.",
+    "server_error": "The model's server reported an error. Please try again in a minute.",
     "unreachable": "I cannot reach the model right now. Please try again, or check the connection with `shoal doctor`.",
     "dropped": "The connection to the model broke several times. Please try again.",
     "timeout": "The model did not answer in time. Please try again.",
@@ -104,14 +105,16 @@ TOO_MUCH = (
 )
 WAITING: dict[FailureKind, str] = {
     "rate_limited": "The model's rate limit is reached.",
-    "overloaded": "The model's service has trouble answering right now.",
+    "overloaded": "The model is overloaded right now.",
+    "server_error": "The model's server reports an error.",
     "unreachable": "I cannot reach the model right now.",
     "dropped": "The connection to the model keeps breaking.",
     "timeout": "The model does not answer in time.",
 }
 WHY: dict[FailureKind, str] = {
     "rate_limited": "has reached its rate limit",
-    "overloaded": "has trouble answering",
+    "overloaded": "is overloaded",
+    "server_error": "reports a server error",
     "unreachable": "cannot be reached",
     "dropped": "keeps breaking the connection",
     "timeout": "does not answer in time",

@@ -1,5 +1,6 @@
 """What is wrong with a value is a sentence with its key and what is allowed there."""
 
+import tomllib
 from datetime import datetime
 from typing import Annotated, Literal
 
@@ -7,6 +8,7 @@ import msgspec
 import pytest
 
 from shoal.domain.schema import refusal
+from shoal.domain.untrusted import BAD_TOML
 
 
 class Berth(msgspec.Struct, forbid_unknown_fields=True):
@@ -41,3 +43,23 @@ def test_what_is_wrong_is_told_with_what_is_allowed(given: object, said: str) ->
     with pytest.raises(msgspec.ValidationError) as refused:
         msgspec.convert(given, Booking)
     assert refusal(refused.value, Booking) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[budget]\na=1\n[budget]\n", "the table [budget] is there already"),
+        ("[a.b]\n[a]\nb.c=1", "the table [a.b] is there already"),
+        ("a=1\na=2", "a key is there twice, or is both a value and a table"),
+        ("x={a=1,a=2}", "the key a is there twice"),
+        ("x = " + "1" * 5000, "a number has too many digits"),
+        ("x = yes", "a value is missing, or is text without quotes"),
+        ('x = "a', "the closing quotes of a string are missing"),
+        ("x='''a", "the closing quotes of a string are missing"),
+        ("x = 'a\n'", "a string ends with its line, or has a control character"),
+    ],
+)
+def test_what_is_wrong_with_toml_is_said_without_words_of_python(text: str, said: str) -> None:
+    with pytest.raises(BAD_TOML) as raised:
+        tomllib.loads(text)
+    assert refusal(raised.value).endswith(f": {said}")

@@ -9,7 +9,7 @@ import pytest
 from tests.postgres import empty
 
 from shoal.delivery.hub import Hub, Subscription
-from shoal.domain.events import Event, LiveEvent, OutputShown, StatusChanged, TextStreamed
+from shoal.domain.events import Event, LiveEvent, OutputShown, StatusChanged, TextStreamed, ThinkingStreamed
 from shoal.domain.ids import CallId, TurnId
 from shoal.engine import cluster
 from shoal.engine.cluster import PAYLOAD_BYTES_MAX, Listener, LiveBridge
@@ -97,12 +97,15 @@ async def test_live_text_is_seen_whole_however_long(sides: tuple[Side, Side]) ->
 async def test_a_status_follows_the_text_before_it(sides: tuple[Side, Side]) -> None:
     worker, serve = sides
     with serve.hub.subscribe(THREAD) as coming:
+        worker.bridge.show(THREAD, TurnId("T1"), ThinkingStreamed("I must ", 1))
+        worker.bridge.show(THREAD, TurnId("T1"), ThinkingStreamed("look", 1, 7))
         worker.bridge.show(THREAD, TurnId("T1"), TextStreamed("let me look", 1))
         worker.bridge.show(THREAD, TurnId("T1"), StatusChanged("tool", "ls"))
         worker.bridge.show(THREAD, TurnId("T1"), TextStreamed("there it is", 2))
-        seen = await collect(coming, lambda items: len(items) == 3)
+        seen = await collect(coming, lambda items: len(items) == 4)
     assert [item.data for item in seen] == [
-        TextStreamed("let me look", 1), StatusChanged("tool", "ls"), TextStreamed("there it is", 2),
+        ThinkingStreamed("I must look", 1), TextStreamed("let me look", 1), StatusChanged("tool", "ls"),
+        TextStreamed("there it is", 2),
     ]  # fmt: skip
 
 

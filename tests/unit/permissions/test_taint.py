@@ -340,7 +340,8 @@ def test_people_are_named_as_people_and_content_as_content() -> None:
     wife = UserSaid("hi", Author("2", "wife", trusted=False))
     assert window(wife).cause == "Not everyone who wrote in this conversation is on your list of trusted people (wife)"
     assert window(PAGE).cause == "Untrusted content was read in this conversation (the web page example.org)"
-    assert window(wife, PAGE).cause.startswith("Untrusted content was read in this conversation (a message of wife, the")
+    told = "Untrusted content was read in this conversation (a message of wife, the"
+    assert window(wife, PAGE).cause.startswith(told)
     assert TaintState((), active=True).cause.endswith("(untrusted content read earlier)")
 
 

@@ -33,8 +33,11 @@ REFUSALS: list[tuple[int, str, FailureKind]] = [
     (429, '{"error":{"message":"Overloaded, slow down"}}', "overloaded"),
     (529, '{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}', "overloaded"),
     (503, '{"error":{"message":"Loading model","type":"unavailable_error","code":503}}', "overloaded"),
-    (500, "<html>Internal Server Error</html>", "overloaded"),
-    (502, "", "overloaded"),
+    (503, "", "overloaded"),
+    (500, '{"error":{"message":"The server is busy"}}', "overloaded"),
+    (500, "<html>Internal Server Error</html>", "server_error"),
+    (502, "", "server_error"),
+    (520, "<html>", "server_error"),
     (504, "upstream request timeout", "timeout"),
     (524, "<html>", "timeout"),
     (408, "{}", "timeout"),
@@ -126,7 +129,7 @@ def test_refusals_have_their_kind(status: int, body: str, kind: FailureKind) -> 
         ('{"error":{"message":"Provider returned error","code":429}}', "rate_limited"),
         ('{"error":{"code":"rate_limit_exceeded","message":"Try again in 1.5s."}}', "rate_limited"),
         ('{"type":"error","code":"context_length_exceeded","message":"too long","param":null}', "context_overflow"),
-        ('{"error":{"message":"what?"}}', "overloaded"),
+        ('{"error":{"message":"what?"}}', "server_error"),
     ],
 )
 def test_errors_inside_a_stream_have_their_kind(body: str, kind: FailureKind) -> None:

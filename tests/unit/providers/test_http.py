@@ -284,7 +284,7 @@ NO_ANSWERS: dict[str, tuple[bytes, FailureKind]] = {
     "a list of one error": (_json(b'[{"error":{"code":503,"status":"UNAVAILABLE","message":"?"}}]'), "overloaded"),
     "an error by its message": (_json(b'{"message":"no","code":401}'), "auth"),
     "an error by its object": (_json(b'{"object":"error","message":"no","code":400}'), "invalid_request"),
-    "an error by its detail": (_json(b'{"detail":"Internal error"}'), "overloaded"),
+    "an error by its detail": (_json(b'{"detail":"Internal error"}'), "server_error"),
     "a word": (_json(b'"starting"'), "dropped"),
     "nothing": (_json(b"{}"), "dropped"),
     "null for an error": (_json(b'{"error":null,"choices":[]}'), "invalid_request"),
@@ -318,7 +318,7 @@ OTHER_ERRORS: dict[str, FailureKind] = {
     '{"error":"busy"}': "overloaded",
     '{"object":"error","type":"BadRequestError","message":"no","code":400}': "invalid_request",
     '{"message":"busy","code":503}': "overloaded",
-    '{"detail":"Not authenticated","code":401}': "overloaded",
+    '{"detail":"Not authenticated","code":401}': "server_error",
 }
 """Errors in a stream, as servers in front of a provider send them in the form of another protocol."""
 

@@ -137,7 +137,7 @@ class TestOpenAi:
 
     def test_an_error_object_in_the_stream_fails(self) -> None:
         error = {"error": {"code": 502, "message": "Upstream broke"}, "choices": [{"finish_reason": "error"}]}
-        assert failed(OpenAiChat(), chunk({"content": "Hi"}), error).kind == "overloaded"
+        assert failed(OpenAiChat(), chunk({"content": "Hi"}), error).kind == "server_error"
         assert failed(OpenAiChat(), chunk({"content": "Hi"}, "insufficient_system_resource")).kind == "overloaded"
 
     def test_a_refusal_is_text_and_says_so(self) -> None:

@@ -27,6 +27,7 @@ from shoal.domain.events import (
     RetryScheduled,
     StatusChanged,
     TextStreamed,
+    ThinkingStreamed,
     TurnFinished,
     UserSaid,
 )
@@ -36,12 +37,14 @@ from shoal.domain.tables import width_of
 from shoal.surfaces.cli.client import Link, open_link
 from shoal.surfaces.cli.completion import agent_option
 from shoal.surfaces.cli.context import CommandContext, command
-from shoal.surfaces.cli.output import limit_words, print_json, printable, status_words, tell
+from shoal.surfaces.cli.output import limit_words, print_json, printable, says_more, status_words, tell, timed
 
 INPUT_CHARS_MAX = 1_000_000
 """Of standard input; no model takes more in one message."""
 STATUS_SECONDS = 0.5
 """How often the status line counts."""
+THINKING_CHARS = 500
+"""The end of the thinking that the status line keeps."""
 INPUT_SECONDS = 3.0
 """After so long it is said that it is waited for."""
 
@@ -88,7 +91,7 @@ def ask(context: CommandContext, text: tuple[str, ...], thread: str | None, agen
     piped = "" if text != ("-",) and sys.stdin.isatty() else _read_input()
     question = f"{asked_with}\n\n{piped}" if asked_with and piped.strip() else asked_with or piped
     if not question.strip():
-        raise InvalidInput("There is nothing to ask: give a text, or pipe one in.")
+        raise click.UsageError("There is nothing to ask: give a text, or pipe one in.")
     chosen = parse_thread_id(thread) if thread else None
     if not context.debug:  # the journal tells what goes wrong, in one line
         logging.getLogger().addHandler(logging.NullHandler())
@@ -180,8 +183,7 @@ class _Turn:
                     print(self.words.take("\n"))
                     self.streamed = ""
             case Failed(message=message, detail=detail):
-                says_more = detail not in message and message not in detail
-                self.failure = f"{message} ({detail.rstrip('.')})" if says_more else message
+                self.failure = f"{message} ({detail.rstrip('.')})" if says_more(message, detail) else message
             case RetryScheduled(message=message, detail=detail):  # nobody is here to wait for it
                 await self.link.abort(all_queued=False)
                 tell(f"shoal: {message} ({detail.rstrip('.')})", sys.stderr)
@@ -203,6 +205,8 @@ class _Turn:
                 self.status.clear()
                 self.streamed += text
                 print(self.words.take(printable(text)), end="", flush=True)
+            case ThinkingStreamed(text=text) if not self.streamed:
+                self.status.think(text)
             case StatusChanged() if not self.streamed:
                 self.status.show(data)
             case _:
@@ -281,13 +285,22 @@ class StatusLine:
         self._is_on = is_on
         self._status = StatusChanged("idle")
         self._since = 0.0
+        self._thinking = ""
         self._timer: asyncio.TimerHandle | None = None
 
     def show(self, status: StatusChanged) -> None:
         """Say this until it is cleared."""
         self.clear()
-        self._status, self._since = status, time.monotonic()
+        self._status, self._since, self._thinking = status, time.monotonic(), ""
         if self._is_on and status.state not in ("idle", "waiting"):
+            self._draw()
+
+    def think(self, text: str) -> None:
+        """Show how the model's thinking goes on: its last words, in the place of that it is waited for."""
+        if not self._thinking:
+            self._since = time.monotonic()
+        self._thinking = f"{self._thinking}{printable(text)}"[-THINKING_CHARS:]
+        if self._is_on and self._timer is None:
             self._draw()
 
     def clear(self) -> None:
@@ -298,8 +311,13 @@ class StatusLine:
             print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
 
     def _draw(self) -> None:
-        words = status_words(self._status, time.monotonic() - self._since)
-        shown = words[: shutil.get_terminal_size().columns - 1]
+        seconds, columns = time.monotonic() - self._since, shutil.get_terminal_size().columns - 1
+        words, thinking = status_words(self._status, seconds), " ".join(self._thinking.split())
+        if thinking:
+            words = f"{timed('thinking', seconds)}: "
+            while thinking and len(words) + width_of(thinking) > columns:
+                thinking = thinking[1:]
+        shown = f"{words}{thinking}"[:columns]
         print(f"\r\x1b[2K{shown}", end="", file=sys.stderr, flush=True)
         self._timer = asyncio.get_running_loop().call_later(STATUS_SECONDS, self._draw)
 

@@ -27,6 +27,7 @@ from shoal.backups import (
     reading,
     write_archive,
 )
+from shoal.config.secrets import missing_secrets
 from shoal.domain.errors import Conflict, HomeLocked, InvalidInput, NotFound, StoreCorrupt, StoreError, StoreNewer
 from shoal.store.driver import migrations
 from shoal.store.health import connect_read_only
@@ -50,8 +51,7 @@ def backup(context: CommandContext, file: Path | None, with_secrets: bool, force
     already stays as it is unless --force is given. Secrets written in shoal.toml and the HTTP token are left out unless
     asked for.
     """
-    if not context.root.is_dir():
-        raise InvalidInput(f"There is no home directory {context.root} to back up. --home names another.")
+    context.check_root()
     if lists:
         for kept in listed_in(_configured_place(context)):
             print(_line(kept))
@@ -121,7 +121,8 @@ def restore(context: CommandContext, file: str | None, into: Path | None, accept
         print(f"The newest backup is {_line(kept[0])}. To restore it:")
         print(f"  1. shoal --home {root} restore {kept[0].name} --into {fresh}")
         print(f"  2. Stop Shoal, then mv {root} {root}.before && mv {fresh} {root}")
-        tell("  3. Set the secrets that were left out, and start again. `shoal backup --list` shows older ones.")
+        tell("  3. Set the secrets that step 1 names, if it does, and start again.")
+        tell("`shoal backup --list` shows older ones.")
     else:
         target = CommandContext(into) if into else context
         root = target.root
@@ -171,7 +172,10 @@ def _make_from(file: Path, context: CommandContext) -> None:
             f"{root} was made, but not which of its files untrusted content had a hand in: {error} Remove {root}, see "
             "to the database, and restore again."
         ) from error
-    tell(f"Made {root} from {file}. `shoal doctor` checks it; secrets that were left out have to be set again.")
+    text = context.home.config_file.read_text("utf-8", "surrogateescape") if context.home.config_file.exists() else ""
+    missing = missing_secrets(text, root)
+    todo = f" The backup left secrets out. Set them again: {', '.join(missing)}." if missing else ""
+    tell(f"Made {root} from {file}. `shoal doctor` checks it.{todo}")
 
 
 @command()

@@ -27,6 +27,7 @@ from shoal.domain.events import (
     RetryScheduled,
     StatusChanged,
     TextStreamed,
+    ThinkingStreamed,
     ToolFinished,
     ToolStarted,
     TurnFinished,
@@ -40,7 +41,17 @@ from shoal.domain.posts import OutboundPost
 from shoal.surfaces.cli.client import Link, open_link
 from shoal.surfaces.cli.completion import agent_option
 from shoal.surfaces.cli.context import CommandContext, command
-from shoal.surfaces.cli.output import call_line, event_lines, printable, request_lines, result_lines, status_words, tell
+from shoal.surfaces.cli.output import (
+    call_line,
+    event_lines,
+    failure_lines,
+    printable,
+    request_lines,
+    result_lines,
+    status_words,
+    tell,
+    timed,
+)
 
 THREAD = ThreadId("terminal:local:main")
 """The thread of a chat unless another is named."""
@@ -107,6 +118,7 @@ COMMANDS = {
     "status": "how things stand",
     "allow": "answer the oldest question; /allow thread allows the same for the whole thread",
     "deny": "answer the oldest question",
+    "thinking": "what the model thought last",
     "help": "the commands",
     "quit": "leave",
 }
@@ -136,6 +148,9 @@ class ChatScreen:
     def told(self, markdown: str) -> None:
         tell(markdown)
 
+    def thought(self, seconds: float) -> None:
+        """Fold the model's thinking, which took so long. Over a pipe it is not shown."""
+
     def finished(self, markdown: str) -> int:
         """How many characters of what is being written can be shown for good."""
         return markdown.rfind("\n") + 1
@@ -159,7 +174,8 @@ class ChatScreen:
 class TerminalChat:
     """A thread on a screen.
 
-    What a screen shows besides finished lines is here: `answer`, the words being written; `running`, the calls;
+    What a screen shows besides finished lines is here: `answer`, the words being written; `thinking`, what the model
+    thinks before it writes them; `running`, the calls;
     `questions` that wait for a decision; and `doing`. With `recaps` it begins with what was said before.
     """
 
@@ -173,6 +189,7 @@ class TerminalChat:
         self.questions: dict[ApprovalId, ApprovalRequested] = {}
         self.running: dict[CallId, RunningCall] = {}
         self.answer = StreamedAnswer(screen)
+        self.thinking = StreamedThinking(screen)
         self.quiet = asyncio.Event()
         """Set while nothing is to be expected: no turn runs, or it waits for an answer."""
         self.opened = asyncio.Event()
@@ -202,7 +219,10 @@ class TerminalChat:
         with self.link.posts(self.show_post):
             async for item in self.link.watch(max(0, self._known_seq - OPEN_EVENTS)):
                 match item:
+                    case LiveEvent(data=ThinkingStreamed(text=text, step=step)):
+                        self.thinking.stream(text, step)
                     case LiveEvent(data=TextStreamed(text=text, step=step)):
+                        self.thinking.fold()
                         self.answer.stream(text, step)
                     case LiveEvent(data=StatusChanged() as status):
                         self._do(status)
@@ -223,6 +243,8 @@ class TerminalChat:
             return status_words(StatusChanged("waiting"), 0)
         if self.answer.unfinished:
             return "writing"
+        if self.thinking.text:
+            return timed("thinking", self.thinking.seconds)
         if self.running:
             names = ", ".join(run.label.partition(" ")[0] for run in self.running.values())
             longest = time.time() - min(run.since for run in self.running.values())
@@ -290,6 +312,8 @@ class TerminalChat:
             case "/allow" | "/deny":
                 wanted = "thread" if rest.strip() == "thread" else "allow"
                 await self._decide("deny" if name == "/deny" else wanted)
+            case "/thinking":
+                self.screen.said(self.thinking.last.strip() or "The model has shown no thinking yet.")
             case "/help":
                 own = [f"/{name:<9} {about}" for name, about in COMMANDS.items()]
                 others = [
@@ -349,7 +373,8 @@ class TerminalChat:
             case TurnStarted():
                 self._turn = event.turn
                 self._do(StatusChanged("thinking"))
-            case AssistantSaid(tool_calls=calls):
+            case AssistantSaid(tool_calls=calls, thinking=thinking):
+                self.thinking.end(thinking)
                 self._labels.update((call.id, call_line(call)) for call in calls)
             case ToolStarted(call_id=call_id, name=name):
                 label = self._labels.get(call_id, printable(name))
@@ -361,6 +386,7 @@ class TerminalChat:
             case ApprovalSettled(approval_id=approval):
                 self.questions.pop(approval, None)
             case TurnFinished() as finished:
+                self.thinking.fold()
                 self._usage = self._usage + finished.usage
                 self._turn = NO_TURN
                 self.running.clear()
@@ -412,8 +438,8 @@ class TerminalChat:
                 run = self.running.get(call_id)
                 seconds = duration_ms / 1000 or (event.at.timestamp() - run.since if run is not None else 0.0)
                 self.screen.ended(result, self._labels.get(call_id, printable(result.name)), seconds)
-            case Failed():
-                pass  # the turn's end says it
+            case Failed(message=message, detail=detail):
+                self.answer.fail(message, detail)
             case TurnFinished() as finished:
                 self.answer.finish(finished)
             case ApprovalRequested() as request:
@@ -432,6 +458,38 @@ class TerminalChat:
             self.screen.line(line)
 
 
+class StreamedThinking:
+    """What the model thinks before it answers: `text` while it does, folded into a line as the answer begins."""
+
+    def __init__(self, screen: ChatScreen) -> None:
+        self._screen = screen
+        self._step = 0
+        self._since = 0.0
+        self.text = ""
+        self.last = ""
+        """The last thinking that ended, whole."""
+
+    @property
+    def seconds(self) -> float:
+        return time.time() - self._since
+
+    def stream(self, text: str, step: int) -> None:
+        if step != self._step or not self.text:
+            self._step, self._since, self.text = step, time.time(), ""
+        self.text += printable(text)
+
+    def fold(self) -> None:
+        if self.text.strip():
+            self.last = self.text
+            self._screen.thought(self.seconds)
+        self.text = ""
+
+    def end(self, thinking: str) -> None:
+        """A model call has ended with this thinking."""
+        self.fold()
+        self.last = printable(thinking) or self.last
+
+
 class StreamedAnswer:
     """The agent's words: streamed first, then sent whole; each is shown once."""
 
@@ -441,6 +499,7 @@ class StreamedAnswer:
         self._streamed = ""
         self._shown = 0
         self._said = ""
+        self._failure = ""
 
     @property
     def unfinished(self) -> str:
@@ -476,16 +535,23 @@ class StreamedAnswer:
             self._screen.said(rest)
         self._streamed, self._shown = "", 0
 
+    def fail(self, message: str, detail: str) -> None:
+        """Show why the turn fails."""
+        self.cut()
+        self._failure = message
+        self._screen.line("\n".join(failure_lines(message, detail)))
+
     def finish(self, finished: TurnFinished) -> None:
         """The turn has ended: show its reply if it is none of the agent's last words, and how it ended."""
         self.cut()
         reply = printable(finished.reply.strip())
         if finished.outcome == "failed":
-            self._screen.line(f"! {reply}")
+            if reply != printable(self._failure.strip()):
+                self._screen.line(f"! {reply}")
         elif reply and not self._said.strip().endswith(reply):
             self._screen.said(reply)
         elif not reply and finished.outcome == "done":
             self._screen.line("(the agent chose to say nothing)")
         if finished.outcome == "aborted":
             self._screen.line("Stopped.")
-        self._said = ""
+        self._said = self._failure = ""

@@ -172,8 +172,7 @@ async def open_api(context: CommandContext) -> AsyncGenerator[ServerClient]:
     if server is not None:
         yield server
         return
-    if not context.root.is_dir():
-        raise NotFound(f"There is no home directory {context.root}. `shoal init` makes it; --home names another.")
+    context.check_root()
     from shoal.app import open_app
     from shoal.maintenance import collect_seldom
     from shoal.surfaces.http.server import WebOptions, serve

@@ -120,12 +120,18 @@ class CommandContext:
 
         return asyncio.run(run())
 
-    def _database_url(self) -> str:
-        """The address of the PostgreSQL that holds everything, or nothing. Raises NotFound without a home directory."""
+    def check_root(self) -> None:
+        """Raises NotFound where the home directory does not exist, or is something else than a directory."""
         from shoal.domain.errors import NotFound
 
+        if self.root.exists() and not self.root.is_dir():
+            raise NotFound(f"{self.root} is not a directory. Name another with --home DIR or SHOAL_HOME.")
         if not self.root.is_dir():
             raise NotFound(f"There is no home directory {self.root}. `shoal init` makes it; --home names another.")
+
+    def _database_url(self) -> str:
+        """The address of the PostgreSQL that holds everything, or nothing. Raises NotFound without a home directory."""
+        self.check_root()
         url = self.config().database.url
         return url.reveal() if url else ""
 

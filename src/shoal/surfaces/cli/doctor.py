@@ -106,6 +106,8 @@ async def examine(context: CommandContext) -> AsyncGenerator[DoctorFinding]:
     """Everything there is to look at, in the order in which it matters."""
     for finding in _home(context):
         yield finding
+    if context.root.exists() and not context.root.is_dir():
+        return
     try:
         config = context.config()
     except ConfigError as error:
@@ -120,6 +122,9 @@ async def examine(context: CommandContext) -> AsyncGenerator[DoctorFinding]:
 
 def _home(context: CommandContext) -> Iterator[DoctorFinding]:
     root, home = context.root, context.home
+    if root.exists() and not root.is_dir():
+        yield fail("home", f"{root} is not a directory.", "Name another with --home DIR or SHOAL_HOME.")
+        return
     if not root.is_dir():
         yield warn("home", f"{root} does not exist yet.", "`shoal setup` makes it.")
         return

@@ -162,10 +162,11 @@ def event_lines(event: Event) -> Iterator[str]:
             yield f"  shoal threads undo {event.thread} {undo} takes that back]"
         case LimitReached(limit=limit, detail=detail):
             yield f"  ! {limit_words(limit, detail)}"
-        case Failed(message=message):
-            yield f"  ! {printable(message)}"
-        case RetryScheduled(message=message, attempt=1):
-            yield f"  ! {printable(message)} I try again by myself; /retry tries now, /stop gives up."
+        case Failed(message=message, detail=detail):
+            yield from (f"  {line}" for line in failure_lines(message, detail))
+        case RetryScheduled(message=message, detail=detail, attempt=1):
+            advice = "I try again by myself; /retry tries now, /stop gives up."
+            yield from (f"  {line}" for line in failure_lines(f"{message} {advice}", detail))
         case RetryRequested(model=model):
             yield f"  [asks {printable(model) or 'the model'} again]"
         case TurnFinished(outcome=outcome) if outcome != "done":
@@ -181,6 +182,17 @@ def request_lines(request: ApprovalRequested) -> Iterator[str]:
     yield from _indented("\n".join(part for part in (coverage_text(request.covers), request.reason) if part))
 
 
+def failure_lines(message: str, detail: str) -> Iterator[str]:
+    """What went wrong, and below it what the provider said of it, where that says more."""
+    yield f"! {printable(message)}"
+    if says_more(message, detail):
+        yield f"  {' '.join(printable(detail).split())}"
+
+
+def says_more(message: str, detail: str) -> bool:
+    return detail not in message and message not in detail
+
+
 def limit_words(limit: str, detail: str) -> str:
     return printable(sentence(f"A limit was reached: {detail or limit.replace('_', ' ')}"))
 
@@ -191,21 +203,25 @@ def sentence(text: str) -> str:
     return text if text.endswith(("!", "?", "…", ":")) else f"{text}."
 
 
+def timed(words: str, seconds: float) -> str:
+    """Words for what lasts so long already: `thinking, 12 s`."""
+    return f"{words}, {span(int(seconds))}" if seconds >= 1 else words
+
+
 def status_words(status: StatusChanged, seconds: float) -> str:
     """What a turn does for so many seconds already."""
-    lasts = f", {span(int(seconds))}" if seconds >= 1 else ""
     match status.state:
         case "thinking":
-            return f"waiting for the model{lasts}"
+            return timed("waiting for the model", seconds)
         case "tool":
-            return f"running {printable(status.text)}{lasts}"
+            return timed(f"running {printable(status.text)}", seconds)
         case "waiting":
             return "waiting for your decision"
         case "retrying":
             left = round(max(0.0, status.seconds - seconds))
             return f"{printable(status.text)}, trying again {f'in {span(left)}' if left else 'now'}"
         case "queued":
-            return f"waiting in line{lasts}"
+            return timed("waiting in line", seconds)
         case _:
             return ""
 
@@ -241,6 +257,8 @@ def result_lines(result: ToolFinished) -> Iterator[str]:
     lines = printable(result.for_people).rstrip().splitlines()
     took = f", {span(result.duration_ms / 1000)}" if result.duration_ms else ""
     ending = ", interrupted, outcome unknown" if result.is_interrupted else ", stopped" if result.stopped else ""
+    if result.exit_code and not ending:
+        ending = f", exit code {result.exit_code}"
     yield f"  {ending_mark(result)} {printable(result.name)}{took}{ending}"
     yield from (f"      {line}" for line in lines[:RESULT_LINES_MAX])
     if len(lines) > RESULT_LINES_MAX:
@@ -250,7 +268,7 @@ def result_lines(result: ToolFinished) -> Iterator[str]:
 def ending_mark(result: ToolFinished) -> str:
     if result.stopped or result.is_interrupted:
         return "■" if result.stopped else "?"
-    return "✗" if result.is_error else "✓"
+    return "✗" if result.is_error or result.exit_code else "✓"
 
 
 def _indented(text: str) -> Iterator[str]:

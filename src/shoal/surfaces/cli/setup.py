@@ -13,7 +13,8 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import cast
@@ -24,7 +25,7 @@ from shoal.config import Config, default_model, load_config, open_catalog
 from shoal.config.defaults import DEMO, KNOWN_PROVIDERS, with_ollama
 from shoal.config.load import parse_variable
 from shoal.domain.clock import SystemClock
-from shoal.domain.errors import HomeLocked, InvalidInput, ShoalError
+from shoal.domain.errors import HomeLocked, InvalidInput, NotFound, ProviderRefused, ShoalError
 from shoal.domain.installation import install_command
 from shoal.domain.secret import Secret
 from shoal.domain.section import URL
@@ -37,9 +38,11 @@ from shoal.setup.prices import PRICE_TODO, lacks_price, unpriced_note
 from shoal.setup.writing import keep_secret, write_settings
 from shoal.store.lock import is_held
 from shoal.surfaces.cli import setup_checks
+from shoal.surfaces.cli.client import ServerClient, call_api, find_server
 from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.init import make_home
 from shoal.surfaces.cli.output import printable, tell
+from shoal.surfaces.cli.prompts import CHOICES_SHOWN, ask_from, ask_line, ask_yes, typing_unseen
 
 NOTHING: Mapping[str, Value] = {}
 STEPS = ("home", "model", "chat", "brief", "sandbox", "login")
@@ -101,6 +104,7 @@ class Setup:
         self._again = again
         self._asks = asks
         self._wrote: list[str] = []
+        self._server: ServerClient | None = None
         self._started: setup_checks.LoginService | None = None
         self._extra: dict[str, Value] = {}
         self._failed = False
@@ -114,6 +118,10 @@ class Setup:
 
     def run(self) -> int:
         """Go through the steps; 1 when one of them failed."""
+        with typing_unseen() if self._asks else nullcontext():
+            return self._run()
+
+    def _run(self) -> int:
         if self._asks:
             tell("Enter takes what stands in [brackets]. Ctrl-C leaves; `shoal setup` then goes on where you left.\n")
         try:
@@ -142,12 +150,13 @@ class Setup:
             self.say("home", problem)
             if not self._asks:
                 raise InvalidInput("Nothing was set up: name another directory with --home DIR.")
-            self._context.root = Path(os.path.abspath(Path(click.prompt("Directory", type=str)).expanduser()))
+            self._context.root = Path(os.path.abspath(Path(ask_line("Directory")).expanduser()))
             is_other = True
         root = self._context.root
         if is_other:
             print(f"From now on say so: export SHOAL_HOME={shlex.quote(str(root))}")
-        if is_held(self._context.home.lock_file):
+        self._server = find_server(self._context) if root.is_dir() else None
+        if self._server is None and is_held(self._context.home.lock_file):
             service = setup_checks.login_service(root)
             stop = f" (`{service.stop}`)" if service is not None and service.file.exists() else ""
             raise HomeLocked(f"A Shoal runs on {root}. Stop it{stop}, then `shoal setup` again.")
@@ -156,6 +165,9 @@ class Setup:
         self.say("home", f"{root} {'was made' if made else 'is there'}.")
         config = self.config({key: value for key, value in self._extra.items() if key.startswith("web.")})
         host, port = config.web.host, config.web.port
+        if self._server is not None:
+            self.say("home", f"Shoal runs at {self._server.address}. It takes up what is set here at once.")
+            return
         while port and not setup_checks.is_free(host, port):
             self.say("page", f"Port {port} of {host} is used by another program.")
             if not self._asks:
@@ -163,7 +175,7 @@ class Setup:
                 self._failed = self._failed or self._extra.pop("web.port", None) is not None
                 return
             free = next((n for n in range(port + 1, port + 100) if setup_checks.is_free(host, n)), 0)
-            typed = str(click.prompt("Port of the page", default=str(free), type=str)).strip()
+            typed = ask_line("Port of the page", str(free))
             if not typed.isdecimal() or int(typed) > 65535:
                 print("A port is a number up to 65535; with 0 the system chooses one at each start.")
                 continue
@@ -187,65 +199,113 @@ class Setup:
                 self.write({"model.name": DEMO} if "model" in self._again else {})
                 self.say("model", "the built-in demo answers until there is another: `shoal setup model`.")
                 return
-            try:
-                if self.provider(OWN_SERVER if provider == "server" else provider):
-                    return
-            except (ShoalError, OSError) as error:
-                self.say("model", trying.plain(error))
+            if self.provider(OWN_SERVER if provider == "server" else provider):
+                return
             if not self._asks:
                 raise LeftOut(f"The model of {provider} does not answer.")
 
     def provider(self, name: str) -> bool:
-        """Ask for what a provider needs until its model answers, and write that; False to choose another."""
-        table, values = f"providers.{name}", dict[str, Value]()
-        key = ""
-        if name == "local":
-            if not self.has_extra("local"):
-                return False
-            file = Path(self.ask("model_file", "Path of the GGUF file")).expanduser().absolute()
-            try:
-                with file.open("rb") as opened:
-                    begins = opened.read(4)
-            except OSError as error:
-                raise InvalidInput(
-                    f"{file} cannot be read: {error.strerror}. Give the whole path of a file."
-                ) from error
-            if begins != b"GGUF":
-                raise InvalidInput(f"{file} is not a GGUF file. Choose one whose name ends in .gguf.")
-            values[f"{table}.model_file"] = str(file)
-        elif name in KEYS:
-            key = self.secret("key", f"Key of {name}", KEYS[name])
-            if not key:
-                return False
-        else:
-            usual = KNOWN_PROVIDERS["ollama"].base_url if name == "ollama" else "http://127.0.0.1:8080/v1"
-            address = self.ask("address", "Its address", usual).rstrip("/")
-            if not re.search(URL, address):
-                raise InvalidInput(
-                    f"{address} is no address. Give one that begins with http:// or https://, as {usual}."
-                )
-            values[f"{table}.base_url"] = address
-            if name != "ollama":
-                values[f"{table}.kind"] = "openai"
-                key = self.secret("key", "Its key, if it has one", "")
-        config = self.config({**values, **({f"{table}.api_key": key} if key else {})}, table)
-        models = asyncio.run(trying.offered(config, name))
+        """Ask for what a provider needs until its model answers, and write that; False to choose another.
+
+        What was wrong is asked for again, and nothing else.
+        """
+        table, key = f"providers.{name}", ""
         usual = KNOWN_PROVIDERS[name].model if name in KNOWN_PROVIDERS else ""
-        default = usual if usual in models else next(iter(models), usual)
-        if not default and "model" not in self._given:
-            raise InvalidInput(f"{name} has no model yet. Load one there (Ollama: `ollama pull NAME`), then try again.")
+        values = self.place_of(name)
         while True:
-            model = default if name == "local" else self.ask("model", "Model (? lists them)", default)
-            if model != "?":
-                break
-            print(printable("\n".join(f"  {one}" for one in models)))
-        chosen = f"{name}/{model.removeprefix(f'{name}/')}"
-        config = self.config({**values, "model.name": chosen, **({f"{table}.api_key": key} if key else {})}, table)
-        if not self.answers(config, chosen) and not (self._asks and click.confirm("Keep it anyway?", default=False)):
+            if values is None:
+                return False
+            try:
+                if name in KEYS:
+                    key = self.secret("key", f"Key of {name}", KEYS[name])
+                    if not key:
+                        return False
+                elif name not in ("local", "ollama"):
+                    key = self.secret("key", "Its key, if it has one", "")
+                    if key == "-":
+                        return False
+                config = self.config({**values, **({f"{table}.api_key": key} if key else {})}, table)
+                models = asyncio.run(trying.offered(config, name))
+                if models or usual or "model" in self._given:
+                    break
+                raise InvalidInput(f"{name} has no model yet. Load one there (Ollama: `ollama pull NAME`).")
+            except (ShoalError, OSError) as error:
+                if not self._asks:
+                    raise
+                self.say("model", trying.plain(error))
+                is_key = name in KEYS or (name == OWN_SERVER and isinstance(error, ProviderRefused))
+                if not is_key:
+                    values = self.place_of(name, str(values.get(f"{table}.base_url", "")))
+        default = usual if usual in models else next(iter(models), usual)
+        while True:
+            model = default if name == "local" else self.model_of(models, default)
+            chosen = f"{name}/{model.removeprefix(f'{name}/')}"
+            if self._server is not None:
+                if self.hand_over_model(name, values, key, model.removeprefix(f"{name}/")):
+                    return True
+            else:
+                trial = {**values, "model.name": chosen, **({f"{table}.api_key": key} if key else {})}
+                if self.answers(self.config(trial, table), chosen) or (
+                    self._asks and ask_yes("Keep it anyway?", default=False)
+                ):
+                    if key:
+                        values[f"{table}.api_key"] = self.keep(f"{table}.api_key", key)
+                    self.write({**values, "model.name": chosen})
+                    return True
+            if not self._asks or name == "local" or not ask_yes("Choose another model of it?", default=True):
+                return False
+
+    def place_of(self, name: str, before: str = "") -> dict[str, Value] | None:
+        """Where a provider is, as the file says it: an address or a model file, asked for until it can be one; None to
+        choose another provider."""
+        table = f"providers.{name}"
+        if name in KEYS:
+            return {}
+        if name == "local" and not self.has_extra("local"):
+            return None
+        while True:
+            try:
+                if name == "local":
+                    file = self.ask("model_file", "Path of the GGUF file (- goes back)")
+                    return None if file == "-" else {f"{table}.model_file": gguf_file(file)}
+                usual = KNOWN_PROVIDERS["ollama"].base_url if name == "ollama" else "http://127.0.0.1:8080/v1"
+                address = self.ask("address", "Its address (- goes back)", before or usual).rstrip("/")
+                if address == "-":
+                    return None
+                if not re.search(URL, address):
+                    shown = "That" if choices.looks_secret(address) else address
+                    raise InvalidInput(
+                        f"{shown} is no address. Give one that begins with http:// or https://, as {usual}."
+                    )
+                kind: dict[str, Value] = {} if name == "ollama" else {f"{table}.kind": "openai"}
+                return {f"{table}.base_url": address, **kind}
+            except InvalidInput as error:
+                if not self._asks:
+                    raise
+                self.say("model", str(error))
+
+    def model_of(self, models: Sequence[str], default: str) -> str:
+        """Which of a provider's models is to answer."""
+        if "model" in self._given or not self._asks or len(models) < 2:
+            return self.ask("model", "Model", default)
+        print("\nWhich of its models?" if len(models) <= CHOICES_SHOWN else f"\nWhich of its {len(models)} models?")
+        first = [default, *(one for one in models if one != default)] if default else models
+        return ask_from(first, "Model (a number, a name, or a part of one)", default)
+
+    def hand_over_model(self, name: str, values: Mapping[str, Value], key: str, model: str) -> bool:
+        """Have the Shoal that runs use a model, if it answers there."""
+        table = f"providers.{name}"
+        entered = {
+            "key": key, "address": values.get(f"{table}.base_url", ""),
+            "model_file": values.get(f"{table}.model_file", ""), "model": model,
+        }  # fmt: skip
+        path = f"/api/setup/providers/{'server' if name == OWN_SERVER else name}"
+        try:
+            answer = call_api(self._context, "PUT", path, entered, into=dict[str, str])
+        except ShoalError as error:
+            self.say("model", trying.plain(error))
             return False
-        if key:
-            values[f"{table}.api_key"] = self.keep(f"{table}.api_key", key)
-        self.write({**values, "model.name": chosen})
+        self.say("model", f"{answer['model']} answers: {answer['said']}")
         return True
 
     def answers(self, config: Config, name: str) -> bool:
@@ -277,11 +337,15 @@ class Setup:
             break
         if not platform and not self._asks and "platform" not in self._given:
             return
+        values, secrets, chosen = dict[str, Value](), dict[str, str](), ""
         while not platform:
-            platform = self.choose("platform", "In which chat do you want to write to your agents?", CHATS, "none")
+            platform = chosen or self.choose(
+                "platform", "In which chat do you want to write to your agents?", CHATS, "none"
+            )
             if platform == "none":
                 return
-            values, secrets = dict[str, Value](), dict[str, str]()
+            before = {**values} if chosen else {}
+            values, secrets, chosen = dict[str, Value](), dict[str, str](), ""
             resting = next((one for one in getattr(config.platforms, platform) if not one.enabled), None)
             if resting is not None:  # an account that was imported, or switched off
                 values[f"platforms.{platform}.enabled"] = True
@@ -295,7 +359,8 @@ class Setup:
                     if not secrets[name]:  # back to the platforms
                         break
                 else:
-                    value = str(self._extra.pop(name, "")) or self.ask(f"set {name}=VALUE", question)
+                    value = str(self._extra.pop(name, ""))
+                    value = value or self.ask(f"set {name}=VALUE", question, str(before.get(name, "")))
                     if key.endswith("_file"):
                         value = str(Path(value).expanduser().absolute())
                     if value != "-":
@@ -306,13 +371,34 @@ class Setup:
                 question = "Address at which the internet reaches this server, https://…"
                 given = str(self._extra.pop("web.public_url", ""))
                 values["web.public_url"] = given or self.ask("set web.public_url=VALUE", question)
-            if is_whole and self.connects(platform, {**values, **secrets}):
-                self.write({**values, **{name: self.keep(name, value) for name, value in secrets.items()}})
-            elif self._asks:
-                platform = ""
+            if is_whole and self.connect(platform, values, secrets):
+                continue
+            if self._asks:
+                chosen, platform = platform if is_whole else "", ""
             else:
                 raise LeftOut(f"{CHATS[platform]} is not connected.")
         self.own(platform)
+
+    def connect(self, platform: str, values: Mapping[str, Value], secrets: Mapping[str, str]) -> bool:
+        """Connect a platform and write that, here or by the Shoal that runs; why it is not connected is shown."""
+        if self._server is None:
+            if not self.connects(platform, {**values, **secrets}):
+                return False
+            self.write({**values, **{name: self.keep(name, value) for name, value in secrets.items()}})
+            return True
+        table = f"platforms.{platform}."
+        apart = {key: value for key, value in values.items() if not key.startswith(table) or key == f"{table}enabled"}
+        fields = {
+            key.removeprefix(table): str(value) for key, value in {**values, **secrets}.items() if key not in apart
+        }
+        try:
+            self.write({key: value for key, value in apart.items() if not key.startswith(table)})
+            call_api(self._context, "PUT", f"/api/setup/platforms/{platform}", {"values": fields})
+        except ShoalError as error:
+            self.say("chat", trying.plain(error))
+            return False
+        self.say("chat", f"{CHATS[platform]} is connected.")
+        return True
 
     def connects(self, platform: str, values: Mapping[str, Value] = NOTHING) -> bool:
         """Whether a platform takes the token, also with values that are not written yet; why not is shown."""
@@ -342,11 +428,14 @@ class Setup:
                 self.write({f"{table}.owner": user})
             return
         print(f"{shown} is connected. Now write anything to your bot there, directly and not in a group…")
+        if self._server is not None:
+            self.own_by_code(platform)
+            return
         config = self.config()
         with setup_checks.Hearing(self._context, config, platform) as hearing:
             first = hearing.first()
             print(printable(f"{first.author.name or first.author.id} wrote, and was sent a code."))
-            while (prompt := hearing.owner(click.prompt("Code", type=str))) is None:
+            while (prompt := hearing.owner(ask_line("Code"))) is None:
                 print(
                     "That is not the code in the chat. Is it not yours? Write to your bot, and it sends you your own."
                 )
@@ -354,6 +443,21 @@ class Setup:
         self._context.write(lambda store: setup_checks.greet(config, platform, store, prompt))
         self._thread = prompt.thread
         self.say("chat", f"You own the bot on {shown}; it has sent you a message.")
+
+    def own_by_code(self, platform: str) -> None:
+        """Have the Shoal that runs, which answers strangers with a code, take whoever has this one for the owner."""
+        print("It answers with a code.")
+        while True:
+            code = ask_line("Code (- to be let in later with `shoal pair CODE`)".replace("`", "'"))
+            if code == "-":
+                return
+            try:
+                call_api(self._context, "POST", f"/api/setup/platforms/{platform}/owner", {"code": code})
+            except NotFound as error:
+                self.say("chat", str(error))
+            else:
+                self.say("chat", f"You own the bot on {CHATS[platform]}.")
+                return
 
     def brief(self) -> None:
         """A brief comes every morning, if that is wanted: asked once a chat is connected."""
@@ -364,7 +468,7 @@ class Setup:
         while hour or asks:
             if asks:
                 question = "A brief every morning, of what was done and what waits? At what hour (- for none)"
-                hour = str(click.prompt(question, default="-", type=str)).strip()
+                hour = ask_line(question, "-")
                 if hour == "-":
                     return
             try:
@@ -403,14 +507,18 @@ class Setup:
         if not wanted and service.file.exists() and "login" not in self._again:
             self.say("login", f"{service.file} starts Shoal.")
             return
+        if self._server is not None:
+            if wanted == "y":
+                raise LeftOut("A Shoal runs already. Stop it, then `shoal setup --login`.")
+            return
         if not wanted and self._asks:
-            wanted = "y" if click.confirm("Start Shoal now, and at each login?", default=True) else "n"
+            wanted = "y" if ask_yes("Start Shoal now, and at each login?", default=True) else "n"
         if wanted != "y":
             return
         if only_here := self.from_environment():
             names = ", ".join(only_here.values())
             question = f"{names} is set in this shell alone. Keep it in a file, so that the service has it?"
-            if not self._asks or click.confirm(question, default=True):
+            if not self._asks or ask_yes(question, default=True):
                 self.write({key: self.keep(key, os.environ[name]) for key, name in only_here.items()})
         setup_checks.start_at_login(service)
         self._wrote.append(str(service.file))
@@ -442,7 +550,7 @@ class Setup:
         for number, text in enumerate(choices.values(), 1):
             print(f"  {number}  {text}")
         while True:
-            answer = str(click.prompt("Number", default="1", type=str)).strip().lower()
+            answer = ask_line("Number", "1").lower()
             if answer.isdecimal() and 1 <= int(answer) <= len(names):
                 return names[int(answer) - 1]
             if answer in names:
@@ -457,7 +565,7 @@ class Setup:
             if default:
                 return default
             raise LeftOut(f"--{name.replace('_', '-')} is missing.")
-        return str(click.prompt(question, default=default or None, type=str)).strip()
+        return ask_line(question, default)
 
     def secret(self, name: str, question: str, kind: str) -> str:
         """A secret, read without showing it; empty to go back. One that is plainly of another kind is refused."""
@@ -467,8 +575,8 @@ class Setup:
                 if not value:
                     raise LeftOut(f"What --{name.replace('_', '-')} names is empty.")
             elif self._asks:
-                value = str(click.prompt(f"{question} (not shown; Enter goes back)", default="", hide_input=True,
-                                         show_default=False)).strip()  # fmt: skip
+                back = "not shown; Enter goes back" if kind else "not shown; Enter for none, - goes back"
+                value = ask_line(f"{question} ({back})", is_secret=True, may_be_empty=True)
             else:
                 value = ""
                 if kind:
@@ -487,7 +595,7 @@ class Setup:
             return True
         command = install_command(extra)
         self.say("extra", f"That needs the extra `{extra}`.")
-        if not self._asks or not click.confirm(f"Install it now ({shlex.join(command)})?", default=True):
+        if not self._asks or not ask_yes(f"Install it now ({shlex.join(command)})?", default=True):
             self.say("extra", f"Run {shlex.join(command)}, then `shoal setup` again.")
             return False
         done = subprocess.run(command, check=False)
@@ -539,9 +647,22 @@ class Setup:
         config = self._context.config()
         chats = [CHATS[name] for name in QUESTIONS if any(one.enabled for one in getattr(config.platforms, name))]
         where = f"write to your bot on {chats[0]}" if chats else 'open the page, or try `shoal ask "Hello"`'
-        if self._started is not None:
+        if self._started is not None or self._server is not None:
             return f"Next: {where}."
         return f"Next: `shoal run` starts it; then {where}."
+
+
+def gguf_file(path: str) -> str:
+    """The whole path of a model file. Raises InvalidInput where it is none."""
+    file = Path(path).expanduser().absolute()
+    try:
+        with file.open("rb") as opened:
+            begins = opened.read(4)
+    except OSError as error:
+        raise InvalidInput(f"{file} cannot be read: {error.strerror}. Give the whole path of a file.") from error
+    if begins != b"GGUF":
+        raise InvalidInput(f"{file} is not a GGUF file. Choose one whose name ends in .gguf.")
+    return str(file)
 
 
 def read_source(source: str) -> str:

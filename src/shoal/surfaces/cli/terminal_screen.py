@@ -39,6 +39,9 @@ FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 FRAME_SECONDS = 0.2
 PRINT_SECONDS = 0.02
 """How long what is printed is gathered."""
+THINKING_LINES = 6
+"""Lines of the model's thinking, and how much of its end is wrapped for them."""
+THINKING_CHARS = 2000
 OUTPUT_LINES = 6
 """Lines of a running call's output."""
 ERROR_LINES = 4
@@ -152,6 +155,10 @@ class TerminalScreen(ChatScreen):
     def told(self, markdown: str) -> None:
         self.said(printable(as_typed(markdown)))
 
+    def thought(self, seconds: float) -> None:
+        took = f" for {span(int(seconds))}" if seconds >= 1 else ""
+        self._print("line", [self._faint(cropped(f"Thought{took}. /thinking shows it.", self._width))])
+
     def finished(self, markdown: str) -> int:
         return whole_blocks(markdown)
 
@@ -173,10 +180,14 @@ class TerminalScreen(ChatScreen):
         """Show how a call ended, in a line; of a failed one also how its result begins."""
         took = f"stopped after {span(seconds)}" if result.stopped and seconds else span(seconds) if seconds else ""
         mark = ending_mark(result)
+        if result.exit_code:
+            took = f"exit code {result.exit_code}{took and f', {took}'}"
         ending = f"{mark} {cropped(label, self._width - len(took) - 6)}"
         lines = [f"{self._coloured('32' if mark == '✓' else '31', mark)}{ending[1:]}  {self._faint(took)}".rstrip()]
-        if result.is_error and not result.stopped:
-            said = printable(result.for_people).strip().splitlines()
+        said = printable(result.for_people).strip().splitlines()
+        if result.exit_code:  # what a command complains of comes last, before its code
+            said = said[:-1][-ERROR_LINES:]
+        if (result.is_error or result.exit_code) and not result.stopped:
             lines += [self._faint(f"  {cropped(line, self._width - 2)}") for line in said[:ERROR_LINES]]
         self._print("call", lines)
 
@@ -217,6 +228,9 @@ class TerminalScreen(ChatScreen):
             found.append(f"{_frame()} {cropped(run.label, self._width - len(took) - 6)}  {self._faint(took)}".rstrip())
             written = printable(run.written).expandtabs(4).rstrip().splitlines()
             found += [self._faint(f"  {cropped(line, self._width - 2)}") for line in written[-OUTPUT_LINES:]]
+        if thinking := conversation.thinking.text.strip():
+            thinking_rows = wrapped(thinking[-THINKING_CHARS:], self._width - 2)[-THINKING_LINES:]
+            found += [f"{_frame()} {conversation.doing}", *(self._faint(f"  {row}") for row in thinking_rows), ""]
         if conversation.running:
             found.append("")
         elif not found and not conversation.questions and (doing := conversation.doing):

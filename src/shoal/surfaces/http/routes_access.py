@@ -449,7 +449,7 @@ def _shown(rule: OwnRule) -> OwnRuleView:
 def _known(web: WebContext, id: str) -> OwnRule:
     found = next((rule for rule in own_rules(web.app.config.permissions) if rule.key == id), None)
     if found is None:
-        raise NotFound("There is no such rule. `shoal permissions rules` or GET /api/permissions/rules lists them.")
+        raise NotFound("There is no such rule. `shoal permissions rules` lists them.")
     return found
 
 

@@ -395,7 +395,7 @@ async def forget(
     wanted = entry_key(entry)
     found = [(at, line) for at, line in enumerate(lines) if entry_key(line.partition("<!-- only ")[0]) == wanted]
     if not found:
-        raise NotFound(f"{path.name} has no entry {entry[:200]!r}. GET /api/memory shows what it says.")
+        raise NotFound(f"{path.name} has no entry {entry[:200]!r}. `shoal memory` shows what it says.")
     for at, line in reversed(found):
         await web.app.outlets.memory.amend(MemoryEdit(path, (line,), (), at, changed_by=by.person))
     return await _shown(scope, path, day)

@@ -124,9 +124,7 @@ async def _known_approval(web: WebContext, by: Principal, id: str) -> Approval:
     """One that the caller may see. Raises NotFound for any other."""
     found = await web.app.store.approvals.get(ApprovalId(id))
     if found is None or not await may_use(by, web.app.store.journal, found.thread):
-        raise NotFound(
-            f"There is no approval {id[:80]}. `shoal approvals list` or GET /api/approvals shows the open ones."
-        )
+        raise NotFound(f"There is no approval {id[:80]}. `shoal approvals list` shows the open ones.")
     return found
 
 
@@ -199,7 +197,7 @@ def _trigger_view(trigger: Trigger, title: str = "") -> TriggerView:
 
 
 def _no_trigger(id: str) -> NotFound:
-    return NotFound(f"There is no trigger {id[:80]}. `shoal triggers list` or GET /api/triggers shows them.")
+    return NotFound(f"There is no trigger {id[:80]}. `shoal triggers list` shows them.")
 
 
 async def _known_trigger(web: WebContext, id: str) -> Trigger:

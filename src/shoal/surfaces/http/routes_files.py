@@ -251,7 +251,7 @@ async def artifact(web: WebContext, thread: ThreadId, artifact: str) -> Response
     """One stored result, as text."""
     found = await web.app.store.artifacts.find(thread, artifact)
     if found is None:
-        raise NotFound("The thread has no such artifact. GET /api/threads/{thread}/artifacts lists them.")
+        raise NotFound("The thread has no such artifact.")
     try:
         content = await anyio.to_thread.run_sync(web.app.artifacts.read, found.digest)
     except FileNotFoundError as error:
@@ -360,7 +360,7 @@ async def take_attachments(
 def open_thread_file(home: Home, thread: ThreadId, path: str) -> OpenFile:
     """Open a file below the thread's directory. Blocking. Raises NotFound for anything that is not such a file."""
     root, parts = home.thread(thread), path.split("/")
-    none = NotFound(f"The thread has no file {path[:200]!r}. GET /api/threads/{{thread}}/files lists those it has.")
+    none = NotFound(f"The thread has no file {path[:200]!r}.")
     allowed = parts[0] in READABLE if len(parts) > 1 else parts[0] in READABLE_FILES
     if not allowed or any(part in ("", ".", "..") or "\0" in part for part in parts):
         raise none

@@ -138,6 +138,10 @@ class LiveStreams:
             scope.cancel()
 
 
+LONG = TextStreamed | ThinkingStreamed | OutputShown
+"""Live events that only a thread's own stream has."""
+
+
 async def thread_items(app: "App", streams: LiveStreams, thread: ThreadId, after: int) -> AsyncGenerator[Item, None]:
     """Events of a thread with a higher number than `after`, then what happens, until the server stops.
 
@@ -192,9 +196,7 @@ async def all_frames(app: "App", streams: LiveStreams) -> AsyncGenerator[bytes, 
         with app.hub.subscribe(None) as subscription:
             items = aiter(subscription)
             while (item := await streams.next(items)) is not None:
-                if not (
-                    isinstance(item, LiveEvent) and isinstance(item.data, TextStreamed | ThinkingStreamed | OutputShown)
-                ):
+                if not (isinstance(item, LiveEvent) and isinstance(item.data, LONG)):
                     yield frame(item, app.clock)
         if not streams.closing:
             yield LOST

@@ -193,7 +193,7 @@ class ProviderContract:
     @pytest.mark.parametrize(
         ("status", "kind"),
         [(400, "invalid_request"), (401, "auth"), (402, "quota"), (404, "invalid_request"), (429, "rate_limited"),
-         (500, "overloaded"), (503, "overloaded"), (504, "timeout"), (529, "overloaded")],
+         (500, "server_error"), (503, "overloaded"), (504, "timeout"), (529, "overloaded")],
     )  # fmt: skip
     async def test_a_refusal_is_an_outcome_of_its_kind(self, stage: Stage, status: int, kind: FailureKind) -> None:
         """Each status has its kind, and the words are told."""

@@ -15,7 +15,7 @@ from shoal.testing.platforms.fake import FakePlatform
 from shoal.testing.platforms.matrix_routes import Routes
 from shoal.testing.platforms.matrix_wire import Happened, Refusal, Written, shown_text, text_in
 from shoal.testing.platforms.matrix_world import ADA, BOT, SERVER, MatrixWorld, Room
-from shoal.testing.platforms.wire import Answered, Called, Given, ok, query_of
+from shoal.testing.platforms.wire import Answered, Called, Given, Json, ok, query_of
 
 TOKEN = "syt_fake_token-for-tests-only"
 PASSWORD = "a fake password"

@@ -103,7 +103,7 @@ def bash_tool(shell_actions: ShellActions, bounds: SandboxSettings) -> FunctionT
             else:
                 parts.append(f"[exit code {result.exit_code}]")
             whole = "\n".join(raw) if raw != parts[: len(raw)] else ""
-            return ToolOutput("\n".join(parts), is_error=result.timed_out, raw=whole)
+            return ToolOutput("\n".join(parts), is_error=result.timed_out, raw=whole, exit_code=result.exit_code or 0)
 
         return PreparedCommand(shell_actions("bash", text, context), text, effect, run, work)
 

@@ -43,8 +43,9 @@ def start(home: Path, tmp_path: Path) -> Generator[Start]:
     (tmp_path / "systemctl").chmod(0o755)
     opened: list[Terminal] = []
 
-    def run(*arguments: str) -> Terminal:
-        opened.append(Terminal([PROGRAM, "--home", str(home), "setup", *arguments], environ, tmp_path))
+    def run(*arguments: str, **variables: str) -> Terminal:
+        command = [PROGRAM, "--home", str(home), "setup", *arguments]
+        opened.append(Terminal(command, {**environ, "TERM": "dumb", **variables}, tmp_path))
         return opened[-1]
 
     yield run
@@ -233,7 +234,6 @@ async def test_a_person_gets_from_nothing_to_a_paired_bot(start: Start, home: Pa
         await at(terminal, "That is a Slack bot token, not a Telegram bot token. Try again.")
         await at(terminal, "Enter goes back): ", "123456:AAAnotherBotsTokenThatIsWrong")
         await at(terminal, "Telegram refused the token")
-        await at(terminal, "Number [1]: ", "1")
         await at(terminal, "Enter goes back): ", TOKEN)
         await at(terminal, "directly and not in a group")
         await fake.says(7, "/start")
@@ -399,13 +399,12 @@ async def test_a_used_up_account_is_said_before_it_is_kept(start: Start, home: P
     address = await model.start("127.0.0.1", 0)
     terminal = start()
     await at(terminal, "Number [1]: ", "server")
-    await at(terminal, "Its address [http://127.0.0.1:8080/v1]: ", f"{address}/v1")
+    await at(terminal, "Its address (- goes back) [http://127.0.0.1:8080/v1]: ", f"{address}/v1")
     await at(terminal, "Its key, if it has one", "some-key")
-    await at(terminal, "Model (? lists them) [fake-1]: ", "?")
-    await at(terminal, "  fake-1")
-    await at(terminal, "Model (? lists them) [fake-1]: ", "")
+    await at(terminal, "Model [fake-1]: ", "")
     await at(terminal, "has no credit or quota left")
     await at(terminal, "Keep it anyway? [y/N]: ", "n")
+    await at(terminal, "Choose another model of it? [Y/n]: ", "n")
     await at(terminal, "Number [1]: ", "demo")
     await at(terminal, "Number [1]: ", "none")
     assert await asyncio.to_thread(terminal.ends) == 0
@@ -415,29 +414,76 @@ async def test_a_used_up_account_is_said_before_it_is_kept(start: Start, home: P
 
 async def test_a_wrong_answer_brings_the_question_again(start: Start, tmp_path: Path) -> None:
     terminal = start("--set", "web.port=0")
-    for choice, question, answer, said in (
-        (
-            "local",
-            "Path of the GGUF file: ",
-            str(tmp_path / "nothing.gguf"),
-            "cannot be read: No such file or directory.",
-        ),
-        ("local", "Path of the GGUF file: ", str(tmp_path), "cannot be read: Is a directory."),
-        ("server", "Its address", "http://[::1", "http://[::1 is no address. Give one that begins with"),
-        ("server", "Its address", "not a url", "not a url is no address."),
+    await at(terminal, "Number [1]: ", "local")
+    if PathFinder.find_spec("xllamacpp", [sysconfig.get_path("platlib")]) is None:
+        await at(terminal, "Install it now", "n")
+    else:
+        await at(terminal, "Path of the GGUF file", str(tmp_path / "nothing.gguf"))
+        await at(terminal, "cannot be read: No such file or directory.")
+        await at(terminal, "Path of the GGUF file", str(tmp_path))
+        await at(terminal, "cannot be read: Is a directory.")
+        await at(terminal, "Path of the GGUF file", "-")
+    await at(terminal, "Number [1]: ", "sk-ant-api03-pasted-at-the-wrong-place")
+    await at(terminal, "That is an Anthropic key, which does not belong here.")
+    await at(terminal, "Number [1]: ", "server")
+    for answer, said in (
+        ("http://[::1", "http://[::1 is no address. Give one that begins with"),
+        ("not a url", "not a url is no address."),
+        ("a1b2c3d4e5f6a1b2c3d4e5f6", "That is no address."),
     ):
-        await at(terminal, "Number [1]: ", choice)
-        if choice == "local" and PathFinder.find_spec("xllamacpp", [sysconfig.get_path("platlib")]) is None:
-            await at(terminal, "Install it now", "n")
-            continue
-        await at(terminal, question, answer)
+        await at(terminal, "Its address", answer)
         await at(terminal, said)
+    await at(terminal, "Its address", "http://127.0.0.1:1/v1")
+    await at(terminal, "Its key, if it has one", "")
+    await at(terminal, "Its address (- goes back) [http://127.0.0.1:1/v1]: ", "-")
     await at(terminal, "Number [1]: ", "demo")
     await at(terminal, "Number [1]: ", "slack")
     await at(terminal, "Bot token", "")
     await at(terminal, "Number [1]: ", "none")
     assert await asyncio.to_thread(terminal.ends) == 0
     assert "App-level token" not in terminal.screen
+
+
+@pytest.mark.parametrize("term", ["xterm", "screen"])
+async def test_a_key_is_shown_nowhere_even_where_it_does_not_belong(start: Start, term: str) -> None:
+    pasted = ("sk-ant-api03-0123456789abcdef", "gsk0123456789abcdefghijk", "123456:AAAnotherBotsTokenThatIsWrong")
+    terminal = start(TERM=term)
+    for key in pasted:
+        await at(terminal, "Number [1]:", key)
+    await at(terminal, "Number [1]:", "server")
+    await at(terminal, "8080/v1]:", pasted[1])
+    await at(terminal, "That is no address")
+    await at(terminal, "8080/v1]:", "http://127.0.0.1:1/v1")
+    await at(terminal, "Enter for none", pasted[0])
+    await at(terminal, "[http://127.0.0.1:1/v1]:", "-")
+    await at(terminal, "Number [1]:")
+    terminal.presses(b"\x03")
+    assert await asyncio.to_thread(terminal.ends) == 130
+    assert not [key for key in pasted if key[8:] in terminal.screen]
+
+
+async def test_a_model_is_chosen_by_number_name_or_a_part_of_it(start: Start, home: Path) -> None:
+    models = (*(f"other-{number}" for number in range(30)), "fish-small", "fish-large")
+    model = FakeModel("Hello.", settings=FakeSettings(models=models))
+    address = await model.start("127.0.0.1", 0)
+    terminal = start()
+    await at(terminal, "Number [1]: ", "server")
+    await at(terminal, "8080/v1]: ", f"{address}/v1")
+    await at(terminal, "Enter for none", "")
+    await at(terminal, "and 17 more: type a part of a name, or ? for all")
+    await at(terminal, "[other-0]: ", "FISH")
+    await at(terminal, " 1  fish-small")
+    await at(terminal, " 2  fish-large")
+    await at(terminal, "[other-0]: ", "99")
+    await at(terminal, "99 is not in the list. Take it anyway? [y/N]: ", "n")
+    await at(terminal, "[other-0]: ", "fish")
+    await at(terminal, " 2  fish-large")
+    await at(terminal, "[other-0]: ", "2")
+    await at(terminal, "mine/fish-large answers")
+    await at(terminal, "Number [1]: ", "none")
+    assert await asyncio.to_thread(terminal.ends) == 0
+    await model.stop()
+    assert written(home)["model"]["name"] == "mine/fish-large"
 
 
 async def test_a_port_that_is_none_brings_the_question_again(start: Start) -> None:

@@ -25,9 +25,16 @@ from shoal.domain.messages import ToolCall
 from shoal.domain.permissions import Coverage
 from shoal.surfaces.cli.chat import NO_TURN, RunningCall, StreamedAnswer, TerminalChat
 from shoal.surfaces.cli.client import Link
-from shoal.surfaces.cli.output import call_line, limit_words, span, status_words
+from shoal.surfaces.cli.output import call_line, limit_words, result_lines, span, status_words
 from shoal.surfaces.cli.terminal_markdown import rows, whole_blocks
-from shoal.surfaces.cli.terminal_screen import HISTORY_BYTES_MAX, OUTPUT_LINES, ChatCompleter, TerminalScreen, _history
+from shoal.surfaces.cli.terminal_screen import (
+    HISTORY_BYTES_MAX,
+    OUTPUT_LINES,
+    THINKING_LINES,
+    ChatCompleter,
+    TerminalScreen,
+    _history,
+)
 from shoal.tools.executor import DENIED, VERDICTS
 
 CODE = re.compile(r"\x1b\[(\d+)m")
@@ -189,6 +196,30 @@ async def test_what_is_waited_for_is_said(stand: Stand) -> None:
     assert [line[1:] for line in stand.going_on()] == [" the model is overloaded, trying again in 19 s"]
 
 
+async def test_thinking_is_shown_while_it_lasts_and_folded_when_the_answer_begins(
+    stand: Stand, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stand.chat.thinking.stream("\n".join(f"thought {number}" for number in range(50)), 1)
+    status, *thoughts = stand.going_on()
+    assert (status[1:], len(thoughts), thoughts[-1]) == (" thinking", THINKING_LINES, "  thought 49")
+    stand.chat.thinking.stream(" and \x1b[2Jmore", 1)
+    assert stand.going_on()[-1] == "  thought 49 and �[2Jmore"
+    stand.chat.thinking.fold()
+    assert capsys.readouterr().out.strip() == "Thought. /thinking shows it."
+    assert [line[1:] for line in stand.going_on()] == [" waiting for the model"]
+    stand.chat.thinking.fold()
+    assert capsys.readouterr().out == ""
+
+
+async def test_thinking_begins_anew_with_another_call(stand: Stand) -> None:
+    stand.chat.thinking.stream("the first try", 1)
+    stand.chat.thinking.stream("the second", 2)
+    assert stand.going_on()[1:] == ["  the second"]
+    stand.chat.thinking.end("the second, whole")
+    await stand.chat.type("/thinking")
+    assert stand.chat.thinking.last == "the second, whole"
+
+
 async def test_the_wait_for_an_answer_begins_when_the_message_is_sent(stand: Stand) -> None:
     stand.chat._turn = NO_TURN
     stand.chat._do(StatusChanged("thinking"), time.time() - 3600)
@@ -233,6 +264,10 @@ async def test_a_call_ends_as_one_line_and_a_failed_one_says_why(
     assert capsys.readouterr().out.splitlines() == [
         "", "✓ bash make  400 ms", "✗ bash make  400 ms", "  a", "  b", "  c", "■ bash make  stopped after 12 s",
     ]  # fmt: skip
+    ended = msgspec.structs.replace(done, text="\n".join([*"abcdef", "[exit code 2]"]), exit_code=2)
+    stand.screen.ended(ended, "bash make", 0.4)
+    assert capsys.readouterr().out.splitlines() == ["✗ bash make  exit code 2, 400 ms", "  c", "  d", "  e", "  f"]
+    assert next(result_lines(ended)) == "  ✗ bash, 400 ms, exit code 2"
 
 
 def test_commands_agents_and_files_are_completed(tmp_path: Path) -> None:

@@ -79,9 +79,7 @@ def test_rebuild_makes_the_same_files(shoal: Shoal, home: Path) -> None:
 def test_an_unknown_thread_is_told(shoal: Shoal, words: str) -> None:
     ran = shoal("threads", words, "terminal:ask:other")
     assert (ran.code, ran.out) == (1, "")
-    assert ran.err == (
-        "shoal: There is no thread terminal:ask:other. 'shoal threads list' or GET /api/threads shows them.\n"
-    )
+    assert ran.err == ("shoal: There is no thread terminal:ask:other. 'shoal threads list' shows them.\n")
 
 
 def test_what_a_person_wrote_cannot_write_to_the_terminal(shoal: Shoal) -> None:

@@ -12,7 +12,16 @@ from starlette.types import Message
 from shoal.app import App
 from shoal.delivery.hub import BACKLOG_MAX, Hub
 from shoal.domain.clock import SystemClock, iso
-from shoal.domain.events import AssistantSaid, Cleared, Event, LiveEvent, StatusChanged, TextStreamed, TurnFinished
+from shoal.domain.events import (
+    AssistantSaid,
+    Cleared,
+    Event,
+    LiveEvent,
+    StatusChanged,
+    TextStreamed,
+    ThinkingStreamed,
+    TurnFinished,
+)
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.records import ThreadInfo
 from shoal.surfaces.http.server import WebOptions
@@ -176,6 +185,7 @@ async def test_live_text_of_a_message_that_was_shown_is_not_shown_again() -> Non
     async with aclosing(thread_items(stand.app, stand.streams, THREAD, 0)) as items:
         for _ in range(2):
             await anext(items)
+        stand.hub.show(THREAD, TURN, ThinkingStreamed("thought", 1, after=1))
         stand.hub.show(THREAD, TURN, TextStreamed("said", 1, after=1))
         stand.hub.show(THREAD, TURN, TextStreamed("more", 2, after=2))
         piece = await anext(items)

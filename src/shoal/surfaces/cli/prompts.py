@@ -1,0 +1,115 @@
+"""The questions of `shoal setup` at a terminal. Nothing that may be a key is shown, wherever it is typed or pasted."""
+
+import os
+import shutil
+import sys
+import termios
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+
+import click
+
+from shoal.setup.choices import kind_of_secret, looks_secret
+from shoal.surfaces.cli.output import printable
+
+CHOICES_SHOWN = 15
+"""So many of a long list are shown at once."""
+
+
+def ask_line(question: str, default: str = "", *, is_secret: bool = False, may_be_empty: bool = False) -> str:
+    """A line of input, or the default for an empty one. A key that is no answer to the question is refused.
+
+    Raises click.Abort at the end of the input, KeyboardInterrupt.
+    """
+    shown = f"{question} [{default}]: " if default else f"{question}: "
+    while True:
+        text = " ".join(_read(shown, is_secret=is_secret).split()) or default
+        if not is_secret and (kind := kind_of_secret(text)):
+            print(f"That is {kind}, which does not belong here. It was not kept.")
+        elif text or may_be_empty:
+            return text
+
+
+def ask_yes(question: str, *, default: bool) -> bool:
+    hint = "Y/n" if default else "y/N"
+    while True:
+        answer = ask_line(f"{question} [{hint}]", may_be_empty=True).lower()
+        if answer in ("", "y", "yes", "n", "no"):
+            return answer.startswith("y") if answer else default
+        print("Answer y or n.")
+
+
+def ask_from(names: Sequence[str], question: str, default: str) -> str:
+    """One of many names: by its number, its name, or a part that only it has. Other parts narrow the list."""
+    shown = list(names)
+    while True:
+        for number, name in enumerate(shown[:CHOICES_SHOWN], 1):
+            print(printable(f"  {number:>2}  {name}"))
+        if len(shown) > CHOICES_SHOWN:
+            print(f"      and {len(shown) - CHOICES_SHOWN} more: type a part of a name, or ? for all")
+        text = ask_line(question, default)
+        listed = shown[:CHOICES_SHOWN]
+        if text.isdecimal() and 1 <= int(text) <= len(listed):
+            return listed[int(text) - 1]
+        if text in names or text == default:
+            return text
+        if text == "?":
+            print(printable("\n".join(f"  {name}" for name in names)))
+            shown = list(names)
+            continue
+        matches = [name for name in names if all(part in name.lower() for part in text.lower().split())]
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            shown = matches
+        elif ask_yes(f"{printable(text)} is not in the list. Take it anyway?", default=False):
+            return text
+        else:
+            shown = list(names)
+
+
+@contextmanager
+def typing_unseen() -> Generator[None]:
+    """Do not echo what is typed while no question is open, such as the rest of what was pasted."""
+    if not _draws():
+        yield
+        return
+    before = termios.tcgetattr(sys.stdin)
+    unseen = [*before]
+    unseen[3] &= ~termios.ECHO
+    termios.tcsetattr(sys.stdin, termios.TCSADRAIN, unseen)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+def _draws() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def _read(shown: str, *, is_secret: bool) -> str:
+    if not _draws():
+        return str(
+            click.prompt(shown.removesuffix(": "), default="", show_default=False, hide_input=is_secret, type=str)
+        )
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.application import get_app
+    from prompt_toolkit.data_structures import Size
+    from prompt_toolkit.filters import Condition
+    from prompt_toolkit.layout.processors import ConditionalProcessor, PasswordProcessor
+    from prompt_toolkit.output.vt100 import Vt100_Output
+
+    def size() -> Size:
+        columns, lines = shutil.get_terminal_size()
+        return Size(rows=lines, columns=columns)
+
+    unseen = Condition(lambda: is_secret or looks_secret(get_app().current_buffer.text))
+    session: PromptSession[str] = PromptSession(
+        output=Vt100_Output(sys.stdout, size, term=os.environ.get("TERM"), enable_cpr=False),
+        input_processors=[ConditionalProcessor(PasswordProcessor(), unseen)],
+    )
+    try:
+        return session.prompt(shown)
+    except EOFError as error:
+        raise click.Abort from error
