@@ -83,7 +83,7 @@ class Notices:
         what = (
             f"I cannot post in {where} for now. I try again for a day." if is_kept else f"I could not post in {where}."
         )
-        self._note(f"{what} {why}")
+        self.note(f"{what} {why}")
         if row.id.startswith(NOTICE):  # the owner's own chat: it was for them, so somebody else is asked to tell them
             settings = self.store.settings
             await settings.put(barred_scope(address.platform), channel_of(row.thread), why)
@@ -94,7 +94,8 @@ class Notices:
         card = "\nDecide it on the page, under Approvals." if row.post.approval else ""
         await self.tell_owner(f"{what} {why}\n\n{said}{files}{card}".rstrip())
 
-    def _note(self, note: str) -> None:
+    def note(self, note: str) -> None:
+        """Add a line to the notes of this process, once."""
         if note not in self.notes and len(self.notes) < NOTES_MAX:
             self.notes.append(note)
 

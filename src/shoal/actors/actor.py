@@ -38,9 +38,10 @@ from shoal.agents.children import Children
 from shoal.agents.registry import AgentRegistry
 from shoal.delivery.sender import Senders
 from shoal.domain.agents import as_guest, within
+from shoal.domain.begun import SET_ASIDE, Begun, SetAside
 from shoal.domain.cards import STOPPED, card_edit
 from shoal.domain.clock import Clock, to_micros
-from shoal.domain.errors import InvalidInput, QueueChanged, ShoalError, StaleEpoch, StoreError
+from shoal.domain.errors import EndedTwice, InvalidInput, QueueChanged, ShoalError, StaleEpoch, StoreError
 from shoal.domain.events import (
     AssistantSaid,
     Branched,
@@ -139,7 +140,7 @@ class ActorServices(msgspec.Struct, frozen=True, kw_only=True):
 
     `project` writes a finished turn into the thread's readable files. Once `stopping`, no further turn is opened.
     `folders` brings directories to this machine and from it. A turn waits until whoever writes in lines has paused for
-    `pause_seconds`; with 0 each message is a turn of its own.
+    `pause_seconds`; with 0 each message is a turn of its own. `begun` counts in which turns the process died.
     """
 
     store: Store
@@ -157,6 +158,7 @@ class ActorServices(msgspec.Struct, frozen=True, kw_only=True):
     timezones: TimeZones
     links: Links
     folders: Folders
+    begun: Begun
     pause_seconds: float
     project: Callable[[ThreadId, list[Event]], Awaitable[None]]
     stopping: Callable[[], bool]
@@ -268,20 +270,18 @@ class Actor:
         """Advance one turn; whatever goes wrong in it ends this turn only, and is journaled."""
         services = self._services
         try:
+            run: TurnRun | None = None
             if not view.lease.open_turn:
-                run = await self._open(view)
-            else:  # opened before: go on after a crash, a restart or a wait
-                scope = await self._scope_of(view, view.open, view.open.agent)
-                await services.folders.pull(self.thread, scope.agent)
-                system, tools = await services.context.resume(view, scope)
-                if self._run is not None and self._run.turn == view.turn:
-                    run = msgspec.structs.replace(self._run, scope=scope, system=system, tools=tools)
-                else:
-                    run = TurnRun(view.turn, view, scope, system, tools)
-            self._run = run
-            with view.working(anyio.current_time() + services.loop.limits.timeout_seconds):
-                if not view.aborting:
-                    return await services.loop.run(run)
+                assert view.waiting is not None, "no prompt waits"
+                with services.begun.during(f"{self.thread} {view.waiting.lines[0].key}"):
+                    run = await self._open(view)
+            with services.begun.during(f"{self.thread} {view.turn}"):
+                if run is None:  # opened before: go on after a crash, a restart or a wait
+                    run = await self._resumed(view)
+                self._run = run
+                with view.working(anyio.current_time() + services.loop.limits.timeout_seconds):
+                    if not view.aborting:
+                        return await services.loop.run(run)
             state = view.open
             if view.aborting:
                 partial = "".join(run.streamed)
@@ -300,6 +300,10 @@ class Actor:
             foreseen = isinstance(error, ShoalError)
             log.error("turn failed: %s", error, exc_info=not foreseen, extra={"thread_id": self.thread})
             clean, waiting = services.context.clean, view.waiting
+            if isinstance(error, EndedTwice):
+                aside = SetAside(thread_address(self.thread).platform, self.thread, "")
+                key = f"{to_micros(services.clock.now()):020}.{services.clock.new_id()}"
+                await services.store.settings.put(SET_ASIDE, key, msgspec.json.encode(aside).decode())
             if not view.lease.open_turn:  # it could not be opened, and is opened for this
                 assert waiting is not None, "a turn failed that nobody asked for"
                 prompt = waiting.prompt
@@ -309,6 +313,16 @@ class Actor:
             failed = Failed("internal", message, clean(f"{type(error).__name__}: {error}"))
             await self._close(view, failed, TurnFinished("failed", message, view.open.steps, view.open.usage))
         return "finished"
+
+    async def _resumed(self, view: ThreadView) -> TurnRun:
+        """The run of a turn that was opened before."""
+        services = self._services
+        scope = await self._scope_of(view, view.open, view.open.agent)
+        await services.folders.pull(self.thread, scope.agent)
+        system, tools = await services.context.resume(view, scope)
+        if self._run is not None and self._run.turn == view.turn:
+            return msgspec.structs.replace(self._run, scope=scope, system=system, tools=tools)
+        return TurnRun(view.turn, view, scope, system, tools)
 
     async def _open(self, view: ThreadView) -> TurnRun:
         """Open the turn of what waits. Raises QueueChanged where more may have come while its author paused."""

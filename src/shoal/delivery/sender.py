@@ -39,9 +39,10 @@ from shoal.delivery.barred import BarredChats
 from shoal.delivery.hub import Hub
 from shoal.delivery.pacing import Pacer
 from shoal.delivery.previews import ENDING_SECONDS, GracePeriod, Previews, by_adapter, post_once, withdraw
+from shoal.domain.begun import Begun
 from shoal.domain.cards import SHORT_ID_CHARS, card_id
 from shoal.domain.clock import Clock, retry_delay, wall_ahead
-from shoal.domain.errors import PlatformError, ProviderDown, ProviderRefused, StoreError, StoreUnavailable
+from shoal.domain.errors import EndedTwice, PlatformError, ProviderDown, ProviderRefused, StoreError, StoreUnavailable
 from shoal.domain.files import STILL_FOLDERS, Folders
 from shoal.domain.ids import ThreadId, thread_address
 from shoal.domain.pieces import pieces_of
@@ -95,7 +96,9 @@ class Sender:
         clock: Clock,
         previews: Previews | None = None,
         folders: Folders = STILL_FOLDERS,
+        begun: Begun | None = None,
     ) -> None:
+        self._begun = begun or Begun()
         self._adapter = adapter
         self._outbox = outbox
         self._clock = clock
@@ -222,7 +225,11 @@ class Sender:
     async def _work_on(self, row: OutboxRow) -> None:
         is_more = True
         try:
-            is_more = await self.deliver(row)
+            with self._begun.during(f"post {row.id}"):
+                is_more = await self.deliver(row)
+        except EndedTwice as error:
+            log.error("a post was given up: the process ended twice at it", extra={"post": row.id})
+            await self._gave_up(row, str(error), True)
         except anyio.get_cancelled_exc_class():
             await self._give_back(row)
             raise
@@ -456,8 +463,10 @@ class Senders:
     """The senders of all platforms."""
 
     def __init__(
-        self, adapters: Mapping[str, ChatAdapter], hub: Hub, outbox: Outbox, clock: Clock, folders: Folders
-    ) -> None:
+        self, adapters: Mapping[str, ChatAdapter], hub: Hub, outbox: Outbox, clock: Clock, folders: Folders,
+        begun: Begun,
+    ) -> None:  # fmt: skip
+        self._begun = begun
         self._hub, self._outbox, self._clock, self._folders = hub, outbox, clock, folders
         self._senders: dict[str, Sender] = {}
         for adapter in adapters.values():
@@ -467,7 +476,9 @@ class Senders:
         """Have a sender for a platform, in the place of the one it had."""
         has_preview = adapter.limits.has_preview
         previews = Previews(adapter, self._hub, self._outbox, self._clock) if has_preview else None
-        self._senders[adapter.platform] = Sender(adapter, self._outbox, self._clock, previews, self._folders)
+        self._senders[adapter.platform] = Sender(
+            adapter, self._outbox, self._clock, previews, self._folders, self._begun
+        )
 
     def drop(self, platform: str) -> None:
         """Have no sender for a platform any more; what is in its outbox waits for another."""

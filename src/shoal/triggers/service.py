@@ -12,6 +12,7 @@ the mailbox is full                          tried again after 30 s, 2 min, 10 m
 it leads into a channel                      sent means: put into the outbox as a post that opens a thread, where its
                                              prompt is accepted with that. The outbox notes with the trigger how it
                                              went. If the trigger comes again while the post waits, that one has failed
+the process died twice while sending it      it has failed for good
 an occurrence failed for good                the trigger comes less often for a while; after five in a row it is
                                              switched off and somebody is told, but not while a mailbox is full or a
                                              platform away
@@ -32,6 +33,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
+from shoal.domain.begun import Begun
 from shoal.domain.clock import Clock, iso, wall_ahead
 from shoal.domain.errors import InvalidInput, ShoalError, StoreError
 from shoal.domain.ids import unopened
@@ -113,6 +115,7 @@ class TriggerService:
     poll_seconds: float = POLL_SECONDS
     tell: Tell = _log
     judge: Judge
+    begun: Begun = field(default_factory=Begun)
     _wall_ahead_seconds: float = field(default=0.0, init=False)
     _retries: list[tuple[float, str, int, Occurrence]] = field(default_factory=list, init=False)
     """What is to be tried again, by the monotonic clock."""
@@ -213,20 +216,21 @@ class TriggerService:
                 due_at = single_time(spec.schedule, zone_named(spec.timezone))
         late = now - due_at
         try:
-            author = spec.author or await self.judge(spec)
-            asked_by = f" by {author.name or author.id}" if author.id != "shoal" else ""
-            text = spec.text
-            if late > timedelta(seconds=LATE_TOLD_SECONDS):
-                text += f"\n\n(This was due at {iso(due_at)} and comes late.)"
-            author = replace(author, name=f"trigger {title(trigger)}{asked_by}")
-            prompt = message_of(spec, occurrence.key, text, author, now)
-            if spec.thread is None:
-                await self.target.open(Opening(prompt, trigger.id, _is_last(trigger), spec.kind == "periodic"))
-                problem = ""
-            else:
-                receipt = await self.target.send(prompt)
-                problem = QUEUE_FULL if receipt.status == "busy" else ""
-            is_full = bool(problem)
+            with self.begun.during(occurrence.key):
+                author = spec.author or await self.judge(spec)
+                asked_by = f" by {author.name or author.id}" if author.id != "shoal" else ""
+                text = spec.text
+                if late > timedelta(seconds=LATE_TOLD_SECONDS):
+                    text += f"\n\n(This was due at {iso(due_at)} and comes late.)"
+                author = replace(author, name=f"trigger {title(trigger)}{asked_by}")
+                prompt = message_of(spec, occurrence.key, text, author, now)
+                if spec.thread is None:
+                    await self.target.open(Opening(prompt, trigger.id, _is_last(trigger), spec.kind == "periodic"))
+                    problem = ""
+                else:
+                    receipt = await self.target.send(prompt)
+                    problem = QUEUE_FULL if receipt.status == "busy" else ""
+                is_full = bool(problem)
         except StoreError:
             raise
         except ShoalError as error:
