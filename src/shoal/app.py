@@ -316,7 +316,8 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
         folders = open_folders(config.files, files, store.settings, home, tainted_files)
         begun = Begun(home.root / "begun" / f"work-{role}")
         begun.open()
-        senders = Senders(adapters, hub, store.outbox, clock, folders, begun)
+        restored_at = home.restored_at()
+        senders = Senders(adapters, hub, store.outbox, clock, folders, begun, restored_at)
         due_triggers = asyncio.Event()
         outlets = LiveToolServices(store, home, clock, prompt_files, artifacts, senders.post, due_triggers.set)
         approvers = approvers_of(config)
@@ -410,6 +411,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
                 links=links,
                 folders=folders,
                 begun=begun,
+                restored_at=restored_at,
                 pause_seconds=config.mailbox.pause_seconds,
                 project=ReadableFiles(home, store.journal).project,
                 stopping=stopping.is_set,
@@ -511,6 +513,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
                 tell=notices.of_trigger,
                 judge=admissions.asked_for,
                 begun=begun,
+                restored_at=restored_at,
             ),
             backups=backups,
             sandbox=sandbox,
@@ -537,6 +540,8 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             stopping=stopping,
         )
         notices.notes += await lifecycle.reconcile()
+        if restored_at is not None and role != "worker":
+            await notices.of_restored(restored_at)
         _add_services(app)
         if overrides.on_complete is not None:
             backend.add_service(partial(tell_completions, hub, overrides.on_complete))

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from shoal.backups import write_archive
-from shoal.domain.begun import SET_ASIDE, SetAside
 from shoal.chat.inbox import Intake
+from shoal.domain.begun import SET_ASIDE, SetAside
 from shoal.domain.errors import ASKED_SECONDS_MAX, PlatformError, StoreUnavailable
 from shoal.domain.home import Home
 from shoal.maintenance import (

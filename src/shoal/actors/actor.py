@@ -26,6 +26,7 @@ report starts a turn in the same conversation, with the same readers; how far th
 
 import logging
 from collections.abc import Awaitable, Callable, Container, Iterable
+from datetime import UTC, datetime
 from functools import partial
 
 import anyio
@@ -86,6 +87,10 @@ ABORTED_CALL = "Aborted: a person stopped the turn."
 ABORTED_RUNNING = "Aborted while it ran: a person stopped the turn. What it did so far is unknown."
 FAILED_CALL = "Not run: the turn failed."
 FAILED_RUNNING = "The turn failed while it ran. What it did so far is unknown."
+RESTORED = (
+    "I was restored from a backup. This was open then and may have been answered since, so I did not act on it. "
+    "Send it again if you still need it."
+)
 INTERNAL_ERROR = "Something went wrong on my side. The details are in the log; please try again."
 TIMED_OUT = "I stopped: this took longer than I may work on one message."
 SYSTEMS_MAX = 32
@@ -141,6 +146,7 @@ class ActorServices(msgspec.Struct, frozen=True, kw_only=True):
     `project` writes a finished turn into the thread's readable files. Once `stopping`, no further turn is opened.
     `folders` brings directories to this machine and from it. A turn waits until whoever writes in lines has paused for
     `pause_seconds`; with 0 each message is a turn of its own. `begun` counts in which turns the process died.
+    What was open when this home was made from a backup, at `restored_at`, is ended: it may have been done since.
     """
 
     store: Store
@@ -159,6 +165,7 @@ class ActorServices(msgspec.Struct, frozen=True, kw_only=True):
     links: Links
     folders: Folders
     begun: Begun
+    restored_at: datetime | None
     pause_seconds: float
     project: Callable[[ThreadId, list[Event]], Awaitable[None]]
     stopping: Callable[[], bool]
@@ -270,6 +277,8 @@ class Actor:
         """Advance one turn; whatever goes wrong in it ends this turn only, and is journaled."""
         services = self._services
         try:
+            if services.restored_at is not None and _since(view) <= services.restored_at:
+                raise InvalidInput(RESTORED)
             run: TurnRun | None = None
             if not view.lease.open_turn:
                 assert view.waiting is not None, "no prompt waits"
@@ -450,6 +459,14 @@ def noted_channel(agent: str, thread: ThreadId) -> tuple[tuple[str, str, str], .
     if is_personal(thread) or thread_address(thread).platform in ANSWERS_ONLY:
         return ()
     return ((LAST_CHANNEL, agent, thread),)
+
+
+def _since(view: ThreadView) -> datetime:
+    """When the turn that is open began, or what waits was accepted."""
+    if view.lease.open_turn:
+        return view.open.began_at or datetime.max.replace(tzinfo=UTC)
+    assert view.waiting is not None, "no prompt waits"
+    return datetime.fromtimestamp(view.waiting.since / 1_000_000, UTC)
 
 
 def _said(prompt: Prompt) -> UserSaid:

@@ -97,8 +97,9 @@ class Sender:
         previews: Previews | None = None,
         folders: Folders = STILL_FOLDERS,
         begun: Begun | None = None,
+        restored_at: datetime | None = None,
     ) -> None:
-        self._begun = begun or Begun()
+        self._begun, self._restored_at = begun or Begun(), restored_at
         self._adapter = adapter
         self._outbox = outbox
         self._clock = clock
@@ -249,6 +250,8 @@ class Sender:
 
     async def deliver(self, row: OutboxRow) -> bool:
         """Post what is left of a row and note how it went; whether another may be posted because of that."""
+        if self._restored_at is not None and row.created_at <= self._restored_at:  # it may have been posted since
+            row = msgspec.structs.replace(row, maybe_sent=True)
         limits, text = self._adapter.limits, row.post.text
         match row.post.kind:
             case "edit":  # of an earlier post's messages; nothing where there are none or none can be edited
@@ -464,9 +467,9 @@ class Senders:
 
     def __init__(
         self, adapters: Mapping[str, ChatAdapter], hub: Hub, outbox: Outbox, clock: Clock, folders: Folders,
-        begun: Begun,
+        begun: Begun, restored_at: datetime | None = None,
     ) -> None:  # fmt: skip
-        self._begun = begun
+        self._begun, self._restored_at = begun, restored_at
         self._hub, self._outbox, self._clock, self._folders = hub, outbox, clock, folders
         self._senders: dict[str, Sender] = {}
         for adapter in adapters.values():
@@ -477,7 +480,7 @@ class Senders:
         has_preview = adapter.limits.has_preview
         previews = Previews(adapter, self._hub, self._outbox, self._clock) if has_preview else None
         self._senders[adapter.platform] = Sender(
-            adapter, self._outbox, self._clock, previews, self._folders, self._begun
+            adapter, self._outbox, self._clock, previews, self._folders, self._begun, self._restored_at
         )
 
     def drop(self, platform: str) -> None:

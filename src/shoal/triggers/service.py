@@ -3,6 +3,7 @@
 what was found                               what happens
 ------------------------------------------   ----------------------------------------------------------------------
 due, or late by less than catch_up_seconds   advanced and claimed, then sent with the occurrence's key
+it was due before this home was restored     recorded as missed: it may have come after the backup was made
 a single time, later than that               recorded as missed; comes if it was so by a clock that was set back since
 a cron line that missed several              one is sent if the last of them is not too late, else all are missed
 to come by a clock that was set back since   comes at its next time by the clock that is, but none a second time
@@ -116,6 +117,7 @@ class TriggerService:
     tell: Tell = _log
     judge: Judge
     begun: Begun = field(default_factory=Begun)
+    restored_at: datetime | None = None
     _wall_ahead_seconds: float = field(default=0.0, init=False)
     _retries: list[tuple[float, str, int, Occurrence]] = field(default_factory=list, init=False)
     """What is to be tried again, by the monotonic clock."""
@@ -155,7 +157,7 @@ class TriggerService:
             key = key_of(trigger, claimed_at)
             if claimed_at > now and await self.triggers.was_missed(key):  # by a clock that ran ahead: it is to come
                 continue
-            if now - claimed_at < self._late_max:
+            if now - claimed_at < self._late_max and (self.restored_at is None or claimed_at > self.restored_at):
                 await self._deliver(Occurrence(trigger, claimed_at, key), attempt=0)
 
     async def _come_sooner(self, triggers: Sequence[Trigger]) -> None:
@@ -194,7 +196,7 @@ class TriggerService:
                         trigger = await self._slow_down(trigger, kept_by)
                 try:
                     next_at = next_after(trigger.spec, now + _backoff(trigger))
-                    earliest = now - self._late_max
+                    earliest = max(now - self._late_max, self.restored_at or now - self._late_max)
                     is_late = trigger.next_at is not None and trigger.next_at <= earliest
                     if is_late and trigger.spec.kind == "periodic":  # unless it has come again since, in time
                         latest = next_after(trigger.spec, earliest)

@@ -27,6 +27,7 @@ from shoal.backups import (
     reading,
     write_archive,
 )
+from shoal.domain.clock import SystemClock
 from shoal.domain.errors import Conflict, HomeLocked, InvalidInput, NotFound, StoreCorrupt, StoreError, StoreNewer
 from shoal.store.driver import migrations
 from shoal.store.health import connect_read_only
@@ -155,6 +156,7 @@ def _make_from(file: Path, context: CommandContext) -> None:
             check_database(fresh / DATABASE, file)
             if schema_version(fresh / DATABASE) > migrations("sqlite")[-1][0]:
                 raise StoreNewer(f"{file} was written by a newer Shoal. Install that version to restore it.")
+        (fresh / "restored").write_text(SystemClock().now().isoformat(), "utf-8")
         if root.exists():
             root.rmdir()
         fresh.rename(root)
@@ -171,7 +173,10 @@ def _make_from(file: Path, context: CommandContext) -> None:
             f"{root} was made, but not which of its files untrusted content had a hand in: {error} Remove {root}, see "
             "to the database, and restore again."
         ) from error
-    tell(f"Made {root} from {file}. `shoal doctor` checks it; secrets that were left out have to be set again.")
+    tell(
+        f"Made {root} from {file}. `shoal doctor` checks it; secrets that were left out have to be set again. What "
+        "was open in the backup is not acted on; its conversations are told so."
+    )
 
 
 @command()
