@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from shoal.actors.actor import RESTORED
+from shoal.domain.clock import SystemClock
 from shoal.domain.ids import make_thread_id
 from shoal.domain.messages import Author, Prompt
 from shoal.domain.posts import REPEATED
 from shoal.domain.records import NewPost
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
-from shoal.testing.clock import ManualClock
 from shoal.testing.database import empty_database
 from shoal.testing.model import FakeModel, Reply
 from shoal.testing.scenario import scenario
@@ -21,17 +21,17 @@ OTHER = make_thread_id("fake", "harbour", "2")
 
 
 async def test_what_was_open_in_a_backup_is_not_done_again(tmp_path: Path) -> None:
-    home, clock = tmp_path / "home", ManualClock()
+    home, clock = tmp_path / "home", SystemClock()
     home.mkdir()
-    store = Store(SqliteDriver(empty_database(home / "shoal.db")), clock)
+    driver = SqliteDriver(empty_database(home / "shoal.db"))
+    store = Store(driver, clock)
     for text in ("pay the invoice", "pay the rent"):
         await store.inbox.accept(Prompt(THREAD, text, text, Author("ada", trusted=True), clock.now()), 10)
     await store.outbox.put(NewPost("said", OTHER, "The answer."))
-    await clock.advance(60)
     (home / "restored").write_text(clock.now().isoformat())
-    await clock.advance(60)
-    model = FakeModel([Reply("Paid.")])
-    async with scenario(home, model, clock=clock) as world:
+    await driver.close()
+    model = FakeModel(Reply("Paid."))
+    async with scenario(home, model) as world:
         await world.chat.sees(THREAD, "Send it again")
         await world.chat.sees(OTHER, REPEATED)
         assert model.calls == 0
@@ -43,6 +43,6 @@ async def test_what_was_open_in_a_backup_is_not_done_again(tmp_path: Path) -> No
 @pytest.mark.parametrize("content", ["", "soon", "\0" * 100, "9999-99-99T00:00:00"])
 async def test_a_home_whose_mark_cannot_be_read_counts_as_never_restored(tmp_path: Path, content: str) -> None:
     (tmp_path / "restored").write_text(content)
-    async with scenario(tmp_path, FakeModel([Reply("Paid.")])) as world:
+    async with scenario(tmp_path, FakeModel(Reply("Paid."))) as world:
         await world.chat.says("harbour", "1", "pay")
         await world.chat.sees(THREAD, "Paid.")

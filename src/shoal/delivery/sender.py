@@ -250,8 +250,6 @@ class Sender:
 
     async def deliver(self, row: OutboxRow) -> bool:
         """Post what is left of a row and note how it went; whether another may be posted because of that."""
-        if self._restored_at is not None and row.created_at <= self._restored_at:  # it may have been posted since
-            row = msgspec.structs.replace(row, maybe_sent=True)
         limits, text = self._adapter.limits, row.post.text
         match row.post.kind:
             case "edit":  # of an earlier post's messages; nothing where there are none or none can be edited
@@ -336,7 +334,7 @@ class Sender:
 
     def _pieces(self, text: str) -> list[str]:
         limits = self._adapter.limits
-        return pieces_of(text, limits, 0 if limits.idempotent_posts else len(REPEATED))
+        return pieces_of(text, limits, 0 if limits.idempotent_posts and self._restored_at is None else len(REPEATED))
 
     async def _post_piece(
         self, row: OutboxRow, part: int, piece: str, files: Sequence[str], way: ExitStack, *, is_only: bool
@@ -449,7 +447,10 @@ class Sender:
         if approval and not buttons:
             thread = () if post.only_once else (Button("Allow for this thread", f"thread:{approval}"),)
             buttons = (Button("Allow once", f"allow:{approval}"), *thread, Button("Deny", f"deny:{approval}"))
-        repeated = row.maybe_sent and not self._adapter.limits.idempotent_posts
+        # What was to be posted when this home was backed up may stand there, by a key that platforms forget.
+        is_restored = self._restored_at is not None and row.created_at <= self._restored_at
+        maybe_sent = row.maybe_sent or is_restored
+        repeated = maybe_sent and (is_restored or not self._adapter.limits.idempotent_posts)
         return OutboundPost(
             thread=row.thread,
             key=f"{row.id}:{part}",
@@ -458,7 +459,7 @@ class Sender:
             buttons=buttons,
             reply_to=post.reply_to if part == 0 else "",
             user=post.user,
-            maybe_posted=row.maybe_sent,
+            maybe_posted=maybe_sent,
         )
 
 
