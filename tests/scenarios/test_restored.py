@@ -1,17 +1,20 @@
 """A home that was made from a backup: what was open then may have been done since, so nothing of it is done again."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from shoal.actors.actor import RESTORED
 from shoal.domain.clock import SystemClock
+from shoal.domain.deep_folders import remove_tree
 from shoal.domain.ids import make_thread_id
 from shoal.domain.messages import Author, Prompt
 from shoal.domain.posts import REPEATED
 from shoal.domain.records import NewPost
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
+from shoal.surfaces.cli.main import run
 from shoal.testing.database import empty_database
 from shoal.testing.model import FakeModel, Reply
 from shoal.testing.scenario import scenario
@@ -46,3 +49,24 @@ async def test_a_home_whose_mark_cannot_be_read_counts_as_never_restored(tmp_pat
     async with scenario(tmp_path, FakeModel(Reply("Paid."))) as world:
         await world.chat.says("harbour", "1", "pay")
         await world.chat.sees(THREAD, "Paid.")
+
+
+def test_files_whose_paths_are_too_long_at_the_new_place_are_left_out_and_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home, fresh = tmp_path / "h", tmp_path / "a-home-with-a-longer-name"
+    (home / "data").mkdir(parents=True)
+    handle, length = os.open(home / "data", os.O_RDONLY), len(str(home / "data"))
+    while length < 4090:  # one path after the other would be too long to name
+        os.mkdir("d", dir_fd=handle)
+        inner = os.open("d", os.O_RDONLY, dir_fd=handle)
+        os.close(handle)
+        handle, length = inner, length + 2
+    os.close(handle)
+    assert run(["--home", str(home), "backup", str(tmp_path / "all.tar.gz")]) == 0
+    assert run(["--home", str(home), "restore", str(tmp_path / "all.tar.gz"), "--into", str(fresh)]) == 0
+    assert "left out: their paths are too long" in "".join(capsys.readouterr())
+    assert (fresh / "data" / "d" / "d").is_dir()
+    assert not list(tmp_path.glob(".shoal-restore-*"))
+    for top in (home, fresh):
+        remove_tree(top)

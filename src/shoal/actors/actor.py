@@ -282,9 +282,9 @@ class Actor:
             run: TurnRun | None = None
             if not view.lease.open_turn:
                 assert view.waiting is not None, "no prompt waits"
-                with services.begun.during(f"{self.thread} {view.waiting.lines[0].key}"):
+                async with services.begun.one_by_one(f"{self.thread} {view.waiting.lines[0].key}"):
                     run = await self._open(view)
-            with services.begun.during(f"{self.thread} {view.turn}"):
+            async with services.begun.one_by_one(f"{self.thread} {view.turn}"):
                 if run is None:  # opened before: go on after a crash, a restart or a wait
                     run = await self._resumed(view)
                 self._run = run

@@ -5,12 +5,13 @@ process, not the machine. Only a process that dies leaves an entry; one that is 
 entry is a line of fixed width in a place of its own, so that noting one costs one small write however many there are.
 """
 
+import asyncio
 import fcntl
 import hashlib
 import os
 import weakref
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -19,6 +20,8 @@ from shoal.domain.errors import EndedTwice
 
 STARTS_MAX = 2
 """An event during which the process has ended so often is set aside at the next start."""
+ALONE_SECONDS = 10.0
+"""How long what the process has died in once is worked on before the next such event begins."""
 ENTRIES_MAX = 10_000
 FILES_MAX = 64
 """Processes on one home that keep a file each."""
@@ -50,6 +53,7 @@ class Begun:
         self._places: dict[str, int] = {}
         self._free: list[int] = []
         self._size = 0
+        self._alone = asyncio.Lock()
 
     def open(self) -> None:
         """Read what an earlier process has left; one without a file, or with a damaged one, left nothing. Where another
@@ -115,6 +119,29 @@ class Begun:
             yield
         finally:
             self.end(key)
+
+    @asynccontextmanager
+    async def one_by_one(self, key: str) -> AsyncGenerator[None]:
+        """As `during`, but events in which the process has died begin one after the other: if it dies again, only the
+        one that was at work counts, and those that merely ran next to it go on at the next start."""
+        if not self._counts.get(_digest(key)):
+            with self.during(key):
+                yield
+            return
+        await self._alone.acquire()
+        others = [self._alone]  # released once: in time, or at the end
+
+        def release() -> None:
+            if others:
+                others.pop().release()
+
+        timer = asyncio.get_running_loop().call_later(ALONE_SECONDS, release)
+        try:
+            with self.during(key):
+                yield
+        finally:
+            timer.cancel()
+            release()
 
     def _write(self, digest: str, entry: bytes) -> None:
         if digest in self._places:
