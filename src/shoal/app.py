@@ -37,6 +37,7 @@ from shoal.config.secrets import watch_secrets
 from shoal.delivery.barred import BarredChats
 from shoal.delivery.hub import Hub
 from shoal.delivery.sender import Senders
+from shoal.domain.begun import Begun
 from shoal.domain.clock import Clock, SystemClock
 from shoal.domain.files import Files, Folders
 from shoal.domain.home import Home
@@ -320,7 +321,10 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
         tainted_files = MarkedFiles(store.settings, home, overrides.file_clock)
         prompt_files = PromptFiles(tainted_files, home)
         folders = open_folders(config.files, files, store.settings, home, tainted_files)
-        senders = Senders(adapters, hub, store.outbox, clock, folders)
+        begun = Begun(home.root / "begun" / f"work-{role}")
+        begun.open()
+        restored_at = home.restored_at()
+        senders = Senders(adapters, hub, store.outbox, clock, folders, begun, restored_at)
         due_triggers = asyncio.Event()
         outlets = LiveToolServices(store, home, clock, prompt_files, artifacts, senders.post, due_triggers.set)
         approvers = approvers_of(config)
@@ -418,6 +422,8 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
                 timezones=timezones,
                 links=links,
                 folders=folders,
+                begun=begun,
+                restored_at=restored_at,
                 pause_seconds=config.mailbox.pause_seconds,
                 ends=ends,
                 project=ReadableFiles(home, store.journal).project,
@@ -520,6 +526,8 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
                 outage_seconds=config.triggers.outage_seconds,
                 tell=notices.of_trigger,
                 judge=admissions.asked_for,
+                begun=begun,
+                restored_at=restored_at,
             ),
             backups=backups,
             sandbox=sandbox,
@@ -547,6 +555,8 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             stopping=stopping,
         )
         notices.notes += await lifecycle.reconcile()
+        if restored_at is not None and role != "worker":
+            await notices.of_restored(restored_at)
         _add_services(app)
         if overrides.on_complete is not None:
             backend.add_service(partial(tell_completions, hub, overrides.on_complete))
@@ -583,13 +593,16 @@ def _add_services(app: App) -> None:
         backend.add_service(upkeep("triggers", app.triggers.run))
         backend.add_service(upkeep("audit anchors", partial(anchor_audit, store.audit, clock)))
         backend.add_service(partial(watch_clock, clock, app.due_triggers.set))
-        told = partial(watch_set_aside, store.settings, clock, app.notices.tell_owner)
+        told = partial(watch_set_aside, store.settings, clock, app.notices.tell_owner, app.notices.note)
         backend.add_single("messages set aside", upkeep("messages set aside", told))
         heard = app.orchestrator, clock, app.due_triggers.set, app.prompt_files.source_of
         minutes = config.triggers.heartbeat_minutes
         backend.add_single(
             "files",
-            upkeep("event files and heartbeat", partial(watch_files, app.home, store, *heard, minutes, config.zone)),
+            upkeep(
+                "event files and heartbeat",
+                partial(watch_files, app.home, store, *heard, minutes, config.zone, app.triggers.begun),
+            ),
         )
         days = config.context.artifact_days, config.checkpoints.days
         checkpoints = app.orchestrator.undo.checkpoints

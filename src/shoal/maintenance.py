@@ -13,9 +13,9 @@ import anyio
 import msgspec
 
 from shoal.agents.folder import read_agent, read_shared
-from shoal.chat.begun import SET_ASIDE, SetAside
 from shoal.config import Config
 from shoal.delivery.hub import Hub
+from shoal.domain.begun import SET_ASIDE, Begun, SetAside
 from shoal.domain.clock import Clock, wall_ahead
 from shoal.domain.errors import InvalidInput, StoreCorrupt, StoreReadOnly, StoreUnavailable
 from shoal.domain.events import Event, TurnFinished
@@ -154,18 +154,19 @@ def service_problem(stored: str) -> ServiceProblem:
     return msgspec.json.decode(stored, type=ServiceProblem)
 
 
-async def watch_set_aside(settings: Settings, clock: Clock, tell: Callable[[str], Awaitable[None]]) -> None:
-    """Tell the owner of events that were set aside, each once."""
+async def watch_set_aside(
+    settings: Settings, clock: Clock, tell: Callable[[str], Awaitable[None]], note: Callable[[str], None]
+) -> None:
+    """Tell the owner of events that were set aside, each once, and have this process note them."""
     while True:
         for key, stored in await settings.page(SET_ASIDE):
             aside = msgspec.json.decode(stored, type=SetAside)
+            told = f"I set aside a message of {aside.platform}: I ended twice while working on it."
+            note(f"{told} It is from {aside.lane}. Please report this as a bug.")
             if not aside.told:
-                told = _encode(msgspec.structs.replace(aside, told=True)).decode()
-                if await settings.swap(SET_ASIDE, key, stored, told):
-                    await tell(
-                        f"I set aside a message of {aside.platform}: I ended twice while reading it. "
-                        "`shoal doctor` lists it; please report this as a bug."
-                    )
+                noted = _encode(msgspec.structs.replace(aside, told=True)).decode()
+                if await settings.swap(SET_ASIDE, key, stored, noted):
+                    await tell(f"{told} `shoal doctor` lists it; please report this as a bug.")
         await clock.sleep(SET_ASIDE_SECONDS)
 
 
@@ -315,10 +316,11 @@ async def watch_files(
     source_of: SourceOf,
     minutes: float,
     timezone: str,
+    begun: Begun,
 ) -> None:
     """Start turns from event files and, every so many minutes (0: never), from HEARTBEAT.md."""
     await clock.sleep(FILES_AFTER_SECONDS)
-    files = EventFiles(home.events, store.triggers, target, clock, ring, source_of, timezone)
+    files = EventFiles(home.events, store.triggers, target, clock, ring, source_of, timezone, begun)
     file, settings = home.data / "HEARTBEAT.md", store.settings
     heartbeat = Heartbeat(file, target, settings, clock, source_of, minutes)
     async with anyio.create_task_group() as tasks:

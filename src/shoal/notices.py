@@ -4,6 +4,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import anyio
@@ -12,9 +13,10 @@ from shoal.actors.access_gate import OWNER_IN
 from shoal.agents.lifecycle import AgentLifecycle
 from shoal.delivery.barred import scope_of as barred_scope
 from shoal.delivery.previews import by_adapter
-from shoal.domain.clock import Clock
+from shoal.domain.clock import Clock, iso
 from shoal.domain.errors import PlatformError, StoreError
 from shoal.domain.ids import OWN_PLATFORMS, ThreadId, channel_of, thread_address, unopened
+from shoal.domain.markup import counted
 from shoal.domain.ports import ChatAdapter
 from shoal.domain.posts import OutboundPost
 from shoal.domain.records import NewPost, OutboxRow
@@ -32,6 +34,8 @@ NOTES_MAX = 50
 UNPOSTED_CHARS = 1500
 """Of a post that no chat takes, the owner is told this much."""
 NOTICE = "notice:"
+RESTORED = ("restored", "told")
+"""The setting that holds of which restore the owner was told."""
 
 
 @dataclass(eq=False, repr=False)
@@ -83,7 +87,7 @@ class Notices:
         what = (
             f"I cannot post in {where} for now. I try again for a day." if is_kept else f"I could not post in {where}."
         )
-        self._note(f"{what} {why}")
+        self.note(f"{what} {why}")
         if row.id.startswith(NOTICE):  # the owner's own chat: it was for them, so somebody else is asked to tell them
             settings = self.store.settings
             await settings.put(barred_scope(address.platform), channel_of(row.thread), why)
@@ -94,7 +98,19 @@ class Notices:
         card = "\nDecide it on the page, under Approvals." if row.post.approval else ""
         await self.tell_owner(f"{what} {why}\n\n{said}{files}{card}".rstrip())
 
-    def _note(self, note: str) -> None:
+    async def of_restored(self, at: datetime) -> None:
+        """That this home was made from a backup, once."""
+        stored = await self.store.settings.get(*RESTORED)
+        if stored != iso(at) and await self.store.settings.swap(*RESTORED, stored, iso(at)):
+            count = counted(len(await self.store.inbox.waiting()), "conversation")
+            await self.tell_owner(
+                f"I was restored from a backup. {count} had something open then. I did not act on it, since it may "
+                "have been done after the backup, and ask there to send it again. Reminders that were due before the "
+                "restore are listed as missed."
+            )
+
+    def note(self, note: str) -> None:
+        """Add a line to the notes of this process, once."""
         if note not in self.notes and len(self.notes) < NOTES_MAX:
             self.notes.append(note)
 

@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 from shoal.backups import write_archive
-from shoal.chat.begun import SET_ASIDE, SetAside
 from shoal.chat.inbox import Intake
+from shoal.domain.begun import SET_ASIDE, SetAside
 from shoal.domain.errors import ASKED_SECONDS_MAX, PlatformError, StoreUnavailable
 from shoal.domain.home import Home
 from shoal.maintenance import (
@@ -72,7 +72,7 @@ async def taken_in(file: Path, store: MemorySettings, *events: tuple[str, str]) 
 
 
 async def test_an_event_that_ends_the_process_twice_is_set_aside_and_told_once(tmp_path: Path) -> None:
-    file, store, told = tmp_path / "begun.json", MemorySettings(), list[str]()
+    file, store, told, noted = tmp_path / "begun", MemorySettings(), list[str](), list[str]()
     for _ in range(2):
         ended = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", POISON, str(file)], check=False)
         assert ended.returncode == 9
@@ -86,13 +86,14 @@ async def test_an_event_that_ends_the_process_twice_is_set_aside_and_told_once(t
         told.append(text)
 
     clock = ManualClock()
-    watching = asyncio.create_task(watch_set_aside(store, clock, tell))
+    watching = asyncio.create_task(watch_set_aside(store, clock, tell, noted.append))
     for _ in range(3):
         await clock.sleepers(1)
         await clock.advance(60.0)
     watching.cancel()
     assert len(told) == 1
     assert "set aside a message of pigeon" in told[0]
+    assert "It is from ada" in noted[0]
 
 
 async def test_one_death_sets_nothing_aside(tmp_path: Path) -> None:

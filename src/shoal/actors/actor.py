@@ -26,6 +26,7 @@ report starts a turn in the same conversation, with the same readers; how far th
 
 import logging
 from collections.abc import Awaitable, Callable, Container, Iterable
+from datetime import UTC, datetime
 from functools import partial
 
 import anyio
@@ -38,9 +39,10 @@ from shoal.agents.children import Children
 from shoal.agents.registry import AgentRegistry
 from shoal.delivery.sender import Senders
 from shoal.domain.agents import as_guest, within
+from shoal.domain.begun import SET_ASIDE, Begun, SetAside
 from shoal.domain.cards import STOPPED, card_edit
 from shoal.domain.clock import Clock, to_micros
-from shoal.domain.errors import InvalidInput, QueueChanged, ShoalError, StaleEpoch, StoreError
+from shoal.domain.errors import EndedTwice, InvalidInput, QueueChanged, ShoalError, StaleEpoch, StoreError
 from shoal.domain.events import (
     AssistantSaid,
     Branched,
@@ -85,6 +87,10 @@ ABORTED_CALL = "Aborted: a person stopped the turn."
 ABORTED_RUNNING = "Aborted while it ran: a person stopped the turn. What it did so far is unknown."
 FAILED_CALL = "Not run: the turn failed."
 FAILED_RUNNING = "The turn failed while it ran. What it did so far is unknown."
+RESTORED = (
+    "I was restored from a backup. This was open then and may have been answered since, so I did not act on it. "
+    "Send it again if you still need it."
+)
 INTERNAL_ERROR = "Something went wrong on my side. The details are in the log; please try again."
 TIMED_OUT = "I stopped: this took longer than I may work on one message."
 SYSTEMS_MAX = 32
@@ -140,7 +146,8 @@ class ActorServices(msgspec.Struct, frozen=True, kw_only=True):
     `project` writes a finished turn into the thread's readable files. Once `stopping`, no further turn is opened.
     `ends` tells of somebody who has no access any more, after it has ended what they left.
     `folders` brings directories to this machine and from it. A turn waits until whoever writes in lines has paused for
-    `pause_seconds`; with 0 each message is a turn of its own.
+    `pause_seconds`; with 0 each message is a turn of its own. `begun` counts in which turns the process died.
+    What was open when this home was made from a backup, at `restored_at`, is ended: it may have been done since.
     """
 
     store: Store
@@ -158,6 +165,8 @@ class ActorServices(msgspec.Struct, frozen=True, kw_only=True):
     timezones: TimeZones
     links: Links
     folders: Folders
+    begun: Begun
+    restored_at: datetime | None
     pause_seconds: float
     ends: Callable[[ThreadId, Author], Awaitable[bool]]
     project: Callable[[ThreadId, list[Event]], Awaitable[None]]
@@ -270,26 +279,26 @@ class Actor:
         """Advance one turn; whatever goes wrong in it ends this turn only, and is journaled."""
         services = self._services
         try:
+            if services.restored_at is not None and _since(view) <= services.restored_at:
+                raise InvalidInput(RESTORED)
             asked = view.open if view.lease.open_turn else view.waiting.prompt if view.waiting is not None else None
             is_theirs = asked is not None and asked.caller is None and asked.origin in ("person", "api")
             if asked is not None and is_theirs and await services.ends(self.thread, asked.author):
                 if not view.lease.open_turn:
                     raise QueueChanged(f"Thread {self.thread}: somebody without access had written.")
                 view.abort()
+            run: TurnRun | None = None
             if not view.lease.open_turn:
-                run = await self._open(view)
-            else:  # opened before: go on after a crash, a restart or a wait
-                scope = await self._scope_of(view, view.open, view.open.agent)
-                await services.folders.pull(self.thread, scope.agent)
-                system, tools = await services.context.resume(view, scope)
-                if self._run is not None and self._run.turn == view.turn:
-                    run = msgspec.structs.replace(self._run, scope=scope, system=system, tools=tools)
-                else:
-                    run = TurnRun(view.turn, view, scope, system, tools)
-            self._run = run
-            with view.working(anyio.current_time() + services.loop.limits.timeout_seconds):
-                if not view.aborting:
-                    return await services.loop.run(run)
+                assert view.waiting is not None, "no prompt waits"
+                async with services.begun.one_by_one(f"{self.thread} {view.waiting.lines[0].key}"):
+                    run = await self._open(view)
+            async with services.begun.one_by_one(f"{self.thread} {view.turn}"):
+                if run is None:  # opened before: go on after a crash, a restart or a wait
+                    run = await self._resumed(view)
+                self._run = run
+                with view.working(anyio.current_time() + services.loop.limits.timeout_seconds):
+                    if not view.aborting:
+                        return await services.loop.run(run)
             state = view.open
             if view.aborting:
                 partial = "".join(run.streamed)
@@ -308,6 +317,10 @@ class Actor:
             foreseen = isinstance(error, ShoalError)
             log.error("turn failed: %s", error, exc_info=not foreseen, extra={"thread_id": self.thread})
             clean, waiting = services.context.clean, view.waiting
+            if isinstance(error, EndedTwice):
+                aside = SetAside(thread_address(self.thread).platform, self.thread, "")
+                key = f"{to_micros(services.clock.now()):020}.{services.clock.new_id()}"
+                await services.store.settings.put(SET_ASIDE, key, msgspec.json.encode(aside).decode())
             if not view.lease.open_turn:  # it could not be opened, and is opened for this
                 assert waiting is not None, "a turn failed that nobody asked for"
                 prompt = waiting.prompt
@@ -317,6 +330,16 @@ class Actor:
             failed = Failed("internal", message, clean(f"{type(error).__name__}: {error}"))
             await self._close(view, failed, TurnFinished("failed", message, view.open.steps, view.open.usage))
         return "finished"
+
+    async def _resumed(self, view: ThreadView) -> TurnRun:
+        """The run of a turn that was opened before."""
+        services = self._services
+        scope = await self._scope_of(view, view.open, view.open.agent)
+        await services.folders.pull(self.thread, scope.agent)
+        system, tools = await services.context.resume(view, scope)
+        if self._run is not None and self._run.turn == view.turn:
+            return msgspec.structs.replace(self._run, scope=scope, system=system, tools=tools)
+        return TurnRun(view.turn, view, scope, system, tools)
 
     async def _open(self, view: ThreadView) -> TurnRun:
         """Open the turn of what waits. Raises QueueChanged where more may have come while its author paused."""
@@ -444,6 +467,14 @@ def noted_channel(agent: str, thread: ThreadId) -> tuple[tuple[str, str, str], .
     if is_personal(thread) or thread_address(thread).platform in ANSWERS_ONLY:
         return ()
     return ((LAST_CHANNEL, agent, thread),)
+
+
+def _since(view: ThreadView) -> datetime:
+    """When the turn that is open began, or what waits was accepted."""
+    if view.lease.open_turn:
+        return view.open.began_at or datetime.max.replace(tzinfo=UTC)
+    assert view.waiting is not None, "no prompt waits"
+    return datetime.fromtimestamp(view.waiting.since / 1_000_000, UTC)
 
 
 def _said(prompt: Prompt) -> UserSaid:

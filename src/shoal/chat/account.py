@@ -100,7 +100,7 @@ class ChatAccount(Generic[S]):
         self._clock = clock
         self._inbox: InboxPort | None = None
         self._tasks: anyio.abc.TaskGroup | None = None
-        self._intake = Intake(platform, store, clock, home.root / "begun" / f"{encode_part(platform)}.json")
+        self._intake = Intake(platform, store, clock, home.root / "begun" / encode_part(platform))
         self._pending = PendingEdits()
         self._moves = MovedChats(platform, store)
         self.tell_owner: Callable[[str], Awaitable[None]] = _tell_nobody

@@ -12,8 +12,8 @@ from typing import BinaryIO, Generic, TypeVar
 import anyio.abc
 import msgspec
 
-from shoal.chat.begun import SET_ASIDE, Begun, SetAside
 from shoal.domain.agents import servers_scope
+from shoal.domain.begun import SET_ASIDE, Begun, SetAside
 from shoal.domain.clock import Clock, retry_delay, to_micros
 from shoal.domain.errors import (
     Conflict,
@@ -221,12 +221,12 @@ class Intake:
                 event = waiting[0]
                 try:
                     try:
-                        if self._begun.begin(lane):
+                        if self._begun.begin(_key(event)):
                             event.came_of_it = await self._take(event.content)
                         else:
                             await self._set_aside(event)
                     finally:
-                        self._begun.end(lane)
+                        self._begun.end(_key(event))
                     await self._forget(event)
                 except (PlatformError, StoreError, InvalidId) as error:
                     refused = isinstance(error, PlatformError) and (error.permanent or error.barred)
@@ -277,6 +277,11 @@ class Intake:
         if event.key:
             async with self._writing:  # it may be written down just now
                 await self._store.drop(self._scope, event.key, _kept(event))
+
+
+def _key(event: _Event) -> str:
+    """Of the event itself, whose content has the platform's id: another of its chat may come first next time."""
+    return f"{event.lane} {event.content}"
 
 
 def _kept(event: _Event) -> str:

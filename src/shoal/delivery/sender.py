@@ -39,9 +39,10 @@ from shoal.delivery.barred import BarredChats
 from shoal.delivery.hub import Hub
 from shoal.delivery.pacing import Pacer
 from shoal.delivery.previews import ENDING_SECONDS, GracePeriod, Previews, by_adapter, post_once, withdraw
+from shoal.domain.begun import Begun
 from shoal.domain.cards import SHORT_ID_CHARS, card_id
 from shoal.domain.clock import Clock, retry_delay, wall_ahead
-from shoal.domain.errors import PlatformError, ProviderDown, ProviderRefused, StoreError, StoreUnavailable
+from shoal.domain.errors import EndedTwice, PlatformError, ProviderDown, ProviderRefused, StoreError, StoreUnavailable
 from shoal.domain.files import STILL_FOLDERS, Folders
 from shoal.domain.ids import ThreadId, thread_address
 from shoal.domain.pieces import pieces_of
@@ -95,7 +96,10 @@ class Sender:
         clock: Clock,
         previews: Previews | None = None,
         folders: Folders = STILL_FOLDERS,
+        begun: Begun | None = None,
+        restored_at: datetime | None = None,
     ) -> None:
+        self._begun, self._restored_at = begun or Begun(), restored_at
         self._adapter = adapter
         self._outbox = outbox
         self._clock = clock
@@ -222,7 +226,11 @@ class Sender:
     async def _work_on(self, row: OutboxRow) -> None:
         is_more = True
         try:
-            is_more = await self.deliver(row)
+            with self._begun.during(f"post {row.id}"):
+                is_more = await self.deliver(row)
+        except EndedTwice as error:
+            log.error("a post was given up: the process ended twice at it", extra={"post": row.id})
+            await self._gave_up(row, str(error), True)
         except anyio.get_cancelled_exc_class():
             await self._give_back(row)
             raise
@@ -326,7 +334,7 @@ class Sender:
 
     def _pieces(self, text: str) -> list[str]:
         limits = self._adapter.limits
-        return pieces_of(text, limits, 0 if limits.idempotent_posts else len(REPEATED))
+        return pieces_of(text, limits, 0 if limits.idempotent_posts and self._restored_at is None else len(REPEATED))
 
     async def _post_piece(
         self, row: OutboxRow, part: int, piece: str, files: Sequence[str], way: ExitStack, *, is_only: bool
@@ -439,7 +447,10 @@ class Sender:
         if approval and not buttons:
             thread = () if post.only_once else (Button("Allow for this thread", f"thread:{approval}"),)
             buttons = (Button("Allow once", f"allow:{approval}"), *thread, Button("Deny", f"deny:{approval}"))
-        repeated = row.maybe_sent and not self._adapter.limits.idempotent_posts
+        # What was to be posted when this home was backed up may stand there, by a key that platforms forget.
+        is_restored = self._restored_at is not None and row.created_at <= self._restored_at
+        maybe_sent = row.maybe_sent or is_restored
+        repeated = maybe_sent and (is_restored or not self._adapter.limits.idempotent_posts)
         return OutboundPost(
             thread=row.thread,
             key=f"{row.id}:{part}",
@@ -448,7 +459,7 @@ class Sender:
             buttons=buttons,
             reply_to=post.reply_to if part == 0 else "",
             user=post.user,
-            maybe_posted=row.maybe_sent,
+            maybe_posted=maybe_sent,
         )
 
 
@@ -456,8 +467,10 @@ class Senders:
     """The senders of all platforms."""
 
     def __init__(
-        self, adapters: Mapping[str, ChatAdapter], hub: Hub, outbox: Outbox, clock: Clock, folders: Folders
-    ) -> None:
+        self, adapters: Mapping[str, ChatAdapter], hub: Hub, outbox: Outbox, clock: Clock, folders: Folders,
+        begun: Begun, restored_at: datetime | None = None,
+    ) -> None:  # fmt: skip
+        self._begun, self._restored_at = begun, restored_at
         self._hub, self._outbox, self._clock, self._folders = hub, outbox, clock, folders
         self._senders: dict[str, Sender] = {}
         for adapter in adapters.values():
@@ -467,7 +480,9 @@ class Senders:
         """Have a sender for a platform, in the place of the one it had."""
         has_preview = adapter.limits.has_preview
         previews = Previews(adapter, self._hub, self._outbox, self._clock) if has_preview else None
-        self._senders[adapter.platform] = Sender(adapter, self._outbox, self._clock, previews, self._folders)
+        self._senders[adapter.platform] = Sender(
+            adapter, self._outbox, self._clock, previews, self._folders, self._begun, self._restored_at
+        )
 
     def drop(self, platform: str) -> None:
         """Have no sender for a platform any more; what is in its outbox waits for another."""

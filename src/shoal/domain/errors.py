@@ -2,6 +2,7 @@
 
 ShoalError
 ├── InvalidId, InvalidInput          the caller's words are off; nothing was changed
+│   └── EndedTwice                   an InvalidInput: the process ended twice while working on it
 ├── ConfigError                      the settings are wrong; carries every problem found
 ├── HomeLocked                       another process holds this home directory
 ├── StoreError                       the database did not take it
@@ -38,6 +39,10 @@ class InvalidId(ShoalError):
 
 class InvalidInput(ShoalError):
     """A request from outside is malformed; the message says which field and what is allowed."""
+
+
+class EndedTwice(InvalidInput):
+    """The process has ended twice while working on this, so it is not begun again."""
 
 
 class ConfigError(ShoalError):

@@ -1,4 +1,4 @@
-"""Where things lie under the home directory, and the form of memory files; no file is read or made here.
+"""Where things lie under the home directory, and the form of memory files; no other file is read or made here.
 
 What is kept in a direct conversation is for its person alone, also where the file is everybody's: such a line ends with
 a comment, `<!-- only PERSON -->`, and stands in no other person's prompt.
@@ -7,13 +7,16 @@ a comment, `<!-- only PERSON -->`, and stands in no other person's prompt.
 import os
 import re
 from collections.abc import Sequence
-from datetime import date
+from datetime import date, datetime
 from pathlib import Path
 from typing import Literal, TypeAlias
 from urllib.parse import quote, unquote
 
 from shoal.domain.errors import InvalidInput
 from shoal.domain.ids import ThreadId
+from shoal.domain.regular_files import read_regular
+
+RESTORED_BYTES_MAX = 64
 
 
 class Home:
@@ -30,10 +33,18 @@ class Home:
         self.secrets = root / "secrets"  # a file for each secret that `shoal setup` keeps, mode 0600
         self.models_file = root / "available_models.json"
         self.quirks_file = root / "learned_quirks.json"  # what refusals taught of models
+        self.restored_file = root / "restored"  # when this home was made from a backup
         self.template = root / "template"  # what a new agent is made from
         self.data = root / "data"  # memory, skills, events and the threads' files
         self.events = self.data / "events"  # event files that start turns
         self.artifacts = self.data / "artifacts"  # large results and attachments, by digest
+
+    def restored_at(self) -> datetime | None:
+        """When this home was made from a backup; None for one that never was."""
+        try:
+            return datetime.fromisoformat(read_regular(self.restored_file, RESTORED_BYTES_MAX).decode())
+        except (OSError, ValueError):
+            return None
 
     def agent(self, name: str) -> Path:
         return self.root / "agents" / name

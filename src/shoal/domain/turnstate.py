@@ -109,6 +109,7 @@ class TurnState(msgspec.Struct):
     """
 
     turn: TurnId
+    began_at: datetime | None = None
     agent: str = ""
     model: str = ""
     history: bool = True
@@ -153,6 +154,7 @@ class TurnState(msgspec.Struct):
         match event.data:
             case TurnStarted(agent=agent, model=model, history=history, speaks=speaks):
                 self.agent, self.model, self.history, self.speaks = agent, model, history, speaks
+                self.began_at = event.at
             case UserSaid(backfill=False) as asked:
                 self.author, self.message_id = asked.author, asked.message_id
                 self.origin, self.caller, self.direct = asked.origin, asked.caller, asked.direct

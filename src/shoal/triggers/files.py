@@ -30,6 +30,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from shoal.domain.begun import Begun
 from shoal.domain.clock import Clock
 from shoal.domain.errors import InvalidInput, ShoalError
 from shoal.domain.ids import parse_thread_id
@@ -97,6 +98,7 @@ class EventFiles:
     poke: Callable[[], None]
     source_of: SourceOf
     timezone: str = "UTC"
+    begun: Begun = field(default_factory=Begun)
     _known: dict[str, _EventFileStamp] = field(default_factory=dict[str, _EventFileStamp], init=False)
 
     async def run(self) -> None:
@@ -156,7 +158,8 @@ class EventFiles:
         left: dict[str, _HalfWrittenError] = {}
         for name, stamp in files.items():
             try:
-                await self._look_at(name, stamp, stored.get(name, []))
+                with self.begun.during(f"{name} {stamp}"):
+                    await self._look_at(name, stamp, stored.get(name, []))
             except _HalfWrittenError as problem:
                 left[name] = problem
             except InvalidInput as problem:

@@ -3,6 +3,7 @@
 what was found                               what happens
 ------------------------------------------   ----------------------------------------------------------------------
 due, or late by less than catch_up_seconds   advanced and claimed, then sent with the occurrence's key
+it was due before this home was restored     recorded as missed: it may have come after the backup was made
 a single time, later than that               recorded as missed; comes if it was so by a clock that was set back since
 a cron line that missed several              one is sent if the last of them is not too late, else all are missed
 to come by a clock that was set back since   comes at its next time by the clock that is, but none a second time
@@ -12,6 +13,7 @@ the mailbox is full                          tried again after 30 s, 2 min, 10 m
 it leads into a channel                      sent means: put into the outbox as a post that opens a thread, where its
                                              prompt is accepted with that. The outbox notes with the trigger how it
                                              went. If the trigger comes again while the post waits, that one has failed
+the process died twice while sending it      it has failed for good
 an occurrence failed for good                the trigger comes less often for a while; after five in a row it is
                                              switched off and somebody is told, but not while a mailbox is full or a
                                              platform away
@@ -32,6 +34,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
+from shoal.domain.begun import Begun
 from shoal.domain.clock import Clock, iso, wall_ahead
 from shoal.domain.errors import InvalidInput, ShoalError, StoreError
 from shoal.domain.ids import unopened
@@ -113,6 +116,8 @@ class TriggerService:
     poll_seconds: float = POLL_SECONDS
     tell: Tell = _log
     judge: Judge
+    begun: Begun = field(default_factory=Begun)
+    restored_at: datetime | None = None
     _wall_ahead_seconds: float = field(default=0.0, init=False)
     _retries: list[tuple[float, str, int, Occurrence]] = field(default_factory=list, init=False)
     """What is to be tried again, by the monotonic clock."""
@@ -152,7 +157,7 @@ class TriggerService:
             key = key_of(trigger, claimed_at)
             if claimed_at > now and await self.triggers.was_missed(key):  # by a clock that ran ahead: it is to come
                 continue
-            if now - claimed_at < self._late_max:
+            if now - claimed_at < self._late_max and (self.restored_at is None or claimed_at > self.restored_at):
                 await self._deliver(Occurrence(trigger, claimed_at, key), attempt=0)
 
     async def _come_sooner(self, triggers: Sequence[Trigger]) -> None:
@@ -191,7 +196,7 @@ class TriggerService:
                         trigger = await self._slow_down(trigger, kept_by)
                 try:
                     next_at = next_after(trigger.spec, now + _backoff(trigger))
-                    earliest = now - self._late_max
+                    earliest = max(now - self._late_max, self.restored_at or now - self._late_max)
                     is_late = trigger.next_at is not None and trigger.next_at <= earliest
                     if is_late and trigger.spec.kind == "periodic":  # unless it has come again since, in time
                         latest = next_after(trigger.spec, earliest)
@@ -213,20 +218,21 @@ class TriggerService:
                 due_at = single_time(spec.schedule, zone_named(spec.timezone))
         late = now - due_at
         try:
-            author = spec.author or await self.judge(spec)
-            asked_by = f" by {author.name or author.id}" if author.id != "shoal" else ""
-            text = spec.text
-            if late > timedelta(seconds=LATE_TOLD_SECONDS):
-                text += f"\n\n(This was due at {iso(due_at)} and comes late.)"
-            author = replace(author, name=f"trigger {title(trigger)}{asked_by}")
-            prompt = message_of(spec, occurrence.key, text, author, now)
-            if spec.thread is None:
-                await self.target.open(Opening(prompt, trigger.id, _is_last(trigger), spec.kind == "periodic"))
-                problem = ""
-            else:
-                receipt = await self.target.send(prompt)
-                problem = QUEUE_FULL if receipt.status == "busy" else ""
-            is_full = bool(problem)
+            with self.begun.during(occurrence.key):
+                author = spec.author or await self.judge(spec)
+                asked_by = f" by {author.name or author.id}" if author.id != "shoal" else ""
+                text = spec.text
+                if late > timedelta(seconds=LATE_TOLD_SECONDS):
+                    text += f"\n\n(This was due at {iso(due_at)} and comes late.)"
+                author = replace(author, name=f"trigger {title(trigger)}{asked_by}")
+                prompt = message_of(spec, occurrence.key, text, author, now)
+                if spec.thread is None:
+                    await self.target.open(Opening(prompt, trigger.id, _is_last(trigger), spec.kind == "periodic"))
+                    problem = ""
+                else:
+                    receipt = await self.target.send(prompt)
+                    problem = QUEUE_FULL if receipt.status == "busy" else ""
+                is_full = bool(problem)
         except StoreError:
             raise
         except ShoalError as error:

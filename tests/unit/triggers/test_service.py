@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from shoal.domain.begun import STARTS_MAX, Begun
 from shoal.domain.errors import InvalidInput, StoreUnavailable
 from shoal.domain.ids import ThreadId, thread_address
 from shoal.domain.messages import Author, Inbound, Prompt, Receipt
@@ -126,8 +127,9 @@ class Stand:
         return Author(trigger.created_by, trusted=trigger.created_by in self.trusted_now)
 
     def service(
-        self, *, catch_up_seconds: float = 3600, outage_seconds: float = 86_400, poll_seconds: float = POLL_SECONDS
-    ) -> TriggerService:
+        self, *, catch_up_seconds: float = 3600, outage_seconds: float = 86_400, poll_seconds: float = POLL_SECONDS,
+        begun: Begun | None = None,
+    ) -> TriggerService:  # fmt: skip
         """One worker."""
         return TriggerService(
             self.store.triggers,
@@ -138,6 +140,7 @@ class Stand:
             poll_seconds=poll_seconds,
             tell=self.tell,
             judge=self.judge,
+            begun=begun or Begun(),
         )
 
     async def add(self, schedule: str, text: str = "go", zone: str = "UTC", *, channel: str = "") -> Trigger:
@@ -234,6 +237,22 @@ async def test_two_workers_fire_each_occurrence_once(stand: Stand) -> None:
         await stand.let_pass(3600, workers=2)
     assert len(stand.inbox.prompts) == 6
     assert len(stand.inbox.posts) == 6
+
+
+async def test_an_occurrence_that_ended_the_process_twice_has_failed(stand: Stand, tmp_path: Path) -> None:
+    trigger = await stand.add("2026-10-25T10:00:00")
+    assert trigger.next_at is not None
+    for _ in range(STARTS_MAX):
+        died = Begun(tmp_path / "begun")
+        died.open()
+        died.begin(key_of(trigger, trigger.next_at))
+        del died
+    begun = Begun(tmp_path / "begun")
+    begun.open()
+    await stand.clock.advance((trigger.next_at - stand.clock.now()).total_seconds() + 1)
+    await stand.service(begun=begun).fire_due()
+    assert stand.inbox.prompts == []
+    assert "crashed twice" in stand.told[0]
 
 
 async def test_what_is_sent(stand: Stand) -> None:

@@ -28,7 +28,10 @@ from shoal.backups import (
     write_archive,
 )
 from shoal.config.secrets import missing_secrets
+from shoal.domain.clock import SystemClock
+from shoal.domain.deep_folders import remove_tree
 from shoal.domain.errors import Conflict, HomeLocked, InvalidInput, NotFound, StoreCorrupt, StoreError, StoreNewer
+from shoal.domain.markup import counted
 from shoal.store.driver import migrations
 from shoal.store.health import connect_read_only
 from shoal.store.lock import is_held
@@ -37,6 +40,9 @@ from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.init import make_home
 from shoal.surfaces.cli.output import tell
 from shoal.tools.tainted_files import MarkedFiles
+
+PATH_BYTES_MAX = 4096
+"""The kernel's limit, PATH_MAX, with the byte that ends a path."""
 
 
 @command()
@@ -145,10 +151,11 @@ def restore(context: CommandContext, file: str | None, into: Path | None, accept
 def _make_from(file: Path, context: CommandContext) -> None:
     root = context.root
     root.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".shoal-restore-", dir=root.parent) as folder:
-        fresh = Path(folder) / "home"
+    folder = Path(tempfile.mkdtemp(prefix=".shoal-restore-", dir=root.parent))
+    try:
+        fresh = folder / "home"
         fresh.mkdir(mode=0o700)
-        changed_at = _extract(file, fresh)
+        changed_at, too_long = _extract(file, fresh)
         if (fresh / "secrets").is_dir():
             (fresh / "secrets").chmod(0o700)
         if (fresh / DATABASE).exists():
@@ -156,9 +163,14 @@ def _make_from(file: Path, context: CommandContext) -> None:
             check_database(fresh / DATABASE, file)
             if schema_version(fresh / DATABASE) > migrations("sqlite")[-1][0]:
                 raise StoreNewer(f"{file} was written by a newer Shoal. Install that version to restore it.")
+        (fresh / "restored").write_text(SystemClock().now().isoformat(), "utf-8")
         if root.exists():
             root.rmdir()
         fresh.rename(root)
+    finally:
+        remove_tree(folder)  # which may be deeper than a recursion
+    if too_long:
+        tell(f"{counted(too_long, 'file')} left out: their paths are too long below {root}.")
     make_home(context.home)
     if (root / DUMP).exists():
         print(f"Made {root} from {file}. Its database is {root / DUMP}: bring that into an empty PostgreSQL database ")
@@ -175,7 +187,10 @@ def _make_from(file: Path, context: CommandContext) -> None:
     text = context.home.config_file.read_text("utf-8", "surrogateescape") if context.home.config_file.exists() else ""
     missing = missing_secrets(text, root)
     todo = f" The backup left secrets out. Set them again: {', '.join(missing)}." if missing else ""
-    tell(f"Made {root} from {file}. `shoal doctor` checks it.{todo}")
+    tell(
+        f"Made {root} from {file}. `shoal doctor` checks it.{todo} What was open in the backup is not "
+        "acted on; its conversations are told so."
+    )
 
 
 @command()
@@ -219,13 +234,15 @@ def schema_version(database: Path) -> int:
         raise StoreCorrupt(f"{database} cannot be read: {error}. Move it away and restore a backup.") from error
 
 
-def _extract(file: Path, target: Path) -> dict[str, int]:
-    """Take an archive apart below `target`, and return when each file had been changed, in nanoseconds since 1970.
+def _extract(file: Path, target: Path) -> tuple[dict[str, int], int]:
+    """Take an archive apart below `target`, and return when each file had been changed, in nanoseconds since 1970, and
+    how many were left out because their paths are too long here.
 
     Nothing can land outside, whatever the archive says; anything but files, folders and links is left out.
     """
     links: list[tuple[Path, str]] = []
     changed_at: dict[str, int] = {}
+    too_long = 0
     with reading(file) as archive:
         for entry in archive:
             name = PurePosixPath(entry.name)
@@ -234,6 +251,9 @@ def _extract(file: Path, target: Path) -> dict[str, int]:
             if name.parts[0] not in (*FOLDERS, DATABASE, DUMP, CONFIGURATION, "token", "secrets"):
                 raise InvalidInput(f"{file} is not a backup of Shoal: it holds {entry.name!r}.")
             path = target / name
+            if len(os.fsencode(path)) >= PATH_BYTES_MAX:
+                too_long += 1
+                continue
             path.parent.mkdir(parents=True, exist_ok=True)
             if entry.issym():
                 links.append((path, entry.linkname))
@@ -248,4 +268,4 @@ def _extract(file: Path, target: Path) -> dict[str, int]:
         # Links come last, so that no file is written through one.
         for path, goal in links:
             path.symlink_to(goal)
-    return changed_at
+    return changed_at, too_long

@@ -17,8 +17,8 @@ from shoal.accounts import every_account, make_adapters
 from shoal.agents.folder import read_shared
 from shoal.agents.registry import AgentDefaults, AgentRegistry
 from shoal.backups import LOOK_SECONDS_MAX, PROBLEM, backup_place, listed_in
-from shoal.chat.begun import SET_ASIDE
 from shoal.config import Config, default_model, open_catalog
+from shoal.domain.begun import SET_ASIDE, SetAside
 from shoal.domain.clock import SystemClock
 from shoal.domain.errors import ConfigError, InvalidInput, ShoalError, StoreError, StoreNewer, StoreReadOnly
 from shoal.domain.installation import how_to_add
@@ -46,6 +46,8 @@ from shoal.turn.skills import skill_roots
 from shoal.turn.text_files import FileCache, SkillReader
 
 FREE_BYTES_MIN = 268_435_456
+SOURCES_MAX = 5
+"""Chats that a finding names."""
 """Less free disk than this is a warning."""
 
 
@@ -437,7 +439,10 @@ async def _services(context: CommandContext, _config: Config) -> AsyncGenerator[
             todo = "It runs again by itself. The log has the details."
             yield warn("services", f"“{name}” failed on {when(problem.at)}: {problem.why}", todo)
     if aside:
-        what = f"{counted(len(aside), 'message')} set aside, because Shoal ended twice while reading."
+        rows = [msgspec.json.decode(stored, type=SetAside) for _, stored in aside]
+        sources = {f"{row.platform} {row.lane}" for row in rows}
+        named = ", ".join(sorted(sources)[:SOURCES_MAX])
+        what = f"{counted(len(aside), 'message')} set aside, because Shoal ended twice while at it: {named}."
         yield warn("messages", what, "Report this as a bug.")
 
 

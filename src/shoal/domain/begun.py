@@ -1,0 +1,153 @@
+"""What is being processed, in a file, so that an event that ends the process is known at the next start.
+
+The file is written before an event is looked at and after it, without waiting for the disk: it has to outlive the
+process, not the machine. Only a process that dies leaves an entry; one that is stopped takes its entries out. Each
+entry is a line of fixed width in a place of its own, so that noting one costs one small write however many there are.
+"""
+
+import asyncio
+import fcntl
+import hashlib
+import os
+import weakref
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+
+from shoal.domain.errors import EndedTwice
+
+STARTS_MAX = 2
+"""An event during which the process has ended so often is set aside at the next start."""
+ALONE_SECONDS = 10.0
+"""How long what the process has died in once is worked on before the next such event begins."""
+ENTRIES_MAX = 10_000
+FILES_MAX = 64
+"""Processes on one home that keep a file each."""
+ENDED_TWICE = "Shoal crashed twice while working on this, so I stopped. Please ask in a different way."
+SET_ASIDE = "set aside"
+"""The scope of settings that holds the events that were set aside."""
+
+_KEY_BYTES = 16
+_WIDTH = 2 * _KEY_BYTES + 3
+_EMPTY = b" " * (_WIDTH - 1) + b"\n"
+
+
+class SetAside(msgspec.Struct, frozen=True):
+    """An event that was set aside: the account and the chat it is from, its content, and whether the owner knows."""
+
+    platform: str
+    lane: str
+    content: str
+    told: bool = False
+
+
+class Begun:
+    """How often the process has died in an event, by the event's key; without a file, never."""
+
+    def __init__(self, file: Path | None = None) -> None:
+        self._file = file
+        self._handle = -1
+        self._counts: dict[str, int] = {}
+        self._places: dict[str, int] = {}
+        self._free: list[int] = []
+        self._size = 0
+        self._alone = asyncio.Lock()
+
+    def open(self) -> None:
+        """Read what an earlier process has left; one without a file, or with a damaged one, left nothing. Where another
+        process has the file, the next one is taken."""
+        if self._file is None or self._handle >= 0:
+            return
+        with suppress(OSError):
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            for number in range(FILES_MAX):
+                file = self._file.with_name(f"{self._file.name}.{number}") if number else self._file
+                flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+                handle = os.open(file, flags, 0o600)
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    os.close(handle)
+                    continue
+                except OSError:  # a file system without locks
+                    pass
+                self._handle = handle
+                weakref.finalize(self, os.close, handle)
+                self._read(os.pread(handle, ENTRIES_MAX * _WIDTH, 0))
+                return
+
+    def _read(self, content: bytes) -> None:
+        self._size = len(content) // _WIDTH
+        for place in range(self._size):
+            entry = content[place * _WIDTH : (place + 1) * _WIDTH]
+            key, count = entry[: 2 * _KEY_BYTES].decode("ascii", "replace"), entry[2 * _KEY_BYTES + 1 : -1]
+            if entry[-1:] == b"\n" and count.isdigit() and key not in self._places:
+                self._counts[key], self._places[key] = int(count), place
+            else:
+                self._free.append(place)
+
+    def begin(self, key: str) -> bool:
+        """Note that an event is looked at; False where that has ended the process STARTS_MAX times."""
+        digest = _digest(key)
+        if self._counts.get(digest, 0) >= STARTS_MAX:
+            return False
+        self._counts[digest] = self._counts.get(digest, 0) + 1
+        if digest not in self._places and self._handle >= 0 and len(self._places) < ENTRIES_MAX:
+            if not self._free:
+                self._free.append(self._size)
+                self._size += 1
+            self._places[digest] = self._free.pop()
+        self._write(digest, f"{digest} {self._counts[digest]}\n".encode())
+        return True
+
+    def end(self, key: str) -> None:
+        """It is over, or the process is stopped in an orderly way."""
+        digest = _digest(key)
+        if self._counts.pop(digest, None) is not None:
+            self._write(digest, _EMPTY)
+            if (place := self._places.pop(digest, None)) is not None:
+                self._free.append(place)
+
+    @contextmanager
+    def during(self, key: str) -> Generator[None]:
+        """Around the work on an event. Raises EndedTwice in its place where it has ended the process too often."""
+        try:
+            if not self.begin(key):
+                raise EndedTwice(ENDED_TWICE)
+            yield
+        finally:
+            self.end(key)
+
+    @asynccontextmanager
+    async def one_by_one(self, key: str) -> AsyncGenerator[None]:
+        """As `during`, but events in which the process has died begin one after the other: if it dies again, only the
+        one that was at work counts, and those that merely ran next to it go on at the next start."""
+        if not self._counts.get(_digest(key)):
+            with self.during(key):
+                yield
+            return
+        await self._alone.acquire()
+        others = [self._alone]  # released once: in time, or at the end
+
+        def release() -> None:
+            if others:
+                others.pop().release()
+
+        timer = asyncio.get_running_loop().call_later(ALONE_SECONDS, release)
+        try:
+            with self.during(key):
+                yield
+        finally:
+            timer.cancel()
+            release()
+
+    def _write(self, digest: str, entry: bytes) -> None:
+        if digest in self._places:
+            with suppress(OSError):  # a full disk must not keep messages out
+                os.pwrite(self._handle, entry, self._places[digest] * _WIDTH)
+
+
+def _digest(key: str) -> str:
+    return hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=_KEY_BYTES).hexdigest()

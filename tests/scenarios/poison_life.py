@@ -1,0 +1,104 @@
+"""A Shoal that dies wherever it meets a poisoned message, to be started again and again.
+
+`python -m tests.scenarios.poison_life` reads orders, one JSON object a line, forks a child for each that lives it, and
+answers with a line: the child's exit code, or minus its signal.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from shoal.app import Overrides, open_app
+from shoal.config import load_config
+from shoal.domain.begun import SET_ASIDE, SetAside
+from shoal.domain.ids import ThreadId, make_thread_id
+from shoal.domain.messages import Author, Prompt
+from shoal.sandbox.host import HostSandbox
+from shoal.testing.chat import OPEN, FakeChat, Posted
+from shoal.testing.crash import World, serve_forked
+from shoal.testing.model import Call, FakeModel, Reply, Seen
+from shoal.testing.scenario import FakeModels
+from shoal.tools.functions import tool
+
+SECONDS_MAX = 30.0
+DEATH = 9
+THREAD: ThreadId = make_thread_id("fake", "harbour", "1")
+OTHER: ThreadId = make_thread_id("fake", "harbour", "2")
+Where = Literal["model", "tool", "opening", "post"]
+
+
+class Life(msgspec.Struct, frozen=True):
+    """One run. `where`: what ends the process when the word `poison` comes by."""
+
+    home: str
+    world: str
+    where: Where
+
+
+async def live(life: Life) -> int:
+    """Ask two things, one of them poisoned; end when nothing is left to do."""
+    world = World(Path(life.world))
+
+    def die(where: Where, text: str) -> None:
+        if life.where == where and "poison" in text:
+            world.note("deaths", where=where)
+            os._exit(DEATH)
+
+    def answer(seen: Seen) -> Reply:
+        last = seen.messages[-1]
+        die("model", last.text)
+        if last.role == "user" and life.where == "tool" and "poison" in last.text:
+            return Reply(calls=(Call("fall", '{"what": "poison"}'),))
+        return Reply(f"Answered {last.text.partition('(')[0].strip()}.")
+
+    @tool(idempotent=True)
+    async def fall(what: str) -> str:
+        """Fall over."""
+        die("tool", what)
+        return "stood"
+
+    def show(posted: Posted) -> None:
+        die("post", posted.markdown)
+        world.note("chat", thread=posted.post.thread, text=posted.markdown)
+
+    class Chat(FakeChat):
+        """One whose history is read while a turn is opened."""
+
+        async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
+            """Die, or nothing."""
+            die("opening", "poison" if thread == THREAD else "")
+            for message in ():
+                yield message
+
+    chat = Chat(on_post=show)
+    parts = Overrides(
+        models=FakeModels(FakeModel(script=answer)),
+        sandbox=HostSandbox(),
+        adapters=(chat,),
+        access={chat.platform: OPEN},
+        tools=(fall,),
+    )
+    settings = {
+        "permissions": {"default_profile": "open"},
+        "engine": {"drain_seconds": 1.0},
+        "sandbox": {"kind": "host"},
+        "mailbox": {"pause_seconds": 0},
+    }
+    async with open_app(load_config(Path(life.home), {}, settings), parts) as app, asyncio.timeout(SECONDS_MAX):
+        for thread, text in ((OTHER, "hello"), (THREAD, "poison")):
+            author = Author("ada", trusted=True)
+            await app.orchestrator.send(Prompt(thread, text, text, author, app.clock.now(), message_id=text))
+        while await app.store.inbox.waiting() or await app.store.outbox.depth():  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        for _, stored in await app.store.settings.page(SET_ASIDE):
+            world.note("aside", lane=msgspec.json.decode(stored, type=SetAside).lane)
+    return 0
+
+
+if __name__ == "__main__":
+    serve_forked(Life, live)

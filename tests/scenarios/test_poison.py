@@ -1,0 +1,37 @@
+"""Something that ends the process wherever it is met is ended at the third start, and everything else goes on."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.forks import ForkServer, fork_server
+from tests.scenarios.poison_life import DEATH, OTHER, THREAD, Life, Where
+
+from shoal.domain.begun import ENDED_TWICE
+from shoal.testing.crash import World
+from shoal.testing.database import empty_database
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ForkServer[Life]]:
+    with fork_server("tests.scenarios.poison_life", Life) as found:
+        yield found
+
+
+@pytest.mark.parametrize("where", ["model", "tool", "opening", "post"])
+def test_the_third_start_ends_what_ended_the_process_twice(
+    server: ForkServer[Life], tmp_path: Path, where: Where
+) -> None:
+    for name in ("home", "world"):
+        (tmp_path / name).mkdir()
+    empty_database(tmp_path / "home" / "shoal.db")
+    life, world = Life(str(tmp_path / "home"), str(tmp_path / "world"), where), World(tmp_path / "world")
+    assert [server.run(life).status for _ in range(3)] == [DEATH, DEATH, 0]
+    texts = [str(line["text"]) for line in world.read("chat") if line["thread"] == THREAD]
+    assert len(texts) == (0 if where == "post" else 1)
+    assert all(ENDED_TWICE in text for text in texts)
+    assert any("Answered hello" in str(line["text"]) for line in world.read("chat") if line["thread"] == OTHER)
+    assert [line["lane"] for line in world.read("aside")] == ([] if where == "post" else [THREAD])
+    assert server.run(life).status == 0
