@@ -12,7 +12,6 @@ import { readJson, writeJson } from "./storage.js";
 import { Composer } from "./views/composer.js";
 import { icon, mark } from "./views/icons.js";
 import { Log } from "./views/log.js";
-import { Palette } from "./views/palette.js";
 import { Bar, OfflineBanner, PLACES, Rail } from "./views/shell.js";
 import { Words } from "./views/words.js";
 
@@ -150,13 +149,13 @@ function App({ session }) {
           : html`<${OtherPlace} state=${state} route=${route} session=${session} second=${second} drawer=${drawer} openRail=${openRail} />`}
       </main>
     </div>
-    ${dialog?.name === "palette" && html`<${Palette} ...${dialog} openDialog=${setDialog} hideRail=${hideRail} info=${infoOf(state, route.thread)} state=${state} session=${session} route=${route} close=${() => setDialog((now) => (now === dialog ? null : now))} />`}
-    ${dialog && dialog.name !== "palette" && html`<${Later} key=${dialog.name} load=${dialogs[dialog.name]} ...${dialog} state=${state} session=${session} route=${route} close=${() => setDialog((now) => (now === dialog ? null : now))} />`}
+    ${dialog && html`<${Later} key=${dialog.name} load=${dialogs[dialog.name]} ...${dialog} openDialog=${setDialog} hideRail=${hideRail} info=${dialog.info || infoOf(state, route.thread)} state=${state} session=${session} route=${route} close=${() => setDialog((now) => (now === dialog ? null : now))} />`}
     <p class="offscreen" aria-live="polite" id="said">${state.said}</p>
   `;
 }
 
 const dialogs = {
+  palette: () => import("./views/palette.js").then((found) => found.Palette),
   manage: () => import("./views/manage.js").then((found) => found.Manage),
   answerers: () => import("./views/answerers.js").then((found) => found.Answerers),
 };

@@ -6,7 +6,8 @@ import { visible } from "../format.js";
 import { canChange, me } from "../me.js";
 import { AgentFiles } from "./agentfiles.js";
 import { useChats } from "./chats.js";
-import { Filtered, Place, useAnswer } from "./lists.js";
+import { Filtered } from "./filtered.js";
+import { Place, useAnswer } from "./lists.js";
 import { Face } from "./face.js";
 import { Words } from "./words.js";
 

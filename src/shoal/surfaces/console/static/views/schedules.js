@@ -6,7 +6,8 @@ import { ago, clockTime, fullTime, threadName } from "../format.js";
 import { canChange, me } from "../me.js";
 import { newId } from "../outgoing.js";
 import { ThreadPicker, useChats } from "./chats.js";
-import { Filtered, Place, Sure, useAnswer, useAttempt } from "./lists.js";
+import { Filtered } from "./filtered.js";
+import { Place, Sure, useAnswer, useAttempt } from "./lists.js";
 import { Week } from "./week.js";
 import { Words } from "./words.js";
 
