@@ -169,7 +169,8 @@ def formula_html(latex: str, *, is_block: bool) -> str:
     from latex2mathml import exceptions
     from latex2mathml.converter import convert_to_element
 
-    unreadable = tuple(kind for kind in vars(exceptions).values() if isinstance(kind, type))
+    kinds: list[object] = [*vars(exceptions).values()]
+    unreadable = tuple(kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Exception))
     try:
         made = convert_to_element(latex, display="block" if is_block else "inline")
         for element in made.iter():

@@ -463,7 +463,7 @@ class StreamedThinking:
 
     def __init__(self, screen: ChatScreen) -> None:
         self._screen = screen
-        self._step = 0
+        self._step: int = 0
         self._since = 0.0
         self.text = ""
         self.last = ""
