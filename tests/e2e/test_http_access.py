@@ -328,7 +328,7 @@ async def test_the_cookie_alone_opens_nothing(shoal: Served, headers: dict[str, 
         "Cookie": f"{name}={value}",
         **{key: filled(text) for key, text in headers.items()},
     }
-    encoded = {key: text.encode() for key, text in sent.items()}
+    encoded = [(key.encode(), text.encode()) for key, text in sent.items()]
     for method, path, body in CALLS:
         answer = await client.request(method, filled(path), content=body.encode(), headers=encoded)
         assert answer.status_code in (401, 403, 429), (method, path)

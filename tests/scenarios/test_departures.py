@@ -52,7 +52,7 @@ async def test_what_somebody_left_is_ended_and_the_owner_is_told_once(tmp_path: 
         gate.open()
         await carl.sees("for carl")
         await world.is_quiet()
-        asked = [str(request.messages[-1].text) for request in model.requests]
+        asked = [request.messages[-1].text for request in model.requests]
         assert not [text for text in asked if "second" in text]
         assert [trigger.spec.text for trigger in await triggers.all()] == ["stretch, carl"]
         (notice,) = [text for text in world.chat.texts(owner.thread) if "has no access" in text]

@@ -49,9 +49,7 @@ from shoal.domain.messages import (
     AssistantMessage,
     Caller,
     Image,
-    ModelDone,
     ModelEvent,
-    ModelFailed,
     ModelMessage,
     ModelRequest,
     Prompt,
@@ -548,7 +546,7 @@ class TurnRun(msgspec.Struct, eq=False):
                 streamed.append(event.text)
                 view.show(TextStreamed(event.text, number, offset, after))
                 offset += len(event.text)
-            elif isinstance(event, ModelDone | ModelFailed):
+            else:
                 streamed.clear()
 
         return see

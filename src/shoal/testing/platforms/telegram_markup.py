@@ -9,6 +9,8 @@ overlap one counts, nothing but a quote holds code, and quotes hold no quotes. A
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from shoal.testing.platforms.wire import Json
+
 ENTITIES_MAX = 100
 _SPLIT = frozenset({"bold", "italic", "underline", "strikethrough", "spoiler"})
 _QUOTES = frozenset({"blockquote", "expandable_blockquote"})
@@ -28,7 +30,7 @@ class Entity(NamedTuple):
     detail: str = ""
 
 
-def checked_entities(text: str, given: object) -> list[Entity]:
+def checked_entities(text: str, given: Json) -> list[Entity]:
     """The entities that count. Raises BadMarkup."""
     units = text.encode("utf-16-le")
     counted: list[tuple[int, int, Entity]] = []
