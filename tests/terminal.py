@@ -71,7 +71,7 @@ class Terminal:
     def lacks(self, transcript: Sequence[str], home: Path, program: str) -> list[str]:
         """The lines of a page's transcript that are not on the screen, by what stands before an answer; the page has
         Ada's home, and the program of a checkout."""
-        shown = re.sub(r"\x1b\[[0-9;]*m", "", self.screen).replace(program, ".venv/bin/shoal")
+        shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.screen).replace(program, ".venv/bin/shoal")
         shown = _TIME.sub("TIME", shown.replace(str(home), "/home/ada/.shoal"))
         heads = [_TIME.sub("TIME", line.rpartition(": ")[0] or line).removeprefix("Ada") for line in transcript]
         return [head for head in heads if head not in shown]

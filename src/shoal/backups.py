@@ -141,6 +141,8 @@ def backup_place(config: Config, home: Home) -> BackupPlace | None:
         from shoal.store.s3 import S3Place, S3Settings
 
         return S3Place(S3Settings.of(config.files, where))
+    if "\0" in where:
+        raise ConfigError(["backup.to contains a null character. Name a directory or s3://BUCKET/PREFIX."])
     folder = Path(os.path.realpath(home.root / os.path.expanduser(where)))
     if any(folder.is_relative_to(os.path.realpath(home.root / name)) for name in FOLDERS):
         raise ConfigError([f"backup.to: {folder} is itself part of each backup. Name a directory elsewhere."])
@@ -190,9 +192,16 @@ class Backups:
         """
         if self.place is None:
             raise Conflict(NOT_SET)
-        work = partial(make_backup, self.home, self.place, self.clock.now(), self.wanted.keep, self.database_url())
+        return await self._make(self.place, self.wanted.keep, StoreError)
+
+    async def try_place(self, place: BackupPlace, keep: int) -> Backup:
+        """Make one in a place that is not in use yet. Raises InvalidInput; the schedule stays as it is."""
+        return await self._make(place, keep, InvalidInput)
+
+    async def _make(self, place: BackupPlace, keep: int, failure: type[ShoalError]) -> Backup:
+        work = partial(make_backup, self.home, place, self.clock.now(), keep, self.database_url())
         async with self._making:
-            made = await _blocking(work)
+            made = await _blocking(work, failure)
         if await self.problem():
             await self.settings.put(*PROBLEM, "")
         log.info("made a backup", extra={"backup": made.name, "bytes": made.size_bytes})
@@ -222,14 +231,14 @@ class Backups:
             await self.clock.sleep(wait)
 
 
-async def _blocking(work: Callable[[], _T]) -> _T:
+async def _blocking(work: Callable[[], _T], failure: type[ShoalError] = StoreError) -> _T:
     try:
         return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
     except (OSError, InvalidInput, tarfile.TarError, sqlite3.Error) as error:
         why: object = error
         if isinstance(error, OSError) and error.strerror:
             why = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-        raise StoreError(f"Backups fail: {why}. Check backup.to, its room and its rights.") from error
+        raise failure(f"Backups fail: {why}. Check backup.to, its room and its rights.") from error
 
 
 def listed_in(place: BackupPlace) -> list[Backup]:

@@ -89,6 +89,7 @@ class OffsetClock(SystemClock):
     """The machine's time, with a wall clock that is off by the seconds in a file; without the file by none."""
 
     def __init__(self, file: Path) -> None:
+        super().__init__()
         self._file = file
 
     def now(self) -> datetime:

@@ -330,9 +330,11 @@ async def test_a_place_for_backups_counts_once_a_backup_was_made_there(stand: St
     assert len(shown["backups"]) == 1
     assert "every_hours = 6" in stand.written()[0]
     (tmp_path / "file").touch()
-    refused = await stand.client.patch("/api/setup", json={"backup": {"to": str(tmp_path / "file" / "below")}})
-    assert refused.status_code >= 400
-    assert (await stand.client.get("/api/backups")).json()["to"] == str(target)
+    for place in (str(tmp_path / "file" / "below"), "0" * 300, "a\0b", "s3://", "data/kept"):
+        refused = await stand.client.patch("/api/setup", json={"backup": {"to": place}})
+        assert (refused.status_code, refused.json()["error"]) == (400, "invalid_input"), place
+        shown = (await stand.client.get("/api/backups")).json()
+        assert (shown["to"], shown["problem"]) == (str(target), "")
 
 
 async def test_a_price_counts_from_the_next_call_on(stand: Stand) -> None:

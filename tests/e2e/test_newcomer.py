@@ -39,11 +39,11 @@ def test_a_model_on_this_machine_answers_after_four_commands(newcomer: dict[str,
     typed = ["make setup", "scripts/local-model.sh", "shoal setup"]
     setup = Terminal([PROGRAM, "setup"], newcomer, tmp_path)
     try:
-        for seen, answer in (("Number [1]: ", "7"), ("Path of the GGUF file: ", str(LOCAL / "model.gguf"))):
+        for seen, answer in (("Number [1]:", "7"), ("Path of the GGUF file (- goes back):", str(LOCAL / "model.gguf"))):
             setup.sees(seen)
             setup.types(answer)
         setup.sees("local/model answers: ", ANSWER_SECONDS_MAX)
-        setup.sees("Number [1]: ")
+        setup.sees("Number [1]:")
         setup.types("none")
         assert setup.ends() == 0, setup.screen
         told = [line for line in transcript(ROOT / "docs/setup.md", 1) if not line.startswith(("extra ", "Install it"))]

@@ -372,13 +372,14 @@ async def test_a_full_mailbox_offers_to_try_again(browser: Browser, api: PageApi
 
 async def test_an_error_is_shown_with_its_details_folded(browser: Browser, api: PageApi) -> None:
     begin(api)
-    api.append(THREAD, Failed("overloaded", "The model is overloaded.", "HTTP 529"))
+    api.append(THREAD, Failed("overloaded", "The model is overloaded.", "HTTP 529\nrequest req_7"))
     api.append(THREAD, TurnFinished("failed", "The model is overloaded."))
     async with opened(browser, api.address) as page:
         await expect(page.get_by_text("The model is overloaded.")).to_have_count(1)
-        await expect(page.get_by_text("HTTP 529")).to_be_hidden()
-        await page.get_by_text("Details").click()
-        await expect(page.get_by_text("HTTP 529")).to_be_visible()
+        await expect(page.locator(".row.error .detail")).to_have_text("HTTP 529")
+        await expect(page.get_by_text("request req_7")).to_be_hidden()
+        await page.get_by_text("All of it").click()
+        await expect(page.get_by_text("request req_7")).to_be_visible()
 
 
 @pytest.mark.parametrize(
@@ -412,7 +413,7 @@ async def test_files_are_uploaded_with_their_message(browser: Browser, api: Page
         await expect(page.get_by_text("Delivered")).to_be_visible()
         assert [(sent.kind, sent.body.get("attachments")) for sent in api.sent] == [
             ("upload", None),
-            ("message", [{"file": "01-notes.txt", "name": "notes.txt", "media_type": "text/plain"}]),
+            ("message", [{"file": "01-notes.txt", "name": "notes.txt", "media_type": "text/plain", "mine": False}]),
         ]
 
 

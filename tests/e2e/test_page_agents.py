@@ -25,7 +25,7 @@ async def test_an_agent_is_made_changed_bound_and_removed(browser: Browser, tmp_
         await ops.get_by_role("combobox", name="Tools").select_option("some")
         await ops.get_by_label("read", exact=True).check()
         await ops.get_by_role("button", name="Save").click()
-        await expect(ops).to_contain_text("1 tools: read")
+        await expect(ops).to_contain_text("1 tool: read")
         await ops.get_by_role("button", name="Bind a channel").click()
         await ops.get_by_label("Platform").fill("discord")
         await ops.get_by_label("Channel id").fill("7")

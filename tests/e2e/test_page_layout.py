@@ -142,6 +142,7 @@ def fill_lists(api: PageApi) -> None:
         "tools": [LONG],
         "why": LONG,
         "waiting": 1,
+        "left_out": [LONG],
     }
     api.answers["mcp-servers"] = [state]
     field = {"name": "token", "question": LONG, "secret": True, "is_set": False, "value": ""}

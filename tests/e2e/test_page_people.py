@@ -85,6 +85,7 @@ async def test_what_one_person_left_in_the_browser_is_not_the_next_ones(browser:
         async with opened(browser, owner, place="t/web:lobby:mine") as page:
             await page.get_by_role("textbox", name="Message").fill("a draft of the owner's")
             await page.goto(ben)
+            await page.get_by_role("button", name="Sign in as ben").click()
             await expect(page.locator(".who")).to_have_text("ben")
             assert "web%3A%40ben%3A" in page.url
             kept = await page.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}])")

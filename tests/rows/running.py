@@ -135,8 +135,14 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 def said(seen: Seen) -> list[str]:
-    """What people said in a request, oldest first, without what Shoal adds to it."""
-    return [own_words(_CONTEXT.sub("", message.text)) for message in seen.messages if message.role == "user"]
+    """The messages of people in a request, oldest first, without Shoal's additions. An adapter that merges consecutive
+    messages leaves the context of each between them."""
+    found: list[str] = []
+    for message in seen.messages:
+        if message.role == "user":
+            parts = [own_words(part) for part in _CONTEXT.split(message.text)]
+            found += [part for part in parts if part.strip()] or [""]
+    return found
 
 
 class Running:

@@ -154,7 +154,7 @@ class TestB4:
     """
 
     def test_it_is_on_by_itself(self, shoal: Running) -> None:
-        assert "bubblewrap, network off" in shoal.cli("doctor")
+        assert "bubblewrap. Commands reach no network." in shoal.cli("doctor")
         address = shoal.process.address.rpartition(":")
         reach = f"exec 3<>/dev/tcp/127.0.0.1/{address[2]} && echo reached; ls {shoal.home}; env | grep -i token; id -u"
         shoal.plays("b4-reach", call("bash", command=reach), "No.")

@@ -11,6 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import urllib.error
 import urllib.request
 from collections.abc import Coroutine
 from contextlib import closing
@@ -156,9 +157,15 @@ class TestB12:
         browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
         with browser.open(f"{shoal.process.address}/?token={shoal.process.token}") as page:
             assert b"<script" in page.read()
-        with browser.open(f"{shoal.process.address}/api/threads") as answer:
-            assert answer.status == 200
         assert shoal.process.token not in page.url
+        _, _, key = page.url.partition("/?key=")
+        threads, keyed = f"{shoal.process.address}/api/threads", {"X-Shoal": key}
+        with pytest.raises(urllib.error.HTTPError, match="401"):  # the cookie alone opens nothing
+            browser.open(threads)
+        with pytest.raises(urllib.error.HTTPError, match="401"):  # nor does the key
+            urllib.request.urlopen(urllib.request.Request(threads, headers=keyed))
+        with browser.open(urllib.request.Request(threads, headers=keyed)) as answer:
+            assert answer.status == 200
         owner, shoal.process = shoal.process, shoal.process._replace(token="wrong")
         assert shoal.api("/api/threads").status == 401
         shoal.process = owner

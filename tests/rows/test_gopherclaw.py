@@ -146,7 +146,9 @@ class TestW6:
         shoal.plays("w6-bold", "It is **high** tide.")
         shoal.loop.do(telegram.says(ADA, "w6-bold"))
         posted = shoal.loop.do(telegram.sees(ADA, "It is high tide."))
-        assert "*high*" in posted.raw
+        assert posted.raw == "It is high tide."
+        formats = [given["entities"] for _, given in telegram.calls if given.get("text") == posted.raw]
+        assert formats[-1] == [{"type": "bold", "offset": 6, "length": 4}]
 
     def test_the_commands(self, shoal: Running) -> None:
         telegram = shoal.platforms.telegram

@@ -36,7 +36,8 @@ class TestG10:
     """The home is laid out by platform, channel and thread, under names that no path can escape from."""
 
     def test_every_place_is_where_the_layout_says(self, shoal: Running) -> None:
-        file = {"name": "notes.txt", "media_type": "text/plain", "data": base64.b64encode(b"high at noon").decode()}
+        note = base64.b64encode(b"high at noon").decode()
+        file = {"name": "notes.txt", "media_type": "text/plain", "data": note, "mine": True}
         made = 'tools=1 tool=bash words=0 args={"command":"echo kept > /scratch/made"}'
         shoal.asks("web:lobby:a%2Fb", made, attachments=[file])
         data = shoal.home / "data"

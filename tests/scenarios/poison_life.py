@@ -19,10 +19,11 @@ from shoal.domain.begun import SET_ASIDE, SetAside
 from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.messages import Author, Prompt
 from shoal.sandbox.host import HostSandbox
+from shoal.store.driver import Driver
 from shoal.testing.chat import OPEN, FakeChat, Posted
 from shoal.testing.crash import World, serve_forked
 from shoal.testing.model import Call, FakeModel, Reply, Seen
-from shoal.testing.scenario import FakeModels
+from shoal.testing.scenario import FakeModels, WatchedDriver
 from shoal.tools.functions import tool
 
 SECONDS_MAX = 30.0
@@ -75,6 +76,12 @@ async def live(life: Life) -> int:
             for message in ():
                 yield message
 
+    drivers: list[WatchedDriver] = []
+
+    def watch(driver: Driver) -> Driver:
+        drivers.append(WatchedDriver(driver))
+        return drivers[-1]
+
     chat = Chat(on_post=show)
     parts = Overrides(
         models=FakeModels(FakeModel(script=answer)),
@@ -82,6 +89,7 @@ async def live(life: Life) -> int:
         adapters=(chat,),
         access={chat.platform: OPEN},
         tools=(fall,),
+        wrap_driver=watch,
     )
     settings = {
         "permissions": {"default_profile": "open"},
@@ -93,8 +101,8 @@ async def live(life: Life) -> int:
         for thread, text in ((OTHER, "hello"), (THREAD, "poison")):
             author = Author("ada", trusted=True)
             await app.orchestrator.send(Prompt(thread, text, text, author, app.clock.now(), message_id=text))
-        while await app.store.inbox.waiting() or await app.store.outbox.depth():  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+        while await app.store.inbox.waiting() or await app.store.outbox.depth():
+            await drivers[0].moves()
         for _, stored in await app.store.settings.page(SET_ASIDE):
             world.note("aside", lane=msgspec.json.decode(stored, type=SetAside).lane)
     return 0

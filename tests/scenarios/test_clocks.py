@@ -164,7 +164,7 @@ async def test_what_a_killed_process_had_set_aside_stands_no_longer_than_the_clo
 async def test_a_budget_by_day_holds_on_the_day_that_is(
     tmp_path: Path, settings: dict[str, object], jump: float, outcome: str
 ) -> None:
-    clock, model = ManualClock(), FakeModel(script=lambda seen: Reply("hi", usage=Usage(15_000, 0)))
+    clock, model = ManualClock(), FakeModel(script=lambda seen: Reply("hi", usage=Usage(15_000, 1)))
     settings = {**settings, "budget": {"tokens_per_day": 20_000}, "model": {"max_output_tokens": 10}}
     async with scenario(tmp_path, model, clock=clock, settings=settings) as world:
         for number in (1, 2):

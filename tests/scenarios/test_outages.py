@@ -176,7 +176,7 @@ async def test_the_fallback_is_asked_first_and_says_so(tmp_path: Path) -> None:
     async with scenario(tmp_path, model, clock=clock, settings=settings) as world:
         await world.ada.says("hello")
         posted = await in_time(clock, world.ada.sees("the other one"), 1)
-        assert "second answered, because first has trouble answering." in posted.markdown
+        assert "second answered, because first is overloaded." in posted.markdown
         assert [one.reply for one in await finished(world)] == ["the other one"]
         assert [one.data.fatal for one in await world.journal() if isinstance(one.data, Failed)] == [False]
 

@@ -193,7 +193,7 @@ async def _turn(app: App, word: str) -> str:
     if not sent.exists():
         sent.parent.mkdir(parents=True, exist_ok=True)
         sent.write_text("a map")
-    files = (Attachment("map.txt", "text/plain", path=str(sent)),) if word == "first" else ()
+    files = (Attachment("map.txt", "text/plain", path=str(sent), origin="own"),) if word == "first" else ()
     prompt = Prompt(THREAD, word, f"It is {word}", author, app.clock.now(), attachments=files, message_id=word)
     await app.orchestrator.send(prompt)
     while True:

@@ -64,7 +64,7 @@ class Subscription:
         return self._backlog.popleft()
 
 
-class _Call:
+class _StreamedCall:
     """What a model call has written so far, for those who begin to watch in the middle of it."""
 
     def __init__(self, turn: TurnId, step: int, after: int) -> None:
@@ -89,7 +89,7 @@ class Hub:
     """
 
     def __init__(self) -> None:
-        self._calls: dict[ThreadId, _Call] = {}
+        self._calls: dict[ThreadId, _StreamedCall] = {}
         self._watchers: dict[ThreadId | None, list[Subscription]] = {}
         self._taps: list[Callable[[Event], None]] = []
 
@@ -128,7 +128,7 @@ class Hub:
                 self._calls.pop(thread, None)  # the newest goes last
                 if len(self._calls) >= CALLS_MAX:
                     del self._calls[next(iter(self._calls))]
-                call = self._calls[thread] = _Call(turn, data.step, data.after)
+                call = self._calls[thread] = _StreamedCall(turn, data.step, data.after)
             (call.texts if isinstance(data, TextStreamed) else call.thoughts).append(data.text)
         if self.watched(thread):
             self._put(thread, LiveEvent(thread, turn, data))

@@ -54,7 +54,7 @@ class SystemClock:
         return datetime.now(UTC)
 
     def local(self) -> datetime:
-        return datetime.now(zone_named(self._timezone))
+        return self.now().astimezone(zone_named(self._timezone))
 
     def monotonic(self) -> float:
         return time.monotonic()

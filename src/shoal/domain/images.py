@@ -1,9 +1,11 @@
 """Reads the format and the size of an image from its bytes, and whether its end is there, without decoding it."""
 
+import zlib
 from typing import NamedTuple
 
 _JPEG_SIZES = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
 _JPEG_ALONE = frozenset({0x01, *range(0xD0, 0xD8)})
+_PNG_START = b"\x89PNG\r\n\x1a\n"
 SEGMENTS_MAX = 10_000
 
 
@@ -18,7 +20,7 @@ class ImageHead(NamedTuple):
 
 def image_head(content: bytes) -> ImageHead | None:
     """The head of a PNG, JPEG, GIF or WebP image by content; None for anything else, also one broken in its head."""
-    if content.startswith(b"\x89PNG\r\n\x1a\n"):
+    if content.startswith(_PNG_START):
         return _png(content)
     if content.startswith(b"\xff\xd8\xff"):
         return _jpeg(content)
@@ -28,6 +30,24 @@ def image_head(content: bytes) -> ImageHead | None:
     if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
         return _webp(content)
     return None
+
+
+def without_damaged_extras(content: bytes) -> bytes:
+    """Drop the optional chunks of a PNG whose checksum is wrong: a colour profile, a text. Viewers ignore those, and
+    decoders refuse the image for them. Anything else is returned as it is."""
+    if not content.startswith(_PNG_START):
+        return content
+    kept, begin, at = list[bytes](), 0, len(_PNG_START)
+    for _ in range(SEGMENTS_MAX):
+        end = at + 12 + int.from_bytes(content[at : at + 4], "big")
+        if end > len(content):
+            break
+        is_optional = content[at + 4] & 0x20
+        if is_optional and zlib.crc32(content[at + 4 : end - 4]) != int.from_bytes(content[end - 4 : end], "big"):
+            kept.append(content[begin:at])
+            begin = end
+        at = end
+    return b"".join((*kept, content[begin:])) if kept else content
 
 
 def _head(media_type: str, width: int, height: int, is_whole: bool) -> ImageHead | None:

@@ -316,7 +316,7 @@ def _links(state: "StateInline", tokens: dict[int, TokenSpan]) -> dict[int, _Lin
     while (found := _BRACKETS.search(src, at)) is not None:
         at = found.end()
         if found[0][0] == "`":
-            ends = runs[len(found[0])]
+            ends = runs.get(len(found[0]), ())  # an escaped backtick leaves a run that is shorter than any
             following = bisect_left(ends, at)
             at = ends[following] + len(found[0]) if following < len(ends) else at
         elif found[0] == "[":

@@ -14,7 +14,7 @@ from unicodedata import category, combining
 
 import msgspec
 
-from shoal.domain.markdown import CONTINUED, Node, parse, plain_text
+from shoal.domain.markdown import CONTINUED, Node, parse, plain_text, tokens_in
 from shoal.domain.markup import (
     MARKDOWN_MARKS,
     Dialect,
@@ -352,11 +352,28 @@ def _take(spans: Sequence[Node], length: int) -> tuple[list[Node], list[Node]]:
         if node.children:
             first, second = _take(node.children, length)
             parts = [msgspec.structs.replace(node, children=first), msgspec.structs.replace(node, children=second)]
+        elif node.kind == "token":
+            first, second = _reparsed(node.text[:length]), _reparsed(node.text[length:])
+            return [*left, *first], [*second, *spans[number + 1 :]]
         else:
             kind = "code" if node.kind == "code" else "text"
             parts = [Node(kind, text=node.text[:length]), Node(kind, text=node.text[length:])]
         return [*left, parts[0]], [parts[1], *spans[number + 1 :]]
     return left, []
+
+
+def _reparsed(part: str) -> list[Node]:
+    """Split part of a token into text and the tokens that a parser finds in it, so that both are measured as posted.
+
+    The first half of a URL is a URL again, which some platforms write twice: as label and as address.
+    """
+    nodes: list[Node] = []
+    at = 0
+    for span in tokens_in(part):
+        nodes += [Node("text", text=part[at : span.start])] if span.start > at else []
+        nodes.append(Node("token", text=part[span.start : span.end]))
+        at = span.end
+    return [*nodes, Node("text", text=part[at:])] if at < len(part) else nodes
 
 
 def _without_break(spans: list[Node]) -> list[Node]:

@@ -17,7 +17,7 @@ import anyio
 import msgspec
 
 from shoal.accounts import every_account
-from shoal.backups import backup_place
+from shoal.backups import NOT_SET, backup_place
 from shoal.config import Config, load_config
 from shoal.config.defaults import DEMO, KNOWN_PROVIDERS
 from shoal.config.secrets import learned_from, watch_secrets
@@ -491,14 +491,12 @@ class LiveSetup:
         values: dict[str, Value] = {"backup.to": to, "backup.every_hours": every_hours}
         async with self._changing(f"backups to {to}", by):
             config = self._config(values)
-            place, before = backup_place(config, app.home), (app.backups.place, app.backups.wanted)
+            place = backup_place(config, app.home)
+            if place is None:
+                raise InvalidInput(NOT_SET)
+            await app.backups.try_place(place, config.backup.keep)
+            config = await self._write(values, {})
             app.backups.change(place, config.backup)
-            try:
-                await app.backups.make()
-                config = await self._write(values, {})
-            except BaseException:
-                app.backups.change(*before)
-                raise
             app.config = msgspec.structs.replace(app.config, backup=config.backup)
 
     async def set_price(self, model: str, input_usd: float, output_usd: float, by: str) -> None:

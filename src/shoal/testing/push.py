@@ -14,7 +14,7 @@ class Pushed(msgspec.Struct, frozen=True):
     """A notification as its browser read it, and what the push service was told beside it."""
 
     browser: str
-    content: dict[str, str]
+    content: dict[str, str | bool]
     ttl_seconds: int
     urgency: str
     subject: str
@@ -83,7 +83,7 @@ class FakePush:
         content = cast("_Decryption", http_ece).decrypt(
             called.body, private_key=key, auth_secret=secret, version="aes128gcm"
         )
-        said = msgspec.json.decode(content, type=dict[str, str])
+        said = msgspec.json.decode(content, type=dict[str, str | bool])
         ttl_seconds, urgency = int(called.headers["ttl"]), called.headers["urgency"]
         async with self._changed:
             self.received.append(Pushed(name, said, ttl_seconds, urgency, claims["sub"]))

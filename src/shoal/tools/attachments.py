@@ -11,7 +11,7 @@ from pathlib import Path
 from shoal.domain.errors import InvalidInput
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId
-from shoal.domain.images import ImageHead, image_head
+from shoal.domain.images import ImageHead, image_head, without_damaged_extras
 from shoal.tools.output import is_binary
 
 _MAGIC = (
@@ -92,6 +92,7 @@ def fit_image(content: bytes, bytes_max: int = IMAGE_BYTES_MAX) -> tuple[bytes, 
     Without Pillow, which is an extra, an image is judged by its head, and sent as it is or not at all. Blocking. Raises
     InvalidInput for one that is damaged, cut off, vast, or of no use.
     """
+    content = without_damaged_extras(content)
     bytes_max, head = min(bytes_max, IMAGE_BYTES_MAX), image_head(content)
     if head is not None and head.width * head.height > AREA_MAX:
         raise InvalidInput(f"it has {head.width} × {head.height} pixels")

@@ -228,8 +228,8 @@ _RULES = (
     ),
     (
         "remember",
-        "- Keep lasting facts with `remember`, at the narrowest scope that fits: channel, person (theirs alone), "
-        "platform, global. Never keep passwords, keys or other secrets.",
+        "- Keep lasting facts with `remember`. Name a scope (channel, person, platform, global) only where its default "
+        "does not fit. Never keep passwords, keys or other secrets.",
     ),
     ("note_today", "- Note with `note_today` what was done or decided today and may matter tomorrow."),
 )

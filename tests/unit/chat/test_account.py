@@ -22,6 +22,7 @@ class Slept(SystemClock):
     """Notes how long it was to sleep, and does not."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.seconds: list[float] = []
 
     async def sleep(self, seconds: float) -> None:

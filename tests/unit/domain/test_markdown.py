@@ -103,6 +103,11 @@ def test_emphasis_next_to_cjk_needs_no_spaces(text: str, found: list[tuple[str, 
     assert styles(text) == found
 
 
+def test_a_link_behind_an_escaped_backtick_is_a_link() -> None:
+    [paragraph] = parse(r"\``` [a](http://h)")
+    assert [node.url for node in paragraph.children if node.kind == "link"] == ["http://h"]
+
+
 @given(st.text(alphabet="ab_*~`[](){}<>!\\/:@.#潮。 \n", max_size=80))
 def test_tokens_follow_one_another(text: str) -> None:
     last = 0

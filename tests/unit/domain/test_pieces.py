@@ -76,6 +76,14 @@ def test_a_link_is_moved_whole() -> None:
         assert any(link in piece for piece in pieces)
 
 
+@pytest.mark.parametrize("markup", DIALECTS)
+def test_an_address_longer_than_a_message_is_cut_into_pieces_that_fit(markup: str) -> None:
+    limits = ChatLimits(text_chars_max=400, markup=DIALECTS[markup])
+    pieces = pieces_of(f"See http://host/{'x' * 700}", limits)
+    assert all(limits.rendered_length(piece) <= 400 for piece in pieces)
+    assert "".join(pieces).count("x") == 700
+
+
 def test_a_table_repeats_its_header() -> None:
     pieces = split("| tide | at |\n|---|---|\n" + "\n".join(f"| t{number} | {number} |" for number in range(20)))
     assert len(pieces) > 2

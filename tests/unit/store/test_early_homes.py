@@ -38,6 +38,7 @@ insert into bindings (platform, channel, agent, bound_by, created_at) values ('d
 """
 GONE = (
     "drop table spend_days",
+    "alter table spend drop column estimated",
     "drop index events_said_at, threads_recent, threads_agent, threads_channel, threads_parent, approvals_thread",
     "drop index approvals_call, approvals_shown, audit_at, processes_started, processes_at_work, processes_told",
     "drop index artifacts_newest",
@@ -143,7 +144,7 @@ async def test_the_same_in_postgresql() -> None:
         await (await open_postgres(url)).close()
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute(f"set search_path to {SCHEMA}".encode())
-            connection.execute(b"delete from migrations where part = 'store' and name = '0006'")
+            connection.execute(b"delete from migrations where part = 'store' and name in ('0006', '0016')")
             for statement in GONE:
                 connection.execute(statement.encode())
             connection.execute((ROWS + SPENT + BOUND).encode())

@@ -50,7 +50,7 @@ async def run(tool: Tool, context: ToolContext, **arguments: object) -> ToolOutp
 async def test_time_is_told_in_a_zone(context: ToolContext) -> None:
     assert (await run(time, context)).text == "2026-01-05T09:00:00+00:00 (Monday, UTC)"
     assert (await run(time, context, timezone="Asia/Tokyo")).text == "2026-01-05T18:00:00+09:00 (Monday, Asia/Tokyo)"
-    for name in ("Mars/Base", "../../etc/passwd", "", "\0"):
+    for name in ("Mars/Base", "../../etc/passwd", "\0"):
         with pytest.raises(ToolError, match="is not known"):
             prepared(time, context, timezone=name)
 
@@ -58,7 +58,7 @@ async def test_time_is_told_in_a_zone(context: ToolContext) -> None:
 async def test_remember_adds_a_line_to_the_scope(context: ToolContext) -> None:
     for scope in ("global", "platform", "channel"):
         await run(remember, context, text=f" likes\n{scope} tea ", scope=scope)
-        assert memory_path(context.home, scope, THREAD).read_text() == f"- likes {scope} tea\n"
+        assert memory_path(context.home, scope, THREAD).read_text() == f"- likes\n  {scope} tea\n"
     assert prepared(remember, context, text="a\nb").actions == (Action("tool:remember:channel a b"),)
 
 
@@ -141,10 +141,10 @@ async def test_times_have_the_forms_of_all_schedules(
 
 @pytest.mark.parametrize(
     "when",
-    ["", "soon", "in 3 months", "tomorrow", "2026-13-01", "in 5", "0 9 * *", "9999-99-99", "0001-01-01T00:00+10:00"],
+    ["", "soon", "tomorrow", "2026-13-01", "in 5", "0 9 * *", "9999-99-99", "0001-01-01T00:00+10:00"],
 )
 def test_what_is_no_time_is_refused_with_the_forms(context: ToolContext, when: str) -> None:
-    with pytest.raises(ToolError, match="an ISO time"):
+    with pytest.raises(ToolError, match="write for example|Add a time|five fields|Give an ISO 8601 time"):
         prepared(remind, context, when=when, text="x")
 
 
@@ -242,7 +242,9 @@ async def test_a_command_runs_in_the_workspace_within_its_bounds(tmp_path: Path)
 )
 async def test_a_commands_end_is_told(tmp_path: Path, result: CommandResult, told: str, is_error: bool) -> None:
     context = tool_context(tmp_path, FakeSandbox(result))
-    assert await run(bash(), context, command="x") == ToolOutput(told, is_error=is_error)
+    assert await run(bash(), context, command="x") == ToolOutput(
+        told, is_error=is_error, exit_code=result.exit_code or 0
+    )
 
 
 def test_an_impossible_command_is_refused(context: ToolContext) -> None:

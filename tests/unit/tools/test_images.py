@@ -1,6 +1,7 @@
 """Every image takes one way to a model: it is what its bytes say, whole, and of a size that every provider takes."""
 
 import io
+import struct
 import sys
 import zlib
 from contextlib import suppress
@@ -79,6 +80,16 @@ def test_any_other_becomes_a_png_or_jpeg_of_a_size_that_every_provider_takes(con
         shown.load()
         assert max(shown.size) <= PIXELS_MAX
         assert getattr(shown, "n_frames", 1) == 1
+
+
+@pytest.mark.parametrize("extra", ["iCCP", "tEXt", "pHYs"])
+def test_a_png_is_shown_without_its_damaged_extras(extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = drawn("PNG")
+    chunk = struct.pack(">I", 9) + extra.encode() + b"profile\0\0" + b"\0\0\0\0"
+    broken = plain[:33] + chunk + plain[33:]
+    assert fit_image(broken) == (plain, "image/png")
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    assert fit_image(broken) == (plain, "image/png")
 
 
 def test_an_image_is_turned_as_its_camera_held_it() -> None:

@@ -51,8 +51,8 @@ def test_paths_of_the_scopes(tmp_path: Path) -> None:
     assert note_path(home, date(2026, 3, 9)) == tmp_path / "data/memory/202603/20260309.md"
 
 
-def test_an_entry_is_one_line() -> None:
-    assert entry_line("  - likes\n tea ") == "- likes tea"
+def test_an_entry_keeps_its_lines() -> None:
+    assert entry_line("  - likes\n tea ") == "- likes\n   tea"
     with pytest.raises(InvalidInput, match="empty"):
         entry_line(" \n ")
     with pytest.raises(InvalidInput, match="at most"):

@@ -254,6 +254,7 @@ def call_line(call: ToolCall) -> str:
 
 
 def result_lines(result: ToolFinished) -> Iterator[str]:
+    """Render a tool result: a heading with its outcome, then at most RESULT_LINES_MAX lines of output."""
     lines = printable(result.for_people).rstrip().splitlines()
     took = f", {span(result.duration_ms / 1000)}" if result.duration_ms else ""
     ending = ", interrupted, outcome unknown" if result.is_interrupted else ", stopped" if result.stopped else ""

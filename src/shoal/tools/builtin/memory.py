@@ -21,23 +21,23 @@ def remember(
     context: ToolContext,
     text: Annotated[str, "One fact or preference that stands by itself; it may have several lines. Empty to forget."],
     scope: Annotated[
-        MemoryScope | Literal["person"],
+        MemoryScope | Literal["person"] | None,
         "Where it holds: this channel; wherever the person who asks is alone with you; all of this "
-        "platform; or everywhere. Take the narrowest.",
-    ] = "channel",
+        "platform; or everywhere. Default: `person` in a direct conversation, otherwise `channel`.",
+    ] = None,
     replaces: Annotated[str, "What you remember or noted so far that this corrects, or that is to be forgotten."] = "",
 ) -> Invocation:
     """Keep something for later conversations: add a line to your long-term memory, which you see in every prompt.
-    Correct or forget an entry, or a line of any day's note, with `replaces`. What you keep in a direct conversation
-    holds for that person, in every direct conversation of theirs, and so does scope `person` from anywhere. To set up
-    headings or change many lines, edit /memory/SCOPE/MEMORY.md as a file."""
+    Correct or forget an entry, or a line of any day's note, with `replaces`. What a person tells you in a direct
+    conversation holds for them in all of theirs, unless you name the scope `channel`. To set up headings or change many
+    lines, edit /memory/SCOPE/MEMORY.md as a file."""
     if replaces.strip():
         return _replace(context, text, replaces)
     line = _entry_line(text)
     words = line.removeprefix("- ")
     audience = context.purpose.audience
-    if scope == "channel" and audience.person:  # nobody else is there, and they are asked elsewhere, too
-        scope = "person"
+    if scope is None:  # nobody else reads a direct conversation, and its person is asked elsewhere, too
+        scope = "person" if audience.person else "channel"
     path = memory_path(context.home, "global" if scope == "person" else scope, context.chat)
     person = {"channel": "", "person": audience.speaker}.get(scope, audience.person)
     if scope == "person" and not person:

@@ -25,7 +25,7 @@ LINES_CHANGED_MAX = 400
 """Lines that one call may change: a rule may name each of them."""
 
 
-class _Line(NamedTuple):
+class _PageLine(NamedTuple):
     """A line that is shown: its text, how it stands in the file and where, and whether it may be changed."""
 
     text: str
@@ -40,7 +40,7 @@ class MemoryPage(NamedTuple):
     scope: MemoryScope | Literal["person"]
     path: Path
     person: str
-    lines: tuple[_Line, ...]
+    lines: tuple[_PageLine, ...]
 
     @property
     def shown(self) -> str:
@@ -82,11 +82,11 @@ def memory_page(context: ToolContext, path: str) -> MemoryPage:
         text = read_memory(file)
     except OSError as error:
         raise ToolError(f"The memory file could not be read: {system_words(error)}.") from error
-    lines: list[_Line] = []
+    lines: list[_PageLine] = []
     for number, raw in enumerate(lines_of(text)):
         whose = next((one for one in visible if owned_by(raw, one) is not None), None)
         if whose is not None:
-            lines.append(_Line(owned_by(raw, whose) or "", raw, number, whose == changeable))
+            lines.append(_PageLine(owned_by(raw, whose) or "", raw, number, whose == changeable))
     return MemoryPage(scope, file, changeable, tuple(lines))
 
 
@@ -139,7 +139,7 @@ def _changes(page: MemoryPage, before: Sequence[str], after: Sequence[str]) -> I
         yield _Change(start, stop, tuple(after[new_start:new_stop]))
 
 
-def _is_run(lines: Sequence[_Line]) -> bool:
+def _is_run(lines: Sequence[_PageLine]) -> bool:
     """Whether they stand one below the other in the file."""
     return not lines or lines[-1].number - lines[0].number == len(lines) - 1
 

@@ -60,6 +60,9 @@ export function count(number) {
   return `${(value / 1_000_000).toFixed(1)}M`;
 }
 
+/** "1 file", "3 files". */
+export const files = (number) => `${number.toLocaleString("en")} ${number === 1 ? "file" : "files"}`;
+
 /** US dollars, or what an unknown price is: unknown, never 0. */
 export function dollars(usd) {
   if (usd === null || usd === undefined) return "unknown";

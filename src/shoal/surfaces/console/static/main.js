@@ -11,6 +11,7 @@ import { Session } from "./session.js";
 import { readJson, writeJson } from "./storage.js";
 import { Composer } from "./views/composer.js";
 import { icon, mark } from "./views/icons.js";
+import { Later } from "./views/later.js";
 import { Log } from "./views/log.js";
 import { Bar, OfflineBanner, PLACES, Rail } from "./views/shell.js";
 import { Words } from "./views/words.js";
@@ -72,20 +73,6 @@ function useTime(ms, on) {
     return () => clearInterval(timer);
   }, [ms, on]);
   return time;
-}
-
-/** A view whose module is read when it is first shown. */
-function Later({ load, ...rest }) {
-  const [view, setView] = useState(null);
-  const [problem, setProblem] = useState(false);
-  const read = () => load().then((found) => setView(() => found), () => setProblem(true));
-  useEffect(() => {
-    read();
-  }, []);
-  if (view) return html`<${view} ...${rest} />`;
-  if (!problem) return html`<p class="faint loading">Loading…</p>`;
-  const again = () => (setProblem(false), read());
-  return html`<p class="problem loading">This part of the page could not be loaded. <button type="button" class="quiet" onClick=${again}>Try again</button></p>`;
 }
 
 function App({ session }) {

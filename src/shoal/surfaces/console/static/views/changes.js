@@ -2,15 +2,12 @@
 
 import { api } from "../api.js";
 import { html, useCallback, useEffect, useRef, useState } from "../dom.js";
-import { visible } from "../format.js";
+import { files, visible } from "../format.js";
 import { canTalk } from "../me.js";
 import { TextBlock } from "./textblock.js";
 import { Words } from "./words.js";
 
 const SINCE = { changed: "changed since", restored: "as before already", shared: "maybe by another turn at the same time" };
-
-/** "1 file", "3 files". */
-export const files = (count) => `${count.toLocaleString("en")} ${count === 1 ? "file" : "files"}`;
 
 /** What a turn, or an undo, changed; `state` is anything that tells one state of it from the next. */
 export function Changes({ thread, turn, session, state }) {

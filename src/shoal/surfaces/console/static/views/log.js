@@ -2,14 +2,14 @@
 
 import { html, memo, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../dom.js";
 import { fileAddress, speechAddress } from "../api.js";
-import { bytes, clockTime, fullTime, here, visible } from "../format.js";
+import { bytes, clockTime, files, fullTime, here, visible } from "../format.js";
 import { canTalk, me } from "../me.js";
 import { BranchSwitch, EditMessage } from "./branches.js";
-import { Changes, files } from "./changes.js";
 import { Detail } from "./detail.js";
 import { Elapsed } from "./elapsed.js";
 import { Face } from "./face.js";
 import { Act, icon } from "./icons.js";
+import { Later } from "./later.js";
 import { OutgoingRow } from "./outgoingrow.js";
 import { GrowingProse, Prose } from "./prose.js";
 import { RetryRow } from "./retry.js";
@@ -114,6 +114,8 @@ function LiveThinking({ text, isAnswering }) {
 
 const LIMITS = { steps: "the number of steps", tool_errors: "tool errors in a row", budget: "the budget", time: "the time" };
 
+const changes = () => import("./changes.js").then((found) => found.Changes);
+
 const RestoredRow = ({ item, thread, session }) => {
   const [shown, setShown] = useState(false);
   const who = item.by === me.author ? "You" : visible(item.by);
@@ -124,7 +126,7 @@ const RestoredRow = ({ item, thread, session }) => {
       <div class="body">
         <span>${who} ${did}: ${many}</span>
         ${!item.copied && html`<button type="button" class="copy" aria-expanded=${shown} onClick=${() => setShown(!shown)}>Show</button>`}
-        ${shown && html`<${Changes} thread=${thread} turn=${item.undo} session=${session} state=${item.undone} />`}
+        ${shown && html`<${Later} load=${changes} thread=${thread} turn=${item.undo} session=${session} state=${item.undone} />`}
       </div>
     </div>
   `;

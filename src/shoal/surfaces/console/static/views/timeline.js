@@ -2,15 +2,17 @@
 
 import { api } from "../api.js";
 import { html, memo, useEffect, useState } from "../dom.js";
-import { count, dollars, duration } from "../format.js";
+import { count, dollars, duration, files } from "../format.js";
 import { canTalk } from "../me.js";
 import { TurnActions } from "./branches.js";
-import { Changes, files } from "./changes.js";
 import { CopyAct } from "./copy.js";
 import { icon } from "./icons.js";
+import { Later } from "./later.js";
 
 const OUTCOMES = { done: "", aborted: "Stopped", failed: "Failed", limit: "Ended at a limit" };
 const KINDS = { model: "model", tool: "tool", wait: "waiting for a person", retry: "waiting to try again" };
+
+const changes = () => import("./changes.js").then((found) => found.Changes);
 
 const NAMES = { wait: "approval", retry: "wait" };
 
@@ -54,7 +56,7 @@ export const Timeline = memo(function Timeline({ item, turn, thread, session, re
           </div>
         </div>
         ${open && html`<${Steps} turn=${turn} thread=${thread} />`}
-        ${shown && html`<${Changes} thread=${thread} turn=${turn.id} session=${session} state=${turn.undone} />`}
+        ${shown && html`<${Later} load=${changes} thread=${thread} turn=${turn.id} session=${session} state=${turn.undone} />`}
       </div>
     </div>
   `;

@@ -6,7 +6,7 @@ import { duration, readable, summary, visible } from "../format.js";
 import { ApprovalCard } from "./approval.js";
 import { icon } from "./icons.js";
 import { Elapsed } from "./elapsed.js";
-import { Artifact } from "./kept.js";
+import { Later } from "./later.js";
 import { TextBlock } from "./textblock.js";
 
 const CALLING = new Set(["subagent", "spawn", "ask_agent"]);
@@ -59,6 +59,8 @@ function Written({ text }) {
   return html`<pre class="written" ref=${box} tabindex="0" aria-label="Output so far">${visible(text)}</pre>`;
 }
 
+const artifact = () => import("./kept.js").then((found) => found.Artifact);
+
 function Details({ item, thread }) {
   const [label, text] = readable(item.arguments);
   const child = CALLING.has(item.name) ? item.output?.match(CHILD)?.[0] : null;
@@ -72,7 +74,7 @@ function Details({ item, thread }) {
       return address && html`<a class="picture" href=${address} target="_blank" rel="noopener"><img src=${address} alt="From the tool" loading="lazy" /></a>`;
     })}
     ${child && html`<p><a href=${`#/t/${encodeURIComponent(child)}`}>The subagent's thread</a></p>`}
-    ${item.artifact && html`<${Artifact} thread=${thread} artifact=${item.artifact} name=${item.name} sizeBytes=${item.artifactBytes} />`}
+    ${item.artifact && html`<${Later} load=${artifact} thread=${thread} artifact=${item.artifact} name=${item.name} sizeBytes=${item.artifactBytes} />`}
     ${item.taintedBy && html`<p class="faint">Came from outside: ${item.taintedBy}</p>`}
   `;
 }

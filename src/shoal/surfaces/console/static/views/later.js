@@ -1,0 +1,17 @@
+// What is loaded only when it is first shown.
+
+import { html, useEffect, useState } from "../dom.js";
+
+/** A view whose module `load` imports when it is first shown. */
+export function Later({ load, ...rest }) {
+  const [view, setView] = useState(null);
+  const [problem, setProblem] = useState(false);
+  const read = () => load().then((found) => setView(() => found), () => setProblem(true));
+  useEffect(() => {
+    read();
+  }, []);
+  if (view) return html`<${view} ...${rest} />`;
+  if (!problem) return html`<p class="faint loading">Loading…</p>`;
+  const again = () => (setProblem(false), read());
+  return html`<p class="problem loading">This part of the page could not be loaded. <button type="button" class="quiet" onClick=${again}>Try again</button></p>`;
+}
