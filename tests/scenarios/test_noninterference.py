@@ -246,9 +246,9 @@ async def test_what_private_words_take_decides_nothing_of_a_strangers_request(tm
 
 
 async def test_a_shared_ceiling_is_told_to_no_stranger(tmp_path: Path) -> None:
-    model = FakeModel(script=lambda _: Reply("hi", usage=Usage(900, 0)))
+    model = FakeModel(script=lambda _: Reply("hi", usage=Usage(9_000, 0)))
     settings = {
-        "budget": {"tokens_per_day": 20_000, "tokens_per_thread_day": 9_000},
+        "budget": {"tokens_per_day": 200_000, "tokens_per_thread_day": 90_000},
         "model": {"max_output_tokens": 10},
     }
     async with scenario(tmp_path, model, access=ACCESS, settings=settings) as world:
@@ -260,13 +260,13 @@ async def test_a_shared_ceiling_is_told_to_no_stranger(tmp_path: Path) -> None:
         await world.is_quiet()
         assert "Left to spend" in str(model.requests[-2])
         assert "Left to spend" not in str(model.requests[-1])
-        assert "9,000" in await eve.asks("/status")
-        assert "20,000" not in await eve.asks("/status")
-        assert "20,000" in await alone.asks("/status")
+        assert "90,000" in await eve.asks("/status")
+        assert "200,000" not in await eve.asks("/status")
+        assert "200,000" in await alone.asks("/status")
         strangers = [world.person("eve", str(number), "square") for number in range(2, 18)]
         for stranger in strangers:
             await stranger.says("hello")
             await world.is_quiet()
         told = [text for one in (eve, *strangers) for text in world.chat.texts(one.thread)]
         assert [text for text in told if text.startswith("I stopped: the budget")]
-        assert not [text for text in told if "20,000" in text]
+        assert not [text for text in told if "200,000" in text]

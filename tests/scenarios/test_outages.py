@@ -116,15 +116,16 @@ async def test_what_comes_meanwhile_is_queued_and_answered_in_order(tmp_path: Pa
 
 async def test_the_wait_survives_a_restart_and_asks_no_sooner(tmp_path: Path) -> None:
     clock = ManualClock()
-    wanted = Refusal(429, headers=(("Retry-After", "600"),))
+    wanted = Refusal(429, headers=(("Retry-After", "200"),))
     async with scenario(tmp_path, FakeModel(script=lambda seen: wanted), clock=clock) as world:
         await world.ada.says("hello")
         event = await in_time(clock, world.happens(world.ada.thread, "retry_scheduled"), 1)
         assert isinstance(event.data, RetryScheduled)
         due = event.data.next_at
+        assert (due - event.at).total_seconds() >= 200
     clock = ManualClock(start=clock.now())
     async with scenario(tmp_path, FakeModel("back"), clock=clock) as world:
-        await clock.advance(500)
+        await clock.advance((due - clock.now()).total_seconds() - 1)
         assert world.model.calls == 0
         await clock.advance((due - clock.now()).total_seconds())
         await in_time(clock, world.ada.sees("back"), 1)

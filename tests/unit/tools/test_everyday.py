@@ -144,7 +144,7 @@ async def test_times_have_the_forms_of_all_schedules(
     ["", "soon", "tomorrow", "2026-13-01", "in 5", "0 9 * *", "9999-99-99", "0001-01-01T00:00+10:00"],
 )
 def test_what_is_no_time_is_refused_with_the_forms(context: ToolContext, when: str) -> None:
-    with pytest.raises(ToolError, match="write for example|Add a time|five fields|Give an ISO 8601 time"):
+    with pytest.raises(ToolError, match=r"write for example|Add a time|five fields|Give an ISO 8601 time"):
         prepared(remind, context, when=when, text="x")
 
 
