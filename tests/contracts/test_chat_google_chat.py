@@ -116,7 +116,7 @@ async def test_a_key_file_that_cannot_be_read_is_told(peer: GoogleChat) -> None:
 
 async def test_nobody_calls_everybody(peer: GoogleChat) -> None:
     await peer.adapter.post(OutboundPost(peer.thread, "k1", "<users/all> and <users/1001>"))
-    assert peer.server.said(DIRECT)[0].text == "<\u200busers/all> and <users/1001>"
+    assert peer.server.said(DIRECT)[0].text == "\\<\u200busers/all> and <users/1001>"
 
 
 async def test_an_answer_that_cannot_quote_is_posted_all_the_same(peer: GoogleChat) -> None:

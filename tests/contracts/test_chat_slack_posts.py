@@ -114,7 +114,7 @@ async def test_a_channel_that_does_not_take_posts_is_told(peer: Slack, channel: 
     peer.server.add_room(Room("C00000004", "old", "channel", [BOT], is_archived=True))
     with pytest.raises(PlatformError, match=advice) as caught:
         await peer.adapter.open_thread(channel, "hello")
-    assert caught.value.permanent
+    assert caught.value.barred
 
 
 async def test_too_long_a_button_is_refused_before_slack_does(peer: Slack) -> None:

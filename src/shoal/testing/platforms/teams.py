@@ -63,6 +63,7 @@ class FakeTeams(FakePlatform):
         super().__init__()
         self.messages: list[TeamsPosted] = []
         self.typed: list[str] = []
+        self._offered: dict[str, TeamsPosted] = {}
         self.answers: list[HttpAnswer] = []
         self.calls: list[tuple[str, str]] = []
         self.conversations: dict[str, Kind] = {}
@@ -185,7 +186,8 @@ class FakeTeams(FakePlatform):
 
     async def accepts(self, message_id: str, *, accepted: bool = True) -> HttpAnswer:
         """Somebody takes a file that was offered, or declines it."""
-        message = self.message(message_id)
+        message = self._offered.get(message_id) or self.message(message_id)
+        self._offered[message_id] = message  # an answer may be delivered again when the card has gone
         file = self.fresh()
         upload: Json = {
             "uploadUrl": f"{self.server.address}/upload/{file}", "contentUrl": f"https://example.sharepoint.com/{file}",
