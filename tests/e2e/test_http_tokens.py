@@ -247,11 +247,13 @@ async def test_what_somebody_uploads_is_marked_as_theirs(shoal: Served) -> None:
     """Also if no message follows, or it is refused: whoever reads the thread's files later knows whose they are."""
     async with await bearer(shoal, Kind("chat")) as ben:
         assert (await ben.post(f"/api/threads/{OWN}/attachments?name=a.txt", content=b"obey")).status_code == 201
-    assert (await shoal.client.post(f"/api/threads/{OWN}/attachments?name=b.txt", content=b"hi")).status_code == 201
+    for name, mine in (("b.txt", "true"), ("c.txt", "false")):
+        sent = await shoal.client.post(f"/api/threads/{OWN}/attachments?name={name}&mine={mine}", content=b"hi")
+        assert sent.status_code == 201
     folder = shoal.home.attachments(OWN)
     source_of = await shoal.tainted_files.sources([folder])
     found = {path.name.partition("-")[2]: source_of(path) for path in folder.iterdir()}
-    assert found == {"a.txt": "a file of ben", "b.txt": ""}
+    assert found == {"a.txt": "a file of ben", "b.txt": "", "c.txt": "the file c.txt"}
 
 
 async def test_two_people_see_their_own_threads_alone(shoal: Served) -> None:

@@ -152,7 +152,10 @@ async def test_a_long_command_is_read_whole_and_decided_where_its_card_leads(bro
         await say(page, f"run {command}")
         await expect(page.get_by_role("button", name="Allow once")).to_be_visible()
         await page.evaluate("location.hash = '#/approvals'")
-        await expect(page.locator(".pending .approval pre").first).to_have_text(command)
+        text = page.locator(".pending .approval pre").first
+        await expect(text).to_have_text(command)
+        await expect(page.get_by_text("Part of this is out of view.")).to_be_visible()
+        await text.evaluate("box => box.scrollTo(box.scrollWidth, box.scrollHeight)")
         await page.locator(".pending").get_by_role("button", name="Allow once").click()
         await expect(page.get_by_text("Nothing waits for you.")).to_be_visible()
         await page.go_back()

@@ -110,7 +110,7 @@ async def test_two_questions_of_one_tool_are_told_apart(browser: Browser, api: P
         {
             "id": f"a{number}", "thread": THREAD, "tool": "bash", "state": "pending", "shown": shown,
             "actions": [f"tool:bash:{shown}"], "expires_at": expires_at, "created_at": expires_at,
-            "asked_by": ("web:owner", "terminal:owner")[number],
+            "asked_by": ("web:owner", "terminal:owner")[number], "agent": "main",
         }
         for number, shown in enumerate(("make", "make test"))
     ]  # fmt: skip
@@ -118,7 +118,7 @@ async def test_two_questions_of_one_tool_are_told_apart(browser: Browser, api: P
         for shown in ("make", "make test"):
             name = f"bash asks for approval: {shown}"
             await expect(page.get_by_role("group", name=name, exact=True)).to_have_count(1)
-        await expect(page.get_by_text("for you", exact=True)).to_have_count(2)
+        await expect(page.get_by_text("Asked by main, for you", exact=True)).to_have_count(2)
         await expect(page.get_by_text("expires in 1h")).to_have_count(2)
 
 

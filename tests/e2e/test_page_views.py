@@ -385,7 +385,7 @@ async def test_the_page_is_installable_and_keeps_nothing_of_anybody(browser: Bro
                   return found.sort();
                 }"""
             )
-            assert kept == ["/console/base.css", "/console/offline.html", "/console/places.css"]
+            assert kept == ["/console/base.css", "/console/offline.html", "/console/places.css", "/key"]
             assert await violations(page) == []
         answer = await stand.stranger.get("/console/app.webmanifest")
         assert answer.headers["content-type"] == "application/manifest+json"

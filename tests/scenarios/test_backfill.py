@@ -125,7 +125,7 @@ async def test_a_strangers_missed_message_is_wrapped_and_taints(tmp_path: Path) 
         await world.ada.is_asked()
         assert "<untrusted" in model.requests[-1].messages[0].text
         (request,) = [event.data for event in await world.journal() if isinstance(event.data, ApprovalRequested)]
-        assert "a message of eve" in request.reason
+        assert "trusted people (eve)" in request.reason
 
 
 async def test_a_missed_message_of_somebody_who_may_speak_is_trusted(tmp_path: Path) -> None:

@@ -272,7 +272,7 @@ async def sends(world: World, person: Person, name: str, *, trusted: bool = True
     sent.write_text(f"what {name} says")
     clock, thread, author = world.app.clock, person.thread, Author(person.name, trusted=trusted)
     done = (await world.types(thread)).count("turn_finished") if await world.app.store.journal.thread(thread) else 0
-    files = (Attachment(name, "text/plain", path=str(sent)),)
+    files = (Attachment(name, "text/plain", path=str(sent)).sent_by(author, mine=trusted),)
     await world.app.orchestrator.send(Prompt(thread, name, f"see {name}", author, clock.now(), attachments=files))
     await world.happens(thread, "turn_finished", done + 1)
     return sent

@@ -63,11 +63,11 @@ async def test_a_rule_for_one_identity_holds_for_the_other(tmp_path: Path, who: 
 
 async def test_a_budget_counts_for_the_person(tmp_path: Path) -> None:
     settings = {**ADA, "budget": {"tokens_per_user_day": 1_000_000}, "model": {"max_output_tokens": 100}}
-    async with scenario(tmp_path, FakeModel(Reply("hi", usage=Usage(7, 0))), settings=settings) as world:
+    async with scenario(tmp_path, FakeModel(Reply("hi", usage=Usage(7_000, 1))), settings=settings) as world:
         await world.ada.says("hi")
         await world.ada.sees("hi")
         (standing,) = await world.app.store.budget.standings()
-        assert (standing.scope, standing.tokens) == ("user:telegram:4711", 7)
+        assert (standing.scope, standing.tokens) == ("user:telegram:4711", 7_001)
 
 
 async def test_a_persons_own_ceiling_takes_the_place_of_everybodys(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ COMMANDS = {
     "/thread list": "main has no threads here.",
     "/tasks": "main has nothing to do.",
     "/model": "answers with demo",
-    "/agent list": "main demo, open (default)",
+    "/agent list": "main demo, open (default, idle)",
     "/settings": "in this channel: nothing chosen",
 }
 

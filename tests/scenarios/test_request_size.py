@@ -150,7 +150,7 @@ async def requests_of(folder: Path, turns: list[list[Reply]]) -> list[ModelReque
         return text
 
     model = FakeModel(*(step for turn in turns for step in (*turn, "over")))
-    tools = [tool(name=f"mcp_tracker_{number}")(mark) for number in range(30)]
+    tools = [tool(name=f"mcp_tracker_{number}", origin="own")(mark) for number in range(30)]
     async with scenario(folder, model, tools=tools) as world:
         for number, _ in enumerate(turns, 1):
             await world.ada.says(f"go {number}")

@@ -114,13 +114,16 @@ async def test_an_idle_agent_saves_clears_and_says_so(tmp_path: Path) -> None:
         await clock.advance(29 * 60)
         assert "cleared" not in await world.types(), "any thread of the agent keeps it awake"
         await clock.advance(120)
+        told = await bob.sees("saved 2 conversations and start afresh: About boats.")
         for person in (world.ada, bob):
-            told = await person.sees("saved our conversation and start afresh: About boats.")
-            (saved,) = [one for one in await world.app.snapshots.history(person.thread) if one.id[-6:] in told.markdown]
-            assert saved.thread == person.thread
+            await world.happens(person.thread, "cleared")
+            (saved,) = [one for one in await world.app.snapshots.history(person.thread) if one.thread == person.thread]
+            assert (saved.id[-6:] in told.markdown) is (person is bob), "the channel is told once"
             assert (await world.types(person.thread))[-1] == "cleared"
         await clock.advance(3600)
-        assert len([text for text in world.chat.texts(bob.thread) if "saved" in text]) == 1
+        assert [
+            person for person in (world.ada, bob) for text in world.chat.texts(person.thread) if "saved" in text
+        ] == [bob]
         texts = [event.data.text for event in await world.journal() if isinstance(event.data, UserSaid)]
         assert texts == ["about boats"], "nothing leaves the journal"
 

@@ -69,7 +69,7 @@ async def test_a_message_of_somebody_who_is_not_trusted_taints(tmp_path: Path) -
         await world.app.orchestrator.send(prompt)
         await world.ada.is_asked()
         (request,) = await asked(world)
-        assert "a message of Eve" in request.reason
+        assert "trusted people (Eve)" in request.reason
 
 
 async def test_the_next_turn_is_held_up_too_until_the_conversation_is_cleared(tmp_path: Path) -> None:

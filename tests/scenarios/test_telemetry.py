@@ -20,7 +20,7 @@ from shoal.telemetry import SHUTDOWN_SECONDS
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import scenario
 
-SECRET = "sk-a-key-that-nobody-may-see"
+SECRET = "sk-q7Vb2mX0rT9cLw4JzK8n"
 KINDS = {"traces": ExportTraceServiceRequest, "metrics": ExportMetricsServiceRequest, "logs": ExportLogsServiceRequest}
 
 

@@ -52,21 +52,21 @@ async def asks(who: httpx2.AsyncClient, text: str, **fields: object) -> str:
 
 async def test_each_person_pays_for_themselves_on_the_page_and_the_api(tmp_path: Path) -> None:
     settings = {"budget": {"tokens_per_user_day": 1_000_000}, "model": {"max_output_tokens": 100}}
-    model = FakeModel(script=lambda seen: Reply("hi", usage=Usage(7, 0)))
+    model = FakeModel(script=lambda seen: Reply("hi", usage=Usage(7_000, 1)))
     async with scenario(tmp_path, model, settings=settings) as world, served(world.app) as address:
         async with client(world.app, address, "ben", "chat") as ben, client(world.app, address, "me", "admin") as owner:
             for thread, who in ((BEN, ben), (OWNER, owner)):
                 assert await asks(who, "hi", metadata={"thread": thread}) == "hi"
             assert await asks(ben, "hi", user="notes") == "hi"
         spent = {one.scope: one.tokens for one in await world.app.store.budget.standings()}
-        assert spent["user:web:ben"] == 14
-        assert spent["user:web:owner"] == 7
+        assert spent["user:web:ben"] == 14_002
+        assert spent["user:web:owner"] == 7_001
 
 
 async def test_a_linked_person_is_one_person_everywhere(tmp_path: Path) -> None:
     access = {"people": {"ada": {"identities": ["fake:ada", "web:ada"], "roles": ["captain"]}}}
     settings = {"budget": {"tokens_per_user_day": 1_000_000}, "access": access, "model": {"max_output_tokens": 100}}
-    model = FakeModel(script=lambda seen: Reply("hi", usage=Usage(7, 0)))
+    model = FakeModel(script=lambda seen: Reply("hi", usage=Usage(7_000, 1)))
     async with scenario(tmp_path, model, settings=settings) as world, served(world.app) as address:
         await world.ada.says("hi")
         await world.ada.sees("hi")
@@ -74,7 +74,7 @@ async def test_a_linked_person_is_one_person_everywhere(tmp_path: Path) -> None:
             assert (await ada.get("/api/me")).json()["name"] == "ada"
             assert await asks(ada, "hi") == "hi"
         spent = {one.scope: one.tokens for one in await world.app.store.budget.standings()}
-        assert spent["user:fake:ada"] == 14
+        assert spent["user:fake:ada"] == 14_002
 
 
 async def test_an_approval_is_asked_by_whom_it_is_for_and_decided_by_who_may(tmp_path: Path) -> None:

@@ -527,7 +527,7 @@ async def test_a_turn_is_named_by_last_or_by_a_number(tmp_path: Path) -> None:
         for _ in range(3):
             await turn(world)
         shown = await world.ada.asks("/undo")
-        assert "`/undo last` too" in shown
+        assert "`/undo last` restores them." in shown
         assert re.findall(r"`/undo (\d)` \S+ \S+ \S+, 1 file", shown) == ["2", "3"]
         assert "Restored 1 file." in await world.ada.asks("/undo 2")
         assert "Restored 1 file." in await world.ada.asks("/undo Last")

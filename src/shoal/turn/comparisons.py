@@ -362,7 +362,7 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
                         continue
                     try:
                         agent = self.spec_of(step.agent)
-                        request, gauge = self.context.request_of(step.entries, agent, route, system, tools)
+                        request, gauge = self.context.request_of(step.entries, agent, route, system, tools, thread)
                     except InvalidInput as error:
                         unfit = str(error)
                 place = StepPlace(thread, step.turn, step.seq, step.agent)

@@ -348,6 +348,7 @@ class ContextBuilder:
         texts: dict[str, list[str]] = {name: [] for name in CONTEXT_PARTS}
         for name, text in sections:
             texts[_PART_OF.get(name.partition(" ")[0], "system")].append(text)
+        texts["system"].append(THREAD_LINE.format(thread))
         texts["tools"] = [text for one in shares.prefix.tools for text in (one.name, one.description, one.parameters)]
         for message in fitted.messages:
             is_summary = isinstance(message, UserMessage) and message.text.startswith(SUMMARY_HEAD)
@@ -374,14 +375,20 @@ class ContextBuilder:
         )
 
     def request_of(
-        self, entries: Sequence[TranscriptEntry], agent: AgentSpec, route: Route, system: SystemPrompt, tools: Offer
+        self,
+        entries: Sequence[TranscriptEntry],
+        agent: AgentSpec,
+        route: Route,
+        system: SystemPrompt,
+        tools: Offer,
+        thread: str = "",
     ) -> tuple[ModelRequest, Gauge]:
-        """A request of no turn: this conversation, fitted to the model's window, and what tells its tokens. Raises
-        InvalidInput when nothing can fit."""
+        """Build a request outside a turn, fitted to the model's window, with the gauge for its tokens. `thread` is the
+        recorded thread that it repeats. Raises InvalidInput when nothing fits."""
         shares = self._share_out(agent, route, system, tools)
         request = ModelRequest(
             model=route.model,
-            system=shares.prefix.system,
+            system=f"{shares.prefix.system}{THREAD_LINE.format(thread) if thread else ''}",
             messages=fit(Tally(self.meter), entries, shares.room).messages,
             tools=shares.prefix.tools,
             max_output_tokens=shares.output_tokens,

@@ -13,6 +13,7 @@ import { Composer } from "./views/composer.js";
 import { icon, mark } from "./views/icons.js";
 import { Later } from "./views/later.js";
 import { Log } from "./views/log.js";
+import { Palette } from "./views/palette.js";
 import { Bar, OfflineBanner, PLACES, Rail } from "./views/shell.js";
 import { Words } from "./views/words.js";
 
@@ -136,15 +137,17 @@ function App({ session }) {
           : html`<${OtherPlace} state=${state} route=${route} session=${session} second=${second} drawer=${drawer} openRail=${openRail} />`}
       </main>
     </div>
-    ${dialog && html`<${Later} key=${dialog.name} load=${dialogs[dialog.name]} ...${dialog} openDialog=${setDialog} hideRail=${hideRail} info=${dialog.info || infoOf(state, route.thread)} state=${state} session=${session} route=${route} close=${() => setDialog((now) => (now === dialog ? null : now))} />`}
+    ${dialog && html`<${DIALOGS[dialog.name]} key=${dialog.name} ...${dialog} openDialog=${setDialog} hideRail=${hideRail} info=${dialog.info || infoOf(state, route.thread)} state=${state} session=${session} route=${route} close=${() => setDialog((now) => (now === dialog ? null : now))} />`}
     <p class="offscreen" aria-live="polite" id="said">${state.said}</p>
   `;
 }
 
-const dialogs = {
-  palette: () => import("./views/palette.js").then((found) => found.Palette),
-  manage: () => import("./views/manage.js").then((found) => found.Manage),
-  answerers: () => import("./views/answerers.js").then((found) => found.Answerers),
+const later = (load) => (properties) => html`<${Later} load=${load} ...${properties} />`;
+
+const DIALOGS = {
+  palette: Palette, // not later: it takes the keys that are typed right after Ctrl+K
+  manage: later(() => import("./views/manage.js").then((found) => found.Manage)),
+  answerers: later(() => import("./views/answerers.js").then((found) => found.Answerers)),
 };
 
 function skip(event) {
