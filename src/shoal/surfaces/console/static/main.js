@@ -9,11 +9,11 @@ import { newId } from "./outgoing.js";
 import { startWorker } from "./push.js";
 import { Session } from "./session.js";
 import { readJson, writeJson } from "./storage.js";
+import { typeahead } from "./typeahead.js";
 import { Composer } from "./views/composer.js";
 import { icon, mark } from "./views/icons.js";
 import { Later } from "./views/later.js";
 import { Log } from "./views/log.js";
-import { Palette } from "./views/palette.js";
 import { Bar, OfflineBanner, PLACES, Rail } from "./views/shell.js";
 import { Words } from "./views/words.js";
 
@@ -98,7 +98,8 @@ function App({ session }) {
     const keyed = (event) => {
       if (!(event.ctrlKey || event.metaKey) || event.altKey || event.key.toLowerCase() !== (event.shiftKey ? "f" : "k")) return;
       event.preventDefault();
-      setDialog({ name: "palette", within: event.shiftKey ? route.thread : "" });
+      const typed = document.querySelector(".is-palette") ? null : typeahead();
+      setDialog({ name: "palette", within: event.shiftKey ? route.thread : "", typed });
     };
     addEventListener("keydown", keyed);
     return () => removeEventListener("keydown", keyed);
@@ -137,17 +138,15 @@ function App({ session }) {
           : html`<${OtherPlace} state=${state} route=${route} session=${session} second=${second} drawer=${drawer} openRail=${openRail} />`}
       </main>
     </div>
-    ${dialog && html`<${DIALOGS[dialog.name]} key=${dialog.name} ...${dialog} openDialog=${setDialog} hideRail=${hideRail} info=${dialog.info || infoOf(state, route.thread)} state=${state} session=${session} route=${route} close=${() => setDialog((now) => (now === dialog ? null : now))} />`}
+    ${dialog && html`<${Later} key=${dialog.name} load=${dialogs[dialog.name]} ...${dialog} openDialog=${setDialog} hideRail=${hideRail} info=${dialog.info || infoOf(state, route.thread)} state=${state} session=${session} route=${route} close=${() => setDialog((now) => (now === dialog ? null : now))} />`}
     <p class="offscreen" aria-live="polite" id="said">${state.said}</p>
   `;
 }
 
-const later = (load) => (properties) => html`<${Later} load=${load} ...${properties} />`;
-
-const DIALOGS = {
-  palette: Palette, // not later: it takes the keys that are typed right after Ctrl+K
-  manage: later(() => import("./views/manage.js").then((found) => found.Manage)),
-  answerers: later(() => import("./views/answerers.js").then((found) => found.Answerers)),
+const dialogs = {
+  palette: () => import("./views/palette.js").then((found) => found.Palette),
+  manage: () => import("./views/manage.js").then((found) => found.Manage),
+  answerers: () => import("./views/answerers.js").then((found) => found.Answerers),
 };
 
 function skip(event) {

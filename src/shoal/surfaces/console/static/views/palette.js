@@ -39,8 +39,8 @@ const ACTIONS = [
   { key: "stop", name: "Stop the running turn", words: "cancel abort interrupt halt kill", thread: true, act: ({ session, thread }) => session.stop(thread) },
 ];
 
-export function Palette({ within, state, session, route, info, openDialog, hideRail, close }) {
-  const [text, setText] = useState("");
+export function Palette({ within, typed, state, session, route, info, openDialog, hideRail, close }) {
+  const [text, setText] = useState(() => typed?.() || "");
   const [only, setOnly] = useState(Boolean(within));
   const [messages, setMessages] = useState([]);
   const [others, setOthers] = useState({ commands: [], agents: [], archived: [] });
