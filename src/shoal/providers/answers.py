@@ -39,6 +39,8 @@ WORDS_CHARS_MAX = 300
 HALF_CHARS_MAX = 3
 """Bytes of a character, but for the last."""
 
+_COUNTS = frozenset({"usage", "usagemetadata", "x_groq", "timings", "eval_count", "prompt_eval_count"})
+"""Fields that count tokens: in whatever form they are, nothing of the answer is in them."""
 _UNSAFE_ID = re.compile(r"[^A-Za-z0-9_-]")
 _CALL_ID_CHARS_MAX = 40
 """OpenAI's Chat Completions take no longer one."""
@@ -260,7 +262,7 @@ class AnswerReader:
             event = read_fields(document, self.record, odd)
             for name in odd:
                 self.note(name)
-            if any("usage" not in name.lower() for name in odd):
+            if any(_COUNTS.isdisjoint(name.lower().split(".")) for name in odd):
                 self.unknown = self.unknown or bare
             known = self.stop, self.complete, self.usage, self.failure
             self.take(event, raw_json(document))

@@ -105,7 +105,7 @@ class ApiProtocol:
     images: ClassVar[Literal["all", "user"]] = "all"
     """Where images may stand: also in results, or in the user's messages alone."""
     schema_dialect: ClassVar[SchemaDialect] = "common"
-    """What a tool's schema may have."""
+    """What a tool's schema may have, where no quirk says otherwise."""
 
     def __init__(self) -> None:
         # The system prompt and the tools stay the same from request to request.
@@ -115,11 +115,13 @@ class ApiProtocol:
             return self.system_template % encode(text)
 
         @lru_cache(STABLE_MAX)
-        def encode_tools(specs: tuple[ToolSpec, ...], found: tuple[ToolSpec, ...] | None = None) -> bytes:
+        def encode_tools(
+            specs: tuple[ToolSpec, ...], dialect: SchemaDialect, found: tuple[ToolSpec, ...] | None = None
+        ) -> bytes:
             """With `found`, in the provider's own way of looking tools up; these have been."""
             native = found is not None
-            told = [self.encode_tool(spec, native=native) for spec in specs]
-            return self.tools_template % b",".join((*told, *self.encode_found(found or ())))
+            told = [self.encode_tool(spec, dialect, native=native) for spec in specs]
+            return self.tools_template % b",".join((*told, *self.encode_found(found or (), dialect)))
 
         self.conversations = ConversationCache(self)
         self.system = encode_system
@@ -169,15 +171,15 @@ class ApiProtocol:
         """Whether the model of this request looks tools up in the provider's own way."""
         return False
 
-    def encode_tool(self, spec: ToolSpec, *, native: bool) -> bytes:
+    def dialect(self, quirks: Quirks) -> SchemaDialect:
+        """What the schemas of tools may have."""
+        return quirks.schema_dialect or self.schema_dialect
+
+    def encode_tool(self, spec: ToolSpec, dialect: SchemaDialect, *, native: bool) -> bytes:
         """A tool that the model is told of from the start."""
-        return self.tool_template % (encode(spec.name), encode(spec.description), self.schema(spec))
+        return self.tool_template % (encode(spec.name), encode(spec.description), schema_of(spec, dialect))
 
-    def schema(self, spec: ToolSpec) -> bytes:
-        """The schema of a tool's arguments, as this protocol takes it."""
-        return narrowed(spec.parameters, self.schema_dialect).encode()
-
-    def encode_found(self, specs: Iterable[ToolSpec]) -> list[bytes]:
+    def encode_found(self, specs: Iterable[ToolSpec], dialect: SchemaDialect) -> list[bytes]:
         """What stands among the tools for those that were looked up."""
         return []
 
@@ -333,6 +335,11 @@ def load_images(images: Iterable[Image]) -> dict[str, bytes]:
         if fits and len(data) <= IMAGE_BYTES_MAX:
             loaded[image.path] = base64.b64encode(data)
     return loaded
+
+
+def schema_of(spec: ToolSpec, dialect: SchemaDialect) -> bytes:
+    """The schema of a tool's arguments as a service takes it."""
+    return narrowed(spec.parameters, dialect).encode()
 
 
 def portable_call_name(name: str) -> str:

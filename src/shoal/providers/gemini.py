@@ -139,7 +139,7 @@ class GeminiContents(ApiProtocol):
         if request.system:
             parts.append(self.system(request.system))
         if request.tools:
-            parts.append(self.tools(request.tools))
+            parts.append(self.tools(request.tools, self.dialect(quirks)))
             parts.append(_NO_CALLS if request.tool_choice == "none" else b"")
         content = b"".join((*parts, b',"contents":[', joined.buffer, joined.ending(self), b"]}"))
         return EncodedRequest(content, joined.call_ids)

@@ -39,9 +39,11 @@ from shoal.providers.quirks import (
     QuirkMemory,
     Quirks,
     fault_of,
+    is_about_schema,
     lesson,
     words_of,
 )
+from shoal.providers.schema_dialects import NARROWER
 
 COMMAND_CACHE_SECONDS = 300.0
 """How long the output of a key command is used before it is run again; a 401 runs it again at once."""
@@ -348,7 +350,7 @@ class HttpProvider:
                 return True
             case _:
                 pass
-        changes = dict(lesson(quirks, words))
+        changes = dict(lesson(quirks, words)) or self._narrower(healing, words)
         is_placed = quirks.images == self._protocol.images == "all" and "images" in changes
         if is_placed and any(isinstance(one, ToolMessage) for one in pictured):
             changes["images"] = "user"  # which more models take than images in results
@@ -363,10 +365,19 @@ class HttpProvider:
             )
         elif request.tools and quirks.tools:
             healing.is_toolless = True
+            healing.changes.pop("schema_dialect", None)
             healing.quirks = quirks.changed({"tools": False})
         else:
             return False
         return True
+
+    def _narrower(self, healing: "_Healing", words: str) -> dict[str, Change]:
+        """A narrower dialect for the schemas of tools, where a refusal is about one of them and there is any."""
+        dialect = NARROWER.get(self._protocol.dialect(healing.quirks))
+        is_sent = healing.request.tools and healing.quirks.tools
+        if dialect is None or not is_sent or healing.status not in REFUSES or not is_about_schema(words):
+            return {}
+        return {"schema_dialect": dialect}
 
     def _refusable(self, healing: "_Healing") -> tuple[list[ModelMessage], list[ModelMessage]]:
         """The messages that are sent with images, and those with reasoning."""

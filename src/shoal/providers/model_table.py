@@ -130,7 +130,8 @@ FAMILIES = (
 """Sources: api-docs.deepseek.com (thinking mode), kimi-cli#2141, crush#2696, new-api#3121 (Kimi), mistral-common (ids),
 litellm#6323 (Mistral's order of roles), and the providers' own lists of models."""
 
-_OFFICIAL: Changes = {"max_tokens": "max_completion_tokens", "cache_key": True, "tool_search": True}
+_OFFICIAL: Changes = {"max_tokens": "max_completion_tokens", "cache_key": True, "tool_search": True,
+                      "schema_dialect": "full"}  # fmt: skip
 _NO_REASONING: Changes = {"reasoning_field": "", "reasoning_needed": False}
 SERVERS = (
     ServerRow("//api.anthropic.com", {"tool_search": True}),

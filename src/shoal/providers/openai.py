@@ -35,9 +35,12 @@ from shoal.providers.api_protocol import (
     JoinedMessages,
     encode,
     encode_call,
+    schema_of,
 )
 from shoal.providers.arrange import MessageForm
 from shoal.providers.quirks import Quirks
+from shoal.providers.schema_dialects import SchemaDialect
+from shoal.providers.token_reports import GroqReport, Timings, TokenReport, with_report
 
 # ---- Chat Completions ----
 
@@ -97,23 +100,7 @@ class _ChatChoice(msgspec.Struct):
     message: _ChatDelta | None = None
     text: str | None = None
     finish_reason: str | None = None
-
-
-class _InputTokens(msgspec.Struct):
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
-
-
-class _OutputTokens(msgspec.Struct):
-    reasoning_tokens: int | None = None
-
-
-class _ChatUsage(msgspec.Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    prompt_tokens_details: _InputTokens | None = None
-    completion_tokens_details: _OutputTokens | None = None
-    prompt_cache_hit_tokens: int | None = None
+    usage: TokenReport | None = None
 
 
 _NOTHING = msgspec.Raw(b"")
@@ -123,10 +110,14 @@ _NO_ERRORS = frozenset({b"", b"null", b"false", b"0", b'""', b"{}", b"[]"})
 
 class _ChatChunk(msgspec.Struct):
     choices: list[_ChatChoice] | None = None
-    usage: _ChatUsage | None = None
+    usage: TokenReport | None = None
     error: msgspec.Raw = _NOTHING
     model: str | None = None
     object: str | None = None
+    x_groq: GroqReport | None = None
+    timings: Timings | None = None
+    prompt_eval_count: int | None = None
+    eval_count: int | None = None
 
 
 class _KeptReasoning(msgspec.Struct, omit_defaults=True):
@@ -205,7 +196,7 @@ class OpenAiChat(_OpenAi):
             parts.append(b',"%b":%d' % (quirks.max_tokens.encode(), request.max_output_tokens))
         parts.append(self.further(request, quirks))
         if request.tools and request.tool_choice == "auto":  # not every server heeds a tool_choice
-            parts.append(self.tools(request.tools))
+            parts.append(self.tools(request.tools, self.dialect(quirks)))
         parts.append(b',"messages":[')
         if request.system:
             parts.append(self.system(request.system))
@@ -281,18 +272,27 @@ class OpenAiReader(AnswerReader):
                     self.failure = self.failure_in(b'{"error":{"code":503}}')
                 else:
                     self.stop = _FINISH.get(reason, "end")
-        if (usage := event.usage) is not None:
-            inputs = usage.prompt_tokens_details or _InputTokens()
-            outputs = usage.completion_tokens_details or _OutputTokens()
-            asked, said = usage.prompt_tokens or 0, usage.completion_tokens or 0
-            cached = inputs.cached_tokens or usage.prompt_cache_hit_tokens or 0
-            self.usage = Usage(asked, said, cached, inputs.cache_write_tokens or 0, outputs.reasoning_tokens or 0)
+            if choice.usage is not None:
+                self.usage = with_report(self.usage, choice.usage.usage())
+        if event.usage is not None:
+            self.usage = with_report(self.usage, event.usage.usage())
+        elif event.x_groq is not None or event.timings is not None or event.eval_count is not None:
+            self._count(event)
         if event.error is not _NOTHING and bytes(event.error) not in _NO_ERRORS:
             self.failure = self.failure_in(data)
         elif event.choices is None and event.usage is None:
             self.failure = self.complaint_in(data)
         if not self.model and event.model:
             self.model = event.model
+
+    def _count(self, event: _ChatChunk) -> None:
+        """A report in a form of the server's own."""
+        if event.x_groq is not None and event.x_groq.usage is not None:
+            self.usage = with_report(self.usage, event.x_groq.usage.usage())
+        if event.timings is not None:  # of less worth than a report that has come
+            self.usage = with_report(event.timings.usage(), self.usage)
+        if event.eval_count is not None:
+            self.usage = with_report(self.usage, Usage(event.prompt_eval_count or 0, event.eval_count))
 
     def _add(self, delta: _ChatDelta) -> None:
         if content := delta.content:
@@ -369,13 +369,6 @@ class _KeptItem(msgspec.Struct):
     encrypted_content: str | None = None
 
 
-class _ResponsesUsage(msgspec.Struct):
-    input_tokens: int = 0
-    output_tokens: int = 0
-    input_tokens_details: _InputTokens | None = None
-    output_tokens_details: _OutputTokens | None = None
-
-
 class _Incomplete(msgspec.Struct):
     reason: str | None = None
 
@@ -385,7 +378,7 @@ class _Response(msgspec.Struct):
     model: str | None = None
     error: msgspec.Raw = msgspec.Raw(b"null")
     incomplete_details: _Incomplete | None = None
-    usage: _ResponsesUsage | None = None
+    usage: TokenReport | None = None
     output: list[msgspec.Raw] | None = None
 
 
@@ -441,7 +434,7 @@ class OpenAiResponses(_OpenAi):
         if request.system:
             parts.append(self.system(request.system))
         if request.tools and request.tool_choice == "auto":  # not every server heeds a tool_choice
-            parts.append(self.tools(request.tools, () if native else None))
+            parts.append(self.tools(request.tools, self.dialect(quirks), () if native else None))
         return EncodedRequest(b"".join((*parts, b',"input":[', joined.buffer, b"]}")), joined.call_ids)
 
     def encode_message(self, message: ModelMessage, images: Images, form: MessageForm) -> EncodedMessage:
@@ -452,7 +445,8 @@ class OpenAiResponses(_OpenAi):
                 blocks = [*([self.encode_text(text)] if text or not shown else ()), *self.encode_images(shown, images)]
                 return EncodedMessage("item", b'{"role":"user","content":[' + b",".join(blocks) + b"]}")
             case ToolMessage(name=name, call_id=call_id, found=found) if native and name == MORE_TOOLS:
-                tools = (_FOUND % (encode(one.name), encode(one.description), one.parameters.encode()) for one in found)
+                dialect = self.dialect(form.quirks)
+                tools = (_FOUND % (encode(one.name), encode(one.description), schema_of(one, dialect)) for one in found)
                 return EncodedMessage("item", _SEARCHED % (encode(portable_call_id(call_id)), b",".join(tools)))
             case ToolMessage(call_id=call_id, text=text, images=shown):
                 output = encode(text)
@@ -480,11 +474,11 @@ class OpenAiResponses(_OpenAi):
     def searches(self, request: ModelRequest, quirks: Quirks) -> bool:
         return quirks.tool_search and any(spec.name == MORE_TOOLS for spec in request.tools)
 
-    def encode_tool(self, spec: ToolSpec, *, native: bool) -> bytes:
+    def encode_tool(self, spec: ToolSpec, dialect: SchemaDialect, *, native: bool) -> bytes:
         """A function; or the search, where the model makes it in its own way."""
         if native and spec.name == MORE_TOOLS:
             return _SEARCH_TOOL % encode(spec.description)
-        return super().encode_tool(spec, native=native)
+        return super().encode_tool(spec, dialect, native=native)
 
     def reader(self, context: AnswerContext) -> AnswerReader:
         return ResponsesReader(context)
@@ -571,12 +565,8 @@ class ResponsesReader(AnswerReader):
         if bytes(response.error) not in _NO_ERRORS:
             self.failure = self.failure_in(b'{"error":' + bytes(response.error) + b"}")
         self.model = response.model or ""
-        if (usage := response.usage) is not None:
-            inputs = usage.input_tokens_details or _InputTokens()
-            outputs = usage.output_tokens_details or _OutputTokens()
-            cached, written = inputs.cached_tokens or 0, inputs.cache_write_tokens or 0
-            thought = outputs.reasoning_tokens or 0
-            self.usage = Usage(usage.input_tokens, usage.output_tokens, cached, written, thought)
+        if response.usage is not None:
+            self.usage = with_report(self.usage, response.usage.usage())
         reason = response.incomplete_details.reason if response.incomplete_details is not None else None
         if reason in _INCOMPLETE:
             self.stop = _INCOMPLETE[reason]

@@ -24,6 +24,7 @@ import msgspec
 from shoal.domain.clock import Clock, iso
 from shoal.domain.regular_files import read_regular
 from shoal.domain.untrusted import UNREADABLE
+from shoal.providers.schema_dialects import SchemaDialect
 
 log = logging.getLogger(__name__)
 
@@ -46,8 +47,8 @@ class Quirks(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
 
     `max_tokens` names the field for the limit (empty: none is sent); `cache_key` sends the thread's key for the
     provider's prompt cache; `reasoning_items` asks for encrypted reasoning; `tool_search` tells, in the provider's
-    own way, of tools that were looked up; `schema_dialect` names the subset of JSON Schema that tools must keep to,
-    empty for all of it.
+    own way, of tools that were looked up; `schema_dialect` names the subset of JSON Schema that tools must keep to
+    (schema_dialects.py), empty for the protocol's own.
 
     Of messages: `images` are taken in every message, in the user's alone, or not at all; without `tools`, calls and
     results are told in words; without `parallel_calls`, each call stands in a message of its own; `thinking` goes back
@@ -63,7 +64,7 @@ class Quirks(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     cache_key: bool = False
     reasoning_items: bool = True
     tool_search: bool = False
-    schema_dialect: str = ""
+    schema_dialect: Literal["", SchemaDialect] = ""
     images: Literal["all", "user", "none"] = "all"
     tools: bool = True
     parallel_calls: bool = True
@@ -95,7 +96,9 @@ def _either(one: str, other: str, gap: int = 60) -> str:
     return rf"{one}.{{0,{gap}}}{other}|{other}.{{0,{gap}}}{one}"
 
 
-_ABOUT_TOOL = re.compile(r"tools?\W{0,3}\d|function_declarations|schema|properties|\bparameters\.", re.IGNORECASE)
+_ABOUT_TOOL = re.compile(
+    r"tools?\W{0,3}\d|function_declarations|schema|properties|\bparameters\.|\bgrammar\b|toolSpec", re.IGNORECASE
+)
 """Words about one tool's definition, not about tools."""
 _LESSONS: tuple[tuple[re.Pattern[str], Changes], ...] = tuple(
     (re.compile(words, re.DOTALL | re.IGNORECASE), changes)
@@ -181,6 +184,11 @@ def lesson(quirks: Quirks, words: str) -> Changes:
                 continue
             return changes
     return {}
+
+
+def is_about_schema(words: str) -> bool:
+    """Whether a refusal is about the definition of a tool."""
+    return _ABOUT_TOOL.search(words) is not None
 
 
 def teaches(words: str) -> bool:

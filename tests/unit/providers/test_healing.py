@@ -1,5 +1,6 @@
 """A refusal teaches how to ask again: what is kept of that, for how long, and what people are told."""
 
+import json
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -25,6 +26,8 @@ from shoal.domain.ports import Provider
 from shoal.domain.settings import ProviderSettings
 from shoal.providers.catalog import build_provider
 from shoal.providers.http_provider import ATTEMPTS_MAX
+from shoal.providers.model_table import known_quirks
+from shoal.providers.openai import OpenAiChat
 from shoal.providers.quirks import Learned, QuirkMemory, read_learned, write_learned
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.provider import answer
@@ -250,3 +253,70 @@ async def test_a_plain_answer_has_no_notes() -> None:
     assert isinstance(done, ModelDone)
     assert done.notes == ()
     assert fake.calls == 1
+
+
+SCHEMA = json.dumps(
+    {
+        "type": "object",
+        "properties": {
+            "many": {"type": ["string", "null"], "minLength": 2},
+            "kind": {"enum": ["a", "b"], "type": "string"},
+            "box": {"type": "object", "properties": {"n": {"type": "integer", "minimum": 1}}},
+            "any": {"description": "All of it."},
+        },
+        "required": ["kind"],
+    }
+)  # fmt: skip
+SCHEMA_WORDS = {
+    "moonshot": "Invalid request: tools.function.parameters is not a valid moonshot flavored json schema, details: "
+    "<At path 'properties.kind': type is not defined>",
+    "bedrock": "The json schema definition at toolConfig.tools.0.toolSpec.inputSchema is invalid. Fix the following "
+    "errors and try again: $.properties: type must be unique",
+    "anthropic": "tools.0.custom.input_schema: JSON schema is invalid. It must match JSON Schema draft 2020-12",
+    "gemini": "* GenerateContentRequest.tools[0].function_declarations[0].parameters.properties[any].type: must be "
+    "specified",
+    "openai": "Invalid schema for function 'odd': In context=('properties', 'any'), schema must have a 'type' key.",
+    "llama.cpp": "Failed to initialize samplers: failed to parse grammar",
+    "xgrammar": "The provided JSON schema contains features not supported by xgrammar.",
+    "fireworks": "JSON Schema not supported: could not understand the instance `{}`.",
+    "groq": "invalid JSON schema for tool odd, tools[0].function.parameters: `/properties/any`: must have a type",
+}
+
+
+@pytest.mark.parametrize("words", SCHEMA_WORDS.values(), ids=SCHEMA_WORDS.keys())
+@pytest.mark.parametrize("kind", ["openai", "anthropic"])
+async def test_a_refused_schema_is_sent_in_a_narrower_dialect_which_is_remembered(kind: str, words: str) -> None:
+    memory, tools = QuirkMemory(None, ManualClock()), (ToolSpec("odd", "Odd.", SCHEMA),)
+
+    def script(seen: Seen) -> Refusal | str:
+        return Refusal(400, words) if b'"null"' in seen.body else "done"
+
+    async with asking(script, memory, kind) as (provider, fake):
+        asked = msgspec.structs.replace(request(UserMessage("go")), tools=tools)
+        done = await answer(provider, asked)
+        assert done.notes == (), "it has its tools"
+        assert fake.calls == (2 if kind == "openai" else 3)
+        assert b'"odd"' in fake.log[-1].body
+        await answer(provider, msgspec.structs.replace(asked, cache_key="other"))
+        assert fake.calls == (3 if kind == "openai" else 4), "every conversation knows it"
+    assert [one.changes for one in memory.all().values()] == [{"schema_dialect": "bare"}]
+
+
+async def test_a_dialect_that_did_not_help_is_not_remembered() -> None:
+    memory = QuirkMemory(None, ManualClock())
+
+    def script(seen: Seen) -> Refusal | str:
+        return Refusal(400, "tools[0] has a bad schema") if b'"tools"' in seen.body else "done"
+
+    async with asking(script, memory) as (provider, fake):
+        done = await answer(provider, request(UserMessage("go"), tools=True))
+        assert done.notes == ("p refused the request with my tools, so m answered without them. See `shoal doctor`.",)
+        assert fake.calls == 3
+    assert memory.all() == {}
+
+
+async def test_what_the_table_says_of_a_server_counts_before_the_protocol() -> None:
+    assert known_quirks("https://api.openai.com/v1", "gpt-5.1").schema_dialect == "full"
+    protocol = OpenAiChat()
+    assert protocol.dialect(known_quirks("http://127.0.0.1:8080/v1", "m")) == "common"
+    assert protocol.dialect(known_quirks("https://api.openai.com/v1", "gpt-5.1")) == "full"
