@@ -15,6 +15,7 @@ from shoal.domain.clock import Clock
 from shoal.domain.errors import ConfigError, ProviderDown, ProviderRefused
 from shoal.domain.messages import (
     RETRYABLE,
+    AssistantMessage,
     ModelDone,
     ModelEvent,
     ModelFailed,
@@ -28,8 +29,8 @@ from shoal.domain.messages import (
 from shoal.domain.secret import Secret
 from shoal.domain.untrusted import UNREADABLE
 from shoal.providers.answers import AnswerContext, AnswerReader
-from shoal.providers.api_protocol import ApiProtocol, Images, load_images
-from shoal.providers.arrange import images_of, reasoned
+from shoal.providers.api_protocol import ApiProtocol, Images, encoded_sizes, load_images
+from shoal.providers.arrange import crowded_out, images_of, reasoned
 from shoal.providers.http import HttpClient, HttpFailed, HttpResponse, decoded, read_whole, readable
 from shoal.providers.odd_json import JsonScan
 from shoal.providers.quirks import (
@@ -39,7 +40,9 @@ from shoal.providers.quirks import (
     QuirkMemory,
     Quirks,
     fault_of,
+    fewer_images,
     is_about_schema,
+    is_too_heavy,
     lesson,
     words_of,
 )
@@ -67,12 +70,17 @@ TOOLLESS_MAX = 256
 """Sets of tools that a model refused, of which that is known; forgotten with a restart."""
 NO_IMAGES: Images = {}
 NO_PICTURES = "{model} takes no images, so it did not see yours."
+FEWER_PICTURES = "{model} takes fewer images at once, so it did not see the first {count} of yours."
 NO_TOOLS = "{model} takes no tools, so it answers without them."
 TOOLS_REFUSED = "{provider} refused the request with my tools, so {model} answered without them. See `shoal doctor`."
 HISTORY_REFUSED = (
     "{provider} refused this conversation as it was, so {model} now gets it without images and earlier reasoning."
 )
 """What is said in the chat, once, of what a model did not get."""
+IMAGE_SIZES_MAX = 4096
+"""Images whose size is known without looking."""
+HEAVY_BYTES_MIN = 500_000
+"""Images of less in all are not why a request is too large."""
 STRAY_BYTES_MAX = 1_000
 _FIELD = re.compile(rb"(?::|event|data|id|retry)")
 """How a line of an event stream begins."""
@@ -303,6 +311,7 @@ class HttpProvider:
         )
         self._origin = f"{protocol.kind}:{name}:{address.partition('://')[2]}"
         self._seen_images: set[str] = set()
+        self._image_bytes: dict[str, int] = {}
         self._toolless: dict[tuple[str, int], None] = {}
         self._odd: set[str] = set()
 
@@ -332,9 +341,15 @@ class HttpProvider:
 
     def _heals(self, healing: "_Healing", failed: ModelFailed) -> bool:
         """Whether the call may succeed in another form, in which `healing` has it then."""
-        if failed.kind != "invalid_request" or healing.attempts >= ATTEMPTS_MAX:
+        if failed.kind not in ("invalid_request", "context_overflow") or healing.attempts >= ATTEMPTS_MAX:
             return False
         healing.attempts += 1
+        if fewer := self._fewer_images(healing, healing.words or failed.message):
+            healing.first = healing.first or failed
+            healing.learns(fewer, healing.words or failed.message)
+            return True
+        if failed.kind != "invalid_request":
+            return False
         healing.first = healing.first or failed
         request, quirks, words = healing.request, healing.quirks, healing.words or failed.message
         healing.words = ""
@@ -406,9 +421,23 @@ class HttpProvider:
             notes.append(NO_PICTURES.format(model=model))
         elif quirks.images != "none" and any(True for _ in images_of(request.messages)):
             self._seen_images.add(model)
+        if unseen := self._unseen(healing):
+            notes.append(FEWER_PICTURES.format(model=model, count=unseen))
         if changes:
             self._quirks.remember(model, changes, healing.taught)
         return msgspec.structs.replace(done, notes=tuple(notes)) if notes else done
+
+    def _unseen(self, healing: "_Healing") -> int:
+        """How many images of the last messages of people the model did not get since there were too many."""
+        if not healing.left_out:
+            return 0
+        messages, newest = healing.request.messages, 0
+        for message in reversed(messages):
+            if isinstance(message, AssistantMessage):
+                break
+            newest += len(message.images)
+        total = sum(map(len, healing.image_sizes))
+        return max(0, healing.left_out - (total - newest))
 
     async def _attempt(self, healing: "_Healing", asked_at: float) -> AsyncGenerator[ModelEvent]:
         """One request, and its answer as it comes."""
@@ -494,10 +523,11 @@ class HttpProvider:
     async def _send(self, healing: "_Healing", asked_at: float) -> tuple[HttpResponse, AnswerContext] | ModelFailed:
         """Send the request, once more with a fresh key where that helps. Return also what a reader needs to know."""
         request, quirks, images = healing.request, healing.quirks, NO_IMAGES
-        form = self._protocol.form(request, quirks, healing.origin)
+        healing.left_out = await self._crowded_out(healing)
+        form = self._protocol.form(request, quirks, healing.origin, healing.left_out)
         if new := self._protocol.conversations.new_images(request, form):
             images = await asyncio.to_thread(load_images, new)
-        body = self._protocol.encode(request, quirks, images, healing.origin)
+        body = self._protocol.encode(request, quirks, images, healing.origin, healing.left_out)
         path = self._protocol.path(request.model)
         while True:
             key, headers = await self._headers()
@@ -529,6 +559,34 @@ class HttpProvider:
             message = f"{self.name} sent its answer compressed in a way that it was not asked for. Check base_url."
             return ModelFailed("invalid_request", message)
 
+    async def _crowded_out(self, healing: "_Healing") -> int:
+        """How many of the oldest images this request has no room for."""
+        quirks, refused = healing.quirks, self._protocol.conversations.refused
+        pictured = [*images_of(healing.request.messages)] if quirks.images != "none" else []
+        if not pictured:
+            healing.image_sizes = []
+            return 0
+        paths = [image.path for message in pictured for image in message.images]
+        if new := [path for path in paths if path not in self._image_bytes]:
+            if len(self._image_bytes) + len(new) > IMAGE_SIZES_MAX:
+                self._image_bytes.clear()
+                new = paths
+            self._image_bytes.update(await asyncio.to_thread(encoded_sizes, new))
+        healing.image_sizes = [
+            [0 if message in refused else self._image_bytes[image.path] for image in message.images]
+            for message in pictured
+        ]
+        return crowded_out(healing.image_sizes, quirks.images_max, quirks.image_bytes_max)
+
+    def _fewer_images(self, healing: "_Healing", words: str) -> dict[str, Change]:
+        """A bound for images, where a refusal is about their number or weight; the newest is always sent."""
+        sent = [size for message in healing.image_sizes for size in message][healing.left_out :]
+        if count := fewer_images(words, len(sent)):
+            return {"images_max": count}
+        if len(sent) > 1 and sum(sent) >= HEAVY_BYTES_MIN and is_too_heavy(healing.status, words):
+            return {"image_bytes_max": sum(sent) // 2}
+        return {}
+
     async def _headers(self) -> tuple[str, list[tuple[bytes, bytes]]]:
         key = await self._key.get()
         further = [(name, (await value.get()).encode()) for name, value in self._further_headers]
@@ -551,8 +609,8 @@ class _Healing:
     """How a call is written now, and what its refusals taught."""
 
     __slots__ = (
-        "attempts", "changes", "faults", "first", "fresh_key", "is_bare", "is_toolless", "origin", "quirks", "request",
-        "status", "taught", "words",
+        "attempts", "changes", "faults", "first", "fresh_key", "image_sizes", "is_bare", "is_toolless", "left_out",
+        "origin", "quirks", "request", "status", "taught", "words",
     )  # fmt: skip
 
     def __init__(self, request: ModelRequest, quirks: Quirks, origin: str) -> None:
@@ -563,6 +621,8 @@ class _Healing:
         self.changes: dict[str, Change] = {}
         self.faults: set[str] = set()
         self.first: ModelFailed | None = None
+        self.image_sizes: list[list[int]] = []
+        self.left_out = 0
         self.fresh_key = self.is_bare = self.is_toolless = False
         self.status = 0
         self.taught = self.words = ""

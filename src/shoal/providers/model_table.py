@@ -134,15 +134,15 @@ _OFFICIAL: Changes = {"max_tokens": "max_completion_tokens", "cache_key": True, 
                       "schema_dialect": "full"}  # fmt: skip
 _NO_REASONING: Changes = {"reasoning_field": "", "reasoning_needed": False}
 SERVERS = (
-    ServerRow("//api.anthropic.com", {"tool_search": True}),
+    ServerRow("//api.anthropic.com", {"tool_search": True, "images_max": 100, "image_bytes_max": 24_000_000}),
     ServerRow("//api.openai.com", _OFFICIAL),
     ServerRow(".openai.azure.com", _OFFICIAL),
     ServerRow(":11434", context_tokens=8_192, is_free=True),
     ServerRow("api.deepseek.com", {**_TEXT, **_WANTS_REASONING}),
     ServerRow("api.moonshot.", _WANTS_REASONING),
     ServerRow("api.kimi.com", _WANTS_REASONING),
-    ServerRow("api.mistral.ai", {**_MISTRAL, "usage_option": False}),
-    ServerRow("api.groq.com", _NO_REASONING),
+    ServerRow("api.mistral.ai", {**_MISTRAL, "usage_option": False, "images_max": 8}),
+    ServerRow("api.groq.com", {**_NO_REASONING, "images_max": 5}),
     ServerRow("api.cerebras.ai", _NO_REASONING),
     ServerRow("generativelanguage.googleapis.com/v1beta/openai", {"call_signatures": True}),
     ServerRow("generativelanguage.googleapis.com", {"tools": False, "system_role": False}, pattern="gemma-3*"),

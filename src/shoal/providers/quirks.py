@@ -37,7 +37,7 @@ REFUSAL_CHARS_MAX = 300
 WORDS_BYTES_MAX = 16_384
 """How much of a refusal is searched for what it teaches."""
 
-Change: TypeAlias = str | bool
+Change: TypeAlias = str | bool | int
 Changes: TypeAlias = Mapping[str, Change]
 """Fields of `Quirks` and their values."""
 
@@ -50,7 +50,8 @@ class Quirks(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     own way, of tools that were looked up; `schema_dialect` names the subset of JSON Schema that tools must keep to
     (schema_dialects.py), empty for the protocol's own.
 
-    Of messages: `images` are taken in every message, in the user's alone, or not at all; without `tools`, calls and
+    Of messages: `images` are taken in every message, in the user's alone, or not at all, at most `images_max` (0: any
+    number) with at most `image_bytes_max` bytes of base64 in one request; without `tools`, calls and
     results are told in words; without `parallel_calls`, each call stands in a message of its own; `thinking` goes back
     to the model it came from, as text in `reasoning_field` if that is named, and `reasoning_needed` wants it with every
     answer; `nine_char_ids` are Mistral's call ids; unless `user_after_tool`, a short answer stands between a result and
@@ -66,6 +67,8 @@ class Quirks(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     tool_search: bool = False
     schema_dialect: Literal["", SchemaDialect] = ""
     images: Literal["all", "user", "none"] = "all"
+    images_max: int = 0
+    image_bytes_max: int = 18_000_000
     tools: bool = True
     parallel_calls: bool = True
     thinking: bool = True
@@ -153,6 +156,22 @@ _IMAGE_FAULT = re.compile(
     re.DOTALL | re.IGNORECASE,
 )
 """Words about this image, where the model takes others."""
+_MANY_IMAGES = re.compile(
+    r"too many (?:images|image)|many-image|at most [1-9]\d{0,4} images?\b|(?:up to|maximum|max|limit|supports?|only)\b"
+    r"[^.\d]{0,40}[1-9]\d{0,4} images?\b|number of images|images?.{0,40}\b(?:exceeds?|over) the (?:limit|maximum)",
+    re.IGNORECASE,
+)
+"""Words about the number of images in a request."""
+_NUMBER = re.compile(r"(?<![\d.])\d{1,5}(?![\d.]\d)")
+MANY_IMAGES = 20
+"""From this number on, Anthropic takes no image with a side of more than 2,000 pixels."""
+_HEAVY = re.compile(
+    r"(?:payload|body|entity|request|message)(?: size)?.{0,24}(?:too large|exceed|over the)|request_too_large"
+    r"|(?:too large|exceeds).{0,40}(?:payload|body|entity)|maximum (?:request|payload|body) size",
+    re.IGNORECASE,
+)
+"""Words about the size of a request in bytes."""
+_LONG = re.compile(r"token|context", re.IGNORECASE)
 _THINKING_FAULT = re.compile(
     r"signature\W{1,3}in\W{1,3}thinking|thinking\W.{0,60}(?:cannot be modified|signature)|encrypted.content.{0,300}"
     r"(?:verif|decrypt|parsed|match)|invalid_encrypted_content|(?:corrupted|invalid) thought|thought.?signature.{0,20}"
@@ -184,6 +203,24 @@ def lesson(quirks: Quirks, words: str) -> Changes:
                 continue
             return changes
     return {}
+
+
+def fewer_images(words: str, sent: int) -> int:
+    """How many images a request may have, where a refusal of one with `sent` is about that; else 0."""
+    found = _MANY_IMAGES.search(words)
+    if found is None or sent < 2:
+        return 0
+    near = words[max(0, found.start() - 80) : found.end() + 80]
+    named = [int(one) for one in _NUMBER.findall(near)]
+    fitting = [one for one in named if 0 < one < sent]
+    if "many-image" in near:
+        return min(MANY_IMAGES, sent - 1)
+    return max(fitting, default=sent // 2)
+
+
+def is_too_heavy(status: int, words: str) -> bool:
+    """Whether a refusal is about the bytes of a request."""
+    return status == 413 or (_HEAVY.search(words) is not None and _LONG.search(words) is None)
 
 
 def is_about_schema(words: str) -> bool:

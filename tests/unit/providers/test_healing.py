@@ -8,6 +8,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shoal.domain.ids import CallId
 from shoal.domain.messages import (
@@ -24,6 +26,7 @@ from shoal.domain.messages import (
 )
 from shoal.domain.ports import Provider
 from shoal.domain.settings import ProviderSettings
+from shoal.providers.arrange import crowded_out
 from shoal.providers.catalog import build_provider
 from shoal.providers.http_provider import ATTEMPTS_MAX
 from shoal.providers.model_table import known_quirks
@@ -320,3 +323,99 @@ async def test_what_the_table_says_of_a_server_counts_before_the_protocol() -> N
     protocol = OpenAiChat()
     assert protocol.dialect(known_quirks("http://127.0.0.1:8080/v1", "m")) == "common"
     assert protocol.dialect(known_quirks("https://api.openai.com/v1", "gpt-5.1")) == "full"
+
+
+# ---- many images ----
+
+
+def test_of_too_many_images_the_oldest_are_left_out_and_some_more_for_those_to_come() -> None:
+    assert crowded_out([[1]] * 8, 8, 100) == 0
+    assert crowded_out([[1]] * 9, 8, 100) == 3, "six stay, so that two more leave the request as it is"
+    assert crowded_out([[1]] * 11, 8, 100) == 3
+    assert crowded_out([[1]] * 12, 8, 100) == 6
+    assert crowded_out([[1], [1] * 5], 5, 100) == 1, "all of the newest message"
+    assert crowded_out([[1], [1] * 9], 5, 100) == 5
+    assert crowded_out([[50], [50], [1]], 0, 100) == 1
+    assert crowded_out([[500]], 0, 100) == 0, "the newest in any case"
+    assert crowded_out([], 1, 1) == 0
+
+
+@given(st.lists(st.lists(st.integers(0, 9), max_size=4), max_size=20), st.integers(0, 9), st.integers(1, 40))
+def test_a_request_has_no_more_images_than_may_be_and_what_was_left_out_stays_so(
+    sizes: list[list[int]], images_max: int, bytes_max: int
+) -> None:
+    flat = [size for message in sizes for size in message]
+    left_out = crowded_out(sizes, images_max, bytes_max)
+    kept = flat[left_out:]
+    assert len(kept) <= 1 or (sum(kept) <= bytes_max and len(kept) <= (images_max or len(kept)))
+    assert bool(kept) == bool(flat)
+    assert all(crowded_out(sizes[:count], images_max, bytes_max) <= left_out for count in range(len(sizes)))
+
+
+MANY = {
+    "vLLM": ("At most 2 image(s) may be provided in one prompt.", 2),
+    "Groq": ("Too many images provided. This model supports up to 2 images", 2),
+    "Bedrock": ("messages.0.content: too many images and documents: 3 + 0 > 2", 2),
+    "Mistral": ("Too many images in request. Maximum is 2.", 2),
+    "nobody's": ("The number of images is over the limit.", 1),
+    "TGI": ("Too many images in the request", 1),
+}
+
+
+@pytest.mark.parametrize(("words", "most"), MANY.values(), ids=MANY.keys())
+async def test_a_bound_on_images_is_learned_and_the_newest_are_shown(tmp_path: Path, words: str, most: int) -> None:
+    memory, pictures = QuirkMemory(None, ManualClock()), list[Image]()
+    for number in range(4):
+        path = tmp_path / f"{number}.png"
+        path.write_bytes(b"a picture %d" % number)
+        pictures.append(Image(str(path), "image/png"))
+
+    def script(seen: Seen) -> Refusal | str:
+        return Refusal(400, words) if seen.body.count(b'"image_url":{') > most else "seen"
+
+    async with asking(script, memory) as (provider, fake):
+        said = tuple(UserMessage(f"look {number}", (one,)) for number, one in enumerate(pictures))
+        asked = [said[0], AssistantMessage("seen"), said[1], AssistantMessage("seen"), said[2]]
+        done = await answer(provider, request(*asked))
+        assert done.notes == (), "the newest was seen"
+        assert fake.calls == 2
+        body = fake.log[-1].body
+        assert body.index(b"0.png is not shown to you any more") > 0
+        assert body.count(b'"image_url":{') == most
+        await answer(provider, request(*asked, AssistantMessage("seen"), said[3]))
+        assert fake.calls == 3
+        again = await answer(provider, request(UserMessage("all", tuple(pictures)), key="other"))
+        assert again.notes == (f"m takes fewer images at once, so it did not see the first {4 - most} of yours.",)
+    assert [one.changes for one in memory.all().values()] == [{"images_max": most}]
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        Refusal(413, "Request Entity Too Large"),
+        Refusal(413, body=b"<html>413 Request Entity Too Large</html>"),
+        Refusal(400, "Request payload size exceeds the limit: 20971520 bytes."),
+        Refusal(413, body=b'{"error":{"type":"request_too_large","message":"Request exceeds the maximum size"}}'),
+    ],
+)
+async def test_a_request_that_is_too_heavy_goes_again_with_fewer_images(tmp_path: Path, refusal: Refusal) -> None:
+    memory, pictures = QuirkMemory(None, ManualClock()), list[Image]()
+    for number in range(4):
+        path = tmp_path / f"{number}.png"
+        path.write_bytes(b"%d" % number * 300_000)
+        pictures.append(Image(str(path), "image/png"))
+
+    def script(seen: Seen) -> Refusal | str:
+        return refusal if len(seen.body) > 1_000_000 else "seen"
+
+    async with asking(script, memory) as (provider, fake):
+        await answer(provider, request(*(UserMessage("look", (one,)) for one in pictures)))
+        assert fake.calls == 2
+        assert fake.log[-1].body.count(b'"image_url":{') == 2
+    assert [one.changes for one in memory.all().values()] == [{"image_bytes_max": 800_000}]
+
+
+async def test_known_services_get_no_more_images_than_they_take() -> None:
+    assert known_quirks("https://api.anthropic.com", "claude-sonnet-5-5").images_max == 100
+    assert known_quirks("https://api.groq.com/openai/v1", "llama-4-scout").images_max == 5
+    assert known_quirks("https://api.mistral.ai/v1", "pixtral-large").images_max == 8
