@@ -252,8 +252,8 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
             await view.write(Commit(view.turn, posts=view.outage_ends(over), retried=True))
         if step.instead and step.instead != state.instead:
             await view.commit(Failed(FALLBACK, step.instead, fatal=False))
-        if notes := tuple(Failed(LEFT_OUT, note, fatal=False) for note in step.notes if note not in view.notes):
-            await view.commit(*notes)
+        if notes := await view.new_notes(step.notes):
+            await view.commit(*(Failed(LEFT_OUT, note, fatal=False) for note in notes))
         if isinstance(outcome, LimitReached):  # the turn ends without asking the model once more
             finished = TurnFinished("limit", outcome.detail, state.steps, state.usage)
             await view.finish(Commit(view.turn, (outcome, finished), view.answer(outcome.detail, finished.outcome)))
