@@ -58,7 +58,7 @@ def portable_call_id(call_id: str) -> str:
 class AnswerContext(msgspec.Struct, frozen=True):
     """What a reader needs to know of the request; `call_ids` are taken already, `new_id` gives others. `odd` has the
     odd fields that the log knows already, `secrets` are never shown, `offers_tools`: the model was told of tools. With
-    `reasoning_back`, the text of the reasoning is sent back as well."""
+    `reasoning_back`, the reasoning's text is sent back as well; with `opens_thinking`, an answer begins with it."""
 
     provider: str
     opaque_kind: str
@@ -68,6 +68,7 @@ class AnswerContext(msgspec.Struct, frozen=True):
     secrets: Sequence[str] = ()
     offers_tools: bool = False
     reasoning_back: bool = False
+    opens_thinking: bool = False
 
 
 class CallParts(msgspec.Struct, eq=False):
@@ -225,7 +226,9 @@ class AnswerReader:
         self.model = ""
         self.unknown = b""
         """The first event that said nothing here."""
-        self._markup = MarkupFilter(self.texts, self.thoughts, reads_calls=context.offers_tools)
+        self._markup = MarkupFilter(
+            self.texts, self.thoughts, reads_calls=context.offers_tools, opens_thinking=context.opens_thinking
+        )
         self._texts_shown = 0
         self._thoughts_shown = 0
         self._is_plain = self._has_halves = False
@@ -350,7 +353,7 @@ class AnswerReader:
         form in which it is sent back; arguments that never came are an empty object."""
         if self._half_text:
             self._markup.feed(whole_text(self._half_text))
-        for call in self._markup.finish(has_calls=bool(self.calls)):
+        for call in self._markup.finish(has_calls=bool(self.calls), is_cut_off=self.stop == "max_tokens"):
             self.calls.append(CallParts("", call.name, [call.arguments]))
         text = "".join(self.texts)
         if self.failure is not None:

@@ -543,6 +543,7 @@ class HttpProvider:
                     secrets=(key,),
                     offers_tools=bool(request.tools) and quirks.tools and request.tool_choice == "auto",
                     reasoning_back=bool(quirks.reasoning_field),
+                    opens_thinking=quirks.opens_thinking,
                 )
             from shoal.providers.failures import failure_of
 

@@ -5,6 +5,8 @@
     an opening thinking tag at the very start of the answer   thinking, up to the closing tag or the end
     a closing thinking tag on a line's edge, nothing opened   what stands before it is thinking (templates put the
                                                               opening tag into the prompt)
+    the first words of a family that always thinks            thinking, up to the closing tag; without one it was text
+    (`Quirks.opens_thinking`), unless reasoning came apart
     the start of a call, where tools were offered             calls; all that follows waits for the end of the answer
     Harmony's channels                                        analysis is thinking, `to=` a call, the rest text
     in a code fence, in inline code, after a quotation mark   text, like any other markup
@@ -76,7 +78,9 @@ class MarkedCall(NamedTuple):
 class MarkupFilter:
     """Sorts an answer's text, as it arrives, into `texts` and `thoughts`; `finish` gives the calls."""
 
-    def __init__(self, texts: list[str], thoughts: list[str], *, reads_calls: bool) -> None:
+    def __init__(
+        self, texts: list[str], thoughts: list[str], *, reads_calls: bool, opens_thinking: bool = False
+    ) -> None:
         self.is_plain = False
         """Whether a piece without `<`, `[` and `◁` can be appended to the texts as it is."""
         self._texts = texts
@@ -89,6 +93,7 @@ class MarkupFilter:
         self._closing = ""
         self._thinking_from = 0
         self._after_thinking = False
+        self._opens_thinking = opens_thinking
         self._code = _CodeScan()
         self._code_at = 0
 
@@ -117,13 +122,14 @@ class MarkupFilter:
                     text = ""
         self.is_plain = self._state == "text" and not self._held
 
-    def finish(self, *, has_calls: bool) -> list[MarkedCall]:
-        """Take in what was held back; the calls in it, in their order. `has_calls`: the answer has others."""
+    def finish(self, *, has_calls: bool, is_cut_off: bool = False) -> list[MarkedCall]:
+        """Take in what was held back; the calls in it, in their order. `has_calls`: the answer has others; one that is
+        cut off may not have come to the end of its thinking."""
         held, self._held = self._held, ""
         match self._state:
             case "thinking":
                 self._thoughts.append(held)
-                return self._read_unclosed()
+                return self._read_unclosed(is_text=not self._mark and not has_calls and not is_cut_off)
             case "closing" if has_calls:
                 self._turn_to_thinking()
             case "start" if held.strip():
@@ -151,6 +157,10 @@ class MarkupFilter:
             if opening.lower().startswith(lower):
                 self._held = text
                 return ""
+        if self._opens_thinking and begun and not self._after_thinking and not any(self._thoughts):
+            self._state, self._mark, self._closing = "thinking", "", "</think>"
+            self._thinking_from = len(self._thoughts)
+            return begun
         self._state = "text"
         return begun if self._after_thinking else text
 
@@ -227,15 +237,16 @@ class MarkupFilter:
         self._code, self._code_at = _CodeScan(), 0
         self._after_thinking = True
 
-    def _read_unclosed(self) -> list[MarkedCall]:
-        """Thinking that was never closed: a call in it is one; a sentence that begins with the tag is text."""
+    def _read_unclosed(self, *, is_text: bool) -> list[MarkedCall]:
+        """Thinking that was never closed: a call in it is one; a sentence that begins with the tag is text, and so is
+        all of it where nothing said that it is thinking."""
         said = "".join(self._thoughts[self._thinking_from :])
         if self._reads_calls and (found := _CALL_MARKS.search(said)) is not None:
             text, thoughts, calls = read_markup(said[found.start() :])
             if calls:
                 self._thoughts[self._thinking_from :] = [said[: found.start()], thoughts, text]
                 return calls
-        if said.startswith(" "):
+        if is_text or (self._mark and said.startswith(" ")):
             del self._thoughts[self._thinking_from :]
             self._texts.append(self._mark + said)
         return []

@@ -104,12 +104,16 @@ MODELS = (
 
 _TEXT: Changes = {"images": "none"}
 _WANTS_REASONING: Changes = {"reasoning_field": "reasoning_content", "reasoning_needed": True}
+_OPENS: Changes = {"opens_thinking": True}
 _MISTRAL: Changes = {"nine_char_ids": True, "user_after_tool": False}
 
 FAMILIES = (
     FamilyRow("deepseek-vl*", {}),
     FamilyRow("deepseek-ocr*", {}),
-    FamilyRow("deepseek-r1*", _TEXT),
+    FamilyRow("deepseek-r1*", {**_TEXT, **_OPENS}),
+    FamilyRow("qwq*", _OPENS),
+    FamilyRow("qwen3*thinking*", _OPENS),
+    FamilyRow("glm-z1*", _OPENS),
     FamilyRow("deepseek*", {**_TEXT, **_WANTS_REASONING}),
     FamilyRow("kimi-k2-[0t]*", {**_TEXT, **_WANTS_REASONING}),
     FamilyRow("kimi-k2-instruct*", _TEXT),
@@ -125,10 +129,12 @@ FAMILIES = (
     FamilyRow("glm-4-[567]-*", _TEXT),
     FamilyRow("llama-3-[13]*", _TEXT),
     FamilyRow("llama3-[13]*", _TEXT),
-    FamilyRow("minimax-m[12]*", _TEXT),
+    FamilyRow("minimax-m1*", _TEXT),
+    FamilyRow("minimax-m2*", {**_TEXT, **_OPENS}),
 )
 """Sources: api-docs.deepseek.com (thinking mode), kimi-cli#2141, crush#2696, new-api#3121 (Kimi), mistral-common (ids),
-litellm#6323 (Mistral's order of roles), and the providers' own lists of models."""
+litellm#6323 (Mistral's order of roles), the chat templates of those that open thinking, and the
+providers' own lists of models."""
 
 _OFFICIAL: Changes = {"max_tokens": "max_completion_tokens", "cache_key": True, "tool_search": True,
                       "schema_dialect": "full"}  # fmt: skip

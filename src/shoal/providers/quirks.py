@@ -57,6 +57,8 @@ class Quirks(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     answer; `nine_char_ids` are Mistral's call ids; unless `user_after_tool`, a short answer stands between a result and
     the user's words; without `system_role`, the system text opens the first message of the user; `call_signatures`
     marks calls that no signature is known of.
+
+    Of answers: with `opens_thinking`, the chat template has opened thinking that the model then only closes.
     """
 
     max_tokens: str = "max_tokens"
@@ -78,6 +80,7 @@ class Quirks(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     user_after_tool: bool = True
     system_role: bool = True
     call_signatures: bool = False
+    opens_thinking: bool = False
 
     def changed(self, changes: Changes) -> "Quirks":
         return msgspec.structs.replace(self, **changes) if changes else self

@@ -12,6 +12,7 @@ from shoal.domain.messages import (
     ModelFailed,
     ModelRequest,
     StopReason,
+    TextDelta,
     ToolCall,
     ToolMessage,
     Usage,
@@ -487,3 +488,33 @@ def test_a_gateway_that_reports_openai_s_names_in_anthropic_s_protocol() -> None
         {"type": "message_stop"},
     )  # fmt: skip
     assert answer.usage == Usage(10, 2)
+
+
+def opening(*events: object) -> tuple[str, str, list[str]]:
+    """The text, the thinking and what was shown as text of a model whose template opens thinking."""
+    context = AnswerContext("mine", ORIGIN, frozenset(), lambda: "new", offers_tools=True, opens_thinking=True)
+    reader, shown = OpenAiChat().reader(context), list[str]()
+    for event in events:
+        reader.feed(msgspec.json.encode(event))
+        shown += [delta.text for delta in reader.deltas() if isinstance(delta, TextDelta)]
+    result = reader.result()
+    shown += [delta.text for delta in reader.deltas() if isinstance(delta, TextDelta)]
+    assert isinstance(result, ModelDone), result
+    return result.message.text, result.thinking, shown
+
+
+def test_of_a_template_that_opens_thinking_none_is_ever_shown_as_text() -> None:
+    said = [chunk({"content": part}) for part in ("Hm, ", "boats.\n</th", "ink>\n\nHel", "lo")]
+    assert opening(*said, chunk(finish="stop")) == ("Hello", "Hm, boats.\n", ["Hel", "lo"])
+    apart = chunk({"reasoning_content": "Hm"})
+    assert opening(apart, chunk({"content": "Hello"}), chunk(finish="stop")) == ("Hello", "Hm", ["Hello"])
+    opened = chunk({"content": "<think>Hm</think>Hello"})
+    assert opening(opened, chunk(finish="stop")) == ("Hello", "Hm", ["Hello"])
+
+
+def test_what_such_a_template_did_not_open_is_text_at_the_end() -> None:
+    assert opening(chunk({"content": "Hello"}), chunk(finish="stop")) == ("Hello", "", ["Hello"])
+    assert opening(chunk({"content": "Hm, boa"}), chunk(finish="length")) == ("", "Hm, boa", [])
+    call = chunk(piece(0, "c", "look", "{}"))
+    text, thinking, _ = opening(chunk({"content": "Hm"}), call, chunk(finish="tool_calls"))
+    assert (text, thinking) == ("", "Hm")
