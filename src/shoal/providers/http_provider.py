@@ -215,7 +215,7 @@ class EventParser:
 
     def _begin(self, chunk: bytes) -> bool:
         """Find out the form by the first byte that says it."""
-        begun = chunk.lstrip(b"\xef\xbb\xbf \t\r\n")
+        begun = chunk.lstrip(b"\xef\xbb\xbf \t\r\n\0")
         if begun:
             self._form = "json" if begun[:1] in b"{[" else "events"
         return bool(begun)
@@ -226,8 +226,8 @@ class EventParser:
 
     def _feed_odd(self, line: bytes, events: list[bytes]) -> None:
         """A line that no event stream has: an indented field, an object, or the rest of one in several lines."""
-        bare = line.strip(b"\xef\xbb\xbf \t")
-        if bare.startswith(b"data:"):
+        bare = line.strip(b"\xef\xbb\xbf \t\0")
+        if bare[:5].lower() == b"data:":
             self._data.append(bare[5:].lstrip())
             if bare[5:].strip()[:1] == b"{" and bare.endswith(b"}"):
                 self._end_event(events)
@@ -313,6 +313,7 @@ class HttpProvider:
         self._seen_images: set[str] = set()
         self._image_bytes: dict[str, int] = {}
         self._toolless: dict[tuple[str, int], None] = {}
+        self._failing: dict[str, int] = {}
         self._odd: set[str] = set()
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
@@ -341,18 +342,22 @@ class HttpProvider:
 
     def _heals(self, healing: "_Healing", failed: ModelFailed) -> bool:
         """Whether the call may succeed in another form, in which `healing` has it then."""
-        if failed.kind not in ("invalid_request", "context_overflow") or healing.attempts >= ATTEMPTS_MAX:
+        if failed.kind not in HEALED or healing.attempts >= ATTEMPTS_MAX:
+            return False
+        if failed.kind == "server_error" and not self._fails_again(healing.request.cache_key):
             return False
         healing.attempts += 1
-        if fewer := self._fewer_images(healing, healing.words or failed.message):
-            healing.first = healing.first or failed
-            healing.learns(fewer, healing.words or failed.message)
-            return True
-        if failed.kind != "invalid_request":
-            return False
-        healing.first = healing.first or failed
         request, quirks, words = healing.request, healing.quirks, healing.words or failed.message
         healing.words = ""
+        if fewer := self._fewer_images(healing, words):
+            healing.first = healing.first or failed
+            healing.learns(fewer, words)
+            return True
+        is_about_image = healing.status == 413 and fault_of(words) == "images"
+        if failed.kind == "context_overflow" and not is_about_image:
+            return False
+        healing.first = healing.first or failed
+        healing.is_guess = healing.is_guess or failed.kind == "server_error"
         pictured, thinking = self._refusable(healing)
         match fault_of(words):
             case "images" if pictured and "images" not in healing.faults:
@@ -386,6 +391,15 @@ class HttpProvider:
             return False
         return True
 
+    def _fails_again(self, thread: str) -> bool:
+        """Whether a conversation has met an error of the server's own before, since it was last answered: some servers
+        refuse like that, again and again. Once it was tried in other forms, that is for the next time."""
+        count = self._failing.get(thread, 0) + 1
+        if len(self._failing) >= FAILING_MAX:
+            self._failing.clear()
+        self._failing[thread] = count
+        return bool(thread) and FAILURES_MIN <= count < FAILURES_MIN + FORMS
+
     def _narrower(self, healing: "_Healing", words: str) -> dict[str, Change]:
         """A narrower dialect for the schemas of tools, where a refusal is about one of them and there is any."""
         dialect = NARROWER.get(self._protocol.dialect(healing.quirks))
@@ -404,8 +418,11 @@ class HttpProvider:
     def _noted(self, done: ModelDone, healing: "_Healing") -> ModelDone:
         """The answer, with what a person should know of what the model did not get. Keeps what was learned for it."""
         request, quirks, notes = healing.request, healing.quirks, list[str]()
+        self._failing.pop(request.cache_key, None)
         model, changes = request.model, healing.changes
-        if healing.is_toolless:
+        if healing.is_toolless and healing.is_guess:
+            notes.append(TOOLS_REFUSED.format(provider=self.name, model=model))
+        elif healing.is_toolless:
             if len(self._toolless) >= TOOLLESS_MAX:
                 self._toolless.clear()
             self._toolless[model, hash(request.tools)] = None
@@ -414,7 +431,9 @@ class HttpProvider:
             notes.append(NO_TOOLS.format(model=model))
         if healing.is_bare:
             notes.append(HISTORY_REFUSED.format(provider=self.name, model=model))
-            if healing.is_toolless or (model in self._seen_images and "images" in changes):  # it was something else
+            if (
+                healing.is_guess or healing.is_toolless or (model in self._seen_images and "images" in changes)
+            ):  # it was something else
                 self._protocol.conversations.refuse(request.cache_key, request.messages)
                 changes = {}
         elif quirks.images == "none" and any(True for _ in images_of(request.messages)):
@@ -600,8 +619,13 @@ class HttpProvider:
             reader.feed(data)
 
 
+HEALED = frozenset({"invalid_request", "context_overflow", "server_error"})
+"""Failures after which another form of the same request may be answered."""
+FAILURES_MIN, FORMS = 2, 3
+"""Errors of a server's own until the request is tried in other forms, and how many of these there are."""
+FAILING_MAX = 1_000
 REFUSED_IN_STREAM = 0
-REFUSES = frozenset({REFUSED_IN_STREAM, 400, 422, 500})
+REFUSES = frozenset({REFUSED_IN_STREAM, 400, 405, 406, 415, 417, 422, 424, 500, 501})
 """Statuses of a refusal that may be about the conversation. A 404 is about the model; an answer in an unknown form
 under a 200 would come again in that form."""
 
@@ -610,8 +634,8 @@ class _Healing:
     """How a call is written now, and what its refusals taught."""
 
     __slots__ = (
-        "attempts", "changes", "faults", "first", "fresh_key", "image_sizes", "is_bare", "is_toolless", "left_out",
-        "origin", "quirks", "request", "status", "taught", "words",
+        "attempts", "changes", "faults", "first", "fresh_key", "image_sizes", "is_bare", "is_guess", "is_toolless",
+        "left_out", "origin", "quirks", "request", "status", "taught", "words",
     )  # fmt: skip
 
     def __init__(self, request: ModelRequest, quirks: Quirks, origin: str) -> None:
@@ -624,7 +648,7 @@ class _Healing:
         self.first: ModelFailed | None = None
         self.image_sizes: list[list[int]] = []
         self.left_out = 0
-        self.fresh_key = self.is_bare = self.is_toolless = False
+        self.fresh_key = self.is_bare = self.is_guess = self.is_toolless = False
         self.status = 0
         self.taught = self.words = ""
 

@@ -19,6 +19,7 @@ from shoal.domain.messages import (
     Usage,
     UserMessage,
 )
+from shoal.domain.untrusted import UNREADABLE
 from shoal.providers.answers import (
     AnswerContext,
     AnswerReader,
@@ -96,6 +97,7 @@ class _ChatDelta(msgspec.Struct):
 class _ChatChoice(msgspec.Struct):
     """`message` stands in place of `delta` in whole answers, `text` in the older completions."""
 
+    index: int | None = None
     delta: _ChatDelta | None = None
     message: _ChatDelta | None = None
     text: str | None = None
@@ -109,6 +111,8 @@ _NO_ERRORS = frozenset({b"", b"null", b"false", b"0", b'""', b"{}", b"[]"})
 
 
 class _ChatChunk(msgspec.Struct):
+    """With what stands there in place of `choices` at some servers: Ollama's own `message`, or an envelope."""
+
     choices: list[_ChatChoice] | None = None
     usage: TokenReport | None = None
     error: msgspec.Raw = _NOTHING
@@ -118,6 +122,37 @@ class _ChatChunk(msgspec.Struct):
     timings: Timings | None = None
     prompt_eval_count: int | None = None
     eval_count: int | None = None
+    message: msgspec.Raw = _NOTHING
+    done: bool | None = None
+    done_reason: str | None = None
+    data: msgspec.Raw = _NOTHING
+    result: msgspec.Raw = _NOTHING
+    response: msgspec.Raw = _NOTHING
+
+
+class _Said(msgspec.Struct):
+    content: str = ""
+
+
+class _Status(msgspec.Struct):
+    code: str | int | None = None
+    message: str | None = None
+
+
+_FINE = frozenset({"", "ok", "success", "none", "null"})
+
+
+def _is_error(error: bytes) -> bool:
+    """Whether an error field tells of one, and not that all is well."""
+    if error in _NO_ERRORS:
+        return False
+    try:
+        found = msgspec.json.decode(error, type=_Status | str)
+    except UNREADABLE:
+        return True
+    if isinstance(found, str):
+        return found.lower() not in _FINE
+    return found.code not in (0, "0", 200, "200") or (found.message or "").lower() not in _FINE
 
 
 class _KeptReasoning(msgspec.Struct, omit_defaults=True):
@@ -254,11 +289,12 @@ class OpenAiReader(AnswerReader):
         self._pieces = CallCollector(self.calls)
         self._details: list[msgspec.Raw] = []
         self._streams = False
+        self._choice: int | None = None
 
     def take(self, event: _ChatChunk, data: bytes) -> None:
         """Text, thoughts, pieces of calls, the reason of the end, and the usage in whichever chunk it comes."""
-        if event.choices:
-            choice = event.choices[0]
+        choice = next((one for one in event.choices or () if self._is_first(one.index)), None)
+        if choice is not None:
             if choice.delta is not None:
                 self._add(choice.delta)
             if choice.message is not None:
@@ -278,12 +314,35 @@ class OpenAiReader(AnswerReader):
             self.usage = with_report(self.usage, event.usage.usage())
         elif event.x_groq is not None or event.timings is not None or event.eval_count is not None:
             self._count(event)
-        if event.error is not _NOTHING and bytes(event.error) not in _NO_ERRORS:
+        if event.error is not _NOTHING and _is_error(bytes(event.error)):
             self.failure = self.failure_in(data)
-        elif event.choices is None and event.usage is None:
+        elif event.choices is None and event.usage is None and not self._take_other(event):
             self.failure = self.complaint_in(data)
         if not self.model and event.model:
             self.model = event.model
+
+    def _is_first(self, index: int | None) -> bool:
+        """Whether a choice is of the answer that is read, of several: the first that came."""
+        if self._choice is None:
+            self._choice = index
+        return index is None or index == self._choice
+
+    def _take_other(self, event: _ChatChunk) -> bool:
+        """Take in an event without choices; False where it has nothing in place of them either."""
+        if bytes(event.message)[:1] == b"{":
+            self._add_message(self.part(event.message, _ChatDelta))
+            if event.done:
+                self.stop = _FINISH.get((event.done_reason or "").lower(), "end")
+            return True
+        for inner in (event.data, event.result, event.response):
+            if bytes(inner)[:1] == b"{":
+                self.feed(bytes(inner))
+                return True
+        if bytes(event.response)[:1] == b'"':
+            self._streams = True
+            self.say(self.part(b'{"content":' + bytes(event.response) + b"}", _Said).content)
+            return True
+        return False
 
     def _count(self, event: _ChatChunk) -> None:
         """A report in a form of the server's own."""

@@ -89,9 +89,9 @@ class Quirks(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
 # ---- what refusals teach ----
 
 _NOT = (
-    r"(?:not (?:currently )?(?:support|enable|allow|permit|accept|available|valid|configured)|n't|do(?:es)? not|cannot"
-    r"|unsupported|unknown|unrecogni[sz]ed|invalid|deprecated|only the default|extra|disabled|forbidden"
-    r"|no endpoints|certain models|不支持|非法)"
+    r"(?:not (?:currently )?(?:support|enable|allow|permit|accept|available|valid|configured|implement)|n't"
+    r"|do(?:es)? not|cannot|unsupported|unknown|unrecogni[sz]ed|invalid|deprecated|only the default|extra|disabled"
+    r"|forbidden|no endpoints|certain models|不支持|非法)"
 )
 _IMAGE = r"(?:\bimages?\b|image_url|input_image|inline_?data|\bvision\b|multi-?modal|图片|图像)"
 _REASONING = r"(?:reasoning_content|reasoning_details|\breasoning\b|\bthinking\b)"

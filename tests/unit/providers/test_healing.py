@@ -33,7 +33,7 @@ from shoal.providers.model_table import known_quirks
 from shoal.providers.openai import OpenAiChat
 from shoal.providers.quirks import Learned, QuirkMemory, read_learned, write_learned
 from shoal.testing.clock import ManualClock
-from shoal.testing.contracts.provider import answer
+from shoal.testing.contracts.provider import answer, failure
 from shoal.testing.model import FakeModel, Refusal, Reply, Seen
 from shoal.testing.model.script import Script
 from shoal.testing.model.services import SERVICES, Strict
@@ -419,3 +419,42 @@ async def test_known_services_get_no_more_images_than_they_take() -> None:
     assert known_quirks("https://api.anthropic.com", "claude-sonnet-5-5").images_max == 100
     assert known_quirks("https://api.groq.com/openai/v1", "llama-4-scout").images_max == 5
     assert known_quirks("https://api.mistral.ai/v1", "pixtral-large").images_max == 8
+
+
+@pytest.mark.parametrize("status", [405, 406, 415, 417, 424])
+async def test_any_status_of_a_refusal_without_known_words_costs_one_attempt(picture: Image, status: int) -> None:
+    async with asking(no_images(Refusal(status, "no"))) as (provider, fake):
+        await answer(provider, request(UserMessage("look", (picture,))))
+        assert fake.calls == 2
+
+
+async def test_one_image_that_is_too_large_for_a_server_is_left_out(picture: Image) -> None:
+    async with asking(no_images(Refusal(413, "image too large"))) as (provider, fake):
+        await answer(provider, request(UserMessage("look", (picture,))))
+        assert b"provider refused it" in fake.log[-1].body
+
+
+async def test_an_error_of_the_server_that_comes_again_costs_attempts_in_other_forms_once(picture: Image) -> None:
+    memory = QuirkMemory(None, ManualClock())
+    async with asking(no_images(Refusal(500, "Internal Server Error")), memory) as (provider, fake):
+        said = UserMessage("look", (picture,))
+        look = request(said)
+        assert (await failure(provider, look)).kind == "server_error", "most pass"
+        assert fake.calls == 1
+        done = await answer(provider, look)
+        assert done.notes == (
+            "p refused this conversation as it was, so m now gets it without images and earlier reasoning.",
+        )
+        assert fake.calls == 3
+        await answer(provider, request(said, AssistantMessage("seen"), UserMessage("and?")))
+        other = await failure(provider, request(UserMessage("look", (picture,)), key="other"))
+        assert other.kind == "server_error", "nothing was learned of the model: it may have been something else"
+    assert memory.all() == {}
+
+
+async def test_a_server_that_fails_whatever_it_gets_is_asked_in_other_forms_once(picture: Image) -> None:
+    async with asking(lambda seen: Refusal(500, "Internal Server Error")) as (provider, fake):
+        look = request(UserMessage("look", (picture,)), tools=True)
+        for calls in (1, 4, 5, 6):
+            assert (await failure(provider, look)).kind == "server_error"
+            assert fake.calls == calls

@@ -126,6 +126,19 @@ ODD: dict[str, bytes] = {
     "a list of a document": json.dumps([WHOLE]).encode(),
     "lines of JSON in a list": b"[" + b",\n".join(json.dumps(delta(one)).encode() for one in ("Gr\xfc\xdfe, ".encode(
         "latin-1").decode("latin-1"), "🐟 und mehr")) + b"]",
+    "another choice": sse(delta("Grüße, "), {"choices": [{"index": 1, "delta": {"content": "No."}}]},
+                          delta("🐟 und mehr")),
+    "Data in capitals": PLAIN.replace(b"data:", b"Data:"),
+    "NUL bytes to keep it open": b"\0\0" + PLAIN.replace(b"\n\n", b"\n\n\0", 1),
+    "an error that says none": sse(delta("Grüße, ", error="None"), delta("🐟 und mehr", error="null")),
+    "an error that says all is well": sse(delta("Grüße, ", error={"code": 0, "message": "success"}),
+                                          delta("🐟 und mehr", error={"code": 200, "message": "OK"})),
+    "an envelope": sse({"data": delta("Grüße, ")}, {"data": delta("🐟 und mehr")}),
+    "another envelope": sse({"success": True, "result": delta(TEXT)}),
+    "a bare response": sse({"response": "Grüße, "}, {"response": "🐟 und mehr"}, end="data: [DONE]\n\n"),
+    "Ollama's own": b'{"message":{"role":"assistant","content":"Gr\\u00fc\\u00dfe, "},"done":false}\n{"message":'
+    + json.dumps({"content": "🐟 und mehr"}).encode() + b',"done":false}\n{"message":{"content":""},"done":true}\n',
+    "a list of one for delta": sse({"choices": [{"delta": [{"content": TEXT}]}]}),
     "keys that nobody knows": PLAIN.replace(b'"delta": {', b'"delta": {"x": {"y": []}, '),
 }  # fmt: skip
 
@@ -135,6 +148,20 @@ def test_what_arrived_is_the_answer(name: str) -> None:
     assert text_of(ODD[name]) == TEXT
     assert text_of(ODD[name], size=1) == TEXT
     assert text_of(ODD[name], size=100_000) == TEXT
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        json.dumps([{"index": 0, "id": "a", "function": {"name": "bash", "arguments": '{"x":1}'}}]),
+        [{"index": 0, "id": "a", "function": json.dumps({"name": "bash", "arguments": '{"x":1}'})}],
+        {"index": 0, "id": "a", "function": {"name": "bash", "arguments": '{"x":1}'}},
+    ],
+)
+def test_calls_that_are_written_as_text_or_alone_are_read(pieces: object) -> None:
+    result = read(sse({"choices": [{"delta": {"tool_calls": pieces}}]}))
+    assert isinstance(result, ModelDone)
+    assert [(call.name, call.arguments) for call in result.message.tool_calls] == [("bash", '{"x":1}')]
 
 
 RESPONSES: dict[str, list[object]] = {
