@@ -196,7 +196,7 @@ LONG_ID = "functions.a_tool_of_a_server_with_a_long_name:0"
 CALLS = [{"id": f"{LONG_ID}{number}", "function": {"name": "look"}} for number in range(2)]
 CHAT = [
     {"role": "system", "content": "Be brief."},
-    {"role": "user", "content": [{"type": "text", "text": "look"}, {"type": "image_url"}]},
+    {"role": "user", "content": [{"type": "text", "text": "look"}, {"type": "image_url"}, {"type": "image_url"}]},
     {"role": "assistant", "tool_calls": CALLS},
     *({"role": "tool", "tool_call_id": call["id"], "content": "seen"} for call in CALLS),
     {"role": "user", "content": "and?"},
@@ -205,7 +205,10 @@ CHAT = [
 BLOCKS = [{"type": "tool_use", "id": LONG_ID}, {"type": "tool_result", "content": [{"type": "image"}]}]
 PARTS = [{"functionCall": {"name": "look"}}, {"inlineData": {}}]
 SENT: dict[str, list[object]] = {
-    "openai": [{"messages": CHAT}, {"messages": [{**one, "reasoning_content": "Hm"} for one in CHAT]}],
+    "openai": [
+        {"messages": CHAT, "tools": [{"anyOf": []}]},
+        {"messages": [{**one, "reasoning_content": "Hm"} for one in CHAT]},
+    ],
     "openai-responses": [{"input": [{"type": "reasoning", "id": "rs_1"}]}],
     "anthropic": [{"messages": [{"role": "user", "content": [*BLOCKS, {"type": "image"}]}]}, {"tools": [{}]}],
     "gemini": [{"contents": [{"role": "model", "parts": PARTS}] * 2, "systemInstruction": {}, "tools": [{}]}],

@@ -331,7 +331,9 @@ class AnthropicReader(AnswerReader):
         written = usage.cache_creation_input_tokens or old.cache_write_tokens
         fresh = old.input_tokens - old.cached_tokens - old.cache_write_tokens
         fresh = usage.input_tokens or fresh
-        output = usage.output_tokens or old.output_tokens
+        output = usage.output_tokens
+        if output is None or (not output and self.pieces):
+            output = old.output_tokens
         details = usage.output_tokens_details
         thought = details.thinking_tokens if details is not None else None
         self.usage = Usage(

@@ -159,6 +159,10 @@ _IMAGE_FAULT = re.compile(
     re.DOTALL | re.IGNORECASE,
 )
 """Words about this image, where the model takes others."""
+_TEMPLATE = re.compile(
+    r"\bjinja\b|raise_exception|chat template (?:prompt )?error|at row \d+, column \d+", re.IGNORECASE
+)
+"""Words of a chat template that failed: it will fail again on the same conversation."""
 _MANY_IMAGES = re.compile(
     r"too many (?:images|image)|many-image|at most [1-9]\d{0,4} images?\b|(?:up to|maximum|max|limit|supports?|only)\b"
     r"[^.\d]{0,40}[1-9]\d{0,4} images?\b|number of images|images?.{0,40}\b(?:exceeds?|over) the (?:limit|maximum)",
@@ -233,7 +237,7 @@ def is_about_schema(words: str) -> bool:
 
 def teaches(words: str) -> bool:
     """Whether a refusal is about the request, whatever its status says."""
-    return fault_of(words) is not None or bool(lesson(Quirks(), words))
+    return fault_of(words) is not None or bool(lesson(Quirks(), words)) or _TEMPLATE.search(words) is not None
 
 
 # ---- what is remembered ----

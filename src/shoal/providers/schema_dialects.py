@@ -96,6 +96,7 @@ def _bare(schema: "dict[str, Json]") -> "dict[str, Json]":
     """A common schema with one type for each value; its other forms and bounds are words."""
     arms, kind = schema.get("anyOf"), schema.get("type")
     words = [cast("str", schema["description"])] if "description" in schema else []
+    found: dict[str, Json] = {}
     if isinstance(arms, list):
         forms = [arm for arm in cast("list[dict[str, Json]]", arms) if arm.get("type") != "null"]
         found = _bare(forms[0]) if forms and arms != _ANYTHING else {"type": "string"}
@@ -105,7 +106,8 @@ def _bare(schema: "dict[str, Json]") -> "dict[str, Json]":
             )
         words = [*words, *([cast("str", found["description"])] if "description" in found else [])]
     else:
-        found = {"type": kind} if isinstance(kind, str) else {}
+        if isinstance(kind, str):
+            found["type"] = kind
         if isinstance(properties := schema.get("properties"), dict):
             found["properties"] = {name: _bare(cast("dict[str, Json]", one)) for name, one in properties.items()}
         if "required" in schema:

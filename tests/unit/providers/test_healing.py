@@ -458,3 +458,17 @@ async def test_a_server_that_fails_whatever_it_gets_is_asked_in_other_forms_once
         for calls in (1, 4, 5, 6):
             assert (await failure(provider, look)).kind == "server_error"
             assert fake.calls == calls
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Value is not callable: null at row 49, column 79: {%- set content = x %}",  # jan#6123
+        "Failed to parse chat template: Jinja template error: unexpected exception",  # gpt4all#3291
+        "chat template prompt error",  # mistral-vibe#1006
+    ],
+)
+async def test_a_chat_template_that_fails_is_no_outage(picture: Image, words: str) -> None:
+    async with asking(no_images(Refusal(500, words))) as (provider, fake):
+        await answer(provider, request(UserMessage("look", (picture,))))
+        assert fake.calls == 2
