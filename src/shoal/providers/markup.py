@@ -32,7 +32,8 @@ _THINKING = {
     "<think>": "</think>", "<thinking>": "</thinking>", "<thought>": "</thought>", "<reasoning>": "</reasoning>",
     "<seed:think>": "</seed:think>", "<mm:think>": "</mm:think>", "[THINK]": "[/THINK]", "◁think▷": "◁/think▷",
     "<|begin_of_thought|>": "<|end_of_thought|>", "<|START_THINKING|>": "<|END_THINKING|>",
-    "<|channel>thought": "<channel|>", "<unused94>thought": "<unused95>",
+    "<|channel>thought": "<channel|>", "<unused94>thought": "<unused95>", "<scratchpad>": "</scratchpad>",
+    "<inner_monologue>": "</inner_monologue>",
 }  # fmt: skip
 _CLOSES = ("</think>", "</thinking>", "</seed:think>", "</mm:think>", "[/THINK]", "◁/think▷")
 _HARMONY = ("<|channel|>", "<|start|>")
@@ -45,9 +46,13 @@ _CALLS = (
 )  # fmt: skip
 _ENDS = (
     "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>", "<|end|>", "<|return|>", "<|call|>",
-    "<｜end▁of▁sentence｜>", "<end_of_turn>",
+    "<｜end▁of▁sentence｜>", "<end_of_turn>", "<|start_header_id|>assistant<|end_header_id|>", "<|assistant|>",
 )  # fmt: skip
-"""With these models end their turn; they say nothing."""
+"""With these models end or begin their turn; they say nothing."""
+_TWINS = ("</think>", "</thinking>")
+"""Some models close one with the other."""
+_ENVELOPES = {"<answer>": "</answer>", "<|begin_of_solution|>": "<|end_of_solution|>"}
+"""What some put their answer in once they have thought."""
 _MARK_CHARS_MAX = max(map(len, (*_THINKING, *_CLOSES, *_CALLS)))
 _FIRST_CHARS = re.compile(r"[<\[◁]")
 _LINE_CHARS_MAX = 4_000
@@ -94,6 +99,7 @@ class MarkupFilter:
         self._thinking_from = 0
         self._after_thinking = False
         self._opens_thinking = opens_thinking
+        self._envelope_end = ""
         self._code = _CodeScan()
         self._code_at = 0
 
@@ -136,6 +142,7 @@ class MarkupFilter:
                 self._texts.append(held)
             case "text":
                 self._texts.append(held)
+                self._drop_end()
             case "rest":
                 text, thoughts, calls = read_markup("".join(self._rest), reads_calls=self._reads_calls)
                 self._texts.append(text)
@@ -144,6 +151,14 @@ class MarkupFilter:
             case _:
                 pass
         return []
+
+    def _drop_end(self) -> None:
+        """Leave out the end of what the answer was put in, and the mark with which Llama and Mistral end a turn."""
+        end = self._envelope_end or "</s>"
+        last = "".join(self._texts[-len(end) :]).rstrip()
+        if last.endswith(end) and (self._envelope_end or "<s>" not in "".join(self._texts)):
+            said = "".join(self._texts).rstrip().removesuffix(end)
+            self._texts[:] = [said.rstrip() if self._envelope_end else said]
 
     def _start(self, text: str) -> str:
         """Nothing has been said yet: look for the start of thinking."""
@@ -157,6 +172,13 @@ class MarkupFilter:
             if opening.lower().startswith(lower):
                 self._held = text
                 return ""
+        for opening, closing in _ENVELOPES.items() if self._after_thinking else ():
+            if lower.startswith(opening):
+                self._envelope_end, self._state = closing, "text"
+                return begun[len(opening) :].lstrip()
+            if opening.startswith(lower):
+                self._held = text
+                return ""
         if self._opens_thinking and begun and not self._after_thinking and not any(self._thoughts):
             self._state, self._mark, self._closing = "thinking", "", "</think>"
             self._thinking_from = len(self._thoughts)
@@ -165,12 +187,13 @@ class MarkupFilter:
         return begun if self._after_thinking else text
 
     def _think(self, text: str) -> str:
-        closing = re.search(re.escape(self._closing), text, re.IGNORECASE)
+        closers = _TWINS if self._closing in _TWINS else (self._closing,)
+        closing = re.search("|".join(map(re.escape, closers)), text, re.IGNORECASE)
         if closing is not None:
             self._thoughts.append(text[: closing.start()])
             self._state = "closed"
             return text[closing.end() :]
-        keep = _partial(text, (self._closing,))
+        keep = _partial(text, closers)
         self._thoughts.append(text[: len(text) - keep])
         self._held = text[len(text) - keep :]
         return ""

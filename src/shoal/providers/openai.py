@@ -134,7 +134,7 @@ class _Said(msgspec.Struct):
     content: str = ""
 
 
-class _Status(msgspec.Struct):
+class _ErrorField(msgspec.Struct):
     code: str | int | None = None
     message: str | None = None
 
@@ -147,7 +147,7 @@ def _is_error(error: bytes) -> bool:
     if error in _NO_ERRORS:
         return False
     try:
-        found = msgspec.json.decode(error, type=_Status | str)
+        found = msgspec.json.decode(error, type=_ErrorField | str)
     except UNREADABLE:
         return True
     if isinstance(found, str):
