@@ -53,7 +53,7 @@ _TWINS = ("</think>", "</thinking>")
 """Some models close one with the other."""
 _ENVELOPES = {"<answer>": "</answer>", "<|begin_of_solution|>": "<|end_of_solution|>"}
 """What some put their answer in once they have thought."""
-_MARK_CHARS_MAX = max(map(len, (*_THINKING, *_CLOSES, *_CALLS)))
+_MARK_CHARS_MAX = max(map(len, (*_THINKING, *_CLOSES, *_CALLS, *_ENDS, *_ENVELOPES)))
 _FIRST_CHARS = re.compile(r"[<\[◁]")
 _LINE_CHARS_MAX = 4_000
 """How much of a line is looked at for inline code."""

@@ -311,3 +311,21 @@ def test_text_that_arrived_is_in_the_answer(kind: type[ApiProtocol], source: ran
     thinking = result.thinking if isinstance(result, ModelDone) else ""
     words = f"{text} {thinking}"
     assert all(word in words for word in ("one", "two", "three")), result
+
+
+@pytest.mark.parametrize("wrap", [lambda one: one, lambda one: {"response": one}])
+def test_gemini_in_an_envelope_and_with_protobuf_s_names(wrap: Callable[[object], object]) -> None:
+    call = {"function_call": {"name": "bash", "args": {"dry_run": 1}}}
+    found = read(
+        sse(
+            wrap({"candidates": [{"content": {"parts": [{"text": "Hi"}]}}]}),
+            wrap({"candidates": [{"content": {"parts": [call]}, "finish_reason": "STOP"}],
+                  "usage_metadata": {"prompt_token_count": 5, "candidates_token_count": 2}}),
+            end="",
+        ),
+        GeminiContents(),
+    )  # fmt: skip
+    assert isinstance(found, ModelDone), found
+    assert found.message.text == "Hi"
+    assert [(one.name, json.loads(one.arguments)) for one in found.message.tool_calls] == [("bash", {"dry_run": 1})]
+    assert (found.usage.input_tokens, found.usage.output_tokens) == (5, 2)
