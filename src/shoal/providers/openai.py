@@ -293,7 +293,9 @@ class OpenAiReader(AnswerReader):
 
     def take(self, event: _ChatChunk, data: bytes) -> None:
         """Text, thoughts, pieces of calls, the reason of the end, and the usage in whichever chunk it comes."""
-        choice = next((one for one in event.choices or () if self._is_first(one.index)), None)
+        choice = event.choices[0] if event.choices else None
+        if choice is not None and choice.index != self._choice:
+            choice = next((one for one in event.choices or () if self._is_first(one.index)), None)
         if choice is not None:
             if choice.delta is not None:
                 self._add(choice.delta)
