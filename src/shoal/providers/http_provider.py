@@ -82,6 +82,7 @@ IMAGE_SIZES_MAX = 4096
 HEAVY_BYTES_MIN = 500_000
 """Images of less in all are not why a request is too large."""
 STRAY_BYTES_MAX = 1_000
+_NAME = re.compile(rb"[a-z_.]{1,100}")
 _FIELD = re.compile(rb"(?::|event|data|id|retry)")
 """How a line of an event stream begins."""
 
@@ -159,16 +160,19 @@ class EventParser:
     """The events of an answer from bytes as they arrive, whatever the content type says: server-sent events, cut
     anywhere, with any line ending, comments, data in several lines; or JSON objects, one or many, in lines or a list.
 
-    Of server-sent events only `data` is kept: every provider repeats the event's name inside it. Source: the HTML
-    standard's event stream format. Beside it, lines of JSON without `data:` and events without an empty line between
+    Of server-sent events only `data` is kept: providers repeat the event's name inside it, as `type`; where one does
+    not, it is put there. Source: the HTML standard's event stream format.
+
+    Beside it, lines of JSON without `data:` and events without an empty line between
     them are taken, as some proxies send them.
     """
 
-    __slots__ = ("_data", "_form", "_object_from", "_rest", "_scan", "stray")
+    __slots__ = ("_data", "_form", "_name", "_object_from", "_rest", "_scan", "stray")
 
     def __init__(self) -> None:
         self._rest = b""
         self._data: list[bytes] = []
+        self._name = b""
         self._form: Literal["", "events", "json"] = ""
         self._scan = JsonScan()
         self._object_from = -1
@@ -199,19 +203,28 @@ class EventParser:
         for line in lines:
             if not line:
                 if len(data) == 1:
-                    events.append(data.pop())
+                    events.append(self._named(data.pop()) if self._name else data.pop())
                 elif data:
                     self._end_event(events)
+                self._name = b""
             elif line.startswith(b"data:"):
                 content = line[6:] if line[5:6] == b" " else line[5:]
                 if data and content[:1] == b"{" and data[-1].rstrip()[-1:] == b"}":
                     self._end_event(events)
                 data.append(content)
+            elif line.startswith(b"event:"):
+                self._name = line[6:].strip()
             elif line[:1] in b'{}[]" \t' or _FIELD.match(line) is None:
                 self._feed_odd(line, events)
         if len(data) > 1 and sum(map(len, data)) > EVENT_BYTES_MAX:
             raise EventTooLarge
         return events
+
+    def _named(self, data: bytes) -> bytes:
+        """An object with the event's name as its type, where it says nothing of one."""
+        if data[:1] != b"{" or b'"type"' in data or not _NAME.fullmatch(self._name):
+            return data
+        return b'{"type":"%b"%b%b' % (self._name, b"" if data[1:].strip() == b"}" else b",", data[1:])
 
     def _begin(self, chunk: bytes) -> bool:
         """Find out the form by the first byte that says it."""

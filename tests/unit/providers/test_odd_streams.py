@@ -329,3 +329,14 @@ def test_gemini_in_an_envelope_and_with_protobuf_s_names(wrap: Callable[[object]
     assert found.message.text == "Hi"
     assert [(one.name, json.loads(one.arguments)) for one in found.message.tool_calls] == [("bash", {"dry_run": 1})]
     assert (found.usage.input_tokens, found.usage.output_tokens) == (5, 2)
+
+
+def test_the_name_of_an_event_is_its_type_where_it_has_none() -> None:
+    named = (
+        b'event: response.output_text.delta\ndata: {"delta":"Hi"}\n\n'
+        b'event: response.completed\ndata: {"response":{"output":[]}}\n\n'
+    )
+    assert text_of(named, OpenAiResponses()) == "Hi"
+    parser = EventParser()
+    assert parser.feed(b"event: ping\ndata: {}\n\ndata: {}\n\n") == [b'{"type":"ping"}', b"{}"]
+    assert parser.feed(b'event: a"b\ndata: {}\n\nevent: x\ndata: text\n\n') == [b"{}", b"text"]
