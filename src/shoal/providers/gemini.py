@@ -206,7 +206,7 @@ def _usual_form(data: bytes) -> bytes | None:
     except UNREADABLE:
         return None
     inner = found.get("response")
-    usual = _renamed(inner if isinstance(inner, dict) else found)
+    usual = _renamed(cast("object", inner) if isinstance(inner, dict) else found)
     return raw_json(usual) if usual != found else None
 
 

@@ -359,7 +359,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
             if isinstance(outcome, ModelDone):
                 usage, is_guess = outcome.usage, False
                 if usage.estimated:  # of its input, or of its output alone
-                    is_guess = usage.input_tokens == shares.gauge.request(request)
+                    is_guess = usage.input_tokens == shares.gauge.cautious().request(request)
                 self.context.learn(run, route, units, 0 if is_guess else usage.input_tokens)
                 if run.unsummarised:  # no model was there for a summary, and the answer was given without it
                     await self.compactor.note_failure(run, run.unsummarised)
