@@ -601,7 +601,7 @@ def _add_services(app: App) -> None:
             "files",
             upkeep(
                 "event files and heartbeat",
-                partial(watch_files, app.home, store, *heard, minutes, config.zone, app.triggers.begun),
+                partial(watch_files, app.home, store, *heard, minutes, app.agents.zone_of, app.triggers.begun),
             ),
         )
         days = config.context.artifact_days, config.checkpoints.days

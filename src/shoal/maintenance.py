@@ -29,7 +29,7 @@ from shoal.providers.catalog import Catalog, existing_model
 from shoal.store.audit import AuditLog, anchor_line
 from shoal.store.health import BACKGROUND_CHECK_SECONDS, STORING_FAILED, Health
 from shoal.store.store import Store
-from shoal.triggers.files import EventFiles, Heartbeat
+from shoal.triggers.files import EventFiles, Heartbeat, ZoneOf
 from shoal.triggers.service import SET_BACK_SECONDS, SourceOf, TriggerTarget
 
 log = logging.getLogger(__name__)
@@ -315,12 +315,12 @@ async def watch_files(
     ring: Callable[[], None],
     source_of: SourceOf,
     minutes: float,
-    timezone: str,
+    zone_of: ZoneOf,
     begun: Begun,
 ) -> None:
     """Start turns from event files and, every so many minutes (0: never), from HEARTBEAT.md."""
     await clock.sleep(FILES_AFTER_SECONDS)
-    files = EventFiles(home.events, store.triggers, target, clock, ring, source_of, timezone, begun)
+    files = EventFiles(home.events, store.triggers, target, clock, ring, source_of, zone_of, begun)
     file, settings = home.data / "HEARTBEAT.md", store.settings
     heartbeat = Heartbeat(file, target, settings, clock, source_of, minutes)
     async with anyio.create_task_group() as tasks:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import pytest
 from tests.contracts.test_provider_adapters import build
 
@@ -12,6 +13,7 @@ from shoal.domain.messages import Usage, UserMessage
 from shoal.testing.contracts.provider import TOOLS, answer, request
 from shoal.testing.contracts.provider_frames import frames_of
 from shoal.testing.model import Call, FakeModel, Recorded, Reply
+from shoal.testing.model.services import SERVICES, Sent, Service
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Inheritance class:DeprecationWarning"),  # the Gemini package does that
@@ -186,3 +188,105 @@ async def test_streams_as_the_providers_send_them(fake: FakeModel, name: str) ->
     assert ours == theirs
     assert ours.text
     assert ours.input_tokens
+
+
+# ---- refusals ----
+
+LONG_ID = "functions.a_tool_of_a_server_with_a_long_name:0"
+CALLS = [{"id": f"{LONG_ID}{number}", "function": {"name": "look"}} for number in range(2)]
+CHAT = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": [{"type": "text", "text": "look"}, {"type": "image_url"}, {"type": "image_url"}]},
+    {"role": "assistant", "tool_calls": CALLS},
+    *({"role": "tool", "tool_call_id": call["id"], "content": "seen"} for call in CALLS),
+    {"role": "user", "content": "and?"},
+    {"role": "assistant", "content": ""},
+]
+BLOCKS = [{"type": "tool_use", "id": LONG_ID}, {"type": "tool_result", "content": [{"type": "image"}]}]
+PARTS = [{"functionCall": {"name": "look"}}, {"inlineData": {}}]
+SENT: dict[str, list[object]] = {
+    "openai": [
+        {"messages": CHAT, "tools": [{"anyOf": []}]},
+        {"messages": [{**one, "reasoning_content": "Hm"} for one in CHAT]},
+    ],
+    "openai-responses": [{"input": [{"type": "reasoning", "id": "rs_1"}]}],
+    "anthropic": [{"messages": [{"role": "user", "content": [*BLOCKS, {"type": "image"}]}]}, {"tools": [{}]}],
+    "gemini": [{"contents": [{"role": "model", "parts": PARTS}] * 2, "systemInstruction": {}, "tools": [{}]}],
+}
+"""Conversations in which every service finds something, by the kind of service."""
+
+
+class Raised(NamedTuple):
+    """What a service's own package raises for a refusal."""
+
+    name: str
+    status: int
+    words: str
+
+
+async def refused_to_openai(fake: FakeModel) -> Raised:
+    import openai
+
+    async with openai.AsyncOpenAI(base_url=f"{fake.url}/v1", api_key="key", max_retries=0) as client:
+        with pytest.raises(openai.APIStatusError) as raised:
+            await client.chat.completions.create(model="model-1", messages=[{"role": "user", "content": "hi"}])
+    return Raised(type(raised.value).__name__, raised.value.status_code, raised.value.message)
+
+
+async def refused_to_responses(fake: FakeModel) -> Raised:
+    import openai
+    from openai.types import ErrorObject
+
+    async with openai.AsyncOpenAI(base_url=f"{fake.url}/v1", api_key="key", max_retries=0) as client:
+        with pytest.raises(openai.APIStatusError) as raised:
+            await client.responses.create(model="model-1", input="hi")
+    ErrorObject.model_validate(raised.value.body)
+    return Raised(type(raised.value).__name__, raised.value.status_code, raised.value.message)
+
+
+async def refused_to_anthropic(fake: FakeModel) -> Raised:
+    import anthropic
+
+    async with anthropic.AsyncAnthropic(base_url=fake.url, api_key="key", max_retries=0) as client:
+        with pytest.raises(anthropic.APIStatusError) as raised:
+            await client.messages.create(model="model-1", max_tokens=9, messages=[{"role": "user", "content": "hi"}])
+    return Raised(type(raised.value).__name__, raised.value.status_code, raised.value.message)
+
+
+async def refused_to_gemini(fake: FakeModel) -> Raised:
+    from google import genai
+    from google.genai import errors, types
+
+    client = genai.Client(api_key="key", http_options=types.HttpOptions(base_url=fake.url, api_version="v1beta"))
+    async with client.aio:
+        with pytest.raises(errors.ClientError) as raised:
+            await client.aio.models.generate_content(model="model-1", contents="hi")
+    client.close()
+    assert raised.value.status == "INVALID_ARGUMENT"
+    return Raised("BadRequestError", raised.value.code, str(raised.value.message))
+
+
+RAISED = {400: "BadRequestError", 404: "NotFoundError", 422: "UnprocessableEntityError"}
+REFUSED = {
+    "openai": refused_to_openai,
+    "openai-responses": refused_to_responses,
+    "anthropic": refused_to_anthropic,
+    "gemini": refused_to_gemini,
+}
+
+
+@pytest.mark.parametrize("service", SERVICES.values(), ids=lambda one: one.name)
+async def test_the_fakes_refuse_in_a_form_that_the_services_own_packages_read(
+    fake: FakeModel, service: Service
+) -> None:
+    found = [service.foreign] if service.foreign is not None else []
+    sent = [msgspec.json.decode(msgspec.json.encode(one), type=Sent) for one in SENT[service.kind]]
+    for rule in service.rules:
+        refusals = [refusal for one in sent if (refusal := rule(one)) is not None]
+        assert refusals, rule
+        found.append(refusals[0])
+    for refusal in found:
+        fake.follow(lambda seen, refusal=refusal: refusal)
+        raised = await REFUSED[service.kind](fake)
+        assert (raised.name, raised.status) == (RAISED.get(refusal.status, "InternalServerError"), refusal.status)
+        assert raised.words

@@ -234,7 +234,7 @@ async def test_times_and_numbers_are_written_for_people(browser: Browser, api: P
         assert found == [
             ["0 ms", "42 ms", "1.4 s", "1 min", "1 min 1 s", "1 h 0 min"],
             ["0", "999", "1.0k", "12k", "1.0M"],
-            ["unknown", "$0.00", "$0.0010", "$1.50"],
+            ["–", "$0.00", "$0.0010", "$1.50"],
             ["now", "now", "1m", "2h", "2d"],
             "in 1h",
             ["ls", "a: 1, b: x", "not json", "0: 1, 1: 2", ""],

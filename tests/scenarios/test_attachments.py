@@ -168,6 +168,30 @@ async def test_a_damaged_image_is_a_file_with_a_notice(tmp_path: Path) -> None:
         assert not model.requests[-1].messages[-1].images  # pyrefly: ignore[missing-attribute]
 
 
+HEIC = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(64)
+
+
+async def test_an_image_that_no_model_takes_is_said_to_the_person(tmp_path: Path) -> None:
+    async with scenario(tmp_path, model := FakeModel("seen")) as world:
+        (kept,) = await sent(world, Shelf(**{"a_b.heic": HEIC}), at("a_b.heic", "image/heic"))
+        assert kept.media_type == "image/heic"
+        assert not model.requests[-1].messages[-1].images  # pyrefly: ignore[missing-attribute]
+        await world.rests()
+        (said,) = world.chat.texts(world.ada.thread)
+    assert said == "seen\n\n_I cannot see 'a_b.heic': models take no HEIC images; send it as JPEG or PNG._"
+
+
+@pytest.mark.parametrize("kind", ["TIFF", "BMP", "ICO", "AVIF", "GIF", "WEBP"])
+async def test_images_of_other_forms_are_converted(tmp_path: Path, kind: str) -> None:
+    target = io.BytesIO()
+    Picture.new("RGB", (16, 16), "red").save(target, kind)
+    async with scenario(tmp_path, model := FakeModel("seen")) as world:
+        (kept,) = await sent(world, Shelf(photo=target.getvalue()), at("photo"))
+        assert not kept.error
+        assert len(model.requests[-1].messages[-1].images) == 1  # pyrefly: ignore[missing-attribute]
+        assert kept.shown_type in ("image/png", "image/jpeg")
+
+
 async def test_a_tiny_image_that_no_shrinking_makes_fit_is_a_file_with_a_notice(tmp_path: Path) -> None:
     model = FakeModel("seen")
     async with scenario(tmp_path, model, settings=SMALL) as world:

@@ -1,11 +1,14 @@
 """A provider refuses what was said before: the conversation goes on, and the chat says so once."""
 
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.scenarios.kit import calls
 
 from shoal.domain.events import AssistantSaid, Compacted, Failed
+from shoal.domain.messages import ModelDone, ModelEvent, ModelRequest
 from shoal.testing.model import FakeModel, Refusal, Reply
 from shoal.testing.model.script import Seen, Step
 from shoal.testing.scenario import World, scenario
@@ -99,3 +102,25 @@ async def test_a_turn_with_calls_is_tried_with_its_results(tmp_path: Path) -> No
             event.data for event in await world.journal() if isinstance(event.data, Failed) and not event.data.fatal
         ]
         assert len(notes) == 1
+
+
+class Deaf(FakeModel):
+    """Gets less than it was sent, and says so each time."""
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
+        async for event in super().stream(request):
+            yield msgspec.structs.replace(event, notes=("It heard half.",)) if isinstance(event, ModelDone) else event
+
+
+async def test_what_a_model_does_not_get_is_said_once_in_a_thread_whatever_window_and_process(tmp_path: Path) -> None:
+    said = list[str]()
+    for _ in range(2):
+        async with scenario(tmp_path, Deaf(script=lambda seen: "hi")) as world:
+            for text in ("hello", "/new", "again"):
+                ended = (await world.types()).count("turn_finished")
+                await world.ada.says(text)
+                if text != "/new":
+                    await world.happens(world.ada.thread, "turn_finished", ended + 1)
+                await world.rests()
+            said += [one for one in world.chat.texts(world.ada.thread) if one.startswith("hi")]
+    assert ["heard half" in one for one in said] == [True, False, False, False]

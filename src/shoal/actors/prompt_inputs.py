@@ -39,6 +39,7 @@ from shoal.domain.messages import Attachment, Judge, Prompt, bounded, judged_fil
 from shoal.domain.ports import ChatAdapter
 from shoal.domain.regular_files import read_regular
 from shoal.domain.settings import ContextSettings
+from shoal.domain.turnstate import NOT_SHOWN
 from shoal.domain.web import Fetcher, FetchRequest
 from shoal.tools.attachments import EXECUTABLE, fit_image, is_image, media_type_of
 from shoal.tools.output import text_of, visible
@@ -217,7 +218,7 @@ class Attachments:
             try:
                 image, image_type = fit_image(content, self._settings.attachment_image_bytes_max)
             except InvalidInput as problem:
-                error = f"not shown: {problem}"
+                error = f"{NOT_SHOWN}{problem}"
             else:
                 if image is not content:
                     smaller = path.with_name(f"{path.name}.shown")

@@ -214,6 +214,16 @@ class AgentRegistry:
             return kept.spec
         return msgspec.structs.replace(kept.spec, model=model, profile=profile)
 
+    async def zone_of(self, name: str, place: ThreadId | None) -> str:
+        """The time zone of the named agent, or of the one that answers in a place; the common one
+        where its file is broken. Raises StoreError."""
+        if not name and place is not None:
+            name = await self.meant(place, "")
+        try:
+            return self.spec(name if name and self.exists(name) else self.defaults.agent).timezone
+        except InvalidInput:
+            return self.defaults.timezone
+
     def spec(self, name: str) -> AgentSpec:
         """The agent as its file is now; the same object while it does not change. Raises InvalidInput where
         that, or its directory, cannot be used."""

@@ -47,9 +47,12 @@ from shoal.domain.messages import Author, Caller, Origin, StopReason, ToolCall, 
 from shoal.domain.settings import TurnsSettings
 
 FALLBACK = "fallback"
+"""The kind of the note that another model than the first has answered."""
 LEFT_OUT = "left_out"
 """A note on what the model did not get of the conversation."""
-"""The kind of the note that another model than the first has answered."""
+NOT_SHOWN = "not shown: "
+"""How the error of an image begins that no model can have."""
+UNSEEN = "I cannot see {name!r}: {why}."
 CUT_OFF_MAX = 2
 """Answers in a row that are cut off without a word, all thinking say, until the model is no longer asked to go on."""
 CONTINUATIONS_MAX = 3
@@ -159,6 +162,9 @@ class TurnState(msgspec.Struct):
                 self.author, self.message_id = asked.author, asked.message_id
                 self.origin, self.caller, self.direct = asked.origin, asked.caller, asked.direct
                 self.tainted_by = asked.tainted_by
+                unseen = (one for one in asked.attachments if one.error.startswith(NOT_SHOWN))
+                told = (UNSEEN.format(name=one.name[:80], why=one.error.removeprefix(NOT_SHOWN)) for one in unseen)
+                self.left_out = (*self.left_out, *told)
             case AssistantSaid() as said:
                 self.steps += 1
                 self.retry = None

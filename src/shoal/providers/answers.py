@@ -39,6 +39,8 @@ WORDS_CHARS_MAX = 300
 HALF_CHARS_MAX = 3
 """Bytes of a character, but for the last."""
 
+_COUNTS = frozenset({"usage", "usagemetadata", "x_groq", "timings", "eval_count", "prompt_eval_count"})
+"""Fields that count tokens: in whatever form they are, nothing of the answer is in them."""
 _UNSAFE_ID = re.compile(r"[^A-Za-z0-9_-]")
 _CALL_ID_CHARS_MAX = 40
 """OpenAI's Chat Completions take no longer one."""
@@ -56,7 +58,7 @@ def portable_call_id(call_id: str) -> str:
 class AnswerContext(msgspec.Struct, frozen=True):
     """What a reader needs to know of the request; `call_ids` are taken already, `new_id` gives others. `odd` has the
     odd fields that the log knows already, `secrets` are never shown, `offers_tools`: the model was told of tools. With
-    `reasoning_back`, the text of the reasoning is sent back as well."""
+    `reasoning_back`, the reasoning's text is sent back as well; with `opens_thinking`, an answer begins with it."""
 
     provider: str
     opaque_kind: str
@@ -66,6 +68,7 @@ class AnswerContext(msgspec.Struct, frozen=True):
     secrets: Sequence[str] = ()
     offers_tools: bool = False
     reasoning_back: bool = False
+    opens_thinking: bool = False
 
 
 class CallParts(msgspec.Struct, eq=False):
@@ -223,7 +226,9 @@ class AnswerReader:
         self.model = ""
         self.unknown = b""
         """The first event that said nothing here."""
-        self._markup = MarkupFilter(self.texts, self.thoughts, reads_calls=context.offers_tools)
+        self._markup = MarkupFilter(
+            self.texts, self.thoughts, reads_calls=context.offers_tools, opens_thinking=context.opens_thinking
+        )
         self._texts_shown = 0
         self._thoughts_shown = 0
         self._is_plain = self._has_halves = False
@@ -260,7 +265,7 @@ class AnswerReader:
             event = read_fields(document, self.record, odd)
             for name in odd:
                 self.note(name)
-            if any("usage" not in name.lower() for name in odd):
+            if any(_COUNTS.isdisjoint(name.lower().split(".")) for name in odd):
                 self.unknown = self.unknown or bare
             known = self.stop, self.complete, self.usage, self.failure
             self.take(event, raw_json(document))
@@ -348,7 +353,7 @@ class AnswerReader:
         form in which it is sent back; arguments that never came are an empty object."""
         if self._half_text:
             self._markup.feed(whole_text(self._half_text))
-        for call in self._markup.finish(has_calls=bool(self.calls)):
+        for call in self._markup.finish(has_calls=bool(self.calls), is_cut_off=self.stop == "max_tokens"):
             self.calls.append(CallParts("", call.name, [call.arguments]))
         text = "".join(self.texts)
         if self.failure is not None:

@@ -37,6 +37,7 @@ from shoal.providers.api_protocol import (
 from shoal.providers.arrange import MessageForm
 from shoal.providers.odd_json import raw_json
 from shoal.providers.quirks import Quirks
+from shoal.providers.schema_dialects import SchemaDialect
 
 VERSION = b"2026-10-21"
 _MARK = b',"cache_control":{"type":"ephemeral"}}'
@@ -77,6 +78,8 @@ class _AnthropicUsage(msgspec.Struct):
     cache_read_input_tokens: int | None = None
     cache_creation_input_tokens: int | None = None
     output_tokens_details: _OutputDetails | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
 
 
 class _Message(msgspec.Struct):
@@ -140,7 +143,7 @@ class AnthropicMessages(ApiProtocol):
         if request.tools:
             told = {spec.name for spec in request.tools}
             found = tuple(spec for name, spec in joined.found.items() if name not in told) if native else None
-            parts.append(self.tools(request.tools, found))
+            parts.append(self.tools(request.tools, self.dialect(form.quirks), found))
             # They have to be described as long as there are calls among the messages.
             parts.append(b',"tool_choice":{"type":"none"}' if request.tool_choice == "none" else b"")
         if request.system:
@@ -183,8 +186,8 @@ class AnthropicMessages(ApiProtocol):
     def searches(self, request: ModelRequest, quirks: Quirks) -> bool:
         return quirks.tool_search and bool(request.tools)
 
-    def encode_found(self, specs: Iterable[ToolSpec]) -> list[bytes]:
-        return [self.encode_tool(spec, native=True)[:-1] + b',"defer_loading":true}' for spec in specs]
+    def encode_found(self, specs: Iterable[ToolSpec], dialect: SchemaDialect) -> list[bytes]:
+        return [self.encode_tool(spec, dialect, native=True)[:-1] + b',"defer_loading":true}' for spec in specs]
 
     def reader(self, context: AnswerContext) -> AnswerReader:
         return AnthropicReader(context)
@@ -316,16 +319,21 @@ class AnthropicReader(AnswerReader):
         self._kept_at[index] = kept
 
     def _count(self, usage: _AnthropicUsage | None) -> None:
-        """Counts are cumulative; a later event repeats only some of them."""
+        """Counts are cumulative; a later event repeats only some of them, or has zeros."""
         if usage is None:
             return
+        if usage.input_tokens is None and usage.output_tokens is None and usage.completion_tokens is not None:
+            asked = (usage.prompt_tokens or 0) or self.usage.input_tokens  # OpenAI's form, from a gateway
+            self.usage = msgspec.structs.replace(self.usage, input_tokens=asked, output_tokens=usage.completion_tokens)
+            return
         old = self.usage
-        read = old.cached_tokens if usage.cache_read_input_tokens is None else usage.cache_read_input_tokens
-        created = usage.cache_creation_input_tokens
-        written = old.cache_write_tokens if created is None else created
+        read = usage.cache_read_input_tokens or old.cached_tokens
+        written = usage.cache_creation_input_tokens or old.cache_write_tokens
         fresh = old.input_tokens - old.cached_tokens - old.cache_write_tokens
-        fresh = fresh if usage.input_tokens is None else usage.input_tokens
-        output = old.output_tokens if usage.output_tokens is None else usage.output_tokens
+        fresh = usage.input_tokens or fresh
+        output = usage.output_tokens
+        if output is None or (not output and self.pieces):
+            output = old.output_tokens
         details = usage.output_tokens_details
         thought = details.thinking_tokens if details is not None else None
         self.usage = Usage(

@@ -7,6 +7,7 @@ each message would take as much memory again.
 """
 
 import base64
+import os
 import re
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,12 +28,11 @@ from shoal.domain.messages import (
     ToolCall,
     ToolMessage,
     ToolSpec,
-    UserMessage,
 )
 from shoal.domain.regular_files import read_regular
 from shoal.domain.untrusted import UNREADABLE
 from shoal.providers.answers import AnswerContext, AnswerReader, portable_call_id
-from shoal.providers.arrange import MessageForm, arranged
+from shoal.providers.arrange import MessageForm, arranged, images_of
 from shoal.providers.quirks import Quirks
 from shoal.providers.schema_dialects import SchemaDialect, narrowed
 
@@ -105,7 +105,7 @@ class ApiProtocol:
     images: ClassVar[Literal["all", "user"]] = "all"
     """Where images may stand: also in results, or in the user's messages alone."""
     schema_dialect: ClassVar[SchemaDialect] = "common"
-    """What a tool's schema may have."""
+    """What a tool's schema may have, where no quirk says otherwise."""
 
     def __init__(self) -> None:
         # The system prompt and the tools stay the same from request to request.
@@ -115,11 +115,13 @@ class ApiProtocol:
             return self.system_template % encode(text)
 
         @lru_cache(STABLE_MAX)
-        def encode_tools(specs: tuple[ToolSpec, ...], found: tuple[ToolSpec, ...] | None = None) -> bytes:
+        def encode_tools(
+            specs: tuple[ToolSpec, ...], dialect: SchemaDialect, found: tuple[ToolSpec, ...] | None = None
+        ) -> bytes:
             """With `found`, in the provider's own way of looking tools up; these have been."""
             native = found is not None
-            told = [self.encode_tool(spec, native=native) for spec in specs]
-            return self.tools_template % b",".join((*told, *self.encode_found(found or ())))
+            told = [self.encode_tool(spec, dialect, native=native) for spec in specs]
+            return self.tools_template % b",".join((*told, *self.encode_found(found or (), dialect)))
 
         self.conversations = ConversationCache(self)
         self.system = encode_system
@@ -134,18 +136,21 @@ class ApiProtocol:
         name, before = self.key_header
         return [*self.fixed_headers, *([(name, before + key.encode())] if key else ())]
 
-    def form(self, request: ModelRequest, quirks: Quirks, origin: str) -> MessageForm:
-        """How this request's messages are written; `origin` is whose reasoning goes back."""
+    def form(self, request: ModelRequest, quirks: Quirks, origin: str, left_out: int = 0) -> MessageForm:
+        """How this request's messages are written; `origin` is whose reasoning goes back, `left_out` how many of the
+        oldest images are not sent."""
         if quirks.images == "all" != self.images:
             quirks = quirks.changed({"images": self.images})
         system = "" if quirks.system_role else request.system
-        return MessageForm(quirks, origin, self.searches(request, quirks), system)
+        return MessageForm(quirks, origin, self.searches(request, quirks), system, left_out)
 
-    def encode(self, request: ModelRequest, quirks: Quirks, images: Images, origin: str = "") -> EncodedRequest:
+    def encode(
+        self, request: ModelRequest, quirks: Quirks, images: Images, origin: str = "", left_out: int = 0
+    ) -> EncodedRequest:
         """The request's body. `images` has what `conversations.new_images` asked for."""
         if not quirks.tools and request.tools:
             request = msgspec.structs.replace(request, tools=(), further=())
-        form = self.form(request, quirks, origin)
+        form = self.form(request, quirks, origin, left_out)
         if form.system:
             request = msgspec.structs.replace(request, system="")
         return self.write(request, self.conversations.join(request, images, form), form)
@@ -169,15 +174,15 @@ class ApiProtocol:
         """Whether the model of this request looks tools up in the provider's own way."""
         return False
 
-    def encode_tool(self, spec: ToolSpec, *, native: bool) -> bytes:
+    def dialect(self, quirks: Quirks) -> SchemaDialect:
+        """What the schemas of tools may have."""
+        return quirks.schema_dialect or self.schema_dialect
+
+    def encode_tool(self, spec: ToolSpec, dialect: SchemaDialect, *, native: bool) -> bytes:
         """A tool that the model is told of from the start."""
-        return self.tool_template % (encode(spec.name), encode(spec.description), self.schema(spec))
+        return self.tool_template % (encode(spec.name), encode(spec.description), schema_of(spec, dialect))
 
-    def schema(self, spec: ToolSpec) -> bytes:
-        """The schema of a tool's arguments, as this protocol takes it."""
-        return narrowed(spec.parameters, self.schema_dialect).encode()
-
-    def encode_found(self, specs: Iterable[ToolSpec]) -> list[bytes]:
+    def encode_found(self, specs: Iterable[ToolSpec], dialect: SchemaDialect) -> list[bytes]:
         """What stands among the tools for those that were looked up."""
         return []
 
@@ -258,12 +263,13 @@ class ConversationCache:
         if form.quirks.images == "none":
             return []
         start = self._start(self.kept.get(request.cache_key), request.messages, form)
-        return [
-            image
-            for message in request.messages[start:]
-            if isinstance(message, UserMessage | ToolMessage) and message not in self.refused
-            for image in message.images
-        ]
+        left_out = form.left_out - _image_count(request.messages[:start]) if form.left_out else 0
+        found = list[Image]()
+        for message in images_of(request.messages[start:]):
+            if message not in self.refused:
+                found.extend(message.images[max(0, left_out) :])
+            left_out -= len(message.images)
+        return found
 
     def join(self, request: ModelRequest, images: Images, form: MessageForm) -> JoinedMessages:
         """All messages of the request; valid until the next call."""
@@ -289,7 +295,8 @@ class ConversationCache:
                 while end < len(messages) and not isinstance(messages[end], AssistantMessage):
                     end += 1
             after, merges = messages[start - 1] if start else None, self._protocol.merges_users
-            for message in arranged(messages[start:end], after, form, self.refused, merges=merges):
+            left_out = max(0, form.left_out - _image_count(messages[:start])) if form.left_out else 0
+            for message in arranged(messages[start:end], after, form, self.refused, left_out, merges=merges):
                 joined.add(self._protocol.encode_message(message, images, form), self._protocol)
             joined.closed_at = len(joined.buffer) if is_answer else joined.closed_at
             start = end
@@ -320,6 +327,22 @@ class ConversationCache:
         return joined.closed if grows else count
 
 
+def _image_count(messages: Sequence[ModelMessage]) -> int:
+    return sum(len(message.images) for message in images_of(messages))
+
+
+def encoded_sizes(paths: Iterable[str]) -> dict[str, int]:
+    """The bytes of images in base64; of those that cannot be read or are too large, 0. Blocks on the disk."""
+    sizes: dict[str, int] = {}
+    for path in paths:
+        try:
+            size = os.stat(path).st_size
+        except OSError:
+            size = 0
+        sizes[path] = (size + 2) // 3 * 4 if size <= IMAGE_BYTES_MAX else 0
+    return sizes
+
+
 def load_images(images: Iterable[Image]) -> dict[str, bytes]:
     """Read and encode images; those that cannot be read or are too large are left out. Blocks on the disk."""
     loaded: dict[str, bytes] = {}
@@ -333,6 +356,11 @@ def load_images(images: Iterable[Image]) -> dict[str, bytes]:
         if fits and len(data) <= IMAGE_BYTES_MAX:
             loaded[image.path] = base64.b64encode(data)
     return loaded
+
+
+def schema_of(spec: ToolSpec, dialect: SchemaDialect) -> bytes:
+    """The schema of a tool's arguments as a service takes it."""
+    return narrowed(spec.parameters, dialect).encode()
 
 
 def portable_call_name(name: str) -> str:

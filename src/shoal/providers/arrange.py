@@ -21,6 +21,7 @@ from shoal.domain.messages import (
 from shoal.providers.quirks import Quirks
 
 NOT_SHOWN = "[The image {name} is not shown to you: this model takes no images.]"
+CROWDED_OUT = "[The image {name} is not shown to you any more: newer ones fill what a request may hold.]"
 REFUSED = "[The image {name} is not shown to you: the model's provider refused it.]"
 BETWEEN = "(I read the results.)"
 """The answer between a result and the user's words, where a service wants one."""
@@ -29,12 +30,14 @@ _NINE = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 class MessageForm(msgspec.Struct, frozen=True):
     """How messages are written: whose reasoning goes back (`origin`), whether tools are looked up in the provider's own
-    way (`native`), and the system text where the first message has to hold it."""
+    way (`native`), the system text where the first message has to hold it, and how many of the oldest images are left
+    out."""
 
     quirks: Quirks = Quirks()
     origin: str = ""
     native: bool = False
     system: str = ""
+    left_out: int = 0
 
 
 def arranged(
@@ -42,17 +45,23 @@ def arranged(
     after: ModelMessage | None,
     form: MessageForm,
     refused: Container[ModelMessage],
+    left_out: int = 0,
     *,
     merges: bool,
 ) -> Iterator[ModelMessage]:
     """An answer, or the results and words that follow one (`after`), as they are sent. Of the `refused` neither images
-    nor reasoning are. With `merges`, no two messages of the user follow each other."""
-    messages = _fitting(run, after, form, refused)
+    nor reasoning are, and the first `left_out` images are not. With `merges`, no two messages of the user follow each
+    other."""
+    messages = _fitting(run, after, form, refused, left_out)
     return _merged(messages, form.quirks) if merges else messages
 
 
 def _fitting(
-    run: Sequence[ModelMessage], after: ModelMessage | None, form: MessageForm, refused: Container[ModelMessage]
+    run: Sequence[ModelMessage],
+    after: ModelMessage | None,
+    form: MessageForm,
+    refused: Container[ModelMessage],
+    left_out: int,
 ) -> Iterator[ModelMessage]:
     quirks, moved = form.quirks, list[UserMessage]()
     calls = after.tool_calls if isinstance(after, AssistantMessage) else ()
@@ -62,7 +71,8 @@ def _fitting(
         if isinstance(message, AssistantMessage):
             yield _answer(message, form, is_refused=message in refused)
             continue
-        shown = _shown(message, quirks, is_refused=message in refused)
+        shown = _shown(message, quirks, left_out, is_refused=message in refused)
+        left_out = max(0, left_out - len(message.images))
         if isinstance(shown, UserMessage):
             yield from moved
             moved.clear()
@@ -96,14 +106,18 @@ def _answer(message: AssistantMessage, form: MessageForm, *, is_refused: bool) -
     return AssistantMessage(text, calls, opaque)
 
 
-def _shown(message: UserMessage | ToolMessage, quirks: Quirks, *, is_refused: bool) -> UserMessage | ToolMessage:
+def _shown(
+    message: UserMessage | ToolMessage, quirks: Quirks, left_out: int, *, is_refused: bool
+) -> UserMessage | ToolMessage:
     """The message with words in the place of images that are not sent."""
-    if not message.images or (quirks.images != "none" and not is_refused):
+    takes_none = quirks.images == "none" or is_refused
+    if not message.images or not (takes_none or left_out):
         return message
-    words = NOT_SHOWN if quirks.images == "none" else REFUSED
-    lines = (words.format(name=Path(image.path).name) for image in message.images)
+    words = NOT_SHOWN if quirks.images == "none" else REFUSED if is_refused else CROWDED_OUT
+    hidden = message.images if takes_none else message.images[:left_out]
+    lines = (words.format(name=Path(image.path).name) for image in hidden)
     text = "\n".join((*([message.text] if message.text else ()), *lines))
-    return msgspec.structs.replace(message, text=text, images=())
+    return msgspec.structs.replace(message, text=text, images=message.images[len(hidden) :])
 
 
 def _result(message: ToolMessage, quirks: Quirks) -> ToolMessage:
@@ -157,6 +171,31 @@ def images_of(messages: Sequence[ModelMessage]) -> Iterator[UserMessage | ToolMe
     for message in messages:
         if not isinstance(message, AssistantMessage) and message.images:
             yield message
+
+
+def crowded_out(sizes: Sequence[Sequence[int]], images_max: int, bytes_max: int) -> int:
+    """How many of the oldest images are left out where messages have images of so many bytes.
+
+    Once there are too many, a quarter more than need be is left out, so that the next few images leave what was sent
+    before as it is. Of the last message's own images as many stay as may be sent, and one in any case.
+    """
+    images_max = images_max or sum(map(len, sizes))
+    flat, first, total = list[int](), 0, 0
+    for message in sizes:
+        own = len(flat)
+        flat.extend(message)
+        total += sum(message)
+        if len(flat) - first <= images_max and total <= bytes_max:
+            continue
+        while first < len(flat) - 1:
+            count, weight = images_max, bytes_max
+            if first < own:
+                count, weight = count - count // 4, weight - weight // 4
+            if len(flat) - first <= count and total <= weight:
+                break
+            total -= flat[first]
+            first += 1
+    return first
 
 
 def reasoned(messages: Sequence[ModelMessage], origin: str) -> Iterator[AssistantMessage]:

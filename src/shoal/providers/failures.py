@@ -107,7 +107,11 @@ _OVERFLOW = re.compile(
     | too\ large\ for\ model\ with | request\ exceeds\ the\ maximum\ size | total\ message\ size\ \S{1,40}\ exceeds
     | (input|prompt|request\w{0,9})\b[^.]{0,30}\ tokens?\b[^.]{0,30}(exceeds?\b|exceeded|but\ model\ only\ supports)
     | exceed\w{0,9}\ (the\ )?(model\ )?token\ limit | token\ limit\ exceeded | too\ many\ (input\ )?tokens
-    | number\ of\ tokens\b[^.]{0,40}cannot\ exceed | range\ of\ input\ length | n_keep\b.{0,30}n_ctx
+    | number\ of\ tokens\b[^.]{0,40}cannot\ exceed | token\ count\b[^.]{0,30}exceed | context\ window\ (is\ )?full
+    | (?<!output\ )(?<!completion\ )(?<!new\ )(?<!maximum\ )(?<!max\ )\btokens\ [^.]{0,40}exceed
+    | \btokens?\b[^.]{0,20}more\ than\ (the\ )?max
+    | sequence\ length\b[^.]{0,20}exceed | prompt\ length\b[^.>]{0,30}>\ ?max
+    | range\ of\ input\ length | n_keep\b.{0,30}n_ctx
     | reduce\ the\ (length\ of\ the\ (messages|prompt|input)|input\ token\ count)
     | `inputs`\ (tokens\ \+|must\ have\ less\ than) | long\ context\ (requests|beta)
     | max_tokens\ must\ be\ at\ least\ 1,\ got\ -
@@ -124,6 +128,7 @@ _WINDOW = re.compile(
     | maximum\ number\ of\ tokens\ allowed\ \(?{_NUMBER} | model\ only\ supports\ up\ to\ {_NUMBER}
     | \d\ tokens\ >\ {_NUMBER} | \d\ \+\ \d{{1,20}}\ >\ {_NUMBER} | max\ input\ tokens:\ {_NUMBER} | \[1,\ {_NUMBER}\]
     | token\ limit:\ {_NUMBER} | max\ length:\ ?{_NUMBER} | while\ limit\ is\ {_NUMBER} | limit\ of\ {_NUMBER}
+    | token\ count\ \(\d{{1,12}}\)\ exceeds\ limit\ \({_NUMBER} | exceed\ the\ limit\ {_NUMBER} | max_seq_len\ {_NUMBER}
     | must\ be\ <=\ {_NUMBER} | must\ have\ less\ than\ {_NUMBER} | cannot\ exceed\ {_NUMBER}""",
     re.IGNORECASE | re.VERBOSE,
 )
@@ -305,6 +310,13 @@ def _decode_error(raw: bytes) -> _ErrorDocument | None:
     return _ErrorDocument(raw[:WORDS_CHARS_MAX].decode("utf-8", "replace"))
 
 
+def _says_why(status: int, text: str) -> bool:
+    """Whether the words count, and not the status alone. A 403 may be about the key, or about what the model takes."""
+    if status == 403:
+        return not (_UNPAID.search(text) or _BAD_KEY.search(text))
+    return status not in _OTHERWISE_MEANT
+
+
 def _kind(complaint: _Complaint, status: int) -> FailureKind:
     text = f"{complaint.words} {' '.join(sorted(complaint.codes))}"[:COMPLAINT_CHARS_MAX]
     if _PER_MINUTE.search(text) and status in (403, 413, 429):
@@ -313,7 +325,7 @@ def _kind(complaint: _Complaint, status: int) -> FailureKind:
         return "context_overflow"
     if _OVERFLOW.search(text) and not _ALLOWANCE.search(complaint.words):
         return "context_overflow"
-    if status not in _OTHERWISE_MEANT and not _OVERLOADED.search(text) and teaches(text):
+    if _says_why(status, text) and not _OVERLOADED.search(text) and teaches(text):
         return "invalid_request"
     if _QUOTA.search(text) and status < 500:
         waits = complaint.retry_after_seconds is not None and not complaint.daily

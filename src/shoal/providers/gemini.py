@@ -1,5 +1,6 @@
 """Gemini's streamGenerateContent: whole function calls instead of fragments, and signatures that go back with them."""
 
+from typing import cast
 from urllib.parse import quote
 
 import msgspec
@@ -15,6 +16,7 @@ from shoal.domain.messages import (
     Usage,
     UserMessage,
 )
+from shoal.domain.untrusted import UNREADABLE
 from shoal.providers.answers import AnswerContext, AnswerReader, CallParts, Finish, portable_call_id
 from shoal.providers.api_protocol import (
     ApiProtocol,
@@ -139,7 +141,7 @@ class GeminiContents(ApiProtocol):
         if request.system:
             parts.append(self.system(request.system))
         if request.tools:
-            parts.append(self.tools(request.tools))
+            parts.append(self.tools(request.tools, self.dialect(quirks)))
             parts.append(_NO_CALLS if request.tool_choice == "none" else b"")
         content = b"".join((*parts, b',"contents":[', joined.buffer, joined.ending(self), b"]}"))
         return EncodedRequest(content, joined.call_ids)
@@ -184,6 +186,44 @@ def _signature(signature: str) -> bytes:
     return b',"thoughtSignature":' + encode(signature) if signature else b""
 
 
+def _says_nothing(event: _GeminiChunk) -> bool:
+    if event.usage_metadata is not None or event.prompt_feedback is not None or event.error is not _NOTHING:
+        return False
+    return all(
+        one.finish_reason is None
+        and all(
+            part.text is None and part.function_call is None and part.thought_signature is None
+            for part in (one.content.parts if one.content is not None else None) or ()
+        )
+        for one in event.candidates or ()
+    )
+
+
+def _usual_form(data: bytes) -> bytes | None:
+    """An event out of its envelope, and with the field names of JSON in place of protobuf's, as gateways send it."""
+    try:
+        found = msgspec.json.decode(data, type=dict[str, object])
+    except UNREADABLE:
+        return None
+    inner = found.get("response")
+    usual = _renamed(cast("object", inner) if isinstance(inner, dict) else found)
+    return raw_json(usual) if usual != found else None
+
+
+def _renamed(value: object) -> object:
+    if isinstance(value, list):
+        return [_renamed(one) for one in cast("list[object]", value)]
+    if not isinstance(value, dict):
+        return value
+    given = cast("dict[str, object]", value)
+    return {_camel(key): one if key == "args" else _renamed(one) for key, one in given.items()}
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(one.capitalize() for one in others)
+
+
 class GeminiReader(AnswerReader):
     """One answer's chunks. No event ends a stream here; the connection's end does."""
 
@@ -198,6 +238,8 @@ class GeminiReader(AnswerReader):
 
     def take(self, event: _GeminiChunk, data: bytes) -> None:
         """Text, thoughts, calls with their signatures, the reason of the end, and the usage."""
+        if _says_nothing(event) and (other := _usual_form(data)) is not None:
+            event, data = self.part(other, _GeminiChunk), other
         if event.candidates is None and event.usage_metadata is None:
             self.failure = self.complaint_in(data)
         if event.candidates:

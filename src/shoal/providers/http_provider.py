@@ -15,6 +15,7 @@ from shoal.domain.clock import Clock
 from shoal.domain.errors import ConfigError, ProviderDown, ProviderRefused
 from shoal.domain.messages import (
     RETRYABLE,
+    AssistantMessage,
     ModelDone,
     ModelEvent,
     ModelFailed,
@@ -28,8 +29,8 @@ from shoal.domain.messages import (
 from shoal.domain.secret import Secret
 from shoal.domain.untrusted import UNREADABLE
 from shoal.providers.answers import AnswerContext, AnswerReader
-from shoal.providers.api_protocol import ApiProtocol, Images, load_images
-from shoal.providers.arrange import images_of, reasoned
+from shoal.providers.api_protocol import ApiProtocol, Images, encoded_sizes, load_images
+from shoal.providers.arrange import crowded_out, images_of, reasoned
 from shoal.providers.http import HttpClient, HttpFailed, HttpResponse, decoded, read_whole, readable
 from shoal.providers.odd_json import JsonScan
 from shoal.providers.quirks import (
@@ -39,9 +40,13 @@ from shoal.providers.quirks import (
     QuirkMemory,
     Quirks,
     fault_of,
+    fewer_images,
+    is_about_schema,
+    is_too_heavy,
     lesson,
     words_of,
 )
+from shoal.providers.schema_dialects import NARROWER
 
 COMMAND_CACHE_SECONDS = 300.0
 """How long the output of a key command is used before it is run again; a 401 runs it again at once."""
@@ -65,13 +70,19 @@ TOOLLESS_MAX = 256
 """Sets of tools that a model refused, of which that is known; forgotten with a restart."""
 NO_IMAGES: Images = {}
 NO_PICTURES = "{model} takes no images, so it did not see yours."
+FEWER_PICTURES = "{model} takes fewer images at once, so it did not see the first {count} of yours."
 NO_TOOLS = "{model} takes no tools, so it answers without them."
 TOOLS_REFUSED = "{provider} refused the request with my tools, so {model} answered without them. See `shoal doctor`."
 HISTORY_REFUSED = (
     "{provider} refused this conversation as it was, so {model} now gets it without images and earlier reasoning."
 )
 """What is said in the chat, once, of what a model did not get."""
+IMAGE_SIZES_MAX = 4096
+"""Images whose size is known without looking."""
+HEAVY_BYTES_MIN = 500_000
+"""Images of less in all are not why a request is too large."""
 STRAY_BYTES_MAX = 1_000
+_NAME = re.compile(rb"[a-z_.]{1,100}")
 _FIELD = re.compile(rb"(?::|event|data|id|retry)")
 """How a line of an event stream begins."""
 
@@ -149,16 +160,19 @@ class EventParser:
     """The events of an answer from bytes as they arrive, whatever the content type says: server-sent events, cut
     anywhere, with any line ending, comments, data in several lines; or JSON objects, one or many, in lines or a list.
 
-    Of server-sent events only `data` is kept: every provider repeats the event's name inside it. Source: the HTML
-    standard's event stream format. Beside it, lines of JSON without `data:` and events without an empty line between
+    Of server-sent events only `data` is kept: providers repeat the event's name inside it, as `type`; where one does
+    not, it is put there. Source: the HTML standard's event stream format.
+
+    Beside it, lines of JSON without `data:` and events without an empty line between
     them are taken, as some proxies send them.
     """
 
-    __slots__ = ("_data", "_form", "_object_from", "_rest", "_scan", "stray")
+    __slots__ = ("_data", "_form", "_name", "_object_from", "_rest", "_scan", "stray")
 
     def __init__(self) -> None:
         self._rest = b""
         self._data: list[bytes] = []
+        self._name = b""
         self._form: Literal["", "events", "json"] = ""
         self._scan = JsonScan()
         self._object_from = -1
@@ -189,23 +203,32 @@ class EventParser:
         for line in lines:
             if not line:
                 if len(data) == 1:
-                    events.append(data.pop())
+                    events.append(self._named(data.pop()) if self._name else data.pop())
                 elif data:
                     self._end_event(events)
+                self._name = b""
             elif line.startswith(b"data:"):
                 content = line[6:] if line[5:6] == b" " else line[5:]
                 if data and content[:1] == b"{" and data[-1].rstrip()[-1:] == b"}":
                     self._end_event(events)
                 data.append(content)
+            elif line.startswith(b"event:"):
+                self._name = line[6:].strip()
             elif line[:1] in b'{}[]" \t' or _FIELD.match(line) is None:
                 self._feed_odd(line, events)
         if len(data) > 1 and sum(map(len, data)) > EVENT_BYTES_MAX:
             raise EventTooLarge
         return events
 
+    def _named(self, data: bytes) -> bytes:
+        """An object with the event's name as its type, where it says nothing of one."""
+        if data[:1] != b"{" or b'"type"' in data or not _NAME.fullmatch(self._name):
+            return data
+        return b'{"type":"%b"%b%b' % (self._name, b"" if data[1:].strip() == b"}" else b",", data[1:])
+
     def _begin(self, chunk: bytes) -> bool:
         """Find out the form by the first byte that says it."""
-        begun = chunk.lstrip(b"\xef\xbb\xbf \t\r\n")
+        begun = chunk.lstrip(b"\xef\xbb\xbf \t\r\n\0")
         if begun:
             self._form = "json" if begun[:1] in b"{[" else "events"
         return bool(begun)
@@ -216,8 +239,8 @@ class EventParser:
 
     def _feed_odd(self, line: bytes, events: list[bytes]) -> None:
         """A line that no event stream has: an indented field, an object, or the rest of one in several lines."""
-        bare = line.strip(b"\xef\xbb\xbf \t")
-        if bare.startswith(b"data:"):
+        bare = line.strip(b"\xef\xbb\xbf \t\0")
+        if bare[:5].lower() == b"data:":
             self._data.append(bare[5:].lstrip())
             if bare[5:].strip()[:1] == b"{" and bare.endswith(b"}"):
                 self._end_event(events)
@@ -301,7 +324,9 @@ class HttpProvider:
         )
         self._origin = f"{protocol.kind}:{name}:{address.partition('://')[2]}"
         self._seen_images: set[str] = set()
+        self._image_bytes: dict[str, int] = {}
         self._toolless: dict[tuple[str, int], None] = {}
+        self._failing: dict[str, int] = {}
         self._odd: set[str] = set()
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
@@ -330,12 +355,22 @@ class HttpProvider:
 
     def _heals(self, healing: "_Healing", failed: ModelFailed) -> bool:
         """Whether the call may succeed in another form, in which `healing` has it then."""
-        if failed.kind != "invalid_request" or healing.attempts >= ATTEMPTS_MAX:
+        if failed.kind not in HEALED or healing.attempts >= ATTEMPTS_MAX:
+            return False
+        if failed.kind == "server_error" and not self._fails_again(healing.request.cache_key):
             return False
         healing.attempts += 1
-        healing.first = healing.first or failed
         request, quirks, words = healing.request, healing.quirks, healing.words or failed.message
         healing.words = ""
+        if fewer := self._fewer_images(healing, words):
+            healing.first = healing.first or failed
+            healing.learns(fewer, words)
+            return True
+        is_about_image = healing.status == 413 and fault_of(words) == "images"
+        if failed.kind == "context_overflow" and not is_about_image:
+            return False
+        healing.first = healing.first or failed
+        healing.is_guess = healing.is_guess or failed.kind == "server_error"
         pictured, thinking = self._refusable(healing)
         match fault_of(words):
             case "images" if pictured and "images" not in healing.faults:
@@ -348,7 +383,7 @@ class HttpProvider:
                 return True
             case _:
                 pass
-        changes = dict(lesson(quirks, words))
+        changes = dict(lesson(quirks, words)) or self._narrower(healing, words)
         is_placed = quirks.images == self._protocol.images == "all" and "images" in changes
         if is_placed and any(isinstance(one, ToolMessage) for one in pictured):
             changes["images"] = "user"  # which more models take than images in results
@@ -363,10 +398,28 @@ class HttpProvider:
             )
         elif request.tools and quirks.tools:
             healing.is_toolless = True
+            healing.changes.pop("schema_dialect", None)
             healing.quirks = quirks.changed({"tools": False})
         else:
             return False
         return True
+
+    def _fails_again(self, thread: str) -> bool:
+        """Whether a conversation has met an error of the server's own before, since it was last answered: some servers
+        refuse like that, again and again. Once it was tried in other forms, that is for the next time."""
+        count = self._failing.get(thread, 0) + 1
+        if len(self._failing) >= FAILING_MAX:
+            self._failing.clear()
+        self._failing[thread] = count
+        return bool(thread) and FAILURES_MIN <= count < FAILURES_MIN + FORMS
+
+    def _narrower(self, healing: "_Healing", words: str) -> dict[str, Change]:
+        """A narrower dialect for the schemas of tools, where a refusal is about one of them and there is any."""
+        dialect = NARROWER.get(self._protocol.dialect(healing.quirks))
+        is_sent = healing.request.tools and healing.quirks.tools
+        if dialect is None or not is_sent or healing.status not in REFUSES or not is_about_schema(words):
+            return {}
+        return {"schema_dialect": dialect}
 
     def _refusable(self, healing: "_Healing") -> tuple[list[ModelMessage], list[ModelMessage]]:
         """The messages that are sent with images, and those with reasoning."""
@@ -378,8 +431,11 @@ class HttpProvider:
     def _noted(self, done: ModelDone, healing: "_Healing") -> ModelDone:
         """The answer, with what a person should know of what the model did not get. Keeps what was learned for it."""
         request, quirks, notes = healing.request, healing.quirks, list[str]()
+        self._failing.pop(request.cache_key, None)
         model, changes = request.model, healing.changes
-        if healing.is_toolless:
+        if healing.is_toolless and healing.is_guess:
+            notes.append(TOOLS_REFUSED.format(provider=self.name, model=model))
+        elif healing.is_toolless:
             if len(self._toolless) >= TOOLLESS_MAX:
                 self._toolless.clear()
             self._toolless[model, hash(request.tools)] = None
@@ -388,16 +444,32 @@ class HttpProvider:
             notes.append(NO_TOOLS.format(model=model))
         if healing.is_bare:
             notes.append(HISTORY_REFUSED.format(provider=self.name, model=model))
-            if healing.is_toolless or (model in self._seen_images and "images" in changes):  # it was something else
+            if (
+                healing.is_guess or healing.is_toolless or (model in self._seen_images and "images" in changes)
+            ):  # it was something else
                 self._protocol.conversations.refuse(request.cache_key, request.messages)
                 changes = {}
         elif quirks.images == "none" and any(True for _ in images_of(request.messages)):
             notes.append(NO_PICTURES.format(model=model))
         elif quirks.images != "none" and any(True for _ in images_of(request.messages)):
             self._seen_images.add(model)
+        if unseen := self._unseen(healing):
+            notes.append(FEWER_PICTURES.format(model=model, count=unseen))
         if changes:
             self._quirks.remember(model, changes, healing.taught)
         return msgspec.structs.replace(done, notes=tuple(notes)) if notes else done
+
+    def _unseen(self, healing: "_Healing") -> int:
+        """How many images of the last messages of people the model did not get since there were too many."""
+        if not healing.left_out:
+            return 0
+        messages, newest = healing.request.messages, 0
+        for message in reversed(messages):
+            if isinstance(message, AssistantMessage):
+                break
+            newest += len(message.images)
+        total = sum(map(len, healing.image_sizes))
+        return max(0, healing.left_out - (total - newest))
 
     async def _attempt(self, healing: "_Healing", asked_at: float) -> AsyncGenerator[ModelEvent]:
         """One request, and its answer as it comes."""
@@ -483,10 +555,11 @@ class HttpProvider:
     async def _send(self, healing: "_Healing", asked_at: float) -> tuple[HttpResponse, AnswerContext] | ModelFailed:
         """Send the request, once more with a fresh key where that helps. Return also what a reader needs to know."""
         request, quirks, images = healing.request, healing.quirks, NO_IMAGES
-        form = self._protocol.form(request, quirks, healing.origin)
+        healing.left_out = await self._crowded_out(healing)
+        form = self._protocol.form(request, quirks, healing.origin, healing.left_out)
         if new := self._protocol.conversations.new_images(request, form):
             images = await asyncio.to_thread(load_images, new)
-        body = self._protocol.encode(request, quirks, images, healing.origin)
+        body = self._protocol.encode(request, quirks, images, healing.origin, healing.left_out)
         path = self._protocol.path(request.model)
         while True:
             key, headers = await self._headers()
@@ -502,6 +575,7 @@ class HttpProvider:
                     secrets=(key,),
                     offers_tools=bool(request.tools) and quirks.tools and request.tool_choice == "auto",
                     reasoning_back=bool(quirks.reasoning_field),
+                    opens_thinking=quirks.opens_thinking,
                 )
             from shoal.providers.failures import failure_of
 
@@ -518,6 +592,34 @@ class HttpProvider:
             message = f"{self.name} sent its answer compressed in a way that it was not asked for. Check base_url."
             return ModelFailed("invalid_request", message)
 
+    async def _crowded_out(self, healing: "_Healing") -> int:
+        """How many of the oldest images this request has no room for."""
+        quirks, refused = healing.quirks, self._protocol.conversations.refused
+        pictured = [*images_of(healing.request.messages)] if quirks.images != "none" else []
+        if not pictured:
+            healing.image_sizes = []
+            return 0
+        paths = [image.path for message in pictured for image in message.images]
+        if new := [path for path in paths if path not in self._image_bytes]:
+            if len(self._image_bytes) + len(new) > IMAGE_SIZES_MAX:
+                self._image_bytes.clear()
+                new = paths
+            self._image_bytes.update(await asyncio.to_thread(encoded_sizes, new))
+        healing.image_sizes = [
+            [0 if message in refused else self._image_bytes[image.path] for image in message.images]
+            for message in pictured
+        ]
+        return crowded_out(healing.image_sizes, quirks.images_max, quirks.image_bytes_max)
+
+    def _fewer_images(self, healing: "_Healing", words: str) -> dict[str, Change]:
+        """A bound for images, where a refusal is about their number or weight; the newest is always sent."""
+        sent = [size for message in healing.image_sizes for size in message][healing.left_out :]
+        if count := fewer_images(words, len(sent)):
+            return {"images_max": count}
+        if len(sent) > 1 and sum(sent) >= HEAVY_BYTES_MIN and is_too_heavy(healing.status, words):
+            return {"image_bytes_max": sum(sent) // 2}
+        return {}
+
     async def _headers(self) -> tuple[str, list[tuple[bytes, bytes]]]:
         key = await self._key.get()
         further = [(name, (await value.get()).encode()) for name, value in self._further_headers]
@@ -530,8 +632,13 @@ class HttpProvider:
             reader.feed(data)
 
 
+HEALED = frozenset({"invalid_request", "context_overflow", "server_error"})
+"""Failures after which another form of the same request may be answered."""
+FAILURES_MIN, FORMS = 2, 3
+"""Errors of a server's own until the request is tried in other forms, and how many of these there are."""
+FAILING_MAX = 1_000
 REFUSED_IN_STREAM = 0
-REFUSES = frozenset({REFUSED_IN_STREAM, 400, 422, 500})
+REFUSES = frozenset({REFUSED_IN_STREAM, 400, 405, 406, 415, 417, 422, 424, 500, 501})
 """Statuses of a refusal that may be about the conversation. A 404 is about the model; an answer in an unknown form
 under a 200 would come again in that form."""
 
@@ -540,8 +647,8 @@ class _Healing:
     """How a call is written now, and what its refusals taught."""
 
     __slots__ = (
-        "attempts", "changes", "faults", "first", "fresh_key", "is_bare", "is_toolless", "origin", "quirks", "request",
-        "status", "taught", "words",
+        "attempts", "changes", "faults", "first", "fresh_key", "image_sizes", "is_bare", "is_guess", "is_toolless",
+        "left_out", "origin", "quirks", "request", "status", "taught", "words",
     )  # fmt: skip
 
     def __init__(self, request: ModelRequest, quirks: Quirks, origin: str) -> None:
@@ -552,7 +659,9 @@ class _Healing:
         self.changes: dict[str, Change] = {}
         self.faults: set[str] = set()
         self.first: ModelFailed | None = None
-        self.fresh_key = self.is_bare = self.is_toolless = False
+        self.image_sizes: list[list[int]] = []
+        self.left_out = 0
+        self.fresh_key = self.is_bare = self.is_guess = self.is_toolless = False
         self.status = 0
         self.taught = self.words = ""
 

@@ -5,6 +5,8 @@
     an opening thinking tag at the very start of the answer   thinking, up to the closing tag or the end
     a closing thinking tag on a line's edge, nothing opened   what stands before it is thinking (templates put the
                                                               opening tag into the prompt)
+    the first words of a family that always thinks            thinking, up to the closing tag; without one it was text
+    (`Quirks.opens_thinking`), unless reasoning came apart
     the start of a call, where tools were offered             calls; all that follows waits for the end of the answer
     Harmony's channels                                        analysis is thinking, `to=` a call, the rest text
     in a code fence, in inline code, after a quotation mark   text, like any other markup
@@ -30,7 +32,8 @@ _THINKING = {
     "<think>": "</think>", "<thinking>": "</thinking>", "<thought>": "</thought>", "<reasoning>": "</reasoning>",
     "<seed:think>": "</seed:think>", "<mm:think>": "</mm:think>", "[THINK]": "[/THINK]", "◁think▷": "◁/think▷",
     "<|begin_of_thought|>": "<|end_of_thought|>", "<|START_THINKING|>": "<|END_THINKING|>",
-    "<|channel>thought": "<channel|>", "<unused94>thought": "<unused95>",
+    "<|channel>thought": "<channel|>", "<unused94>thought": "<unused95>", "<scratchpad>": "</scratchpad>",
+    "<inner_monologue>": "</inner_monologue>",
 }  # fmt: skip
 _CLOSES = ("</think>", "</thinking>", "</seed:think>", "</mm:think>", "[/THINK]", "◁/think▷")
 _HARMONY = ("<|channel|>", "<|start|>")
@@ -43,10 +46,14 @@ _CALLS = (
 )  # fmt: skip
 _ENDS = (
     "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>", "<|end|>", "<|return|>", "<|call|>",
-    "<｜end▁of▁sentence｜>", "<end_of_turn>",
+    "<｜end▁of▁sentence｜>", "<end_of_turn>", "<|start_header_id|>assistant<|end_header_id|>", "<|assistant|>",
 )  # fmt: skip
-"""With these models end their turn; they say nothing."""
-_MARK_CHARS_MAX = max(map(len, (*_THINKING, *_CLOSES, *_CALLS)))
+"""With these models end or begin their turn; they say nothing."""
+_TWINS = ("</think>", "</thinking>")
+"""Some models close one with the other."""
+_ENVELOPES = {"<answer>": "</answer>", "<|begin_of_solution|>": "<|end_of_solution|>"}
+"""What some put their answer in once they have thought."""
+_MARK_CHARS_MAX = max(map(len, (*_THINKING, *_CLOSES, *_CALLS, *_ENDS, *_ENVELOPES)))
 _FIRST_CHARS = re.compile(r"[<\[◁]")
 _LINE_CHARS_MAX = 4_000
 """How much of a line is looked at for inline code."""
@@ -76,7 +83,9 @@ class MarkedCall(NamedTuple):
 class MarkupFilter:
     """Sorts an answer's text, as it arrives, into `texts` and `thoughts`; `finish` gives the calls."""
 
-    def __init__(self, texts: list[str], thoughts: list[str], *, reads_calls: bool) -> None:
+    def __init__(
+        self, texts: list[str], thoughts: list[str], *, reads_calls: bool, opens_thinking: bool = False
+    ) -> None:
         self.is_plain = False
         """Whether a piece without `<`, `[` and `◁` can be appended to the texts as it is."""
         self._texts = texts
@@ -89,6 +98,8 @@ class MarkupFilter:
         self._closing = ""
         self._thinking_from = 0
         self._after_thinking = False
+        self._opens_thinking = opens_thinking
+        self._envelope_end = ""
         self._code = _CodeScan()
         self._code_at = 0
 
@@ -117,19 +128,21 @@ class MarkupFilter:
                     text = ""
         self.is_plain = self._state == "text" and not self._held
 
-    def finish(self, *, has_calls: bool) -> list[MarkedCall]:
-        """Take in what was held back; the calls in it, in their order. `has_calls`: the answer has others."""
+    def finish(self, *, has_calls: bool, is_cut_off: bool = False) -> list[MarkedCall]:
+        """Take in what was held back; the calls in it, in their order. `has_calls`: the answer has others; one that is
+        cut off may not have come to the end of its thinking."""
         held, self._held = self._held, ""
         match self._state:
             case "thinking":
                 self._thoughts.append(held)
-                return self._read_unclosed()
+                return self._read_unclosed(is_text=not self._mark and not has_calls and not is_cut_off)
             case "closing" if has_calls:
                 self._turn_to_thinking()
             case "start" if held.strip():
                 self._texts.append(held)
             case "text":
                 self._texts.append(held)
+                self._drop_end()
             case "rest":
                 text, thoughts, calls = read_markup("".join(self._rest), reads_calls=self._reads_calls)
                 self._texts.append(text)
@@ -138,6 +151,14 @@ class MarkupFilter:
             case _:
                 pass
         return []
+
+    def _drop_end(self) -> None:
+        """Leave out the end of what the answer was put in, and the mark with which Llama and Mistral end a turn."""
+        end = self._envelope_end or "</s>"
+        last = "".join(self._texts[-len(end) :]).rstrip()
+        if last.endswith(end) and (self._envelope_end or "<s>" not in "".join(self._texts)):
+            said = "".join(self._texts).rstrip().removesuffix(end)
+            self._texts[:] = [said.rstrip() if self._envelope_end else said]
 
     def _start(self, text: str) -> str:
         """Nothing has been said yet: look for the start of thinking."""
@@ -151,16 +172,28 @@ class MarkupFilter:
             if opening.lower().startswith(lower):
                 self._held = text
                 return ""
+        for opening, closing in _ENVELOPES.items() if self._after_thinking else ():
+            if lower.startswith(opening):
+                self._envelope_end, self._state = closing, "text"
+                return begun[len(opening) :].lstrip()
+            if opening.startswith(lower):
+                self._held = text
+                return ""
+        if self._opens_thinking and begun and not self._after_thinking and not any(self._thoughts):
+            self._state, self._mark, self._closing = "thinking", "", "</think>"
+            self._thinking_from = len(self._thoughts)
+            return begun
         self._state = "text"
         return begun if self._after_thinking else text
 
     def _think(self, text: str) -> str:
-        closing = re.search(re.escape(self._closing), text, re.IGNORECASE)
+        closers = _TWINS if self._closing in _TWINS else (self._closing,)
+        closing = re.search("|".join(map(re.escape, closers)), text, re.IGNORECASE)
         if closing is not None:
             self._thoughts.append(text[: closing.start()])
             self._state = "closed"
             return text[closing.end() :]
-        keep = _partial(text, (self._closing,))
+        keep = _partial(text, closers)
         self._thoughts.append(text[: len(text) - keep])
         self._held = text[len(text) - keep :]
         return ""
@@ -227,15 +260,16 @@ class MarkupFilter:
         self._code, self._code_at = _CodeScan(), 0
         self._after_thinking = True
 
-    def _read_unclosed(self) -> list[MarkedCall]:
-        """Thinking that was never closed: a call in it is one; a sentence that begins with the tag is text."""
+    def _read_unclosed(self, *, is_text: bool) -> list[MarkedCall]:
+        """Thinking that was never closed: a call in it is one; a sentence that begins with the tag is text, and so is
+        all of it where nothing said that it is thinking."""
         said = "".join(self._thoughts[self._thinking_from :])
         if self._reads_calls and (found := _CALL_MARKS.search(said)) is not None:
             text, thoughts, calls = read_markup(said[found.start() :])
             if calls:
                 self._thoughts[self._thinking_from :] = [said[: found.start()], thoughts, text]
                 return calls
-        if said.startswith(" "):
+        if is_text or (self._mark and said.startswith(" ")):
             del self._thoughts[self._thinking_from :]
             self._texts.append(self._mark + said)
         return []

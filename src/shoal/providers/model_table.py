@@ -104,12 +104,16 @@ MODELS = (
 
 _TEXT: Changes = {"images": "none"}
 _WANTS_REASONING: Changes = {"reasoning_field": "reasoning_content", "reasoning_needed": True}
+_OPENS: Changes = {"opens_thinking": True}
 _MISTRAL: Changes = {"nine_char_ids": True, "user_after_tool": False}
 
 FAMILIES = (
     FamilyRow("deepseek-vl*", {}),
     FamilyRow("deepseek-ocr*", {}),
-    FamilyRow("deepseek-r1*", _TEXT),
+    FamilyRow("deepseek-r1*", {**_TEXT, **_OPENS}),
+    FamilyRow("qwq*", _OPENS),
+    FamilyRow("qwen3*thinking*", _OPENS),
+    FamilyRow("glm-z1*", _OPENS),
     FamilyRow("deepseek*", {**_TEXT, **_WANTS_REASONING}),
     FamilyRow("kimi-k2-[0t]*", {**_TEXT, **_WANTS_REASONING}),
     FamilyRow("kimi-k2-instruct*", _TEXT),
@@ -125,23 +129,26 @@ FAMILIES = (
     FamilyRow("glm-4-[567]-*", _TEXT),
     FamilyRow("llama-3-[13]*", _TEXT),
     FamilyRow("llama3-[13]*", _TEXT),
-    FamilyRow("minimax-m[12]*", _TEXT),
+    FamilyRow("minimax-m1*", _TEXT),
+    FamilyRow("minimax-m2*", {**_TEXT, **_OPENS}),
 )
 """Sources: api-docs.deepseek.com (thinking mode), kimi-cli#2141, crush#2696, new-api#3121 (Kimi), mistral-common (ids),
-litellm#6323 (Mistral's order of roles), and the providers' own lists of models."""
+litellm#6323 (Mistral's order of roles), the chat templates of those that open thinking, and the
+providers' own lists of models."""
 
-_OFFICIAL: Changes = {"max_tokens": "max_completion_tokens", "cache_key": True, "tool_search": True}
+_OFFICIAL: Changes = {"max_tokens": "max_completion_tokens", "cache_key": True, "tool_search": True,
+                      "schema_dialect": "full"}  # fmt: skip
 _NO_REASONING: Changes = {"reasoning_field": "", "reasoning_needed": False}
 SERVERS = (
-    ServerRow("//api.anthropic.com", {"tool_search": True}),
+    ServerRow("//api.anthropic.com", {"tool_search": True, "images_max": 100, "image_bytes_max": 24_000_000}),
     ServerRow("//api.openai.com", _OFFICIAL),
     ServerRow(".openai.azure.com", _OFFICIAL),
     ServerRow(":11434", context_tokens=8_192, is_free=True),
     ServerRow("api.deepseek.com", {**_TEXT, **_WANTS_REASONING}),
     ServerRow("api.moonshot.", _WANTS_REASONING),
     ServerRow("api.kimi.com", _WANTS_REASONING),
-    ServerRow("api.mistral.ai", {**_MISTRAL, "usage_option": False}),
-    ServerRow("api.groq.com", _NO_REASONING),
+    ServerRow("api.mistral.ai", {**_MISTRAL, "usage_option": False, "images_max": 8}),
+    ServerRow("api.groq.com", {**_NO_REASONING, "images_max": 5}),
     ServerRow("api.cerebras.ai", _NO_REASONING),
     ServerRow("generativelanguage.googleapis.com/v1beta/openai", {"call_signatures": True}),
     ServerRow("generativelanguage.googleapis.com", {"tools": False, "system_role": False}, pattern="gemma-3*"),

@@ -172,6 +172,8 @@ def _read(value: Any, hint: Any, odd: list[str], path: str) -> Any:
     if origin is list:
         (item,) = get_args(hint)
         names = _names_of(item)
+        if names and isinstance(value, str) and value.lstrip()[:1] == "[":
+            value = _parsed(value)
         if names and isinstance(value, dict) and names.isdisjoint(cast("dict[str, object]", value)):
             return _ODD
         many = cast("list[object]", value if isinstance(value, list) else [value])
@@ -204,7 +206,9 @@ def _read_struct(value: Any, kind: type[msgspec.Struct], odd: list[str], path: s
     if isinstance(value, str):  # in place of an object, its text
         named = {name for _, name, _ in fields}
         key = next((one for one in _TEXT_KEYS if one in named), "")
-        value = {key: value} if key and value else _ODD
+        value = {key: value} if key and value else _parsed(value)
+    elif isinstance(value, list) and len(cast("list[object]", value)) == 1:
+        (value,) = cast("list[object]", value)
     if not isinstance(value, dict):
         return _ODD
     given = cast("dict[str, object]", value)
@@ -215,6 +219,14 @@ def _read_struct(value: Any, kind: type[msgspec.Struct], odd: list[str], path: s
             if found is not _ODD:
                 read[name] = found
     return kind(**read)
+
+
+def _parsed(text: str) -> Any:
+    """What a text says in JSON, where that stands in place of the object or list itself."""
+    try:
+        return _decoder.decode(text)
+    except (ValueError, RecursionError):
+        return _ODD
 
 
 def _field(value: Any, hint: Any, odd: list[str], path: str) -> Any:

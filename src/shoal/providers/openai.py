@@ -19,6 +19,7 @@ from shoal.domain.messages import (
     Usage,
     UserMessage,
 )
+from shoal.domain.untrusted import UNREADABLE
 from shoal.providers.answers import (
     AnswerContext,
     AnswerReader,
@@ -35,9 +36,12 @@ from shoal.providers.api_protocol import (
     JoinedMessages,
     encode,
     encode_call,
+    schema_of,
 )
 from shoal.providers.arrange import MessageForm
 from shoal.providers.quirks import Quirks
+from shoal.providers.schema_dialects import SchemaDialect
+from shoal.providers.token_reports import GroqReport, Timings, TokenReport, with_report
 
 # ---- Chat Completions ----
 
@@ -93,27 +97,12 @@ class _ChatDelta(msgspec.Struct):
 class _ChatChoice(msgspec.Struct):
     """`message` stands in place of `delta` in whole answers, `text` in the older completions."""
 
+    index: int | None = None
     delta: _ChatDelta | None = None
     message: _ChatDelta | None = None
     text: str | None = None
     finish_reason: str | None = None
-
-
-class _InputTokens(msgspec.Struct):
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
-
-
-class _OutputTokens(msgspec.Struct):
-    reasoning_tokens: int | None = None
-
-
-class _ChatUsage(msgspec.Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    prompt_tokens_details: _InputTokens | None = None
-    completion_tokens_details: _OutputTokens | None = None
-    prompt_cache_hit_tokens: int | None = None
+    usage: TokenReport | None = None
 
 
 _NOTHING = msgspec.Raw(b"")
@@ -122,11 +111,48 @@ _NO_ERRORS = frozenset({b"", b"null", b"false", b"0", b'""', b"{}", b"[]"})
 
 
 class _ChatChunk(msgspec.Struct):
+    """With what stands there in place of `choices` at some servers: Ollama's own `message`, or an envelope."""
+
     choices: list[_ChatChoice] | None = None
-    usage: _ChatUsage | None = None
+    usage: TokenReport | None = None
     error: msgspec.Raw = _NOTHING
     model: str | None = None
     object: str | None = None
+    x_groq: GroqReport | None = None
+    timings: Timings | None = None
+    prompt_eval_count: int | None = None
+    eval_count: int | None = None
+    message: msgspec.Raw = _NOTHING
+    done: bool | None = None
+    done_reason: str | None = None
+    data: msgspec.Raw = _NOTHING
+    result: msgspec.Raw = _NOTHING
+    response: msgspec.Raw = _NOTHING
+
+
+class _Said(msgspec.Struct):
+    content: str = ""
+
+
+class _ErrorField(msgspec.Struct):
+    code: str | int | None = None
+    message: str | None = None
+
+
+_FINE = frozenset({"", "ok", "success", "none", "null"})
+
+
+def _is_error(error: bytes) -> bool:
+    """Whether an error field tells of one, and not that all is well."""
+    if error in _NO_ERRORS:
+        return False
+    try:
+        found = msgspec.json.decode(error, type=_ErrorField | str)
+    except UNREADABLE:
+        return True
+    if isinstance(found, str):
+        return found.lower() not in _FINE
+    return found.code not in (0, "0", 200, "200") or (found.message or "").lower() not in _FINE
 
 
 class _KeptReasoning(msgspec.Struct, omit_defaults=True):
@@ -205,7 +231,7 @@ class OpenAiChat(_OpenAi):
             parts.append(b',"%b":%d' % (quirks.max_tokens.encode(), request.max_output_tokens))
         parts.append(self.further(request, quirks))
         if request.tools and request.tool_choice == "auto":  # not every server heeds a tool_choice
-            parts.append(self.tools(request.tools))
+            parts.append(self.tools(request.tools, self.dialect(quirks)))
         parts.append(b',"messages":[')
         if request.system:
             parts.append(self.system(request.system))
@@ -263,11 +289,14 @@ class OpenAiReader(AnswerReader):
         self._pieces = CallCollector(self.calls)
         self._details: list[msgspec.Raw] = []
         self._streams = False
+        self._choice: int | None = None
 
     def take(self, event: _ChatChunk, data: bytes) -> None:
         """Text, thoughts, pieces of calls, the reason of the end, and the usage in whichever chunk it comes."""
-        if event.choices:
-            choice = event.choices[0]
+        choice = event.choices[0] if event.choices else None
+        if choice is not None and choice.index != self._choice:
+            choice = next((one for one in event.choices or () if self._is_first(one.index)), None)
+        if choice is not None:
             if choice.delta is not None:
                 self._add(choice.delta)
             if choice.message is not None:
@@ -281,18 +310,50 @@ class OpenAiReader(AnswerReader):
                     self.failure = self.failure_in(b'{"error":{"code":503}}')
                 else:
                     self.stop = _FINISH.get(reason, "end")
-        if (usage := event.usage) is not None:
-            inputs = usage.prompt_tokens_details or _InputTokens()
-            outputs = usage.completion_tokens_details or _OutputTokens()
-            asked, said = usage.prompt_tokens or 0, usage.completion_tokens or 0
-            cached = inputs.cached_tokens or usage.prompt_cache_hit_tokens or 0
-            self.usage = Usage(asked, said, cached, inputs.cache_write_tokens or 0, outputs.reasoning_tokens or 0)
-        if event.error is not _NOTHING and bytes(event.error) not in _NO_ERRORS:
+            if choice.usage is not None:
+                self.usage = with_report(self.usage, choice.usage.usage())
+        if event.usage is not None:
+            self.usage = with_report(self.usage, event.usage.usage())
+        elif event.x_groq is not None or event.timings is not None or event.eval_count is not None:
+            self._count(event)
+        if event.error is not _NOTHING and _is_error(bytes(event.error)):
             self.failure = self.failure_in(data)
-        elif event.choices is None and event.usage is None:
+        elif event.choices is None and event.usage is None and not self._take_other(event):
             self.failure = self.complaint_in(data)
         if not self.model and event.model:
             self.model = event.model
+
+    def _is_first(self, index: int | None) -> bool:
+        """Whether a choice is of the answer that is read, of several: the first that came."""
+        if self._choice is None:
+            self._choice = index
+        return index is None or index == self._choice
+
+    def _take_other(self, event: _ChatChunk) -> bool:
+        """Take in an event without choices; False where it has nothing in place of them either."""
+        if bytes(event.message)[:1] == b"{":
+            self._add_message(self.part(event.message, _ChatDelta))
+            if event.done:
+                self.stop = _FINISH.get((event.done_reason or "").lower(), "end")
+            return True
+        for inner in (event.data, event.result, event.response):
+            if bytes(inner)[:1] == b"{":
+                self.feed(bytes(inner))
+                return True
+        if bytes(event.response)[:1] == b'"':
+            self._streams = True
+            self.say(self.part(b'{"content":' + bytes(event.response) + b"}", _Said).content)
+            return True
+        return False
+
+    def _count(self, event: _ChatChunk) -> None:
+        """A report in a form of the server's own."""
+        if event.x_groq is not None and event.x_groq.usage is not None:
+            self.usage = with_report(self.usage, event.x_groq.usage.usage())
+        if event.timings is not None:  # of less worth than a report that has come
+            self.usage = with_report(event.timings.usage(), self.usage)
+        if event.eval_count is not None:
+            self.usage = with_report(self.usage, Usage(event.prompt_eval_count or 0, event.eval_count))
 
     def _add(self, delta: _ChatDelta) -> None:
         if content := delta.content:
@@ -369,13 +430,6 @@ class _KeptItem(msgspec.Struct):
     encrypted_content: str | None = None
 
 
-class _ResponsesUsage(msgspec.Struct):
-    input_tokens: int = 0
-    output_tokens: int = 0
-    input_tokens_details: _InputTokens | None = None
-    output_tokens_details: _OutputTokens | None = None
-
-
 class _Incomplete(msgspec.Struct):
     reason: str | None = None
 
@@ -385,7 +439,7 @@ class _Response(msgspec.Struct):
     model: str | None = None
     error: msgspec.Raw = msgspec.Raw(b"null")
     incomplete_details: _Incomplete | None = None
-    usage: _ResponsesUsage | None = None
+    usage: TokenReport | None = None
     output: list[msgspec.Raw] | None = None
 
 
@@ -441,7 +495,7 @@ class OpenAiResponses(_OpenAi):
         if request.system:
             parts.append(self.system(request.system))
         if request.tools and request.tool_choice == "auto":  # not every server heeds a tool_choice
-            parts.append(self.tools(request.tools, () if native else None))
+            parts.append(self.tools(request.tools, self.dialect(quirks), () if native else None))
         return EncodedRequest(b"".join((*parts, b',"input":[', joined.buffer, b"]}")), joined.call_ids)
 
     def encode_message(self, message: ModelMessage, images: Images, form: MessageForm) -> EncodedMessage:
@@ -452,7 +506,8 @@ class OpenAiResponses(_OpenAi):
                 blocks = [*([self.encode_text(text)] if text or not shown else ()), *self.encode_images(shown, images)]
                 return EncodedMessage("item", b'{"role":"user","content":[' + b",".join(blocks) + b"]}")
             case ToolMessage(name=name, call_id=call_id, found=found) if native and name == MORE_TOOLS:
-                tools = (_FOUND % (encode(one.name), encode(one.description), one.parameters.encode()) for one in found)
+                dialect = self.dialect(form.quirks)
+                tools = (_FOUND % (encode(one.name), encode(one.description), schema_of(one, dialect)) for one in found)
                 return EncodedMessage("item", _SEARCHED % (encode(portable_call_id(call_id)), b",".join(tools)))
             case ToolMessage(call_id=call_id, text=text, images=shown):
                 output = encode(text)
@@ -480,11 +535,11 @@ class OpenAiResponses(_OpenAi):
     def searches(self, request: ModelRequest, quirks: Quirks) -> bool:
         return quirks.tool_search and any(spec.name == MORE_TOOLS for spec in request.tools)
 
-    def encode_tool(self, spec: ToolSpec, *, native: bool) -> bytes:
+    def encode_tool(self, spec: ToolSpec, dialect: SchemaDialect, *, native: bool) -> bytes:
         """A function; or the search, where the model makes it in its own way."""
         if native and spec.name == MORE_TOOLS:
             return _SEARCH_TOOL % encode(spec.description)
-        return super().encode_tool(spec, native=native)
+        return super().encode_tool(spec, dialect, native=native)
 
     def reader(self, context: AnswerContext) -> AnswerReader:
         return ResponsesReader(context)
@@ -571,12 +626,8 @@ class ResponsesReader(AnswerReader):
         if bytes(response.error) not in _NO_ERRORS:
             self.failure = self.failure_in(b'{"error":' + bytes(response.error) + b"}")
         self.model = response.model or ""
-        if (usage := response.usage) is not None:
-            inputs = usage.input_tokens_details or _InputTokens()
-            outputs = usage.output_tokens_details or _OutputTokens()
-            cached, written = inputs.cached_tokens or 0, inputs.cache_write_tokens or 0
-            thought = outputs.reasoning_tokens or 0
-            self.usage = Usage(usage.input_tokens, usage.output_tokens, cached, written, thought)
+        if response.usage is not None:
+            self.usage = with_report(self.usage, response.usage.usage())
         reason = response.incomplete_details.reason if response.incomplete_details is not None else None
         if reason in _INCOMPLETE:
             self.stop = _INCOMPLETE[reason]

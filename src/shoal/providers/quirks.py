@@ -24,6 +24,7 @@ import msgspec
 from shoal.domain.clock import Clock, iso
 from shoal.domain.regular_files import read_regular
 from shoal.domain.untrusted import UNREADABLE
+from shoal.providers.schema_dialects import SchemaDialect
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +37,7 @@ REFUSAL_CHARS_MAX = 300
 WORDS_BYTES_MAX = 16_384
 """How much of a refusal is searched for what it teaches."""
 
-Change: TypeAlias = str | bool
+Change: TypeAlias = str | bool | int
 Changes: TypeAlias = Mapping[str, Change]
 """Fields of `Quirks` and their values."""
 
@@ -46,15 +47,18 @@ class Quirks(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
 
     `max_tokens` names the field for the limit (empty: none is sent); `cache_key` sends the thread's key for the
     provider's prompt cache; `reasoning_items` asks for encrypted reasoning; `tool_search` tells, in the provider's
-    own way, of tools that were looked up; `schema_dialect` names the subset of JSON Schema that tools must keep to,
-    empty for all of it.
+    own way, of tools that were looked up; `schema_dialect` names the subset of JSON Schema that tools must keep to
+    (schema_dialects.py), empty for the protocol's own.
 
-    Of messages: `images` are taken in every message, in the user's alone, or not at all; without `tools`, calls and
+    Of messages: `images` are taken in every message, in the user's alone, or not at all, at most `images_max` (0: any
+    number) with at most `image_bytes_max` bytes of base64 in one request; without `tools`, calls and
     results are told in words; without `parallel_calls`, each call stands in a message of its own; `thinking` goes back
     to the model it came from, as text in `reasoning_field` if that is named, and `reasoning_needed` wants it with every
     answer; `nine_char_ids` are Mistral's call ids; unless `user_after_tool`, a short answer stands between a result and
     the user's words; without `system_role`, the system text opens the first message of the user; `call_signatures`
     marks calls that no signature is known of.
+
+    Of answers: with `opens_thinking`, the chat template has opened thinking that the model then only closes.
     """
 
     max_tokens: str = "max_tokens"
@@ -63,8 +67,10 @@ class Quirks(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     cache_key: bool = False
     reasoning_items: bool = True
     tool_search: bool = False
-    schema_dialect: str = ""
+    schema_dialect: Literal["", SchemaDialect] = ""
     images: Literal["all", "user", "none"] = "all"
+    images_max: int = 0
+    image_bytes_max: int = 18_000_000
     tools: bool = True
     parallel_calls: bool = True
     thinking: bool = True
@@ -74,6 +80,7 @@ class Quirks(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     user_after_tool: bool = True
     system_role: bool = True
     call_signatures: bool = False
+    opens_thinking: bool = False
 
     def changed(self, changes: Changes) -> "Quirks":
         return msgspec.structs.replace(self, **changes) if changes else self
@@ -82,9 +89,9 @@ class Quirks(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
 # ---- what refusals teach ----
 
 _NOT = (
-    r"(?:not (?:currently )?(?:support|enable|allow|permit|accept|available|valid|configured)|n't|do(?:es)? not|cannot"
-    r"|unsupported|unknown|unrecogni[sz]ed|invalid|deprecated|only the default|extra|disabled|forbidden"
-    r"|no endpoints|certain models|不支持|非法)"
+    r"(?:not (?:currently )?(?:support|enable|allow|permit|accept|available|valid|configured|implement)|n't"
+    r"|do(?:es)? not|cannot|unsupported|unknown|unrecogni[sz]ed|invalid|deprecated|only the default|extra|disabled"
+    r"|forbidden|no endpoints|certain models|不支持|非法)"
 )
 _IMAGE = r"(?:\bimages?\b|image_url|input_image|inline_?data|\bvision\b|multi-?modal|图片|图像)"
 _REASONING = r"(?:reasoning_content|reasoning_details|\breasoning\b|\bthinking\b)"
@@ -95,7 +102,9 @@ def _either(one: str, other: str, gap: int = 60) -> str:
     return rf"{one}.{{0,{gap}}}{other}|{other}.{{0,{gap}}}{one}"
 
 
-_ABOUT_TOOL = re.compile(r"tools?\W{0,3}\d|function_declarations|schema|properties|\bparameters\.", re.IGNORECASE)
+_ABOUT_TOOL = re.compile(
+    r"tools?\W{0,3}\d|function_declarations|schema|properties|\bparameters\.|\bgrammar\b|toolSpec", re.IGNORECASE
+)
 """Words about one tool's definition, not about tools."""
 _LESSONS: tuple[tuple[re.Pattern[str], Changes], ...] = tuple(
     (re.compile(words, re.DOTALL | re.IGNORECASE), changes)
@@ -150,6 +159,26 @@ _IMAGE_FAULT = re.compile(
     re.DOTALL | re.IGNORECASE,
 )
 """Words about this image, where the model takes others."""
+_TEMPLATE = re.compile(
+    r"\bjinja\b|raise_exception|chat template (?:prompt )?error|at row \d+, column \d+", re.IGNORECASE
+)
+"""Words of a chat template that failed: it will fail again on the same conversation."""
+_MANY_IMAGES = re.compile(
+    r"too many (?:images|image)|many-image|at most [1-9]\d{0,4} images?\b|(?:up to|maximum|max|limit|supports?|only)\b"
+    r"[^.\d]{0,40}[1-9]\d{0,4} images?\b|number of images|images?.{0,40}\b(?:exceeds?|over) the (?:limit|maximum)",
+    re.IGNORECASE,
+)
+"""Words about the number of images in a request."""
+_NUMBER = re.compile(r"(?<![\d.])\d{1,5}(?![\d.]\d)")
+MANY_IMAGES = 20
+"""From this number on, Anthropic takes no image with a side of more than 2,000 pixels."""
+_HEAVY = re.compile(
+    r"(?:payload|body|entity|request|message)(?: size)?.{0,24}(?:too large|exceed|over the)|request_too_large"
+    r"|(?:too large|exceeds).{0,40}(?:payload|body|entity)|maximum (?:request|payload|body) size",
+    re.IGNORECASE,
+)
+"""Words about the size of a request in bytes."""
+_LONG = re.compile(r"token|context", re.IGNORECASE)
 _THINKING_FAULT = re.compile(
     r"signature\W{1,3}in\W{1,3}thinking|thinking\W.{0,60}(?:cannot be modified|signature)|encrypted.content.{0,300}"
     r"(?:verif|decrypt|parsed|match)|invalid_encrypted_content|(?:corrupted|invalid) thought|thought.?signature.{0,20}"
@@ -183,9 +212,32 @@ def lesson(quirks: Quirks, words: str) -> Changes:
     return {}
 
 
+def fewer_images(words: str, sent: int) -> int:
+    """How many images a request may have, where a refusal of one with `sent` is about that; else 0."""
+    found = _MANY_IMAGES.search(words)
+    if found is None or sent < 2:
+        return 0
+    near = words[max(0, found.start() - 80) : found.end() + 80]
+    named = [int(one) for one in _NUMBER.findall(near)]
+    fitting = [one for one in named if 0 < one < sent]
+    if "many-image" in near:
+        return min(MANY_IMAGES, sent - 1)
+    return max(fitting, default=sent // 2)
+
+
+def is_too_heavy(status: int, words: str) -> bool:
+    """Whether a refusal is about the bytes of a request."""
+    return status == 413 or (_HEAVY.search(words) is not None and _LONG.search(words) is None)
+
+
+def is_about_schema(words: str) -> bool:
+    """Whether a refusal is about the definition of a tool."""
+    return _ABOUT_TOOL.search(words) is not None
+
+
 def teaches(words: str) -> bool:
     """Whether a refusal is about the request, whatever its status says."""
-    return fault_of(words) is not None or bool(lesson(Quirks(), words))
+    return fault_of(words) is not None or bool(lesson(Quirks(), words)) or _TEMPLATE.search(words) is not None
 
 
 # ---- what is remembered ----

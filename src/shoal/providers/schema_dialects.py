@@ -2,10 +2,14 @@
 
 dialect   for                            keywords
 -------   ----------------------------   ------------------------------------------------------------------------
-full      Anthropic, OpenAI Responses    all that a tool's schema may have
+full      Anthropic, OpenAI              all that a tool's schema may have
 common    Gemini, and every server of    one `type` or an `anyOf` alone, `description`, `properties`, `required`,
           OpenAI's protocol              `items`, `enum` of non-empty strings, `minimum`, `maximum`, and `minItems`
                                          and `maxItems` up to REPEATS_MAX
+bare      a service that refused the     one `type`, `description`, `properties`, `required`, `items`
+          others
+
+The default goes by protocol; `Quirks.schema_dialect` overrides it, from the table of services or after a refusal.
 
 Why common is so small, each a refusal of the whole request:
 
@@ -28,7 +32,9 @@ import msgspec
 from shoal.domain.untrusted import UNREADABLE
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
-SchemaDialect: TypeAlias = Literal["full", "common"]
+SchemaDialect: TypeAlias = Literal["full", "common", "bare"]
+NARROWER: "dict[SchemaDialect, SchemaDialect]" = {"full": "common", "common": "bare"}
+"""What to try where a service refuses a schema in the other."""
 
 REPEATS_MAX = 64
 """Largest `minItems` or `maxItems` that is sent: grammars write each repetition out."""
@@ -46,6 +52,9 @@ _TOLD = {
     "multipleOf": "Multiple of", "const": "Always",
 }  # fmt: skip
 
+_BOUNDS = {"enum": "One of", "minimum": "At least", "maximum": "At most", "minItems": "Fewest items",
+           "maxItems": "Most items"}  # fmt: skip
+
 
 def narrowed(parameters: str, dialect: SchemaDialect) -> str:
     """The schema of a tool's arguments in a dialect, as JSON text; one that is no object is sent as it is."""
@@ -56,6 +65,8 @@ def narrowed(parameters: str, dialect: SchemaDialect) -> str:
         found = _narrow(schema, 0)
     except UNREADABLE:
         return parameters
+    if dialect == "bare":
+        found = _bare(found)
     found.setdefault("properties", {})
     return json.dumps({**found, "type": "object"}, ensure_ascii=False, separators=(",", ":"))
 
@@ -79,6 +90,32 @@ def _narrow(schema: "Json", depth: int) -> "dict[str, Json]":
     if text := " ".join(cast("list[str]", words)):
         found["description"] = text
     return found
+
+
+def _bare(schema: "dict[str, Json]") -> "dict[str, Json]":
+    """A common schema with one type for each value; its other forms and bounds are words."""
+    arms, kind = schema.get("anyOf"), schema.get("type")
+    words = [cast("str", schema["description"])] if "description" in schema else []
+    found: dict[str, Json] = {}
+    if isinstance(arms, list):
+        forms = [arm for arm in cast("list[dict[str, Json]]", arms) if arm.get("type") != "null"]
+        found = _bare(forms[0]) if forms and arms != _ANYTHING else {"type": "string"}
+        if len(forms) > 1:
+            words.append(
+                "Any JSON value." if arms == _ANYTHING else f"One of these forms: {_shown([*forms])}."[:WORDS_CHARS_MAX]
+            )
+        words = [*words, *([cast("str", found["description"])] if "description" in found else [])]
+    else:
+        if isinstance(kind, str):
+            found["type"] = kind
+        if isinstance(properties := schema.get("properties"), dict):
+            found["properties"] = {name: _bare(cast("dict[str, Json]", one)) for name, one in properties.items()}
+        if "required" in schema:
+            found["required"] = schema["required"]
+        if isinstance(items := schema.get("items"), dict):
+            found["items"] = _bare(items)
+        words += [f"{told}: {_shown(schema[key])}." for key, told in _BOUNDS.items() if key in schema]
+    return {**found, **({"description": " ".join(words)} if words else {})}
 
 
 def _rules(schema: "Mapping[str, Json]", kind: str, depth: int) -> "dict[str, Json]":

@@ -13,6 +13,7 @@ from shoal.domain.events import (
     ApprovalSettled,
     Event,
     EventData,
+    Failed,
     FilesChanged,
     RetryRequested,
     RetryScheduled,
@@ -20,6 +21,7 @@ from shoal.domain.events import (
     TurnFinished,
     TurnStarted,
     UserSaid,
+    decode_data,
     spans_to,
 )
 from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
@@ -69,6 +71,7 @@ _snapshot = reader(Snapshot)
 _window = reader(ContextWindow)
 
 
+FAILURES_MAX = 500
 ENDED_TURNS_MAX = 100_000
 """Turns of a period that are counted; the newest."""
 HOUR_MICROS = 3_600_000_000
@@ -354,6 +357,12 @@ class Journal(StorePart):
     async def pinned(self, limit: int = 200) -> list[ThreadInfo]:
         """Threads that somebody keeps in sight, the last active first."""
         return [_thread_info(row) for row in await self._read("threads_pinned", limit=limit)]
+
+    async def failures(self, thread: ThreadId) -> list[Failed]:
+        """What went wrong in a thread, and what it was told of that, the newest first; at most FAILURES_MAX."""
+        rows = await self._read("failures_of", thread=thread, limit=FAILURES_MAX)
+        found = (decode_data(Failed.type, text(row[0])) for row in rows)
+        return [data for data in found if isinstance(data, Failed)]
 
     async def thread(self, thread: ThreadId) -> ThreadInfo | None:
         return await self._one(_thread_info, "thread_one", thread=thread)

@@ -170,7 +170,8 @@ def _why_not(content: bytes) -> str:
     if kind in _SENT.values() or kind in ("image/gif", "image/webp"):
         return "it is damaged"
     if is_image(kind):
-        return f"models do not take {kind}; convert it to PNG or JPEG"
+        name = kind.removeprefix("image/").removeprefix("x-").upper()
+        return f"models take no {name} images; send it as JPEG or PNG"
     return "it is no image"
 
 

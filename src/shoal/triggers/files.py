@@ -22,7 +22,7 @@ import logging
 import os
 import re
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,7 +33,7 @@ import msgspec
 from shoal.domain.begun import Begun
 from shoal.domain.clock import Clock
 from shoal.domain.errors import InvalidInput, ShoalError
-from shoal.domain.ids import parse_thread_id
+from shoal.domain.ids import ThreadId, parse_thread_id, unopened
 from shoal.domain.messages import Author, Prompt
 from shoal.domain.ports import Settings
 from shoal.domain.records import Opening
@@ -87,6 +87,14 @@ class _EventFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 _decoder = msgspec.json.Decoder(_EventFile)
 
 
+ZoneOf = Callable[[str, ThreadId | None], Awaitable[str]]
+"""The time zone of the named agent, or of the one that answers in a place. Raises StoreError."""
+
+
+async def in_utc(agent: str, place: ThreadId | None) -> str:
+    return "UTC"
+
+
 @dataclass(eq=False, repr=False)
 class EventFiles:
     """Watches a directory of event files and keeps the stored triggers in step with it."""
@@ -97,7 +105,7 @@ class EventFiles:
     clock: Clock
     poke: Callable[[], None]
     source_of: SourceOf
-    timezone: str = "UTC"
+    zone_of: ZoneOf = in_utc
     begun: Begun = field(default_factory=Begun)
     _known: dict[str, _EventFileStamp] = field(default_factory=dict[str, _EventFileStamp], init=False)
 
@@ -201,7 +209,8 @@ class EventFiles:
         if self._known.get(name) != stamp:
             event, stamp = _read(self.directory / name)
             written_at = datetime.fromtimestamp(min(max(stamp[0] / 1e9, 0), _WRITTEN_MAX), UTC)
-            spec = _spec(name, event, await self.source_of(self.directory / name), self.timezone, written_at)
+            timezone = event.timezone or await self.zone_of(event.agent, _place_of(event))
+            spec = _spec(name, event, await self.source_of(self.directory / name), timezone, written_at)
             if event.type == "immediate":
                 key = f"{_NAME_PREFIX}{name}@{stamp[0]}"
                 author = msgspec.structs.replace(_OWNER, name=f"event {Path(name).stem}")
@@ -288,16 +297,22 @@ def _read(path: Path) -> tuple[_EventFile, _EventFileStamp]:
         raise _HalfWrittenError(f"The event file cannot be read: {refusal(error)}.") from None
 
 
+def _place_of(event: _EventFile) -> ThreadId | None:
+    """Where the turn takes place; None where the file does not say it. Raises InvalidInput."""
+    try:
+        if event.threadId:
+            return parse_thread_id(event.threadId)
+        return unopened(event.adapterId, event.channelId) if event.adapterId and event.channelId else None
+    except ShoalError as error:
+        raise InvalidInput(str(error)) from None
+
+
 def _spec(name: str, event: _EventFile, source: str, timezone: str, written_at: datetime) -> NewTrigger:
     """The file as a trigger; `source` had a hand in it. Words such as "tomorrow" count from when it was written.
 
     Raises InvalidInput naming what is wrong.
     """
-    try:
-        thread = parse_thread_id(event.threadId) if event.threadId else None
-    except ShoalError as error:
-        raise InvalidInput(str(error)) from None
-    timezone = event.timezone or timezone
+    thread = _place_of(event) if event.threadId else None
     when = When("one-shot", "1970-01-01", zone_named(timezone).key)
     if event.type != "immediate":
         when = parse_schedule(event.type, event.schedule, timezone, written_at)

@@ -133,6 +133,10 @@ class Gauge(NamedTuple):
         """The tokens of a piece of text, which may be parts of one."""
         return self.meter.count(text) * self.factor
 
+    def cautious(self) -> "Gauge":
+        """The same for what is charged without a report: reports that were too low make no later call cheaper."""
+        return self if self.factor >= 1 else Gauge(self.meter)
+
 
 ROUGHLY = Gauge()
 """For a model of which nothing is known."""

@@ -23,7 +23,7 @@ from shoal.domain.clock import Clock
 from shoal.domain.events import Cleared, Compacted, TurnStarted
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, platform_of
-from shoal.domain.messages import AssistantMessage, ModelRequest, Prompt, ToolSpec, Usage, UserMessage
+from shoal.domain.messages import AssistantMessage, ModelRequest, Prompt, ToolSpec, UserMessage
 from shoal.domain.permissions import Asker, Audience
 from shoal.domain.ports import Mount, Route
 from shoal.domain.regular_files import ensure_folder
@@ -439,11 +439,11 @@ class ContextBuilder:
         run.window_tokens = stated_tokens
         return True
 
-    def learn(self, run: TurnRun, route: Route, units: int, usage: Usage) -> None:
-        """Take in what the provider reports for a request of so many units, and the window that it kept to."""
+    def learn(self, run: TurnRun, route: Route, units: int, reported_tokens: int) -> None:
+        """Take in what the provider reports for a request of so many units (0: nothing), and the window that it kept
+        to."""
         readers = _readers(route, run.visible_threads)
-        if not usage.estimated:
-            self._calibration.learn(readers, units, usage.input_tokens)
+        self._calibration.learn(readers, units, reported_tokens)
         if run.window_tokens:
             self._calibration.learn_window(readers, run.window_tokens)
 

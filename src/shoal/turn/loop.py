@@ -134,9 +134,9 @@ REFUSALS: frozenset[FailureKind] = frozenset({"invalid_request", "content_filter
 """Failures that may come from what was said before."""
 
 OUTAGE_BASE_SECONDS = 5.0
+"""First pause of a turn that waits for a model; it doubles up to `BACKOFF_SECONDS_MAX`."""
 OUTAGE_ASKED_SECONDS_MAX = 300.0
 """A provider that asks for a longer wait is asked again sooner: many name a day, and are back in a minute."""
-"""First pause of a turn that waits for a model; it doubles up to `BACKOFF_SECONDS_MAX`."""
 CONFIRMED_SECONDS = 0.5
 """Maximum age of a lease check; a process that stood still meanwhile checks again."""
 
@@ -252,8 +252,8 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
             await view.write(Commit(view.turn, posts=view.outage_ends(over), retried=True))
         if step.instead and step.instead != state.instead:
             await view.commit(Failed(FALLBACK, step.instead, fatal=False))
-        if notes := tuple(Failed(LEFT_OUT, note, fatal=False) for note in step.notes if note not in view.notes):
-            await view.commit(*notes)
+        if notes := await view.new_notes(step.notes):
+            await view.commit(*(Failed(LEFT_OUT, note, fatal=False) for note in notes))
         if isinstance(outcome, LimitReached):  # the turn ends without asking the model once more
             finished = TurnFinished("limit", outcome.detail, state.steps, state.usage)
             await view.finish(Commit(view.turn, (outcome, finished), view.answer(outcome.detail, finished.outcome)))
@@ -357,7 +357,10 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
                 await self.confirm(view.thread)
             outcome, _ = await self.spending.stream(charge, route, request, shares.gauge, run.begin_call())
             if isinstance(outcome, ModelDone):
-                self.context.learn(run, route, units, outcome.usage)
+                usage, is_guess = outcome.usage, False
+                if usage.estimated:  # of its input, or of its output alone
+                    is_guess = usage.input_tokens == shares.gauge.cautious().request(request)
+                self.context.learn(run, route, units, 0 if is_guess else usage.input_tokens)
                 if run.unsummarised:  # no model was there for a summary, and the answer was given without it
                     await self.compactor.note_failure(run, run.unsummarised)
                     run.unsummarised = ""

@@ -277,7 +277,7 @@ WINDOW_TOKENS_MAX = 10_000_000
 
 def plausible_usage(done: ModelDone, request: ModelRequest, gauge: Gauge) -> Usage:
     """Return the reported tokens of a call, with estimates for those that are missing or cannot be true."""
-    said, message = done.usage.bounded(), done.message
+    said, message, gauge = done.usage.bounded(), done.message, gauge.cautious()
     answer = (message.text, done.thinking, *(f"{call.name}{call.arguments}" for call in message.tool_calls))
     input_tokens, output_tokens = said.input_tokens, said.output_tokens
     if said.reasoning_tokens > output_tokens:  # some services count thinking beside the answer

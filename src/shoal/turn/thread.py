@@ -357,6 +357,13 @@ class ThreadView:
                 self.base = self.announced = ""
         self.unprojected.extend(events)
 
+    async def new_notes(self, notes: Sequence[str]) -> list[str]:
+        """Those that this thread was never told, in whichever window and process."""
+        if not self.notes.issuperset(notes):
+            found = await self.journal.failures(self.thread)
+            self.notes.update(failed.message for failed in found if failed.kind == LEFT_OUT)
+        return [note for note in notes if note not in self.notes]
+
     # ---- writing the journal ----
 
     async def open_turn(self, waiting: Waiting, commit: Commit) -> None:

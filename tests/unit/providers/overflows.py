@@ -15,6 +15,16 @@ OVERFLOWS: dict[str, tuple[str, ...]] = {
         " the length of the messages.",
         "Your input exceeds the context window of this model. Please adjust your input and try again.",
     ),
+    # servers and gateways of unknown make, by what they count
+    "others": (
+        "tokens in request more than max tokens allowed",
+        "Total tokens of image and text exceed max message tokens",
+        "The total number of tokens (prompt + completion) exceed the limit 32768",
+        "Token count (150000) exceeds limit (128000)",
+        "Failed to generate: context window full",
+        "max_tokens (4096) + prompt length (131000) > max_seq_len 131072",
+        "The sequence length exceeds the model limit",
+    ),
     # the code that OpenAI and Azure send with these (crewAIInc/crewAI #701)
     "azure": ("context_length_exceeded",),
     # earendil-works/pi #102; RooCodeInc/Roo-Code #3713; Geravant/openclaw; anthropics/claude-code #53607
@@ -149,6 +159,10 @@ OVERFLOWS: dict[str, tuple[str, ...]] = {
 }
 
 WITHOUT_WINDOW = {
+    "tokens in request more than max tokens allowed",
+    "Total tokens of image and text exceed max message tokens",
+    "Failed to generate: context window full",
+    "The sequence length exceeds the model limit",
     "Your input exceeds the context window of this model. Please adjust your input and try again.",
     "context_length_exceeded",
     "Request exceeds the maximum size",

@@ -10,6 +10,10 @@ Words: TypeAlias = tuple[tuple[int, str], ...]
 
 TEACH: dict[str, Words] = {
     "images=none": (
+        (501, '{"error":{"message":"Image input is not implemented for this backend."}}'),
+        (403, '{"error":{"message":"Image inputs are not allowed for this model."}}'),
+        (400, '{"error":{"message":"model \\"claude-sonnet-4.6\\" not supported for vision"}}'),  # opencode#20700
+        (400, '{"code":"Client specified an invalid argument","error":"The model does not support image input but some images are present in the request."}'),  # open-webui#10592
         (400, '{"error":"this model does not support image input (ref: b8bd630e)"}'),  # ollama#17301
         (400, '{"error":{"code":"InvalidParameter","message":"Model do not support image input. Request id: 02177"}}'),  # openclaw-qqbot#111
         (400, '{"error":{"message":"Failed to deserialize the JSON body into the target type: messages[7]: unknown variant `image_url`, expected `text` at line 1 column 114708"}}'),  # jcode#310
@@ -35,6 +39,8 @@ TEACH: dict[str, Words] = {
         (400, '{"error":{"message":"Multimodal data provided, but model does not support multimodal requests."}}'),  # mlx
     ),
     "tools=False": (
+        (501, '{"error":{"message":"tool use is not implemented"}}'),
+        (403, '{"error":{"message":"tool calling is not available for this model"}}'),
         (400, '{"error":{"message":"registry.ollama.ai/library/llama3 does not support tools","type":"api_error"}}'),  # ollama#5793
         (404, '{"error":{"message":"No endpoints found that support tool use. To learn more about provider routing, visit: x","code":404}}'),  # fast-agent#122
         (400, '{"error":{"message":"\\"auto\\" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set","code":400}}'),  # nvidia-nim-provider#2

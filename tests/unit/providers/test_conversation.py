@@ -180,10 +180,10 @@ def test_a_history_that_was_compacted_is_written_anew() -> None:
 
 def test_system_and_tools_are_encoded_once_for_each_object() -> None:
     protocol, tools = OpenAiChat(), (ToolSpec("a", "d", "{}"),)
-    first = protocol.system("prompt"), protocol.tools(tools)
+    first = protocol.system("prompt"), protocol.tools(tools, "full")
     for _ in range(5):
         assert protocol.system("prompt") is first[0]
-        assert protocol.tools(tools) is first[1]
+        assert protocol.tools(tools, "full") is first[1]
     for number in range(api_protocol.STABLE_MAX):
         protocol.system(f"prompt {number}")
     again = protocol.system("prompt")

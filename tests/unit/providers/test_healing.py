@@ -1,5 +1,6 @@
 """A refusal teaches how to ask again: what is kept of that, for how long, and what people are told."""
 
+import json
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -7,6 +8,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shoal.domain.ids import CallId
 from shoal.domain.messages import (
@@ -23,11 +26,14 @@ from shoal.domain.messages import (
 )
 from shoal.domain.ports import Provider
 from shoal.domain.settings import ProviderSettings
+from shoal.providers.arrange import crowded_out
 from shoal.providers.catalog import build_provider
 from shoal.providers.http_provider import ATTEMPTS_MAX
+from shoal.providers.model_table import known_quirks
+from shoal.providers.openai import OpenAiChat
 from shoal.providers.quirks import Learned, QuirkMemory, read_learned, write_learned
 from shoal.testing.clock import ManualClock
-from shoal.testing.contracts.provider import answer
+from shoal.testing.contracts.provider import answer, failure
 from shoal.testing.model import FakeModel, Refusal, Reply, Seen
 from shoal.testing.model.script import Script
 from shoal.testing.model.services import SERVICES, Strict
@@ -250,3 +256,219 @@ async def test_a_plain_answer_has_no_notes() -> None:
     assert isinstance(done, ModelDone)
     assert done.notes == ()
     assert fake.calls == 1
+
+
+SCHEMA = json.dumps(
+    {
+        "type": "object",
+        "properties": {
+            "many": {"type": ["string", "null"], "minLength": 2},
+            "kind": {"enum": ["a", "b"], "type": "string"},
+            "box": {"type": "object", "properties": {"n": {"type": "integer", "minimum": 1}}},
+            "any": {"description": "All of it."},
+        },
+        "required": ["kind"],
+    }
+)  # fmt: skip
+SCHEMA_WORDS = {
+    "moonshot": "Invalid request: tools.function.parameters is not a valid moonshot flavored json schema, details: "
+    "<At path 'properties.kind': type is not defined>",
+    "bedrock": "The json schema definition at toolConfig.tools.0.toolSpec.inputSchema is invalid. Fix the following "
+    "errors and try again: $.properties: type must be unique",
+    "anthropic": "tools.0.custom.input_schema: JSON schema is invalid. It must match JSON Schema draft 2020-12",
+    "gemini": "* GenerateContentRequest.tools[0].function_declarations[0].parameters.properties[any].type: must be "
+    "specified",
+    "openai": "Invalid schema for function 'odd': In context=('properties', 'any'), schema must have a 'type' key.",
+    "llama.cpp": "Failed to initialize samplers: failed to parse grammar",
+    "xgrammar": "The provided JSON schema contains features not supported by xgrammar.",
+    "fireworks": "JSON Schema not supported: could not understand the instance `{}`.",
+    "groq": "invalid JSON schema for tool odd, tools[0].function.parameters: `/properties/any`: must have a type",
+}
+
+
+@pytest.mark.parametrize("words", SCHEMA_WORDS.values(), ids=SCHEMA_WORDS.keys())
+@pytest.mark.parametrize("kind", ["openai", "anthropic"])
+async def test_a_refused_schema_is_sent_in_a_narrower_dialect_which_is_remembered(kind: str, words: str) -> None:
+    memory, tools = QuirkMemory(None, ManualClock()), (ToolSpec("odd", "Odd.", SCHEMA),)
+
+    def script(seen: Seen) -> Refusal | str:
+        return Refusal(400, words) if b'"null"' in seen.body else "done"
+
+    async with asking(script, memory, kind) as (provider, fake):
+        asked = msgspec.structs.replace(request(UserMessage("go")), tools=tools)
+        done = await answer(provider, asked)
+        assert done.notes == (), "it has its tools"
+        assert fake.calls == (2 if kind == "openai" else 3)
+        assert b'"odd"' in fake.log[-1].body
+        await answer(provider, msgspec.structs.replace(asked, cache_key="other"))
+        assert fake.calls == (3 if kind == "openai" else 4), "every conversation knows it"
+    assert [one.changes for one in memory.all().values()] == [{"schema_dialect": "bare"}]
+
+
+async def test_a_dialect_that_did_not_help_is_not_remembered() -> None:
+    memory = QuirkMemory(None, ManualClock())
+
+    def script(seen: Seen) -> Refusal | str:
+        return Refusal(400, "tools[0] has a bad schema") if b'"tools"' in seen.body else "done"
+
+    async with asking(script, memory) as (provider, fake):
+        done = await answer(provider, request(UserMessage("go"), tools=True))
+        assert done.notes == ("p refused the request with my tools, so m answered without them. See `shoal doctor`.",)
+        assert fake.calls == 3
+    assert memory.all() == {}
+
+
+async def test_what_the_table_says_of_a_server_counts_before_the_protocol() -> None:
+    assert known_quirks("https://api.openai.com/v1", "gpt-5.1").schema_dialect == "full"
+    protocol = OpenAiChat()
+    assert protocol.dialect(known_quirks("http://127.0.0.1:8080/v1", "m")) == "common"
+    assert protocol.dialect(known_quirks("https://api.openai.com/v1", "gpt-5.1")) == "full"
+
+
+# ---- many images ----
+
+
+def test_of_too_many_images_the_oldest_are_left_out_and_some_more_for_those_to_come() -> None:
+    assert crowded_out([[1]] * 8, 8, 100) == 0
+    assert crowded_out([[1]] * 9, 8, 100) == 3, "six stay, so that two more leave the request as it is"
+    assert crowded_out([[1]] * 11, 8, 100) == 3
+    assert crowded_out([[1]] * 12, 8, 100) == 6
+    assert crowded_out([[1], [1] * 5], 5, 100) == 1, "all of the newest message"
+    assert crowded_out([[1], [1] * 9], 5, 100) == 5
+    assert crowded_out([[50], [50], [1]], 0, 100) == 1
+    assert crowded_out([[500]], 0, 100) == 0, "the newest in any case"
+    assert crowded_out([], 1, 1) == 0
+
+
+@given(st.lists(st.lists(st.integers(0, 9), max_size=4), max_size=20), st.integers(0, 9), st.integers(1, 40))
+def test_a_request_has_no_more_images_than_may_be_and_what_was_left_out_stays_so(
+    sizes: list[list[int]], images_max: int, bytes_max: int
+) -> None:
+    flat = [size for message in sizes for size in message]
+    left_out = crowded_out(sizes, images_max, bytes_max)
+    kept = flat[left_out:]
+    assert len(kept) <= 1 or (sum(kept) <= bytes_max and len(kept) <= (images_max or len(kept)))
+    assert bool(kept) == bool(flat)
+    assert all(crowded_out(sizes[:count], images_max, bytes_max) <= left_out for count in range(len(sizes)))
+
+
+MANY = {
+    "vLLM": ("At most 2 image(s) may be provided in one prompt.", 2),
+    "Groq": ("Too many images provided. This model supports up to 2 images", 2),
+    "Bedrock": ("messages.0.content: too many images and documents: 3 + 0 > 2", 2),
+    "Mistral": ("Too many images in request. Maximum is 2.", 2),
+    "nobody's": ("The number of images is over the limit.", 1),
+    "TGI": ("Too many images in the request", 1),
+}
+
+
+@pytest.mark.parametrize(("words", "most"), MANY.values(), ids=MANY.keys())
+async def test_a_bound_on_images_is_learned_and_the_newest_are_shown(tmp_path: Path, words: str, most: int) -> None:
+    memory, pictures = QuirkMemory(None, ManualClock()), list[Image]()
+    for number in range(4):
+        path = tmp_path / f"{number}.png"
+        path.write_bytes(b"a picture %d" % number)
+        pictures.append(Image(str(path), "image/png"))
+
+    def script(seen: Seen) -> Refusal | str:
+        return Refusal(400, words) if seen.body.count(b'"image_url":{') > most else "seen"
+
+    async with asking(script, memory) as (provider, fake):
+        said = tuple(UserMessage(f"look {number}", (one,)) for number, one in enumerate(pictures))
+        asked = [said[0], AssistantMessage("seen"), said[1], AssistantMessage("seen"), said[2]]
+        done = await answer(provider, request(*asked))
+        assert done.notes == (), "the newest was seen"
+        assert fake.calls == 2
+        body = fake.log[-1].body
+        assert body.index(b"0.png is not shown to you any more") > 0
+        assert body.count(b'"image_url":{') == most
+        await answer(provider, request(*asked, AssistantMessage("seen"), said[3]))
+        assert fake.calls == 3
+        again = await answer(provider, request(UserMessage("all", tuple(pictures)), key="other"))
+        assert again.notes == (f"m takes fewer images at once, so it did not see the first {4 - most} of yours.",)
+    assert [one.changes for one in memory.all().values()] == [{"images_max": most}]
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        Refusal(413, "Request Entity Too Large"),
+        Refusal(413, body=b"<html>413 Request Entity Too Large</html>"),
+        Refusal(400, "Request payload size exceeds the limit: 20971520 bytes."),
+        Refusal(413, body=b'{"error":{"type":"request_too_large","message":"Request exceeds the maximum size"}}'),
+    ],
+)
+async def test_a_request_that_is_too_heavy_goes_again_with_fewer_images(tmp_path: Path, refusal: Refusal) -> None:
+    memory, pictures = QuirkMemory(None, ManualClock()), list[Image]()
+    for number in range(4):
+        path = tmp_path / f"{number}.png"
+        path.write_bytes(b"%d" % number * 300_000)
+        pictures.append(Image(str(path), "image/png"))
+
+    def script(seen: Seen) -> Refusal | str:
+        return refusal if len(seen.body) > 1_000_000 else "seen"
+
+    async with asking(script, memory) as (provider, fake):
+        await answer(provider, request(*(UserMessage("look", (one,)) for one in pictures)))
+        assert fake.calls == 2
+        assert fake.log[-1].body.count(b'"image_url":{') == 2
+    assert [one.changes for one in memory.all().values()] == [{"image_bytes_max": 800_000}]
+
+
+async def test_known_services_get_no_more_images_than_they_take() -> None:
+    assert known_quirks("https://api.anthropic.com", "claude-sonnet-5-5").images_max == 100
+    assert known_quirks("https://api.groq.com/openai/v1", "llama-4-scout").images_max == 5
+    assert known_quirks("https://api.mistral.ai/v1", "pixtral-large").images_max == 8
+
+
+@pytest.mark.parametrize("status", [405, 406, 415, 417, 424])
+async def test_any_status_of_a_refusal_without_known_words_costs_one_attempt(picture: Image, status: int) -> None:
+    async with asking(no_images(Refusal(status, "no"))) as (provider, fake):
+        await answer(provider, request(UserMessage("look", (picture,))))
+        assert fake.calls == 2
+
+
+async def test_one_image_that_is_too_large_for_a_server_is_left_out(picture: Image) -> None:
+    async with asking(no_images(Refusal(413, "image too large"))) as (provider, fake):
+        await answer(provider, request(UserMessage("look", (picture,))))
+        assert b"provider refused it" in fake.log[-1].body
+
+
+async def test_an_error_of_the_server_that_comes_again_costs_attempts_in_other_forms_once(picture: Image) -> None:
+    memory = QuirkMemory(None, ManualClock())
+    async with asking(no_images(Refusal(500, "Internal Server Error")), memory) as (provider, fake):
+        said = UserMessage("look", (picture,))
+        look = request(said)
+        assert (await failure(provider, look)).kind == "server_error", "most pass"
+        assert fake.calls == 1
+        done = await answer(provider, look)
+        assert done.notes == (
+            "p refused this conversation as it was, so m now gets it without images and earlier reasoning.",
+        )
+        assert fake.calls == 3
+        await answer(provider, request(said, AssistantMessage("seen"), UserMessage("and?")))
+        other = await failure(provider, request(UserMessage("look", (picture,)), key="other"))
+        assert other.kind == "server_error", "nothing was learned of the model: it may have been something else"
+    assert memory.all() == {}
+
+
+async def test_a_server_that_fails_whatever_it_gets_is_asked_in_other_forms_once(picture: Image) -> None:
+    async with asking(lambda seen: Refusal(500, "Internal Server Error")) as (provider, fake):
+        look = request(UserMessage("look", (picture,)), tools=True)
+        for calls in (1, 4, 5, 6):
+            assert (await failure(provider, look)).kind == "server_error"
+            assert fake.calls == calls
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Value is not callable: null at row 49, column 79: {%- set content = x %}",  # jan#6123
+        "Failed to parse chat template: Jinja template error: unexpected exception",  # gpt4all#3291
+        "chat template prompt error",  # mistral-vibe#1006
+    ],
+)
+async def test_a_chat_template_that_fails_is_no_outage(picture: Image, words: str) -> None:
+    async with asking(no_images(Refusal(500, words))) as (provider, fake):
+        await answer(provider, request(UserMessage("look", (picture,))))
+        assert fake.calls == 2

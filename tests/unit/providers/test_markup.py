@@ -57,6 +57,12 @@ THINKING = {
     "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Hi<|return|>": (
         "Hi", "hm", []),
     "<|channel|>commentary<|message|>I look.<|end|>": ("I look.", "", []),
+    "<think>hm</thinking>Hi": ("Hi", "hm", []),
+    "<scratchpad>hm</scratchpad>Hi": ("Hi", "hm", []),
+    "<think>hm</think>\n<answer>\nHi\n</answer>": ("Hi", "hm", []),
+    "<|begin_of_thought|>hm<|end_of_thought|><|begin_of_solution|>Hi<|end_of_solution|>": ("Hi", "hm", []),
+    "Hi</s>": ("Hi", "", []),
+    "<|assistant|>Hi<|start_header_id|>assistant<|end_header_id|>": ("Hi", "", []),
     "Hi<|im_end|>": ("Hi", "", []),
     "Hi<|eot_id|>": ("Hi", "", []),
 }  # fmt: skip
@@ -121,6 +127,7 @@ TEXTS = (
     "A model closes it with </think> and goes on.",
     'It says "<tool_call>" there.',
     "a < b and b > c, [x] and <b>bold</b>",
+    "Strike <s>this</s>",
     "<thin is not a tag",
     "    code\n~~~\n<function=x>\n~~~\n",
     "[TOOL",

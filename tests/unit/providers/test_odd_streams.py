@@ -126,6 +126,19 @@ ODD: dict[str, bytes] = {
     "a list of a document": json.dumps([WHOLE]).encode(),
     "lines of JSON in a list": b"[" + b",\n".join(json.dumps(delta(one)).encode() for one in ("Gr\xfc\xdfe, ".encode(
         "latin-1").decode("latin-1"), "🐟 und mehr")) + b"]",
+    "another choice": sse(delta("Grüße, "), {"choices": [{"index": 1, "delta": {"content": "No."}}]},
+                          delta("🐟 und mehr")),
+    "Data in capitals": PLAIN.replace(b"data:", b"Data:"),
+    "NUL bytes to keep it open": b"\0\0" + PLAIN.replace(b"\n\n", b"\n\n\0", 1),
+    "an error that says none": sse(delta("Grüße, ", error="None"), delta("🐟 und mehr", error="null")),
+    "an error that says all is well": sse(delta("Grüße, ", error={"code": 0, "message": "success"}),
+                                          delta("🐟 und mehr", error={"code": 200, "message": "OK"})),
+    "an envelope": sse({"data": delta("Grüße, ")}, {"data": delta("🐟 und mehr")}),
+    "another envelope": sse({"success": True, "result": delta(TEXT)}),
+    "a bare response": sse({"response": "Grüße, "}, {"response": "🐟 und mehr"}, end="data: [DONE]\n\n"),
+    "Ollama's own": b'{"message":{"role":"assistant","content":"Gr\\u00fc\\u00dfe, "},"done":false}\n{"message":'
+    + json.dumps({"content": "🐟 und mehr"}).encode() + b',"done":false}\n{"message":{"content":""},"done":true}\n',
+    "a list of one for delta": sse({"choices": [{"delta": [{"content": TEXT}]}]}),
     "keys that nobody knows": PLAIN.replace(b'"delta": {', b'"delta": {"x": {"y": []}, '),
 }  # fmt: skip
 
@@ -135,6 +148,20 @@ def test_what_arrived_is_the_answer(name: str) -> None:
     assert text_of(ODD[name]) == TEXT
     assert text_of(ODD[name], size=1) == TEXT
     assert text_of(ODD[name], size=100_000) == TEXT
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        json.dumps([{"index": 0, "id": "a", "function": {"name": "bash", "arguments": '{"x":1}'}}]),
+        [{"index": 0, "id": "a", "function": json.dumps({"name": "bash", "arguments": '{"x":1}'})}],
+        {"index": 0, "id": "a", "function": {"name": "bash", "arguments": '{"x":1}'}},
+    ],
+)
+def test_calls_that_are_written_as_text_or_alone_are_read(pieces: object) -> None:
+    result = read(sse({"choices": [{"delta": {"tool_calls": pieces}}]}))
+    assert isinstance(result, ModelDone)
+    assert [(call.name, call.arguments) for call in result.message.tool_calls] == [("bash", '{"x":1}')]
 
 
 RESPONSES: dict[str, list[object]] = {
@@ -284,3 +311,32 @@ def test_text_that_arrived_is_in_the_answer(kind: type[ApiProtocol], source: ran
     thinking = result.thinking if isinstance(result, ModelDone) else ""
     words = f"{text} {thinking}"
     assert all(word in words for word in ("one", "two", "three")), result
+
+
+@pytest.mark.parametrize("wrap", [lambda one: one, lambda one: {"response": one}])
+def test_gemini_in_an_envelope_and_with_protobuf_s_names(wrap: Callable[[object], object]) -> None:
+    call = {"function_call": {"name": "bash", "args": {"dry_run": 1}}}
+    found = read(
+        sse(
+            wrap({"candidates": [{"content": {"parts": [{"text": "Hi"}]}}]}),
+            wrap({"candidates": [{"content": {"parts": [call]}, "finish_reason": "STOP"}],
+                  "usage_metadata": {"prompt_token_count": 5, "candidates_token_count": 2}}),
+            end="",
+        ),
+        GeminiContents(),
+    )  # fmt: skip
+    assert isinstance(found, ModelDone), found
+    assert found.message.text == "Hi"
+    assert [(one.name, json.loads(one.arguments)) for one in found.message.tool_calls] == [("bash", {"dry_run": 1})]
+    assert (found.usage.input_tokens, found.usage.output_tokens) == (5, 2)
+
+
+def test_the_name_of_an_event_is_its_type_where_it_has_none() -> None:
+    named = (
+        b'event: response.output_text.delta\ndata: {"delta":"Hi"}\n\n'
+        b'event: response.completed\ndata: {"response":{"output":[]}}\n\n'
+    )
+    assert text_of(named, OpenAiResponses()) == "Hi"
+    parser = EventParser()
+    assert parser.feed(b"event: ping\ndata: {}\n\ndata: {}\n\n") == [b'{"type":"ping"}', b"{}"]
+    assert parser.feed(b'event: a"b\ndata: {}\n\nevent: x\ndata: text\n\n') == [b"{}", b"text"]

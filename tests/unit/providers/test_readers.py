@@ -12,6 +12,7 @@ from shoal.domain.messages import (
     ModelFailed,
     ModelRequest,
     StopReason,
+    TextDelta,
     ToolCall,
     ToolMessage,
     Usage,
@@ -426,3 +427,94 @@ def test_a_reasoning_item_that_is_no_text_is_kept_as_text() -> None:
     reader = OpenAiResponses().reader(AnswerContext("p", "openai-responses:p", frozenset(), lambda: "new"))
     reader.feed(b'{"type":"response.output_item.done","output_index":0,"item":{"type":"reasoning","id":"\xff"}}')
     assert json.loads(reader.opaque()) == [{"type": "reasoning", "id": "\ufffd"}]
+
+
+BOTH = {"prompt_tokens": 10, "completion_tokens": 2}
+CACHED = {"cached_tokens": 3}
+REPORTS: dict[str, tuple[list[object], Usage]] = {
+    "OpenAI": ([{"choices": [], "usage": BOTH}], Usage(10, 2)),
+    "on the last choice": ([chunk(finish="stop", usage=BOTH)], Usage(10, 2)),
+    "in the choice": (
+        [{"choices": [{"delta": {}, "usage": {"prompt_tokens": 10, "completion_tokens": 2, "cached_tokens": 4}}]}],
+        Usage(10, 2, 4),
+    ),
+    "Responses' names": (
+        [{"choices": [], "usage": {"input_tokens": 10, "output_tokens": 2, "input_tokens_details": CACHED}}],
+        Usage(10, 2, 3),
+    ),
+    "Anthropic's names": (
+        [{"usage": {"input_tokens": 10, "output_tokens": 2, "cache_read_input_tokens": 90,
+                    "cache_creation_input_tokens": 5}}],
+        Usage(105, 2, 90, 5),
+    ),
+    "LiteLLM, Anthropic's beside OpenAI's": (
+        [{"usage": {"prompt_tokens": 105, "completion_tokens": 2, "cache_read_input_tokens": 90}}],
+        Usage(105, 2, 90),
+    ),
+    "Bedrock's names": ([{"usage": {"inputTokens": 10, "outputTokens": 2, "totalTokens": 12}}], Usage(10, 2)),
+    "Groq": ([{"choices": [], "x_groq": {"id": "r", "usage": BOTH}}], Usage(10, 2)),
+    "llama.cpp": ([chunk(finish="stop", timings={"prompt_n": 7, "cache_n": 3, "predicted_n": 2})], Usage(10, 2, 3)),
+    "llama.cpp with both": (
+        [chunk(finish="stop", timings={"prompt_n": 1, "predicted_n": 2}, usage=BOTH)],
+        Usage(10, 2),
+    ),
+    "Ollama": ([chunk(finish="stop", prompt_eval_count=10, eval_count=2)], Usage(10, 2)),
+    "texts": ([{"choices": [], "usage": {"prompt_tokens": "10", "completion_tokens": " 2 "}}], Usage(10, 2)),
+    "the input and a total": ([{"usage": {"prompt_tokens": 10, "total_tokens": 12}}], Usage(10, 2)),
+    "the output and a total": ([{"usage": {"completion_tokens": 2, "total_tokens": 12}}], Usage(10, 2)),
+    "only a total": ([{"usage": {"total_tokens": 12}}], Usage()),
+    "with each chunk, zeros at the end": (
+        [chunk({"content": "!"}, usage={"prompt_tokens": 10, "completion_tokens": 1}),
+         chunk({"content": "!"}, usage=BOTH),
+         {"choices": [], "usage": {"prompt_tokens": 0, "completion_tokens": 0}}],
+        Usage(10, 2),
+    ),
+    "odd timings": ([chunk(finish="stop", timings={"prompt_n": "many"}, x_groq=7)], Usage()),
+    "reasoning beside": ([{"usage": {**BOTH, "reasoning_tokens": 1}}], Usage(10, 2, 0, 0, 1)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("events", "usage"), REPORTS.values(), ids=REPORTS.keys())
+def test_tokens_are_read_in_whichever_form_a_server_reports_them(events: list[object], usage: Usage) -> None:
+    assert done(OpenAiChat(), chunk({"content": "Hi"}, "stop"), *events).usage == usage
+
+
+def test_a_gateway_that_reports_openai_s_names_in_anthropic_s_protocol() -> None:
+    answer = done(
+        AnthropicMessages(),
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "Hi"}},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"},
+         "usage": BOTH},
+        {"type": "message_stop"},
+    )  # fmt: skip
+    assert answer.usage == Usage(10, 2)
+
+
+def opening(*events: object) -> tuple[str, str, list[str]]:
+    """The text, the thinking and what was shown as text of a model whose template opens thinking."""
+    context = AnswerContext("mine", ORIGIN, frozenset(), lambda: "new", offers_tools=True, opens_thinking=True)
+    reader, shown = OpenAiChat().reader(context), list[str]()
+    for event in events:
+        reader.feed(msgspec.json.encode(event))
+        shown += [delta.text for delta in reader.deltas() if isinstance(delta, TextDelta)]
+    result = reader.result()
+    shown += [delta.text for delta in reader.deltas() if isinstance(delta, TextDelta)]
+    assert isinstance(result, ModelDone), result
+    return result.message.text, result.thinking, shown
+
+
+def test_of_a_template_that_opens_thinking_none_is_ever_shown_as_text() -> None:
+    said = [chunk({"content": part}) for part in ("Hm, ", "boats.\n</th", "ink>\n\nHel", "lo")]
+    assert opening(*said, chunk(finish="stop")) == ("Hello", "Hm, boats.\n", ["Hel", "lo"])
+    apart = chunk({"reasoning_content": "Hm"})
+    assert opening(apart, chunk({"content": "Hello"}), chunk(finish="stop")) == ("Hello", "Hm", ["Hello"])
+    opened = chunk({"content": "<think>Hm</think>Hello"})
+    assert opening(opened, chunk(finish="stop")) == ("Hello", "Hm", ["Hello"])
+
+
+def test_what_such_a_template_did_not_open_is_text_at_the_end() -> None:
+    assert opening(chunk({"content": "Hello"}), chunk(finish="stop")) == ("Hello", "", ["Hello"])
+    assert opening(chunk({"content": "Hm, boa"}), chunk(finish="length")) == ("", "Hm, boa", [])
+    call = chunk(piece(0, "c", "look", "{}"))
+    text, thinking, _ = opening(chunk({"content": "Hm"}), call, chunk(finish="tool_calls"))
+    assert (text, thinking) == ("", "Hm")

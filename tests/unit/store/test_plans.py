@@ -77,6 +77,7 @@ SQLITE_EXCEPTIONS = EXCEPTIONS | {
 }
 _SORTED = "where it takes reading so little for a sort to be cheaper than the index's order: "
 POSTGRES_EXCEPTIONS = EXCEPTIONS | {
+    "failures_of": f"{_SORTED}one thread, before it is told, once, what its model does not get",
     "child_one": f"{_SORTED}a subagent's first turn",
     "process_cause": f"{_SORTED}the open turn",
     "windows_of": f"{_SORTED}an agent's threads, up to 10,000",

@@ -110,7 +110,7 @@ def bomb() -> bytes:
         (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "no image"),
         (b"<html>Not found</html>", "no image"),
         (b"%PDF-1.7 ...", "no image"),
-        (b"\0\0\0\x18ftypheic" + bytes(40), "do not take image/heic"),
+        (b"\0\0\0\x18ftypheic" + bytes(40), "models take no HEIC images"),
         (b"\x89PNG\r\n\x1a\n" + b"0" * 50, "damaged"),
         (b"\xff\xd8\xff\xe0", "damaged"),
         (b"GIF89a", "damaged"),
@@ -133,7 +133,7 @@ def test_without_pillow_an_image_is_judged_by_its_head(monkeypatch: pytest.Monke
         noise("PNG", 1100): "may have 3,000,000 bytes; the extra `images`",
         drawn("PNG")[:-20]: "damaged",
         drawn("WEBP")[:-9]: "damaged",
-        drawn("BMP"): "do not take image/bmp",
+        drawn("BMP"): "models take no BMP images",
         b"text": "no image",
     }
     monkeypatch.setitem(sys.modules, "PIL", None)

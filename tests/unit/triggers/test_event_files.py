@@ -47,8 +47,18 @@ class Files:
     def again(self) -> EventFiles:
         """The watcher of another process."""
         return EventFiles(
-            self.directory, self.stand.store.triggers, self.stand.inbox, self.stand.clock, self.poke, self.source_of
+            self.directory,
+            self.stand.store.triggers,
+            self.stand.inbox,
+            self.stand.clock,
+            self.poke,
+            self.source_of,
+            self.zone_of,
         )
+
+    async def zone_of(self, agent: str, place: ThreadId | None) -> str:
+        """Where an agent is; one named after nothing answers in Slack."""
+        return {"tokyo": "Asia/Tokyo", "": "Europe/Berlin" if place and place.startswith("slack:") else "UTC"}[agent]
 
     async def source_of(self, path: Path) -> str:
         """What had a hand in a file."""
@@ -188,6 +198,25 @@ async def test_a_full_queue_leaves_the_file_for_the_next_scan(files: Files) -> N
     files.stand.inbox.full = False
     await files.watching.scan()
     assert len(files.stand.inbox.prompts) == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "zone"),
+    [
+        ({"agent": "tokyo"}, "Asia/Tokyo"),
+        ({}, "Europe/Berlin"),
+        ({"adapterId": "web", "channelId": "own"}, "UTC"),
+        ({"agent": "tokyo", "timezone": "America/New_York"}, "America/New_York"),
+    ],
+)
+async def test_without_a_zone_of_its_own_a_file_means_its_agent_s(
+    files: Files, more: dict[str, str], zone: str
+) -> None:
+    weekdays = {key: value for key, value in WEEKDAYS.items() if key != "timezone"}
+    place = {"threadId": "", "adapterId": "slack", "channelId": "C1"}
+    files.put("weekdays.json", {**weekdays, **place, **more})
+    await files.watching.scan()
+    assert (await files.stand.one()).spec.timezone == zone
 
 
 async def test_a_periodic_file_is_a_trigger_until_it_is_deleted(files: Files) -> None:

@@ -262,6 +262,10 @@ select seq, data from events where thread = :thread and type = 'branched' and se
 select data from events
 where thread = :thread and seq > :after and seq <= :last and type = 'user_message' and turn = '' order by seq limit :limit;
 
+-- name: failures_of
+-- What went wrong in a thread, newest first.
+select data from events where thread = :thread and type = 'error' order by seq desc limit :limit;
+
 -- name: turn_since
 -- Whether a turn has an event after that one.
 select 1 from events where thread = :thread and seq > :after and turn = :turn limit 1;

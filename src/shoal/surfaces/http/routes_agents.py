@@ -54,6 +54,7 @@ class AgentView(msgspec.Struct, frozen=True):
     at_work: int = 0
     is_default: bool = False
     idle_minutes: float = 0.0
+    timezone: str = ""
     budget: AgentBudget = AgentBudget()
     error: str = ""
 

@@ -299,6 +299,24 @@ def _no_blank(sent: Sent) -> Refusal | None:
     return None
 
 
+def _one_type_each(sent: Sent) -> Refusal | None:
+    for tool in sent.tools or ():
+        if any(word in bytes(tool) for word in (b'"anyOf":', b'"enum":', b'"minimum":', b'"maxItems":')):
+            words = "tools.function.parameters is not a valid moonshot flavored json schema, details: <At path 'properties'>"
+            return _openai(400, f"Invalid request: {words}")
+    return None
+
+
+def _one_image(sent: Sent) -> Refusal | None:
+    if sum(block.is_image for one in sent.all for block in one.blocks) < 2:
+        return None
+    return _json(
+        400,
+        {"object": "error", "message": "At most 1 image(s) may be provided in one prompt.", "type": "BadRequestError",
+         "param": None, "code": 400},
+    )  # fmt: skip
+
+
 def _strings_only(sent: Sent) -> Refusal | None:
     for place, one in enumerate(sent.messages):
         if isinstance(one.content, list):
@@ -462,6 +480,10 @@ SERVICES = {
         ),
         # new-api#3121, crush#2696 (an empty one is refused)
         Service("Kimi", "openai", "my-kimi", (_wants_reasoning(_kimi, of_calls=True, blank=False), _no_blank)),
+        # mastra#23731, CloudBase-AI-Toolkit#626 (schemas of tools that Kimi's service does not take)
+        Service("Kimi, strict schemas", "openai", "my-moonshot", (_one_type_each,)),
+        # vllm (entrypoints/chat_utils.py), --limit-mm-per-prompt
+        Service("vLLM, one image", "openai", "my-vision-model", (_one_image,)),
         # ggml-org/llama.cpp#19851; its server's words for a model without a projector
         Service(
             "llama.cpp, Devstral",

@@ -19,8 +19,8 @@ def main() -> None:
     script: dict[str, list[str]] = json.loads(Path(sys.argv[1]).read_text())
     for line in sys.stdin:
         message = json.loads(line)
-        number, method = message.get("id"), message["method"]
-        if number is None:
+        number, method = message.get("id"), message.get("method")
+        if number is None or method is None:  # a notification, or an answer to something above
             continue
         name = f"{method} {message.get('params', {}).get('name', '')}".strip()
         cursor = (message.get("params") or {}).get("cursor")

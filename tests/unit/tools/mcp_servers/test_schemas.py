@@ -61,12 +61,21 @@ def check_narrow(schema: Node) -> None:
         assert node.get("maxItems", 0) <= 64
 
 
+def check_bare(schema: Node) -> None:
+    """One type for each value, whatever a service knows of JSON Schema."""
+    check_full(schema)
+    for node in nodes(schema):
+        assert node.keys() <= {"type", "description", "properties", "required", "items"}
+        assert node["type"] in TYPES
+
+
 def read(schema: object) -> tuple[Node, Node, dict[str, str]]:
     """The schema in both dialects, checked, and the server's own names."""
     text, names = portable(schema)
     full, common = json.loads(narrowed(text, "full")), json.loads(narrowed(text, "common"))
     check_full(full)
     check_narrow(common)
+    check_bare(json.loads(narrowed(text, "bare")))
     assert len(text.encode()) <= SCHEMA_BYTES_MAX
     return full, common, names
 

@@ -63,9 +63,9 @@ export function count(number) {
 /** "1 file", "3 files". */
 export const files = (number) => `${number.toLocaleString("en")} ${number === 1 ? "file" : "files"}`;
 
-/** US dollars, or what an unknown price is: unknown, never 0. */
+/** US dollars; a dash where no price is known, never 0. */
 export function dollars(usd) {
-  if (usd === null || usd === undefined) return "unknown";
+  if (usd === null || usd === undefined) return "–";
   return usd < 0.01 && usd > 0 ? `$${usd.toFixed(4)}` : `$${usd.toFixed(2)}`;
 }
 

@@ -105,6 +105,7 @@ function Change({ agent, attempt }) {
     profile: agent.profile,
     system_prompt: agent.system_prompt,
     tools: agent.tools.join(", "),
+    timezone: agent.timezone,
     ...Object.fromEntries(BUDGET.map(([key]) => [`budget.${key}`, agent.budget[key] ? String(agent.budget[key]) : ""])),
   };
   const submit = (event) => {
@@ -123,6 +124,7 @@ function Change({ agent, attempt }) {
         <label>Model <input name="model" list=${`models-${agent.name}`} defaultValue=${before.model} spellcheck=${false} /></label>
         <label>Permissions <select name="profile" key=${profiles.length}>${[...new Set([before.profile, ...profiles])].map((one) => html`<option key=${one} value=${one} selected=${one === before.profile}>${one}</option>`)}</select></label>
       </div>
+      <label>Time zone <input name="timezone" defaultValue=${before.timezone} spellcheck=${false} placeholder="Europe/Berlin" /></label>
       <datalist id=${`models-${agent.name}`}>${models.map((one) => html`<option key=${one} value=${one}></option>`)}</datalist>
       <fieldset class="budgets"><legend>At most; empty is no limit</legend>
         ${BUDGET.map(([key, label]) => html`<label key=${key}>${label} <input name=${`budget.${key}`} type="number" min="0" step=${key.startsWith("usd") ? "0.01" : "1"} defaultValue=${before[`budget.${key}`]} /></label>`)}

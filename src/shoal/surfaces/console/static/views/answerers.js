@@ -19,7 +19,7 @@ export function matching(models, text) {
 }
 
 const price = ({ input_usd: input, output_usd: output }) =>
-  input === null || output === null ? "price unknown" : input + output === 0 ? "free" : `${dollars(input)} in, ${dollars(output)} out`;
+  input === null || output === null ? "–" : input + output === 0 ? "free" : `${dollars(input)} in, ${dollars(output)} out`;
 
 export function Answerers({ thread, state, session, close }) {
   const seesAgents = me.scope !== "chat";

@@ -41,7 +41,7 @@ export function Ceilings({ sum }) {
   return html`
     <section class="card today" aria-label="Today">
       <p class="card-head"><b>Today</b><span class="faint">since ${midnight(0)}</span></p>
-      <p>${sum ? html`<span class="figure">${sum.usd === null ? "Cost unknown" : dollars(sum.usd)}</span> <span class="faint">in ${count(sum.calls)} calls, ${count(sum.input + sum.output)} tokens</span>` : html`<span class="faint">Nothing yet.</span>`}</p>
+      <p>${sum ? html`<span class="figure">${dollars(sum.usd)}</span> <span class="faint">in ${count(sum.calls)} calls, ${count(sum.input + sum.output)} tokens</span>` : html`<span class="faint">Nothing yet.</span>`}</p>
       ${rows.length > 0 && html`<ul class="ceilings">${rows.map((row) => html`<${Ceiling} key=${`${row.scope} ${row.most}`} row=${row} />`)}</ul>`}
       ${sum && ceilings && !rows.length && html`<p class="faint">No model was called under a ceiling today.</p>`}
       ${rows.length > 0 &&

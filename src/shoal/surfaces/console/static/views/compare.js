@@ -113,7 +113,7 @@ export function Compare({ state }) {
   `;
 }
 
-const toGo = ({ estimated_tokens: tokens, estimated_usd: usd }) => `about ${count(tokens)} tokens, ${usd === null ? "price unknown" : `about ${dollars(usd)}`}`;
+const toGo = ({ estimated_tokens: tokens, estimated_usd: usd }) => `about ${count(tokens)} tokens, ${usd === null ? "–" : `about ${dollars(usd)}`}`;
 
 /** The calls are chosen and estimated first, and asked on one more press. */
 function Begin({ threads, running, run, stop, reload }) {
@@ -202,7 +202,7 @@ function Group({ group, running, run, reload }) {
               ${group.states.map(
                 (one) => html`
                   <td>
-                    <span class="faint">${one.done} of ${one.calls}${one.done > 0 ? `, ${one.usd === null ? "price unknown" : dollars(one.usd)}` : ""}</span>
+                    <span class="faint">${one.done} of ${one.calls}${one.done > 0 ? `, ${dollars(one.usd)}` : ""}</span>
                     ${!running && one.done < one.calls && html`<button type="button" class="quiet" aria-label=${`Go on with ${one.model}`} onClick=${() => run(one)}>${one.done > 0 ? "Go on" : "Ask now"}</button>`}
                     ${running?.id !== one.id && html`<${Sure} label="Remove" what=${one.model} yes="Remove it" act=${() => attempt(() => api.removeComparison(one.id))} />`}
                   </td>
@@ -254,7 +254,7 @@ function Step({ step, one, model, runs }) {
 
 function Side({ title, answer, lines }) {
   const { input_tokens: read = 0, output_tokens: said = 0 } = answer.usage || {};
-  const price = typeof answer.usd === "number" ? dollars(answer.usd) : "price unknown";
+  const price = dollars(typeof answer.usd === "number" ? answer.usd : null);
   const facts = [`${count(read)} tokens in, ${count(said)} out`, price, typeof answer.seconds === "number" && `${answer.seconds.toFixed(1)} s`];
   return html`
     <figure>

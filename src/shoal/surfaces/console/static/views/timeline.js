@@ -73,7 +73,7 @@ function Steps({ turn, thread }) {
     turn.model,
     read + written > 0 && `${count(read)} tokens in, ${count(written)} out`,
     cached > 0 && `${count(cached)} from the cache`,
-    cost?.calls > 0 && (cost.usd === null ? "price unknown" : `cost ${dollars(cost.usd)}`),
+    cost?.calls > 0 && `cost ${dollars(cost.usd)}`,
   ];
   return html`
     <table class="timeline">

@@ -58,7 +58,7 @@ export function Today() {
           { name: "Done", value: count(ended(overview.hours, (outcome) => outcome === "done")), note: turns ? `of ${count(turns)} turns` : "no turns yet" },
           { name: "Waits for you", value: count(overview.waiting.length), kind: overview.waiting.length ? "is-ask" : "", href: "#/approvals" },
           { name: "Went wrong", value: count(faults), kind: faults ? "is-bad" : "" },
-          { name: "Spent today", value: overview.calls && overview.usd === null ? "unknown" : dollars(overview.usd || 0), note: `${count(overview.calls)} model calls`, href: "#/usage" },
+          { name: "Spent today", value: dollars(overview.calls ? overview.usd : 0), note: `${count(overview.calls)} model calls`, href: "#/usage" },
           { name: "Coming up", value: count(overview.coming_soon), note: overview.coming.length ? `next ${ago(overview.coming[0].at)}` : "nothing scheduled", href: "#/schedules" },
         ]} />
         ${overview.waiting.length > 0 && html`<${Waits} waiting=${overview.waiting} />`}

@@ -74,7 +74,7 @@ export function Usage() {
   const shown = rows.filter((row) => row.day > dayBefore(today, days));
   const valued = unit === "usd" && shown.some((row) => row.usd) ? "usd" : "tokens";
   return html`
-    <${Place} isWide intro="Tokens and money. An unknown price is said to be unknown, never counted as nothing." problem=${problem} reload=${reload} loading=${!answer}>
+    <${Place} isWide intro="Tokens and money. Where no price is known stands –, and the sum says so." problem=${problem} reload=${reload} loading=${!answer}>
       ${rows.length > 0 && html`<${Sight} rows=${rows} shown=${shown} today=${today} days=${days} />`}
       ${answer && html`<${Ceilings} sum=${sumBy(rows.filter((row) => row.day === today), (row) => row.day)[0] || null} />`}
       ${answer && !rows.length && html`<p class="faint empty">No model was called yet.</p>`}
@@ -103,8 +103,8 @@ function Sight({ rows, shown, today, days }) {
   const least = isPartial ? "at least " : "";
   const cached = all?.input ? Math.round((all.cached / all.input) * 100) : 0;
   return html`<${Figures} figures=${[
-    { name: "This month", value: isUnknown ? "unknown" : dollars(soFar), note: isUnknown ? "no price is known" : isPartial ? "some prices unknown" : "so far" },
-    { name: "At the month's end", value: isUnknown ? "unknown" : `${least}${dollars(whole)}`, note: "if days stay like the last seven" },
+    { name: "This month", value: dollars(isUnknown ? null : soFar), note: isUnknown ? "no price is known" : isPartial ? "some prices unknown" : "so far" },
+    { name: "At the month's end", value: isUnknown ? "–" : `${least}${dollars(whole)}`, note: "if days stay like the last seven" },
     { name: "Tokens", value: count(all ? all.input + all.output : 0), note: `in ${days} days` },
     { name: "From the cache", value: `${cached} %`, note: "of what models read" },
   ]} />`;
