@@ -67,6 +67,7 @@ MARKDOWN = Dialect(
     token=lambda token: token,
     styles=MARKDOWN_MARKS,
     code=markdown_code,
+    opens=lambda url: True,
     link=_written_link,
     heading=lambda text, level: f"{'#' * level} {text}".replace("\n", " "),
     fence=fenced,

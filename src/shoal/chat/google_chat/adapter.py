@@ -53,15 +53,17 @@ from shoal.domain.errors import PlatformError, StoreError
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, make_thread_id, thread_address
 from shoal.domain.markup import (
+    HARD_SPACE,
     MARKDOWN_MARKS,
     ZERO_WIDTH_SPACE,
     Dialect,
+    before_lines,
     escaped_markdown,
     fenced,
+    indented,
     is_link,
     markdown_code,
     markdown_link,
-    plain_link,
     render_markup,
 )
 from shoal.domain.messages import UNTOLD, Attachment, Deletion, Edit, Prompt, Reaction, Reference
@@ -114,8 +116,11 @@ GOOGLE_CHAT_MARKUP = Dialect(
     styles=MARKDOWN_MARKS,
     code=lambda code: markdown_code(_silent(code)),
     fence=lambda content, info: fenced(_silent(content), info),
-    link=lambda label, url: markdown_link(label, url) if is_link(url) else plain_link(label, _text(url)),
-    heading=lambda text, level: f"**{text}**" if text.strip() else text,
+    link=markdown_link,
+    heading=lambda text, level: f"**{text}**",
+    inner_quote=before_lines("\\> "),
+    item=lambda text: indented(text, space=HARD_SPACE),
+    continued=lambda item, marker, body: f"{HARD_SPACE * 2}{body}",
     edges="flanking",
 )
 LIMITS = ChatLimits(

@@ -15,7 +15,7 @@ from shoal.domain.clock import Clock
 from shoal.domain.commands import COMMANDS
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import UNOPENED, ThreadId, thread_address
-from shoal.domain.markup import Dialect, Wrap, bare_fence, before_lines, is_link, plain_link, render_markup
+from shoal.domain.markup import Dialect, Wrap, bare_fence, before_lines, is_link, render_markup
 from shoal.domain.posts import WRITING, Button, ChatLimits, OutboundPost, Window
 from shoal.domain.untrusted import UNREADABLE
 
@@ -46,8 +46,8 @@ _NATIVE = re.compile(
     r"<(?:@[UW][A-Z0-9]{1,40}|#[CG][A-Z0-9]{1,40})(?:\|[^<>|]*)?>|<!date\^[0-9]+\^[^<>|^]{1,200}(?:\^https?://[^<>|^]+)?\|[^<>|]*>"
 )
 """People, channels and times, as Slack writes them. What calls everybody (`<!channel>`, `<!subteam^…>`) stays text."""
-_MARK = re.compile(r"(?<![^\s!-/:-@\[-`{-~])[*_~](?!\s)|(?<!\s)[*_~](?![^\s!-/:-@\[-`{-~])|`")
-"""Marks in plain text that Slack would take for markup: next to the end of a word."""
+_MARK = re.compile(r"(?<![A-Za-z0-9])[*_~]|[*_~](?![A-Za-z0-9])|`")
+"""Marks in plain text that Slack may take for markup: all but those between two letters."""
 _QUOTE = re.compile(r"^(?=&gt;)", re.MULTILINE)
 SOFT_HYPHEN = "\u00ad"
 _NOT_IN_NAME = re.compile(r"[^\w-]+")
@@ -66,14 +66,12 @@ def _text(text: str) -> str:
 def _token(token: str) -> str:
     if _NATIVE.fullmatch(token):
         return token
-    return f"<{_literal(token).replace('|', '%7C')}>" if is_link(token) else _text(token)
+    return _link(_literal(token), token) if is_link(token) else _text(token)
 
 
 def _link(label: str, url: str) -> str:
-    if not is_link(url):
-        return plain_link(label, _text(url))
     address = _literal(url).replace("|", "%7C")
-    return f"<{address}>" if label == _literal(url) else f"<{address}|{label}>"
+    return f"<{address}>" if label == address else f"<{address}|{label}>"
 
 
 def _code(code: str) -> str:
@@ -84,7 +82,9 @@ def _code(code: str) -> str:
 
 def _each_line(mark: str) -> Wrap:
     """A mark around each line: in Slack none reaches over a line's end."""
-    return lambda inner: "\n".join(f"{mark}{line}{mark}" if line.strip() else line for line in inner.split("\n"))
+    return lambda inner: "\n".join(
+        f"{mark}{line.strip()}{mark}" if line.strip() else line for line in inner.split("\n")
+    )
 
 
 MRKDWN = Dialect(

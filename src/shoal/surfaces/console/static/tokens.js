@@ -10,10 +10,10 @@ const URL_ =
   "(?:https?://|(?<![A-Za-z0-9])(?:[A-Za-z][A-Za-z0-9+.\\-]{1,31}://|(?:mailto|matrix|magnet|tel|xmpp|sip):(?=[A-Za-z0-9+?@])))" +
   "(?:\\\\[!-/:-@\\[-`{-~]|[^\\s<>\"`\\\\\\u3000-\\u303f\\uff01-\\uff0f\\uff1a-\\uff20\\uff3b-\\uff40\\uff5b-\\uff65]){1,4000}";
 const EMAIL =
-  "(?<![\\p{L}\\p{N}_.+\\-])[A-Za-z0-9][A-Za-z0-9._%+\\-]{0,63}@[A-Za-z0-9\\-]{1,63}(?:\\.[A-Za-z0-9\\-]{1,63}){1,8}(?![\\p{L}\\p{N}_])";
+  "(?<![\\p{L}\\p{N}_.+\\-])[A-Za-z0-9][A-Za-z0-9._%+\\-]{0,63}@[A-Za-z0-9\\-]{1,63}(?:\\.[A-Za-z0-9\\-]{1,63}){1,8}(?![\\p{L}\\p{N}_]|://)";
 const MENTION =
-  "(?<![\\p{L}\\p{N}_/])[@!#][A-Za-z0-9_.=\\-]{1,64}:[A-Za-z0-9.\\-]{1,120}(?![\\p{L}\\p{N}_])|(?<![\\p{L}\\p{N}_])@[A-Za-z0-9_]{1,64}";
-const SHORTCODE = "(?<![\\p{L}\\p{N}_:]):[a-z0-9_+\\-]{2,64}:(?![\\p{L}\\p{N}_:])";
+  "(?<![\\p{L}\\p{N}_/])[@!#][A-Za-z0-9_.=\\-]{1,64}:[A-Za-z0-9.\\-]{1,120}(?![\\p{L}\\p{N}_])|(?<![\\p{L}\\p{N}_])@[A-Za-z0-9_]{1,64}(?![A-Za-z0-9_]|://)";
+const SHORTCODE = "(?<![\\p{L}\\p{N}_:]):[a-z0-9_+\\-]{2,64}:(?![\\p{L}\\p{N}_:]|//)";
 const WORD = "[^\\s<>\"'`|()\\[\\]{},;!?\\u200b\\u2018-\\u201f\\u2060\\u2e80-\\uffff]{2,512}";
 const TOKENS = new RegExp(`(${NATIVE})|(${URL_})|(${EMAIL})|(${MENTION})|(${SHORTCODE})|(${WORD})`, "gu");
 const OPENING = { ")": "(", "]": "[", "}": "{" };
@@ -111,7 +111,8 @@ function pathIn(text, start, end) {
     const after = word[stars.index + stars[0].length];
     return (stars.index === 0 || word[stars.index - 1] === "/") && (after === undefined || after === "/" || after === ".");
   });
-  const isDunder = word.includes("__") && !word.includes("*") && (/[\p{L}\p{N}_]\.[\p{L}\p{N}_]/u.test(word) || isCalled);
+  const isName = /[\p{L}\p{N}_]\.[\p{L}\p{N}_]/u.test(word) || (isCalled && /[^_]/.test(word));
+  const isDunder = word.includes("__") && !word.includes("*") && isName;
   return (word.includes("/") && isGlob) || isDunder ? found : null;
 }
 
