@@ -172,12 +172,12 @@ export function emphasisIn(masked) {
       }
       const opener = stack[at];
       stack.length = at + 1;
-      for (const [one, low] of bottoms) if (low > stack.length) bottoms.set(one, stack.length);
       const marks = closer.mark === "~" || (opener.end - opener.start >= 2 && closer.end - closer.start >= 2) ? 2 : 1;
       opener.end -= marks;
       pairs.set(opener.end, { kind: closer.mark === "~" ? "del" : marks === 2 ? "strong" : "em", marks, end: closer.start + marks });
       closer.start += marks;
       if (opener.end === opener.start) stack.pop();
+      for (const [one, low] of bottoms) if (low > stack.length) bottoms.set(one, stack.length);
     }
     if (closer.canOpen && closer.end > closer.start) stack.push(closer);
   }
