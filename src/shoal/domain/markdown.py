@@ -67,7 +67,7 @@ _NATIVE = (
 _URL = (
     r"(?:https?://|(?<![A-Za-z0-9])"
     r"(?:[A-Za-z][A-Za-z0-9+.\-]{1,31}://|(?:mailto|matrix|magnet|tel|xmpp|sip):(?=[A-Za-z0-9+?@])))"
-    r"""(?:\\[!-/:-@\[-`{-~]|[^\s<>"`\\\u3000-\u303f\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65])"""
+    r"""(?:\\[!-/:-@\[-`{-~]|[^\s<>"`\\\u200b\u3000-\u303f\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65])"""
     rf"{{1,{URL_CHARS_MAX}}}"
 )
 _EMAIL = r"(?<![\w.+\-])[A-Za-z0-9][A-Za-z0-9._%+\-]{0,63}@[A-Za-z0-9\-]{1,63}(?:\.[A-Za-z0-9\-]{1,63}){1,8}(?!\w|://)"
@@ -654,6 +654,8 @@ def _item(blocks: list[Node]) -> Node:
             del blocks[0]
     elif (box := _BOX.match(text.text)) is not None:
         item.box, text.text = " " if box[1] == " " else "x", text.text[box.end() :]
+        if not text.text and len(first.children) > 1:
+            del first.children[: 2 if first.children[1].kind == "break" else 1]
     return item
 
 

@@ -13,6 +13,8 @@ from tests.soup import ADDRESSES, MENTIONS, soup
 from shoal.chat.telegram.markup import styled
 from shoal.domain.markdown import Node, parse
 from shoal.domain.markup import render_markup
+from shoal.domain.pieces import pieces_of
+from shoal.domain.posts import ChatLimits
 from shoal.domain.tables import aligned
 from shoal.testing.platforms import discord_markup, google_chat_wire, matrix_wire, slack_markup, teams_markup
 
@@ -144,3 +146,30 @@ def test_the_parser_shows_what_commonmark_shows() -> None:
         compared += 1
         assert visible(ours(parse(text))) == visible(shown_by_commonmark(text)), f"soup {seed}: {text!r}"
     assert compared > ASCII_SOUPS / 50
+
+
+# ---- pieces say what the text says ----
+
+CUT_SOUPS = 60
+_REPEATED = re.compile(r"\]\([^()\s]{0,40}(?:\([a-z]+\))?(?: \"a title\")?\)")
+_NO_LETTER = re.compile(r"[\W\d_]+")
+
+
+def cut_text(seed: int) -> tuple[str, int]:
+    """A text of several soups, and the length of a message; without what is repeated behind a cut: headers of tables,
+    titles of links, and addresses that are shown."""
+    source = random.Random(seed)
+    blocks = _REPEATED.sub("](http://x.example)", "\n\n".join(soup(source) for _ in range(4))).split("\n\n")
+    return "\n\n".join(block for block in blocks if "| ---" not in block), source.choice((150, 250, 500))
+
+
+@pytest.mark.parametrize("platform", SHOWN)
+def test_pieces_fit_and_say_what_the_text_says(platform: str) -> None:
+    show, dialect = SHOWN[platform], DIALECTS[platform]
+    for seed in range(CUT_SOUPS):
+        text, room = cut_text(seed)
+        limits = ChatLimits(text_chars_max=room, markup=dialect)
+        pieces = pieces_of(text, limits)
+        assert all(limits.rendered_length(piece) <= room for piece in pieces), f"soup {seed}"
+        whole, parts = ([show(render_markup(part, dialect)) for part in texts] for texts in ([text], pieces))
+        assert _NO_LETTER.sub("", "".join(parts)) == _NO_LETTER.sub("", whole[0]), f"soup {seed}: {text!r}"
