@@ -15,7 +15,7 @@ from shoal.domain.clock import Clock
 from shoal.domain.commands import COMMANDS
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import UNOPENED, ThreadId, thread_address
-from shoal.domain.markup import Dialect, Wrap, bare_fence, before_lines, is_link, render_markup
+from shoal.domain.markup import ZERO_WIDTH_SPACE, Dialect, Wrap, bare_fence, before_lines, is_link, render_markup
 from shoal.domain.posts import WRITING, Button, ChatLimits, OutboundPost, Window
 from shoal.domain.untrusted import UNREADABLE
 
@@ -150,10 +150,15 @@ def message_of(post: OutboundPost) -> Fields:
 
 
 def change_of(channel: str, ts: str, markdown: str, buttons: tuple[Button, ...]) -> Fields:
-    """The parameters of chat.update; without buttons the empty list removes those that are there."""
+    """The parameters of chat.update; without buttons the empty list removes those that are there.
+
+    It has no flags against opening addresses, and takes plain names for mentions unless told otherwise: `parse` is
+    `client` there, where chat.postMessage has `none`. Source: docs.slack.dev/reference/methods/chat.update.
+    """
     text = rendered(markdown)
     metadata = metadata_of(f"edited:{ts}")
-    return {"channel": channel, "ts": ts, "text": text, "blocks": blocks_of(text, buttons), "metadata": metadata}
+    blocks = blocks_of(text, buttons)
+    return {"channel": channel, "ts": ts, "text": text, "parse": "none", "blocks": blocks, "metadata": metadata}
 
 
 def metadata_of(key: str) -> Json:
@@ -228,6 +233,11 @@ def channel_name(name: str) -> str:
 # ---- streamed previews ----
 
 
+def _streamed(markdown: str) -> str:
+    """A preview's Markdown, as far as it is written, that calls no group. What it begins with stays as more follows."""
+    return markdown.removesuffix(WRITING).rstrip().replace("<!", f"<{ZERO_WIDTH_SPACE}!")
+
+
 class _StreamStarted(msgspec.Struct, frozen=True):
     ts: str
 
@@ -256,7 +266,7 @@ class SlackStreams:
     async def start(self, channel: str, thread_ts: str, user: str, team: str, markdown: str) -> str:
         """Begin to stream to a person's thread; returns the message's id, empty where Slack does not stream. Raises
         PlatformError when it is not known whether the stream was begun."""
-        text = markdown.removesuffix(WRITING).rstrip()
+        text = _streamed(markdown)
         if not (self._offered and text and len(self._streams) < STREAMS_MAX):
             return ""
         given = {
@@ -280,7 +290,7 @@ class SlackStreams:
         stream = self._streams.get(ts)
         if stream is None:
             return False
-        text = markdown.removesuffix(WRITING).rstrip()
+        text = _streamed(markdown)
         if not markdown.endswith(WRITING) or not text.startswith(stream.sent):
             await self.end(ts)
             return False
