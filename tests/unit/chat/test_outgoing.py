@@ -56,15 +56,6 @@ def test_slack_opens_no_address() -> None:
 
 CALLS = ("<users/all>", "@everyone", "@here", "@room", "@all", "<!channel>", "<!here|here>", "<!subteam^S1>", "<@&12>")
 PLACES = ("{}", "`{}`", "```\n{}\n```", "[{}](https://x.example/)", "# {}", "> {}", "- **{}**", "| a |\n|---|\n| {} |")
-    "{}",
-    "`{}`",
-    "```\n{}\n```",
-    "[{}](https://x.example/)",
-    "# {}",
-    "> {}",
-    "- **{}**",
-    "| a |\n| --- |\n| {} |",
-)
 
 
 @pytest.mark.parametrize("call", CALLS)
