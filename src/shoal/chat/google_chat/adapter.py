@@ -288,6 +288,9 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
             if verb == "created":
                 await self._take_message(told, told.space, inbox, addressed=False)
                 continue
+            if await self._begins_a_turn(told, inbox):
+                await self._take_message(told, told.space, inbox, addressed=True)
+                continue
             self._note_seen(told)
             text = text_of(told)
             if text:
@@ -304,6 +307,14 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
                 put = Reaction(thread, reaction.emoji.unicode, author_of(reaction.user), name)
                 await self._take_reaction(put, inbox)
         return True
+
+    async def _begins_a_turn(self, message: SpaceMessage, inbox: InboxPort) -> bool:
+        """Whether a change names the app in a message that was not for it before. Raises StoreError, InvalidId."""
+        own = await self._own_name()
+        if not own or is_direct(message.space) or not message.mentions(own):
+            return False
+        prompt = prompt_of(self.platform, message, message.space, self._clock.now())
+        return await self._is_unheard(prompt, self._prefix(channel_of(message.name)), inbox)
 
     async def _take_message(
         self, message: SpaceMessage, space: ChatSpace, inbox: InboxPort, *, addressed: bool
