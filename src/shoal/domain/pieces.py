@@ -175,7 +175,7 @@ class _Cutter:
                 if self._words(parse(text)) == wanted and self.takes(text):
                     return text
                 written.append(text)
-        return next((text for text in reversed(written) if self.takes(text)), written[-1])
+        return next((text for text in (*written[2:], *written[:2]) if self.takes(text)), written[-1])
 
     def _words(self, blocks: list[Node]) -> list[str]:
         return render_tree(blocks, self._dialect).replace(ZERO_WIDTH_SPACE, "").split()
@@ -330,6 +330,8 @@ class _Cutter:
         if not is_first and at < self._room // TAIL_SHARE and most < len(text) // 2:
             return [], spans
         left, right = _take(spans, at)
+        while len(left) > 1 and left[-1].kind == "break":
+            left = left[:-1]
         return left, _without_break(right)
 
 
