@@ -71,6 +71,9 @@ class GoogleChat(Counterpart[GoogleChatAdapter, FakeGoogleChat]):
     async def changes(self, message_id: str, text: str) -> None:
         await self.server.changes(message_id, text)
 
+    async def names_by_edit(self, message_id: str, text: str) -> None:
+        await self.server.changes(message_id, text, named=True)
+
     async def deletes(self, message_id: str) -> None:
         await self.server.deletes(message_id)
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from shoal.domain.commands import parse_command
 from shoal.domain.errors import PlatformError
-from shoal.domain.markup import Dialect, around, plain_link
+from shoal.domain.markup import Dialect, around
 
 LINE_BYTES_MAX = 512
 """With the line's end and the sender's mask, which the server puts before it."""
@@ -17,7 +17,7 @@ IRC_MARKUP = Dialect(
     text=lambda text: text,
     styles={"strong": around("\x02"), "em": around("\x1d"), "s": around("\x1e")},
     code=around("\x11"),
-    link=plain_link,
+    opens=lambda url: False,
     heading=lambda text, level: f"\x02{text}\x02",
     fence=lambda content, info: content,
 )

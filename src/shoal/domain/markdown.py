@@ -67,12 +67,14 @@ _NATIVE = (
 _URL = (
     r"(?:https?://|(?<![A-Za-z0-9])"
     r"(?:[A-Za-z][A-Za-z0-9+.\-]{1,31}://|(?:mailto|matrix|magnet|tel|xmpp|sip):(?=[A-Za-z0-9+?@])))"
-    r"""(?:\\[!-/:-@\[-`{-~]|[^\s<>"`\\\u3000-\u303f\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65])"""
+    r"""(?:\\[!-/:-@\[-`{-~]|[^\s<>"`\\\u200b\u3000-\u303f\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65])"""
     rf"{{1,{URL_CHARS_MAX}}}"
 )
-_EMAIL = r"(?<![\w.+\-])[A-Za-z0-9][A-Za-z0-9._%+\-]{0,63}@[A-Za-z0-9\-]{1,63}(?:\.[A-Za-z0-9\-]{1,63}){1,8}(?!\w)"
-_MENTION = r"(?<![\w/])[@!#][A-Za-z0-9_.=\-]{1,64}:[A-Za-z0-9.\-]{1,120}(?!\w)|(?<!\w)@[A-Za-z0-9_]{1,64}"
-_SHORTCODE = r"(?<![\w:]):[a-z0-9_+\-]{2,64}:(?![\w:])"
+_EMAIL = r"(?<![\w.+\-])[A-Za-z0-9][A-Za-z0-9._%+\-]{0,63}@[A-Za-z0-9\-]{1,63}(?:\.[A-Za-z0-9\-]{1,63}){1,8}(?!\w|://)"
+_MENTION = (
+    r"(?<![\w/])[@!#][A-Za-z0-9_.=\-]{1,64}:[A-Za-z0-9.\-]{1,120}(?!\w)|(?<!\w)@[A-Za-z0-9_]{1,64}(?![A-Za-z0-9_]|://)"
+)
+_SHORTCODE = r"(?<![\w:]):[a-z0-9_+\-]{2,64}:(?![\w:]|//)"
 _WORD = (
     r"""[^\s<>"'`|()\[\]{},;!?\u200b\u2018-\u201f\u2060\u2e80-\uffff]"""
     rf"{{2,{WORD_CHARS_MAX}}}"
@@ -191,7 +193,8 @@ def _inner(text: str, start: int, end: int) -> tuple[int, int] | None:
         and (found.end() == len(word) or word[found.end()] in "/.")
         for found in _GLOB.finditer(word)
     )
-    is_dunder = "__" in word and "*" not in word and (_DOTTED.search(word) is not None or is_called)
+    is_name = _DOTTED.search(word) is not None or (is_called and bool(word.strip("_")))
+    is_dunder = "__" in word and "*" not in word and is_name
     return (start, end) if is_path or is_dunder else None
 
 
@@ -311,19 +314,25 @@ def _links(state: "StateInline", tokens: dict[int, TokenSpan]) -> dict[int, _Lin
         runs.setdefault(len(found[0]), []).append(found.start())
     links: dict[int, _Link] = {}
     opened: list[int] = []
+    pictures = set[int]()
     inactive = 0
+    escaped_at = -1
     at = 0
     while (found := _BRACKETS.search(src, at)) is not None:
         at = found.end()
-        if found[0][0] == "`":
+        if found[0][0] == "\\":
+            escaped_at = at - 1
+        elif found[0][0] == "`":
             ends = runs.get(len(found[0]), ())  # an escaped backtick leaves a run that is shorter than any
             following = bisect_left(ends, at)
             at = ends[following] + len(found[0]) if following < len(ends) else at
         elif found[0] == "[":
             opened.append(found.start())
+            if src[max(0, found.start() - 1)] == "!" and found.start() - 1 not in (-1, escaped_at):
+                pictures.add(found.start())
         elif found[0] == "]" and opened:
             start = opened.pop()
-            is_image = start > 0 and src[start - 1] == "!"
+            is_image = start in pictures
             is_active = is_image or len(opened) >= inactive
             inactive = min(inactive, len(opened))
             link = _destination(state, at) if is_active and src.startswith("(", at) else None
@@ -645,6 +654,8 @@ def _item(blocks: list[Node]) -> Node:
             del blocks[0]
     elif (box := _BOX.match(text.text)) is not None:
         item.box, text.text = " " if box[1] == " " else "x", text.text[box.end() :]
+        if not text.text and len(first.children) > 1:
+            del first.children[: 2 if first.children[1].kind == "break" else 1]
     return item
 
 

@@ -28,10 +28,15 @@ LEVELS = 6
 CODE_LINE = "\x01"
 """Begins a line of code while a text is rendered, so that neither lists nor quotes shift it."""
 ZERO_WIDTH_SPACE = "\u200b"
+HARD_SPACE = "\u00a0"
+"""Sets lines in where a parser leaves out plain spaces, or takes them for code."""
 
-_STYLED: frozenset[str] = frozenset({"strong", "em", "s"})
+_MARK_OF: Mapping[str, str] = {"strong": "*", "em": "*", "s": "~"}
+_STYLED: frozenset[str] = frozenset(_MARK_OF)
 _RUNS = re.compile(r"`+")
-_MARKDOWN = re.compile(r"([\\*_~`|\[\]<])")
+_PAIR = re.compile(r"``(?=`)")
+_BLANK_LINES = re.compile(r"\n(?:[ \t]*\n)+")
+_MARKDOWN = re.compile(r"([\\*_~`|\[\]<]|&(?=#?\w))")
 _MARKDOWN_START = re.compile(r"^([ \t]*)([>#+=-]|\d{1,9}[.)](?=\s|$))", re.MULTILINE)
 
 
@@ -52,10 +57,10 @@ def quoted(inner: str) -> str:
     return "\n".join(f"> {line}" for line in inner.split("\n"))
 
 
-def indented(text: str, width: int = 2) -> str:
+def indented(text: str, width: int = 2, space: str = " ") -> str:
     """The text of an item, its lines below the first set in, but for those of code."""
     first, *rest = text.split("\n")
-    return "\n".join((first, *(f"{' ' * width}{line}" if line and line[0] != CODE_LINE else line for line in rest)))
+    return "\n".join((first, *(f"{space * width}{line}" if line and line[0] != CODE_LINE else line for line in rest)))
 
 
 def escaped(special: re.Pattern[str], text: str) -> str:
@@ -108,18 +113,18 @@ def fenced(content: str, info: str) -> str:
 
 
 def bare_fence(content: str, info: str) -> str:
-    """A fence where there are neither languages nor longer fences: a zero-width space keeps inner ones apart."""
-    kept = content.removesuffix("\n").replace("```", f"``{ZERO_WIDTH_SPACE}`")
-    return f"```\n{kept}\n```"
+    """A fence where there are neither languages nor longer fences."""
+    return f"```\n{without_fences(content.removesuffix(chr(10)))}\n```"
+
+
+def without_fences(content: str) -> str:
+    """Code in which no three backticks follow each other: a zero-width space keeps them apart."""
+    return _PAIR.sub(f"``{ZERO_WIDTH_SPACE}", content)
 
 
 def is_link(url: str) -> bool:
     """Whether platforms may be given this address as a link."""
     return url.startswith(("http://", "https://", "mailto:", "tel:"))
-
-
-def plain_link(label: str, url: str) -> str:
-    return url if label == url else f"{label} ({url})"
 
 
 def markdown_link(label: str, url: str) -> str:
@@ -145,9 +150,14 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Addresses, paths, mentions and custom emojis; None writes them as text."""
     styles: Mapping[Style, Wrap]
     code: Wrap
-    link: Callable[[str, str], str]
+    opens: Callable[[str], bool] = is_link
+    """Whether an address can be a link; of others it is written behind their words."""
+    link: Callable[[str, str], str] = lambda label, url: url
     label: Wrap | None = None
     """Where links hold plain text alone: how that is written."""
+    opens_links: bool = False
+    """Whether `token` is used for addresses within a link's words too. Elsewhere they are text, since links do not
+    nest."""
     heading: Callable[[str, int], str]
     fence: Callable[[str, str], str] = fenced
     quote: Wrap = quoted
@@ -185,7 +195,7 @@ PLAIN = Dialect(
     text=_same,
     styles={"strong": _same, "em": _same, "s": _same},
     code=_same,
-    link=plain_link,
+    opens=lambda url: False,
     heading=lambda text, level: text,
     nests=True,
 )
@@ -221,7 +231,8 @@ class _Renderer:
         match node.kind:
             case "heading":
                 level = node.number if dialect.nests or not self._depth else LEVELS
-                return dialect.heading(self._heading(node), level)
+                words = self._heading(node)
+                return dialect.heading(words, level) if words.strip() or dialect.html else words
             case "fence":
                 return self._fence(node.text, node.info)
             case "quote":
@@ -236,7 +247,7 @@ class _Renderer:
             case "raw":
                 return (dialect.token or dialect.text)(node.text)
             case _:
-                return self.spans(node.children)
+                return _BLANK_LINES.sub("\n", self.spans(node.children))
 
     def _heading(self, node: Node) -> str:
         """The words of a heading, which is bold itself; where marks cannot stand next to others, it has no more."""
@@ -267,6 +278,8 @@ class _Renderer:
             box = dialect.boxes[item.box == "x"] if item.box else ""
             if dialect.html:
                 items.append(dialect.item(box + body))
+            elif item.continued and body.startswith(CODE_LINE):
+                items.append(dialect.item(body))
             elif item.continued:
                 items.append(dialect.item(dialect.continued(item, marker, body)))
             elif box and dialect.boxes is BOXES:
@@ -288,18 +301,20 @@ class _Renderer:
         return self._fence(aligned(cells, self._dialect.columns_max), "")
 
     def spans(self, nodes: Sequence[Node], before: str = "", after: str = "") -> str:
-        """Spans as they are written between these characters."""
+        """Spans as they are written between these: what is written before, and characters that may follow."""
         out: list[str] = []
         for at, node in enumerate(nodes):
+            last = next((piece for piece in reversed(out) if piece), before)
             if node.kind in _STYLED:
-                last = next((piece[-1] for piece in reversed(out) if piece), before)
-                following = self._first(nodes[at + 1]) if at + 1 < len(nodes) else after
-                out.append(self._emphasis(node, last, following, is_second=at > 0 and nodes[at - 1].kind in _STYLED))
+                out.append(self._emphasis(node, last, self._edge(nodes[at + 1 :], first=True) or after))
             else:
-                out.append(self._plain(node))
+                written = self._plain(node, last, self._edge(nodes[at + 1 :], first=True) or after)
+                if (written.startswith("`") and last.endswith("`")) or (written.startswith("[") and last.endswith("!")):
+                    out.append(ZERO_WIDTH_SPACE)  # neither a longer mark of code nor a picture
+                out.append(written)
         return "".join(out)
 
-    def _plain(self, node: Node) -> str:
+    def _plain(self, node: Node, before: str = "", after: str = "") -> str:
         """A span that is not styled."""
         dialect = self._dialect
         match node.kind:
@@ -308,72 +323,118 @@ class _Renderer:
             case "code":
                 return dialect.code(node.text)
             case "link":
-                return self._link(node)
+                return self._link(node, before, after)
             case "token":
-                return (dialect.token or dialect.text)(node.text)
+                is_text = dialect.token is None or ("link" in self._open and not dialect.opens_links)
+                return dialect.text(node.text) if is_text or dialect.token is None else dialect.token(node.text)
             case _:
                 return dialect.text(node.text)
 
-    def _first(self, node: Node) -> str:
-        """The character with which a span that follows another one begins when it is written."""
-        if node.kind not in _STYLED:
-            return self._plain(node)[:1]
-        return self.spans(node.children)[:1] if self._dialect.edges == "flanking" else "*"
+    def _edge(self, nodes: Sequence[Node], *, first: bool) -> str:
+        """The characters with which spans may begin or end when they are written: those of a style and, where that is
+        left out, those of its words. Empty for spans that say nothing."""
+        for node in nodes if first else reversed(nodes):
+            if node.kind in _STYLED:
+                inner = self._edge(node.children, first=first)
+                found = f"{_MARK_OF[node.kind]}{inner}" if inner else ""
+            elif node.kind == "link":
+                inner = self._edge(node.children, first=first)
+                found = (
+                    "["
+                    if self._dialect.opens(node.url)
+                    else inner or self._dialect.text(node.url)[:1]
+                    if first
+                    else ")"
+                )
+            elif node.kind == "code":
+                found = "`"
+            else:
+                written = self._plain(node)
+                found = written[:1] if first else written[-1:]
+            if found:
+                return found
+        return ""
 
-    def _link(self, node: Node) -> str:
+    def _edge_within(self, node: Node, *, first: bool) -> str:
+        """As `_edge` for the words of a style, where marks that go on its own one do not count."""
+        edge, inner = self._edge(node.children, first=first), node.children[0 if first else -1]
+        return edge[1:] if inner.kind in _STYLED and _MARK_OF[inner.kind] == _MARK_OF[node.kind] else edge
+
+    def _link(self, node: Node, before: str, after: str) -> str:
         dialect = self._dialect
         if "link" in self._open:
-            return self.spans(node.children)
-        self._open.add("link")
-        label = dialect.label(plain_text(node.children)) if dialect.label is not None else self.spans(node.children)
-        self._open.discard("link")
+            return self.spans(node.children, before, after)
+        opens = dialect.opens(node.url)
+        if not opens:
+            label = self.spans(node.children, before, " ")
+        elif dialect.label is not None:
+            label = dialect.label(plain_text(node.children))
+        else:
+            self._open.add("link")
+            label = self.spans(node.children, "[", "]")
+            self._open.discard("link")
         if node.title:
             label = f"{label} {dialect.text(f'({node.title})')}"
-        return dialect.link(label or dialect.text(node.url), node.url)
+        if not opens:
+            address = dialect.text(node.url)
+            return f"{label} ({address})" if label not in ("", address) else address
+        return dialect.link(label or (dialect.label or dialect.text)(node.url), node.url)
 
-    def _emphasis(self, node: Node, before: str, after: str, *, is_second: bool) -> str:
-        """A styled span; `before` and `after` are the characters next to it, `is_second` says that it directly follows
-        another one."""
+    def _emphasis(self, node: Node, before: str, after: str) -> str:
+        """A styled span between what is written before it and the characters that may follow."""
         dialect, style, children = self._dialect, node.kind, node.children
         assert style in ("strong", "em", "s")
         if style in self._open:
             return self.spans(children, before, after)
         if dialect.edges == "spaced":
-            left, right = (ZERO_WIDTH_SPACE if _joins(character) else "" for character in (before, after))
+            left, right = (ZERO_WIDTH_SPACE if _joins(character) else "" for character in (before[-1:], after[:1]))
             return f"{left}{self._styled(node, style)}{right}"
         if dialect.edges == "any":
             return self._styled(node, style)
-        if is_second:
+        mark = _MARK_OF[style]
+        if _ends_with(before, mark) or mark in after:
             return self.spans(children, before, after)
         if dialect.edges == "apart":
-            is_run = len(children) > 1 and bool({children[0].kind, children[-1].kind} & _STYLED)
-            return self.spans(children) if is_run else self._styled(node, style)
+            return self._styled(node, style, before, after)
         lead = trail = ""
-        if _is_letter(before) and children[0].kind == "text":
+        if _is_letter(before[-1:]) and children[0].kind == "text":
             node, lead = _without_edge(node, first=True)
-        if _is_letter(after) and node.children[-1].kind == "text":
+        if any(map(_is_letter, after)) and node.children[-1].kind == "text":
             node, trail = _without_edge(node, first=False)
-        self._open.add(style)
-        inner = self.spans(node.children).strip()
-        self._open.discard(style)
-        is_loose = (_is_letter(before) and not lead and not _is_letter(inner[:1])) or (
-            _is_letter(after) and not trail and not _is_letter(inner[-1:])
+        begin, end = (self._edge_within(node, first=first) for first in (True, False))
+        is_loose = (_is_letter(before[-1:]) and not lead and not all(map(_is_letter, begin))) or (
+            any(map(_is_letter, after)) and not trail and not all(map(_is_letter, end))
         )
-        if is_loose or not inner:
+        if is_loose or not begin or begin.isspace() or end.isspace():
             return self.spans(children, before, after)
-        return f"{dialect.text(lead)}{self._styled(node, style)}{dialect.text(trail)}"
+        lead, trail = dialect.text(lead), dialect.text(trail)
+        return f"{lead}{self._styled(node, style, lead or before, trail or after)}{trail}"
 
-    def _styled(self, node: Node, style: Style) -> str:
-        if style in self._open:
-            return self.spans(node.children)
+    def _styled(self, node: Node, style: Style, before: str = "", after: str = "") -> str:
+        mark, children = _MARK_OF[style], node.children
+        while len(children) == 1 and children[0].kind in self._open | {style}:
+            children = children[0].children
+        first, last = 0, len(children)
+        while first < last and _is_blank(children[first]):
+            first += 1
+        while first < last and _is_blank(children[last - 1]):
+            last -= 1
+        lead, trail = self.spans(children[:first]), self.spans(children[last:])
+        children = children[first:last]
+        is_one_run = len(children) == 1 and children[0].kind in _STYLED and _MARK_OF[children[0].kind] == mark
         self._open.add(style)
-        inner = self.spans(node.children)
+        inner = self.spans(children, *((before, after) if is_one_run else (mark, mark)))
         self._open.discard(style)
         content = inner.strip()
         if not content:
-            return inner
-        lead = len(inner) - len(inner.lstrip())
-        return f"{inner[:lead]}{self._dialect.styles[style](content)}{inner[lead + len(content) :]}"
+            return f"{lead}{inner}{trail}"
+        at = len(inner) - len(inner.lstrip())
+        written = self._dialect.styles[style](content)
+        return f"{lead}{inner[:at]}{written}{inner[at + len(content) :]}{trail}"
+
+
+def _is_blank(node: Node) -> bool:
+    return node.kind == "break" or (node.kind == "text" and node.text.isspace())
 
 
 def _before_code(written: str) -> str:
@@ -383,6 +444,14 @@ def _before_code(written: str) -> str:
 def _is_letter(character: str) -> bool:
     """Whether there is a character, and neither white space nor punctuation, for CommonMark."""
     return bool(character) and not character.isspace() and category(character)[0] not in "PS"
+
+
+def _ends_with(written: str, mark: str) -> bool:
+    """Whether a text ends with this mark, not escaped."""
+    if not written.endswith(mark):
+        return False
+    rest = written.removesuffix(mark)
+    return (len(rest) - len(rest.rstrip("\\"))) % 2 == 0
 
 
 def _joins(character: str) -> bool:

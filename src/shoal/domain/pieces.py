@@ -17,6 +17,7 @@ import msgspec
 from shoal.domain.markdown import CONTINUED, Node, parse, plain_text, tokens_in
 from shoal.domain.markup import (
     MARKDOWN_MARKS,
+    ZERO_WIDTH_SPACE,
     Dialect,
     escaped_markdown,
     fenced,
@@ -31,6 +32,8 @@ CHARS_MIN = 64
 """The shortest piece that may be asked for."""
 TAIL_SHARE = 8
 """A last piece has this part of the one before it at least: nobody wants a message of two letters."""
+SHARES = (8, 7, 4, 2)
+"""The parts of a message that are tried as the size of a piece."""
 CLUSTER_CHARS_MAX = 64
 """What stands for one character to people is not longer; else it is cut like any text."""
 _BOUNDARIES = ("\n\n", "\n", ". ", "! ", "? ", "。", "！", "？", " ")
@@ -39,6 +42,8 @@ _STYLES = frozenset({"strong", "em", "s"})
 _BARE = re.compile(r"[()\s\\]|^$")
 """What a link's address holds only between angle brackets."""
 _PIPE = re.compile(r"(?<!\\)\|")
+_DRIVE = re.compile(r"([A-Za-z]:)(?=\\)")
+"""Begins what is read as a path, in which a backslash escapes nothing."""
 _ZWJ = "\u200d"
 
 Fits: TypeAlias = Callable[[list[Node]], bool]
@@ -67,6 +72,7 @@ MARKDOWN = Dialect(
     token=lambda token: token,
     styles=MARKDOWN_MARKS,
     code=markdown_code,
+    opens=lambda url: True,
     link=_written_link,
     heading=lambda text, level: f"{'#' * level} {text}".replace("\n", " "),
     fence=fenced,
@@ -79,6 +85,14 @@ MARKDOWN = Dialect(
     nests=True,
 )
 """Markdown from a tree, which parses into that tree again."""
+
+
+APART = msgspec.structs.replace(
+    MARKDOWN,
+    text=lambda text: _DRIVE.sub(rf"\1{ZERO_WIDTH_SPACE}", escaped_markdown(text)),
+    token=lambda token: token if token[0] == "<" else f"{ZERO_WIDTH_SPACE}{token}{ZERO_WIDTH_SPACE}",
+)
+"""As `MARKDOWN`, with invisible spaces around addresses and paths, so that nothing next to them counts as theirs."""
 
 
 class FirstPiece(NamedTuple):
@@ -126,33 +140,45 @@ class _Cutter:
         """Whether a text fits in as it is."""
         if len(text) > self._room * 100:
             return False
-        return self._is_short(render_markup(text, self._limits.markup))
+        return self._is_short(render_markup(text, self._limits.markup), self._room)
 
     def cut(self, blocks: list[Node]) -> tuple[str, list[Node]]:
         """The first piece, and what is left. Each piece holds at least one character of a text that has any."""
-        piece, rest = self._split(blocks, self._fits, is_first=True)
-        if not piece:
-            return "", []
-        return self._written(piece), rest
+        written, rest = "", list[Node]()
+        for share in SHARES:  # Markdown that is read in another way may be longer than the tree
+            room = self._room * share // SHARES[0]
+            piece, rest = self._split(blocks, lambda blocks: self._fits(blocks, room), is_first=True)  # noqa: B023
+            written = self._written(piece) if piece else ""
+            if self.takes(written):
+                break
+        return written, rest
 
-    def _is_short(self, rendered: str) -> bool:
+    def _is_short(self, rendered: str, room: int) -> bool:
         limits = self._limits
         if limits.markup is None:
-            return limits.length(rendered) <= self._room
-        return limits.length(limits.markup.shown(rendered)) <= self._room and (
+            return limits.length(rendered) <= room
+        return limits.length(limits.markup.shown(rendered)) <= room and (
             not limits.marks_max or limits.markup.marks(rendered) <= limits.marks_max
         )
 
-    def _fits(self, blocks: list[Node]) -> bool:
-        return not _is_longer(blocks, self._room) and self._is_short(render_tree(blocks, self._dialect))
+    def _fits(self, blocks: list[Node], room: int) -> bool:
+        return not _is_longer(blocks, room) and self._is_short(render_tree(blocks, self._dialect), room)
 
     def _written(self, blocks: list[Node]) -> str:
-        """The blocks as Markdown; without emphasis in the rare case in which that would be read in another way."""
-        written = render_tree(blocks, MARKDOWN)
-        if render_tree(parse(written), self._dialect).split() == render_tree(blocks, self._dialect).split():
-            return written
-        plain = render_tree(_unstyled(blocks), MARKDOWN)
-        return next((text for text in (plain, written) if self.takes(text)), plain)
+        """The blocks as Markdown that is read as they are. Rarely, that takes invisible spaces, or no emphasis."""
+        plain = _unstyled(blocks)
+        written: list[str] = []
+        for nodes in (blocks, plain):
+            wanted = self._words(nodes)
+            for dialect in (MARKDOWN, APART):
+                text = render_tree(nodes, dialect)
+                if self._words(parse(text)) == wanted and self.takes(text):
+                    return text
+                written.append(text)
+        return next((text for text in (*written[2:], *written[:2]) if self.takes(text)), written[-1])
+
+    def _words(self, blocks: list[Node]) -> list[str]:
+        return render_tree(blocks, self._dialect).replace(ZERO_WIDTH_SPACE, "").split()
 
     # ---- blocks ----
 
@@ -245,19 +271,19 @@ class _Cutter:
             return table(rows[:count]), table(rows[count:]) if rows[count:] else None
         if not is_first:
             return None, block
-        if not rows or not fits(table([])) or _is_longer([head], self._room // 2):
-            lines = (" | ".join(plain_text(cell.children) for cell in row.children) for row in block.children)
-            return self._split_fence(Node("fence", text="\n".join(lines) + "\n"), fits, is_first=True)
-        longest = max(len(plain_text(cell.children)) for cell in rows[0].children)
 
         def halves(length: int) -> tuple[Node, Node]:
             parts = [_take(cell.children, min(length, len(plain_text(cell.children)))) for cell in rows[0].children]
             first, second = ([Node("cell", part[side]) for part in parts] for side in (0, 1))
             return Node("row", first), Node("row", second)
 
-        length = max(1, _count(longest, lambda number: fits(table([halves(number)[0]]))))
-        first, second = halves(length)
-        return table([first]), table([second, *rows[1:]])
+        if not rows or _is_longer([head], self._room // 2) or not fits(table([halves(1)[0]])):
+            lines = (" | ".join(plain_text(cell.children) for cell in row.children) for row in block.children)
+            return self._split_fence(Node("fence", text="\n".join(lines) + "\n"), fits, is_first=True)
+        longest = max(len(plain_text(cell.children)) for cell in rows[0].children)
+        first, second = halves(max(1, _count(longest, lambda number: fits(table([halves(number)[0]])))))
+        rest = [second, *rows[1:]] if plain_text(second.children) else rows[1:]
+        return table([first]), table(rest) if rest else None
 
     def _split_fence(
         self, block: Node, fits: Callable[[Node], bool], *, is_first: bool
@@ -304,6 +330,8 @@ class _Cutter:
         if not is_first and at < self._room // TAIL_SHARE and most < len(text) // 2:
             return [], spans
         left, right = _take(spans, at)
+        while len(left) > 1 and left[-1].kind == "break":
+            left = left[:-1]
         return left, _without_break(right)
 
 

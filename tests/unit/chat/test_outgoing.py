@@ -1,13 +1,22 @@
 """What every platform is told with an answer: no previews of links, and nobody but the asker is notified."""
 
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
 import pytest
 
 from shoal.chat.discord.messages import message_body
 from shoal.chat.google_chat.adapter import content_of
 from shoal.chat.matrix.wire import text_content
-from shoal.chat.slack.send import message_of, rendered
+from shoal.chat.slack.send import SlackStreams, change_of, message_of, rendered
+from shoal.chat.teams.adapter import message_of as teams_message
 from shoal.domain.ids import make_thread_id
-from shoal.domain.posts import OutboundPost
+from shoal.domain.posts import WRITING, Button, OutboundPost
+from shoal.testing.clock import ManualClock
+
+if TYPE_CHECKING:
+    from shoal.chat.http import Fields
+    from shoal.chat.slack.wire import SlackApi
 
 
 @pytest.mark.parametrize(
@@ -43,3 +52,51 @@ def test_discord_and_matrix_notify_nobody() -> None:
 def test_slack_opens_no_address() -> None:
     sent = message_of(OutboundPost(make_thread_id("slack", "D1", "0"), "k", "https://x.example/"))
     assert (sent["unfurl_links"], sent["unfurl_media"]) == (False, False)
+
+
+CALLS = ("<users/all>", "@everyone", "@here", "@room", "@all", "<!channel>", "<!here|here>", "<!subteam^S1>", "<@&12>")
+PLACES = ("{}", "`{}`", "```\n{}\n```", "[{}](https://x.example/)", "# {}", "> {}", "- **{}**", "| a |\n|---|\n| {} |")
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_no_platform_calls_everybody_in_posts_edits_or_cards(call: str) -> None:
+    buttons = (Button("Allow", "allow"),)
+    for place in PLACES:
+        text = place.format(call)
+        for given in ((), buttons):
+            google = str(content_of(text, given)).lower()
+            assert "<users/all>" not in google
+            change = change_of("C1", "1.0", text, given)
+            post = message_of(OutboundPost(make_thread_id("slack", "D1", "0"), "k", text, buttons=given))
+            assert "<!" not in str(change).replace("<!date^0", "")
+            assert "<!" not in str(post).replace("<!date^0", "")
+            assert change["parse"] == "none", "chat.update would take @here for a call otherwise"
+            assert message_body(text, given)["allowed_mentions"] == {"parse": [], "replied_user": False}
+            assert text_content(text, given)["m.mentions"] == {}
+            assert "entities" not in teams_message(text, {}, given)
+
+
+def test_teams_mentions_only_whom_the_answer_names_outside_of_code() -> None:
+    people = {"Ann": "29:1"}
+    assert "entities" in teams_message("<at>Ann</at>", people)
+    for text in ("`<at>Ann</at>`", "```\n<at>Ann</at>\n```", "<at>Bob</at>"):
+        message = teams_message(text, people)
+        assert "entities" not in message
+        assert "<at>" not in str(message["text"])
+
+
+async def test_a_streamed_preview_calls_no_group() -> None:
+    asked: list[str] = []
+
+    class Api:
+        async def call(self, method: str, kind: object, given: "Fields") -> object:
+            asked.append(str(given.get("markdown_text", "")))
+            return SimpleNamespace(ts="1.0")
+
+    streams = SlackStreams(cast("SlackApi", Api()), ManualClock())
+    whole = "See <!channel> and <!here> now"
+    await streams.start("D1", "1.0", "U1", "T1", whole[:5] + WRITING)
+    for end in range(6, len(whole)):
+        await streams.append("1.0", whole[:end] + WRITING)
+    assert "<!" not in "".join(asked)
+    assert "".join(asked).replace("\u200b", "") == whole[: len(whole) - 1].rstrip()

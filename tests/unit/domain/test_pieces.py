@@ -28,7 +28,7 @@ def split(text: str, chars: int = 100) -> list[str]:
 
 
 def visible(markdown: str) -> str:
-    return re.sub(r"[\s•`>]|python", "", render_markup(markdown, DIALECTS["plain"]))
+    return re.sub(r"[\s•`>\u200b]|python", "", render_markup(markdown, DIALECTS["plain"]))
 
 
 @given(st.lists(block, min_size=1, max_size=5).map("\n\n".join), st.integers(80, 400))

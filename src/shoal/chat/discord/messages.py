@@ -27,15 +27,12 @@ from shoal.domain.errors import PlatformError
 from shoal.domain.ids import ThreadId, make_thread_id, thread_address
 from shoal.domain.markdown import language_in
 from shoal.domain.markup import (
-    MARKDOWN_MARKS,
     ZERO_WIDTH_SPACE,
     Dialect,
-    Wrap,
-    is_link,
     markdown_code,
     markdown_link,
-    plain_link,
     render_markup,
+    without_fences,
 )
 from shoal.domain.messages import Attachment, Author, Prompt, Reference
 from shoal.domain.posts import WRITING, Button, ChatLimits, OutboundPost, Window
@@ -303,59 +300,62 @@ _NATIVE = re.compile(
     r"<(?:@[!&]?[0-9]+|#[0-9]+|a?:[A-Za-z0-9_]+:[0-9]+|/[^<>:\n]+:[0-9]+|t:-?[0-9]+(?::[A-Za-z])?|id:[a-z]+)>"
 )
 """Mentions, which notify nobody here, custom emojis, commands and times, as Discord writes them."""
-_ANY_URL = re.compile(r"https?://")
-_ESCAPES = re.compile(r"([\\*_~`|<])")
+_BARE_URL = re.compile(r"(https?://[^\s<>]+)")
+_ESCAPES = re.compile(r"([\\*_~`|<\[\]])")
 _ESCAPED = re.compile(r"\\.", re.DOTALL)
 _LINE_START = re.compile(r"^([ \t]*)([>#-])", re.MULTILINE)
 
 
 def _text(text: str) -> str:
     """Text without markup. Source: docs.discord.com/developers/reference, message formatting; a backslash before any
-    sign is left out by clients, but not in addresses and code."""
-    return _LINE_START.sub(r"\1\\\2", _ESCAPES.sub(r"\\\1", text))
+    sign is left out by clients, but not in addresses and code. An address between angle brackets ends there."""
+    parts = _BARE_URL.split(text)
+    parts[::2] = (_LINE_START.sub(r"\1\\\2", _ESCAPES.sub(r"\\\1", part)) for part in parts[::2])
+    parts[1::2] = (f"<{url}>" for url in parts[1::2])
+    return "".join(parts)
 
 
 def _token(token: str) -> str:
-    if _NATIVE.fullmatch(token):
-        return token
-    return f"<{token}>" if _ANY_URL.match(token) and not set(token) & set("<> ") else _text(token)
+    return token if _NATIVE.fullmatch(token) else _text(token)
 
 
-def _unless_within(wrap: Wrap, mark: str) -> Wrap:
-    """A style, without which words stay where its mark would end it early: in code or in an address."""
+def _strong(inner: str) -> str:
+    """Bold words; plain ones where they hold marks that would end it early, in code or in an address."""
+    return inner if "**" in _ESCAPED.sub("", inner) else f"**{inner}**"
 
-    def styled(inner: str) -> str:
-        left = _ESCAPED.sub("", inner)
-        return inner if mark in (left.replace("**", "") if mark == "*" else left) else wrap(inner)
 
-    return styled
+def _em(inner: str) -> str:
+    return inner if "*" in _ESCAPED.sub("", inner).replace("**", "") else f"*{inner}*"
+
+
+def _struck(inner: str) -> str:
+    """Struck words, within which Discord knows no backslash."""
+    return inner if "~~" in inner or inner.endswith("~") else f"~~{inner}~~"
 
 
 def _fence(content: str, info: str) -> str:
     """Three backticks always: Discord knows no longer fences, and shows an empty one as it is written."""
-    kept = content.removesuffix("\n").replace("```", f"``{ZERO_WIDTH_SPACE}`")
+    kept = without_fences(content.removesuffix("\n"))
     return f"```{language_in(info)}\n{kept if kept.strip() else ' '}\n```"
 
 
 def _link(label: str, url: str) -> str:
-    if not is_link(url):
-        return plain_link(label, _text(url))
-    if label in (_text(url), f"<{url}>"):
-        return _token(url)
-    # Discord shows a link whose words have an address as it is written.
-    return f"{label} (<{url}>)" if "://" in label else markdown_link(label, url)
+    if label == _text(url):
+        return label
+    # Discord shows a link whose words have an address or an open bracket as it is written.
+    is_label = "://" not in label and not set("[]") & set(_ESCAPED.sub("", label))
+    return markdown_link(label, url) if is_label else f"{ZERO_WIDTH_SPACE}{label} (<{url}>)"
 
 
 DISCORD_MARKDOWN = Dialect(
     text=_text,
     token=_token,
-    styles={
-        mark: _unless_within(wrap, sign)
-        for (mark, wrap), sign in zip(MARKDOWN_MARKS.items(), ("**", "*", "~~"), strict=True)
-    },
+    styles={"strong": _strong, "em": _em, "s": _struck},
     code=markdown_code,
+    opens=lambda url: url.startswith(("http://", "https://")),
     link=_link,
-    heading=lambda text, level: f"{'#' * level} {text}" if level < 4 else f"**{text}**",
+    opens_links=True,
+    heading=lambda text, level: f"{'#' * level} {text}" if level < 4 else _strong(text),
     fence=_fence,
     edges="apart",
 )

@@ -53,15 +53,17 @@ from shoal.domain.errors import PlatformError, StoreError
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, make_thread_id, thread_address
 from shoal.domain.markup import (
+    HARD_SPACE,
     MARKDOWN_MARKS,
     ZERO_WIDTH_SPACE,
     Dialect,
+    before_lines,
     escaped_markdown,
     fenced,
+    indented,
     is_link,
     markdown_code,
     markdown_link,
-    plain_link,
     render_markup,
 )
 from shoal.domain.messages import UNTOLD, Attachment, Deletion, Edit, Prompt, Reaction, Reference
@@ -114,8 +116,11 @@ GOOGLE_CHAT_MARKUP = Dialect(
     styles=MARKDOWN_MARKS,
     code=lambda code: markdown_code(_silent(code)),
     fence=lambda content, info: fenced(_silent(content), info),
-    link=lambda label, url: markdown_link(label, url) if is_link(url) else plain_link(label, _text(url)),
-    heading=lambda text, level: f"**{text}**" if text.strip() else text,
+    link=markdown_link,
+    heading=lambda text, level: f"**{text}**",
+    inner_quote=before_lines("\\> "),
+    item=lambda text: indented(text, space=HARD_SPACE),
+    continued=lambda item, marker, body: f"{HARD_SPACE * 2}{body}",
     edges="flanking",
 )
 LIMITS = ChatLimits(
@@ -283,6 +288,9 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
             if verb == "created":
                 await self._take_message(told, told.space, inbox, addressed=False)
                 continue
+            if await self._begins_a_turn(told, inbox):
+                await self._take_message(told, told.space, inbox, addressed=True)
+                continue
             self._note_seen(told)
             text = text_of(told)
             if text:
@@ -299,6 +307,14 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
                 put = Reaction(thread, reaction.emoji.unicode, author_of(reaction.user), name)
                 await self._take_reaction(put, inbox)
         return True
+
+    async def _begins_a_turn(self, message: SpaceMessage, inbox: InboxPort) -> bool:
+        """Whether a change names the app in a message that was not for it before. Raises StoreError, InvalidId."""
+        own = await self._own_name()
+        if not own or is_direct(message.space) or not message.mentions(own):
+            return False
+        prompt = prompt_of(self.platform, message, message.space, self._clock.now())
+        return await self._is_unheard(prompt, self._prefix(channel_of(message.name)), inbox)
 
     async def _take_message(
         self, message: SpaceMessage, space: ChatSpace, inbox: InboxPort, *, addressed: bool

@@ -107,6 +107,16 @@ class _Quoted(msgspec.Struct, frozen=True, rename="camel"):
     forwarded_metadata: _SourceSpace | None = None
 
 
+class _UserMention(msgspec.Struct, frozen=True):
+    user: _GoogleUser = _GoogleUser()
+
+
+class _Annotation(msgspec.Struct, frozen=True, rename="camel"):
+    """What a part of a text stands for, of which mentions are read."""
+
+    user_mention: _UserMention | None = None
+
+
 class SpaceMessage(msgspec.Struct, frozen=True, rename="camel"):
     """A message, as far as it is read."""
 
@@ -124,6 +134,12 @@ class SpaceMessage(msgspec.Struct, frozen=True, rename="camel"):
     cards: tuple[msgspec.Raw, ...] = ()
     cards_v2: tuple[msgspec.Raw, ...] = ()
     slash_command: dict[str, object] | None = None
+    annotations: tuple[_Annotation, ...] = ()
+
+    def mentions(self, name: str) -> bool:
+        """Whether it mentions somebody by their resource name."""
+        mentions = (one.user_mention for one in self.annotations)
+        return any(mention is not None and mention.user.name == name for mention in mentions)
 
 
 class _Parameter(msgspec.Struct, frozen=True):

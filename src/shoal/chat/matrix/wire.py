@@ -26,7 +26,7 @@ from shoal.domain.commands import ALIASES, COMMANDS
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import ThreadId, make_thread_id, thread_address
 from shoal.domain.markdown import language_in
-from shoal.domain.markup import Dialect, around, is_link, plain_link, render_markup
+from shoal.domain.markup import Dialect, around, is_link, render_markup
 from shoal.domain.messages import Author, Prompt
 from shoal.domain.ports import Settings
 from shoal.domain.posts import Button, ChatLimits, OutboundPost, Window
@@ -576,15 +576,16 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
     return f"<table>{''.join(lines)}</table>"
 
 
+def _opens(url: str) -> bool:
+    return is_link(url) or url.startswith("matrix:")
+
+
 def _link(label: str, url: str) -> str:
-    if is_link(url) or url.startswith("matrix:"):
-        return f'<a href="{html.escape(url)}">{label}</a>'
-    return plain_link(label, html.escape(url))
+    return f'<a href="{html.escape(url)}">{label}</a>'
 
 
 def _token(token: str) -> str:
-    address = html.escape(token)
-    return _link(address, token) if is_link(token) or token.startswith("matrix:") else address
+    return _link(html.escape(token), token) if _opens(token) else html.escape(token)
 
 
 MATRIX_HTML = Dialect(
@@ -593,6 +594,7 @@ MATRIX_HTML = Dialect(
     styles={"strong": around("<strong>", "</strong>"), "em": around("<em>", "</em>"), "s": around("<del>", "</del>")},
     code=lambda code: f"<code>{html.escape(code)}</code>",
     fence=_fence,
+    opens=_opens,
     link=_link,
     heading=lambda text, level: f"<h{level}>{text}</h{level}>",
     quote=around("<blockquote>", "</blockquote>"),

@@ -15,7 +15,7 @@ from shoal.domain.clock import Clock
 from shoal.domain.commands import COMMANDS
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import UNOPENED, ThreadId, thread_address
-from shoal.domain.markup import Dialect, Wrap, bare_fence, before_lines, is_link, plain_link, render_markup
+from shoal.domain.markup import ZERO_WIDTH_SPACE, Dialect, Wrap, bare_fence, before_lines, is_link, render_markup
 from shoal.domain.posts import WRITING, Button, ChatLimits, OutboundPost, Window
 from shoal.domain.untrusted import UNREADABLE
 
@@ -46,8 +46,8 @@ _NATIVE = re.compile(
     r"<(?:@[UW][A-Z0-9]{1,40}|#[CG][A-Z0-9]{1,40})(?:\|[^<>|]*)?>|<!date\^[0-9]+\^[^<>|^]{1,200}(?:\^https?://[^<>|^]+)?\|[^<>|]*>"
 )
 """People, channels and times, as Slack writes them. What calls everybody (`<!channel>`, `<!subteam^…>`) stays text."""
-_MARK = re.compile(r"(?<![^\s!-/:-@\[-`{-~])[*_~](?!\s)|(?<!\s)[*_~](?![^\s!-/:-@\[-`{-~])|`")
-"""Marks in plain text that Slack would take for markup: next to the end of a word."""
+_MARK = re.compile(r"(?<![A-Za-z0-9])[*_~]|[*_~](?![A-Za-z0-9])|`")
+"""Marks in plain text that Slack may take for markup: all but those between two letters."""
 _QUOTE = re.compile(r"^(?=&gt;)", re.MULTILINE)
 SOFT_HYPHEN = "\u00ad"
 _NOT_IN_NAME = re.compile(r"[^\w-]+")
@@ -66,14 +66,12 @@ def _text(text: str) -> str:
 def _token(token: str) -> str:
     if _NATIVE.fullmatch(token):
         return token
-    return f"<{_literal(token).replace('|', '%7C')}>" if is_link(token) else _text(token)
+    return _link(_literal(token), token) if is_link(token) else _text(token)
 
 
 def _link(label: str, url: str) -> str:
-    if not is_link(url):
-        return plain_link(label, _text(url))
     address = _literal(url).replace("|", "%7C")
-    return f"<{address}>" if label == _literal(url) else f"<{address}|{label}>"
+    return f"<{address}>" if label == address else f"<{address}|{label}>"
 
 
 def _code(code: str) -> str:
@@ -84,7 +82,9 @@ def _code(code: str) -> str:
 
 def _each_line(mark: str) -> Wrap:
     """A mark around each line: in Slack none reaches over a line's end."""
-    return lambda inner: "\n".join(f"{mark}{line}{mark}" if line.strip() else line for line in inner.split("\n"))
+    return lambda inner: "\n".join(
+        f"{mark}{line.strip()}{mark}" if line.strip() else line for line in inner.split("\n")
+    )
 
 
 MRKDWN = Dialect(
@@ -150,10 +150,15 @@ def message_of(post: OutboundPost) -> Fields:
 
 
 def change_of(channel: str, ts: str, markdown: str, buttons: tuple[Button, ...]) -> Fields:
-    """The parameters of chat.update; without buttons the empty list removes those that are there."""
+    """The parameters of chat.update; without buttons the empty list removes those that are there.
+
+    It has no flags against opening addresses, and takes plain names for mentions unless told otherwise: `parse` is
+    `client` there, where chat.postMessage has `none`. Source: docs.slack.dev/reference/methods/chat.update.
+    """
     text = rendered(markdown)
     metadata = metadata_of(f"edited:{ts}")
-    return {"channel": channel, "ts": ts, "text": text, "blocks": blocks_of(text, buttons), "metadata": metadata}
+    blocks = blocks_of(text, buttons)
+    return {"channel": channel, "ts": ts, "text": text, "parse": "none", "blocks": blocks, "metadata": metadata}
 
 
 def metadata_of(key: str) -> Json:
@@ -228,6 +233,11 @@ def channel_name(name: str) -> str:
 # ---- streamed previews ----
 
 
+def _streamed(markdown: str) -> str:
+    """A preview's Markdown, as far as it is written, that calls no group. What it begins with stays as more follows."""
+    return markdown.removesuffix(WRITING).rstrip().replace("<!", f"<{ZERO_WIDTH_SPACE}!")
+
+
 class _StreamStarted(msgspec.Struct, frozen=True):
     ts: str
 
@@ -256,7 +266,7 @@ class SlackStreams:
     async def start(self, channel: str, thread_ts: str, user: str, team: str, markdown: str) -> str:
         """Begin to stream to a person's thread; returns the message's id, empty where Slack does not stream. Raises
         PlatformError when it is not known whether the stream was begun."""
-        text = markdown.removesuffix(WRITING).rstrip()
+        text = _streamed(markdown)
         if not (self._offered and text and len(self._streams) < STREAMS_MAX):
             return ""
         given = {
@@ -280,7 +290,7 @@ class SlackStreams:
         stream = self._streams.get(ts)
         if stream is None:
             return False
-        text = markdown.removesuffix(WRITING).rstrip()
+        text = _streamed(markdown)
         if not markdown.endswith(WRITING) or not text.startswith(stream.sent):
             await self.end(ts)
             return False

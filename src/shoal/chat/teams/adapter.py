@@ -45,14 +45,18 @@ from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, make_thread_id, thread_address
 from shoal.domain.markup import (
     CODE_LINE,
+    HARD_SPACE,
     MARKDOWN_MARKS,
+    ZERO_WIDTH_SPACE,
     Dialect,
+    before_lines,
     escaped_markdown,
+    fenced,
+    indented,
     is_link,
     joined,
     markdown_code,
     markdown_link,
-    plain_link,
     render_markup,
 )
 from shoal.domain.messages import Attachment, Deletion, Edit, Prompt, Reaction
@@ -84,19 +88,21 @@ IMAGES = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gi
 CARD = "application/vnd.microsoft.card.adaptive"
 CONSENT = "application/vnd.microsoft.teams.card.file.consent"
 EMPTY = "…"
+_AT = re.compile(r"<(?=/?at\b)", re.IGNORECASE)
 _NAMED = re.compile(r"&lt;at&gt;(.{1,100}?)&lt;/at&gt;")
 
 
 def _text(text: str) -> str:
-    return escaped_markdown(html.escape(text, quote=False))
+    return escaped_markdown(html.escape(text, quote=False)).replace("\\&", "&")
 
 
 def _token(token: str) -> str:
     return markdown_link(_text(token), token) if is_link(token) else _text(token)
 
 
-def _link(label: str, url: str) -> str:
-    return markdown_link(label, url) if is_link(url) else plain_link(label, _text(url))
+def _silent(code: str) -> str:
+    """Code that mentions nobody."""
+    return _AT.sub(f"<{ZERO_WIDTH_SPACE}", code)
 
 
 def _with_breaks(text: str) -> str:
@@ -113,9 +119,13 @@ TEAMS_MARKDOWN = Dialect(
     token=_token,
     styles=MARKDOWN_MARKS,
     edges="flanking",
-    code=markdown_code,
-    link=_link,
-    heading=lambda text, level: f"**{text}**" if text.strip() else text,
+    code=lambda code: markdown_code(_silent(code)),
+    fence=lambda content, info: fenced(_silent(content), info),
+    link=markdown_link,
+    heading=lambda text, level: f"**{text}**",
+    inner_quote=before_lines("\\> "),
+    item=lambda text: indented(text, space=HARD_SPACE),
+    continued=lambda item, marker, body: f"{HARD_SPACE * 2}{body}",
     blocks=lambda blocks, tight: joined([_with_breaks(part) for part in blocks], tight),
 )
 

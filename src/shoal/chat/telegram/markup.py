@@ -45,10 +45,12 @@ def _wrap(kind: str) -> Wrap:
     return lambda inner: _entity(kind, inner)
 
 
+def _opens(url: str) -> bool:
+    return (is_link(url) or url.startswith("tg://")) and len(url) <= URL_CHARS_MAX
+
+
 def _link(label: str, url: str) -> str:
-    if (is_link(url) or url.startswith("tg://")) and len(url) <= URL_CHARS_MAX:
-        return label if label == url else _entity("text_link", label, url)
-    return label if label == _text(url) else f"{label} ({_text(url)})"
+    return label if label == url else _entity("text_link", label, url)
 
 
 def _plain(rendered: str) -> str:
@@ -109,8 +111,9 @@ TELEGRAM_MARKUP = Dialect(
     styles={"strong": _wrap("bold"), "em": _wrap("italic"), "s": _wrap("strikethrough")},
     code=lambda code: _entity("code", _text(code)),
     fence=_fence,
+    opens=_opens,
     link=_link,
-    heading=lambda text, level: _entity("bold", text) if text.strip() else text,
+    heading=lambda text, level: _entity("bold", text),
     quote=_wrap("blockquote"),
     inner_quote=before_lines("> "),
     shown=_plain,

@@ -9,15 +9,15 @@ def shown_text(text: str, *, html: bool, break_: str) -> str:
     parser = MarkdownIt("commonmark", {"html": html}).enable("strikethrough")
     if not html:
         parser.disable(["html_block", "html_inline"])
-    return "\n".join(block for token in parser.parse(text) if (block := _block(token, break_)) is not None)
-
-
-def _block(token: Token, break_: str) -> str | None:
-    if token.type == "inline":
-        return "".join(_span(child, break_) for child in token.children or ())
-    if token.type in ("fence", "code_block"):
-        return token.content.rstrip("\n")
-    return None
+    out: list[str] = []
+    for token in parser.parse(text):
+        if token.type == "inline":
+            out.append("".join(_span(child, break_) for child in token.children or ()) + "\n")
+        elif token.type in ("fence", "code_block"):
+            out.append(token.content.rstrip("\n") + "\n")
+        elif token.type == "list_item_open":
+            out.append(f"{token.info}{token.markup} " if token.info else "• ")
+    return "".join(out).removesuffix("\n")
 
 
 def _span(token: Token, break_: str) -> str:

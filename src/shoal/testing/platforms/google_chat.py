@@ -135,12 +135,16 @@ class FakeGoogleChat(FakePlatform):
         """Somebody adds the app to a space."""
         await self._happens("ADDED_TO_SPACE", space, user)
 
-    async def changes(self, name: str, text: str) -> None:
-        """Who wrote a message edits it."""
+    async def changes(self, name: str, text: str, *, named: bool = False) -> None:
+        """Who wrote a message edits it, maybe so that it names the app. Source: the Chat API's discovery document,
+        Annotation and UserMentionMetadata."""
         message = self.message(name)
-        message.text = text
+        message.text = f"@Shoal {text}" if named else text
         message.changed_at = iso(self._clock.now() + timedelta(milliseconds=self.fresh()))
-        await self.publishes("message.v1.updated", {"message": {**self.about(message), "argumentText": text}})
+        mention: Given = {"type": "USER_MENTION", "userMention": {"user": self.person("app"), "type": "MENTION"}}
+        annotations: Json = [{**mention, "startIndex": 0, "length": len("@Shoal")}] if named else []
+        about = {**self.about(message), "argumentText": f" {text}" if named else text, "annotations": annotations}
+        await self.publishes("message.v1.updated", {"message": about})
 
     async def deletes(self, name: str) -> None:
         """Who wrote a message deletes it."""

@@ -17,7 +17,7 @@ _WHOLE = re.compile(
     re.DOTALL,
 )
 """Fences, code, times that are none, mentions and links, in which no mark counts."""
-_QUOTE = re.compile(r"^&gt; ?", re.MULTILINE)
+_QUOTE = re.compile(r"^(?:&gt;|>) ?", re.MULTILINE)
 _KEPT = re.compile(r"\x00(\d+)\x00")
 _STYLES = tuple(
     re.compile(rf"(?<![^\W_])(?<!{mark}){mark}([^\s](?:[^\n]*?[^\s])??){mark}(?![^\W_])(?!{mark})")

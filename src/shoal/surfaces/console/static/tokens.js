@@ -8,12 +8,12 @@ const NATIVE =
   "|id:[a-z]{1,20}|![a-z]{1,20}(?:\\^[^<>\\n]{1,300})?(?:\\|[^<>\\n]{1,200})?|users/[^<>\\s]{1,100})>";
 const URL_ =
   "(?:https?://|(?<![A-Za-z0-9])(?:[A-Za-z][A-Za-z0-9+.\\-]{1,31}://|(?:mailto|matrix|magnet|tel|xmpp|sip):(?=[A-Za-z0-9+?@])))" +
-  "(?:\\\\[!-/:-@\\[-`{-~]|[^\\s<>\"`\\\\\\u3000-\\u303f\\uff01-\\uff0f\\uff1a-\\uff20\\uff3b-\\uff40\\uff5b-\\uff65]){1,4000}";
+  "(?:\\\\[!-/:-@\\[-`{-~]|[^\\s<>\"`\\\\\\u200b\\u3000-\\u303f\\uff01-\\uff0f\\uff1a-\\uff20\\uff3b-\\uff40\\uff5b-\\uff65]){1,4000}";
 const EMAIL =
-  "(?<![\\p{L}\\p{N}_.+\\-])[A-Za-z0-9][A-Za-z0-9._%+\\-]{0,63}@[A-Za-z0-9\\-]{1,63}(?:\\.[A-Za-z0-9\\-]{1,63}){1,8}(?![\\p{L}\\p{N}_])";
+  "(?<![\\p{L}\\p{N}_.+\\-])[A-Za-z0-9][A-Za-z0-9._%+\\-]{0,63}@[A-Za-z0-9\\-]{1,63}(?:\\.[A-Za-z0-9\\-]{1,63}){1,8}(?![\\p{L}\\p{N}_]|://)";
 const MENTION =
-  "(?<![\\p{L}\\p{N}_/])[@!#][A-Za-z0-9_.=\\-]{1,64}:[A-Za-z0-9.\\-]{1,120}(?![\\p{L}\\p{N}_])|(?<![\\p{L}\\p{N}_])@[A-Za-z0-9_]{1,64}";
-const SHORTCODE = "(?<![\\p{L}\\p{N}_:]):[a-z0-9_+\\-]{2,64}:(?![\\p{L}\\p{N}_:])";
+  "(?<![\\p{L}\\p{N}_/])[@!#][A-Za-z0-9_.=\\-]{1,64}:[A-Za-z0-9.\\-]{1,120}(?![\\p{L}\\p{N}_])|(?<![\\p{L}\\p{N}_])@[A-Za-z0-9_]{1,64}(?![A-Za-z0-9_]|://)";
+const SHORTCODE = "(?<![\\p{L}\\p{N}_:]):[a-z0-9_+\\-]{2,64}:(?![\\p{L}\\p{N}_:]|//)";
 const WORD = "[^\\s<>\"'`|()\\[\\]{},;!?\\u200b\\u2018-\\u201f\\u2060\\u2e80-\\uffff]{2,512}";
 const TOKENS = new RegExp(`(${NATIVE})|(${URL_})|(${EMAIL})|(${MENTION})|(${SHORTCODE})|(${WORD})`, "gu");
 const OPENING = { ")": "(", "]": "[", "}": "{" };
@@ -111,7 +111,8 @@ function pathIn(text, start, end) {
     const after = word[stars.index + stars[0].length];
     return (stars.index === 0 || word[stars.index - 1] === "/") && (after === undefined || after === "/" || after === ".");
   });
-  const isDunder = word.includes("__") && !word.includes("*") && (/[\p{L}\p{N}_]\.[\p{L}\p{N}_]/u.test(word) || isCalled);
+  const isName = /[\p{L}\p{N}_]\.[\p{L}\p{N}_]/u.test(word) || (isCalled && /[^_]/.test(word));
+  const isDunder = word.includes("__") && !word.includes("*") && isName;
   return (word.includes("/") && isGlob) || isDunder ? found : null;
 }
 
@@ -171,12 +172,12 @@ export function emphasisIn(masked) {
       }
       const opener = stack[at];
       stack.length = at + 1;
-      for (const [one, low] of bottoms) if (low > stack.length) bottoms.set(one, stack.length);
       const marks = closer.mark === "~" || (opener.end - opener.start >= 2 && closer.end - closer.start >= 2) ? 2 : 1;
       opener.end -= marks;
       pairs.set(opener.end, { kind: closer.mark === "~" ? "del" : marks === 2 ? "strong" : "em", marks, end: closer.start + marks });
       closer.start += marks;
       if (opener.end === opener.start) stack.pop();
+      for (const [one, low] of bottoms) if (low > stack.length) bottoms.set(one, stack.length);
     }
     if (closer.canOpen && closer.end > closer.start) stack.push(closer);
   }
