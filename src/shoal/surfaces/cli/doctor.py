@@ -124,8 +124,9 @@ async def examine(context: CommandContext) -> AsyncGenerator[DoctorFinding]:
 
 def _home(context: CommandContext) -> Iterator[DoctorFinding]:
     root, home = context.root, context.home
-    if root.exists() and not root.is_dir():
-        yield fail("home", f"{root} is not a directory.", "Name another with --home DIR or SHOAL_HOME.")
+    nearest = next(path for path in (root, *root.parents) if path.exists())
+    if not nearest.is_dir():
+        yield fail("home", f"{nearest} is not a directory.", "Name another with --home DIR or SHOAL_HOME.")
         return
     if not root.is_dir():
         yield warn("home", f"{root} does not exist yet.", "`shoal setup` makes it.")

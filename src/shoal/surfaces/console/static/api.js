@@ -127,7 +127,7 @@ export const api = {
   changeThread: (thread, fields) => call("PATCH", at(thread), fields),
   deleteThread: (thread) => call("DELETE", at(thread)),
   turnCost: (thread, turn) => call("GET", `${at(thread)}/turns/${encodeURIComponent(turn)}/cost`),
-  search: (words, thread) => call("GET", `/api/search?${new URLSearchParams(thread ? { q: words, thread } : { q: words })}`),
+  search: (words, thread, limit) => call("GET", `/api/search?${new URLSearchParams({ q: words, limit, ...(thread && { thread }) })}`),
   models: () => call("GET", "/api/models"),
   events: (thread, after, limit) => call("GET", `${at(thread)}/events?after=${after}&limit=${limit}`),
   send: (thread, message) => call("POST", `${at(thread)}/messages`, message),
