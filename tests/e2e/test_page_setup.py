@@ -29,7 +29,7 @@ async def test_from_nothing_to_an_answering_model_and_a_bot_of_ones_own(browser:
             await form.get_by_role("button", name="Test").click()
             await expect(form.get_by_role("combobox", name="Model")).to_have_value("fake-1")
             await form.get_by_role("button", name="Use this model").click()
-            model = page.get_by_role("region", name="Model")
+            model = page.get_by_role("region", name="Model", exact=True)
             await expect(model.get_by_role("status").filter(has_text="Ahoy.")).to_be_visible()
             await expect(model).to_contain_text("mine/fake-1")
 

@@ -105,9 +105,10 @@ def scheduled(api: PageApi) -> None:
     api.lists["triggers"] = [
         {**row, "id": "t1", "name": "Brief", "schedule": "0 9 * * 1-5", "words": "every weekday at 9:00"}
     ]
-    often = [iso(now + timedelta(minutes=20 * number)) for number in range(1, 200)]
+    first = now.replace(hour=0, minute=0) + timedelta(days=1)
+    often = [iso(first + timedelta(days=day, minutes=20 * number)) for day in range(6) for number in range(4)]
     api.lists["triggers/calendar"] = [
-        {"id": "t1", "name": "Brief", "words": "every weekday at 9:00", "at": [often[150]], "more": False},
+        {"id": "t1", "name": "Brief", "words": "every weekday at 9:00", "at": [often[8]], "more": False},
         {"id": "t2", "name": LONG, "words": "every 20 minutes", "at": often, "more": True},
     ]
 
@@ -385,7 +386,7 @@ async def test_the_page_is_installable_and_keeps_nothing_of_anybody(browser: Bro
                   return found.sort();
                 }"""
             )
-            assert kept == ["/console/base.css", "/console/offline.html", "/console/places.css"]
+            assert kept == ["/console/base.css", "/console/offline.html", "/console/places.css", "/key"]
             assert await violations(page) == []
         answer = await stand.stranger.get("/console/app.webmanifest")
         assert answer.headers["content-type"] == "application/manifest+json"

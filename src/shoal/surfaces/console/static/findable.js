@@ -42,7 +42,7 @@ export const SETTINGS = [
   ["setup", "Model and its key", "model provider api key openai anthropic claude gpt gemini ollama local llama openrouter secret password"],
   ["setup", "Prices of models", "price cost dollars unknown per million tokens"],
   ["setup", "Titles of threads", "title name automatic rename"],
-  ["setup", "Connect a chat", "telegram discord slack teams matrix google chat whatsapp signal mail bot token platform messenger"],
+  ["setup", "Connect a chat", "telegram discord slack teams matrix google chat whatsapp signal mail bot token platform"],
   ["setup", "How commands run", "sandbox isolate docker network host bash shell"],
   ["mcp", "Add an MCP server", "tools plugin extension integration connect calendar mail github server"],
   ["skills", "Install a skill", "ability procedure how-to instructions clawhub upload"],
