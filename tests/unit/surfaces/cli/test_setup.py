@@ -444,6 +444,21 @@ async def test_a_wrong_answer_brings_the_question_again(start: Start, tmp_path: 
     assert "App-level token" not in terminal.screen
 
 
+async def test_a_service_out_of_reach_asks_for_no_other_key(start: Start) -> None:
+    terminal = start("--set", "providers.openai.base_url=http://127.0.0.1:1/v1")
+    await at(terminal, "Number [1]: ", "key")
+    await at(terminal, "or type a part of one name.")
+    await at(terminal, "Number [1]: ", "openai, w")
+    await at(terminal, "Key of openai (not shown; Enter goes back): ", "sk-0123456789abcdef0123456789abcdef")
+    for again in ("", "n"):
+        await at(terminal, "cannot be reached")
+        await at(terminal, "Try again with the same key? [Y/n]: ", again)
+    await at(terminal, "Key of openai (not shown; Enter goes back): ", "")
+    await at(terminal, "Number [1]: ")
+    terminal.presses(b"\x03")
+    assert await asyncio.to_thread(terminal.ends) == 130
+
+
 @pytest.mark.parametrize("term", ["xterm", "screen"])
 async def test_a_key_is_shown_nowhere_even_where_it_does_not_belong(start: Start, term: str) -> None:
     pasted = ("sk-ant-api03-0123456789abcdef", "gsk0123456789abcdefghijk", "123456:AAAnotherBotsTokenThatIsWrong")
