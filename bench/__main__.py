@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from bench import checkpoints, cluster, cold, context, decisions, engine, growth, memory, page, past, size, warm
+from bench import checkpoints, cluster, cold, context, decisions, engine, growth, large, memory, page, past, size, warm
 from bench.child import ROOT
 from bench.rows import Row, table
 
@@ -24,6 +24,7 @@ MEASURES: dict[str, Callable[[], list[Row]]] = {
     "past": past.measure,
     "memory": memory.measure,
     "page": page.measure,
+    "large": large.measure,
     "size": size.measure,
     "growth": growth.measure,
     "engine": engine.measure,

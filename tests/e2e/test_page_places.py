@@ -218,7 +218,7 @@ async def test_what_an_mcp_server_changed_is_shown_and_decided(browser: Browser,
 
 async def test_a_backup_is_made_now(browser: Browser, tmp_path: Path) -> None:
     async with served(tmp_path) as stand, opened(browser, entry(stand), place="backups") as page:
-        await expect(page.get_by_text("There is none yet.")).to_be_visible()
+        await expect(page.get_by_text("No backups yet.")).to_be_visible()
         await page.get_by_role("button", name="Back up now").click()
         shown = page.get_by_role("listitem").filter(has_text="checked")
         await expect(shown).to_be_visible()
@@ -230,7 +230,7 @@ async def test_a_backup_is_made_now(browser: Browser, tmp_path: Path) -> None:
 async def test_a_backup_is_offered_only_where_there_is_a_place_for_it(browser: Browser, api: PageApi) -> None:
     api.answers["backups"] = {"scheduled": False, "problem": "", "backups": [], "has_place": False}
     async with opened(browser, api.address, place="backups") as page:
-        await expect(page.get_by_text("No backups are made yet, because no place for them is set.")).to_be_visible()
+        await expect(page.get_by_text("There are no backups yet. Choose a place for them below")).to_be_visible()
         await expect(page.get_by_role("button", name="Back up now")).to_have_count(0)
 
 
@@ -248,7 +248,7 @@ async def test_a_schedule_rests_and_comes_again(browser: Browser, tmp_path: Path
         async with opened(browser, entry(stand), place="schedules") as page:
             card = page.locator(".cards .card")
             await card.get_by_role("button", name="Pause").click()
-            await expect(card).to_contain_text("Rests")
+            await expect(card).to_contain_text("Paused")
             assert [one.state for one in await stand.store.triggers.all()] == ["paused"]
             await card.get_by_role("button", name="Resume").click()
             await expect(card).to_contain_text(re.compile(r"Next (\d+ \w+, )?\d\d:\d\d, (in|tomorrow)"))

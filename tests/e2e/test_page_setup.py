@@ -115,4 +115,4 @@ async def test_an_mcp_server_is_added_switched_off_and_removed(browser: Browser,
             await expect(page.locator(".card", has_text="odd_server.py")).to_contain_text("switched off")
             await page.get_by_role("button", name="Remove odd").click()
             await page.get_by_role("button", name="Remove it").click()
-            await expect(page.get_by_text("No MCP server is set up yet.")).to_be_visible()
+            await expect(page.get_by_text("No MCP server is set up yet. Add one below.")).to_be_visible()

@@ -164,6 +164,52 @@ async def test_the_search_leads_to_threads_views_and_commands(browser: Browser, 
         await expect(page.get_by_role("dialog")).to_have_count(0)
 
 
+MEANT = {
+    "token": "Tokens for scripts and other people", "telegram": "Connect a chat", "dark": "Use the dark theme",
+    "night mode": "Use the dark theme", "delete": "Delete this thread", "price": "Prices of models",
+    "pricing": "Prices of models", "password": "Tokens for scripts and other people", "backup": "Backups",
+    "stop asking": "Stop asking for a command", "never ask again": "Stop asking for a command",
+    "how do i add an api key": "Model and its key", "ollama": "Model and its key", "budget": "Budget for all agents",
+    "spending limits": "Budget for all agents", "reminders": "New schedule", "morning": "Daily brief",
+    "log": "Audit", "restore": "Backups", "sandbox": "How commands run", "plugins": "MCP", "forget": "Forget something",
+    "personal data": "Memory", "invite": "People who may write", "pair my phone": "People who may write",
+    "personality": "Persona and instructions of an agent", "rename": "Titles of threads",
+    "export": "Export this thread", "download": "Export this thread", "cancel": "Stop the running turn",
+    "kill": "Processes", "change the model": "Choose who answers in this thread", "cost": "Usage", "s3": "Backups",
+    "which agent answers": "Which agent answers in which chat", "sidebar": "Hide the list of threads",
+    "docker": "How commands run", "cron": "Schedules", "approved": "Approvals", "skill": "Install a skill",
+}  # fmt: skip
+
+
+async def test_the_search_knows_the_words_by_which_people_look_for_settings(browser: Browser, api: PageApi) -> None:
+    async with opened(browser, api.address) as page:
+        names = await page.evaluate(
+            """words => import("/console/findable.js").then(({ meant }) => words.map((text) => {
+              const { places, settings, actions } = meant(text);
+              return [...places, ...settings].map(([, name]) => name).concat(actions.map(({ name }) => name));
+            }))""",
+            list(MEANT),
+        )
+        assert {text: found for text, found in zip(MEANT, names, strict=True) if MEANT[text] not in found} == {}
+        assert await page.evaluate("import('/console/findable.js').then(({ meant }) => meant('xyzzy').settings)") == []
+
+
+async def test_the_search_shows_more_of_each_group_and_older_messages(browser: Browser, api: PageApi) -> None:
+    plans(api)
+    message = {"thread": THREAD, "title": "Tides", "agent": "main", "at": "2026-03-05T09:00:00Z", "by": "person"}
+    api.answers["search"] = [{**message, "seq": seq, "excerpt": f"tide {seq}"} for seq in range(1, 31)]
+    async with opened(browser, api.address) as page:
+        await page.get_by_role("button", name="Search", exact=True).click()
+        await page.get_by_role("combobox", name="Search").fill("tide")
+        options = page.get_by_role("dialog").get_by_role("option")
+        await page.get_by_role("option", name="Show 24 more").click()
+        await expect(options.filter(has_text="tide 30")).to_have_count(1)
+        api.answers["search"] = [{**message, "seq": seq, "excerpt": f"tide {seq}"} for seq in range(1, 41)]
+        await page.get_by_role("option", name="Show older messages").click()
+        await expect(options.filter(has_text="tide 40")).to_have_count(1)
+        await expect(page.get_by_role("option", name="Show older messages")).to_have_count(0)
+
+
 PRESS = """
 const press = (key) => document.activeElement.dispatchEvent(
   new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));

@@ -10,6 +10,7 @@ import pytest
 from shoal.app import App, Overrides, open_app
 from shoal.config import load_config
 from shoal.domain.clock import Clock
+from shoal.domain.ports import channel_names
 from shoal.sandbox.host import HostSandbox
 from shoal.testing.database import empty_database
 from shoal.testing.model import FakeModel, Gate, Reply
@@ -53,6 +54,17 @@ async def sees(telegram: FakeTelegram, part: str, chat: int = ADA) -> Sent:
     """What the bot wrote, as soon as it stands there."""
     async with asyncio.timeout(SECONDS_MAX):
         return await telegram.sees(chat, part)
+
+
+async def test_a_group_is_known_by_its_name_before_anybody_speaks_to_the_agent(
+    tmp_path: Path, telegram: FakeTelegram
+) -> None:
+    telegram.add_chat(-100, "group")
+    async with running(tmp_path, telegram, None) as app:
+        await telegram.says(-100, "not for the agent")
+        await telegram.says(ADA, "hello")
+        await sees(telegram, "Hello!")
+        assert await app.store.settings.page(channel_names("telegram")) == [("-100", "harbour")]
 
 
 async def test_a_message_is_answered_by_the_demo_model(tmp_path: Path, telegram: FakeTelegram) -> None:

@@ -27,7 +27,7 @@ from shoal.domain.ids import (
 )
 from shoal.domain.messages import Attachment, Author, Prompt, Reaction, Reference
 from shoal.domain.moved import MovedChats
-from shoal.domain.ports import InboxPort, Settings
+from shoal.domain.ports import InboxPort, Settings, channel_names
 from shoal.domain.posts import Button, ChatLimits, OutboundPost
 from shoal.domain.settings_platforms import AccountSettings
 from shoal.domain.untrusted import UNREADABLE, decode_known
@@ -52,6 +52,8 @@ CONTEXT_SECONDS_MAX = 3.0
 OVERHEARD_MAX = 1000
 """Channels and threads whose last messages are remembered, where the agent was not meant."""
 ENTERED_MAX = 1000
+CHANNELS_NAMED_MAX, CHANNEL_NAME_CHARS_MAX = 1000, 120
+"""Groups whose names are held in memory, and the characters of a name that are stored."""
 BEGUN_MAX = 1000
 """People whose last message is remembered that began a thread in a channel."""
 NOTHING_READ = "I can read nothing in your message. Please write it as text."
@@ -109,6 +111,7 @@ class ChatAccount(Generic[S]):
         self._entered: Recent[bool] = Recent(ENTERED_MAX)
         """Threads where the agent was just named, and whether for the first time."""
         self._begun: Recent[Prompt] = Recent(BEGUN_MAX)
+        self._names: Recent[str] = Recent(CHANNELS_NAMED_MAX)
         self._unknown: set[str] = set()
         self._failures = 0
 
@@ -245,6 +248,16 @@ class ChatAccount(Generic[S]):
         change = f' In shoal.toml, write "{new}" for "{old}" under platforms.{self.platform}; both hold until then.'
         told = f"The {self.platform} chat {old} has the id {new} now. Conversations, schedules and rules go on there."
         await self.tell_owner(told + (change if named else ""))
+
+    async def _channel_named(self, channel: str, name: str) -> None:
+        """Remember what people call a group, so that it can be chosen by its name. Raises StoreError."""
+        first, name = self._moves.first_id(channel), " ".join(name.split())[:CHANNEL_NAME_CHARS_MAX]
+        if not name or self._names.get(first) == name:
+            return
+        self._names.put(first, name)
+        scope = channel_names(self.platform)
+        if await self._store.get(scope, first) != name:
+            await self._store.put(scope, first, name)
 
     async def _subscribe(self, thread: ThreadId) -> None:
         """From now on everything written in this thread is meant for the bot. Raises StoreError."""

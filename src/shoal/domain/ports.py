@@ -463,6 +463,11 @@ ONCE = "once"
 begins with when that was, in microseconds, and is forgotten like a message that was taken in."""
 
 
+def channel_names(platform: str) -> str:
+    """The scope of the names of a platform's groups, by channel id."""
+    return f"channel_names:{platform}"
+
+
 class Settings(Protocol):
     """Small durable values by scope (a server, a platform's polling offset, the last active channel)."""
 

@@ -7,7 +7,8 @@ first. A cron line whose hour is `*` goes by the hours that pass, so it comes in
 import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, time, timedelta
-from itertools import islice, takewhile
+from functools import lru_cache
+from itertools import takewhile
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -121,6 +122,8 @@ MACROS: Mapping[str, str] = {
     "@annually": "0 0 1 1 *",
 }
 SCHEDULE_CHARS_MAX = 200
+WORDS_KEPT = 2_000
+"""Cron lines whose words are cached."""
 EXAMPLES = '"in 90 minutes", "tomorrow at 9" or "every weekday at 8:30"'
 
 
@@ -136,13 +139,32 @@ def next_after(spec: NewTrigger, after: datetime) -> datetime | None:
     return next_cron(spec.schedule, spec.timezone, after)
 
 
-def times_until(spec: NewTrigger, after: datetime, until: datetime, limit: int) -> list[datetime]:
-    """Its instants later than `after` and before `until`, at most `limit`. Raises InvalidInput."""
+def times_by_day(
+    spec: NewTrigger, after: datetime, until: datetime, zone: "ZoneInfo", day_max: int
+) -> tuple[list[datetime], bool]:
+    """Its instants later than `after` and before `until`, in each day of `zone` the first `day_max`, and whether a day
+    has more. Raises InvalidInput."""
     if spec.kind == "one-shot":
         at = next_after(spec, after)
-        return [at] if at is not None and at < until else []
-    coming = (at for at in cron_times(spec.schedule, zone_named(spec.timezone), after) if at > after)
-    return list(islice(takewhile(lambda at: at < until, coming), limit))
+        return ([at] if at is not None and at < until else []), False
+    times: list[datetime] = []
+    is_cut = False
+    own_zone, start = zone_named(spec.timezone), after
+    while start < until:
+        day_end, in_day = after, 0
+        for at in takewhile(lambda at: at < until, cron_times(spec.schedule, own_zone, start)):
+            if at <= start:
+                continue
+            if at >= day_end:
+                day_end, in_day = instant(datetime.combine(at.astimezone(zone) + timedelta(days=1), time()), zone), 0
+            in_day += 1
+            if in_day > day_max:  # the rest of the day is skipped, not counted
+                is_cut, start = True, day_end - timedelta(seconds=1)
+                break
+            times.append(at)
+        else:
+            break
+    return times, is_cut
 
 
 def next_cron(schedule: str, timezone: str, after: datetime) -> datetime | None:
@@ -258,6 +280,7 @@ _PLAINER = (
 """What the library says in another way than people do."""
 
 
+@lru_cache(maxsize=WORDS_KEPT)
 def in_words(schedule: str) -> str:
     """A cron line as people say it: "every weekday at 9:00". A line that cannot be read is given back."""
     expression = MACROS.get(schedule.strip().lower(), schedule)

@@ -1,6 +1,6 @@
 """When triggers come: against a minute-by-minute reading of cron over clock changes, and by the rules one by one."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -13,11 +13,12 @@ from shoal.domain.messages import Author
 from shoal.domain.triggers import (
     NewTrigger,
     check,
+    cron_times,
     first_time,
     in_words,
     next_after,
     single_time,
-    times_until,
+    times_by_day,
 )
 
 NOW = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
@@ -287,12 +288,39 @@ def test_a_cron_line_is_said_as_people_say_it(line: str, words: str) -> None:
     assert in_words(line) == words
 
 
-def test_the_times_of_a_week_are_told_up_to_a_limit() -> None:
-    spec = NewTrigger(
-        "periodic", "0 9 * * 1-5", "x", thread=THREAD, author=None, tainted_by="", timezone="Europe/Berlin"
-    )
-    week = times_until(spec, NOW, NOW + timedelta(days=7), 100)
-    assert [at.strftime("%a %H:%M") for at in week] == [f"{day} 08:00" for day in ("Tue", "Wed", "Thu", "Fri", "Mon")]
-    assert times_until(spec, NOW, NOW + timedelta(days=7), 2) == week[:2]
-    assert times_until(one_shot("2026-01-06T09:00"), NOW, NOW + timedelta(days=7), 2) == [NOW + timedelta(days=1)]
-    assert times_until(one_shot("2026-02-06T09:00"), NOW, NOW + timedelta(days=7), 2) == []
+def test_a_calendar_lists_the_first_times_of_each_day() -> None:
+    until, zone = NOW + timedelta(days=7), ZoneInfo("Europe/Berlin")
+
+    def times(cron: str) -> tuple[list[datetime], bool]:
+        spec = NewTrigger("periodic", cron, "x", thread=THREAD, author=None, tainted_by="", timezone="Europe/Berlin")
+        return times_by_day(spec, NOW, until, zone, 4)
+
+    weekdays, is_cut = times("0 9 * * 1-5")
+    assert [at.strftime("%a %H:%M") for at in weekdays] == [
+        f"{day} 08:00" for day in ("Tue", "Wed", "Thu", "Fri", "Mon")
+    ]
+    assert not is_cut
+    assert times_by_day(one_shot("2026-01-06T09:00"), NOW, until, zone, 4) == ([NOW + timedelta(days=1)], False)
+    assert times_by_day(one_shot("2026-02-06T09:00"), NOW, until, zone, 4) == ([], False)
+
+
+@given(
+    st.sampled_from(
+        ("* * * * *", "*/20 * * * *", "*/7 9-17 * * 1-5", "0 */3 * * *", "30 2 * * *", "5 0,1,2,3,23 * * *")
+    ),
+    st.sampled_from(("Europe/Berlin", "UTC", "Pacific/Auckland", "Asia/Kolkata")),
+    st.datetimes(datetime(2026, 1, 1), datetime(2026, 12, 31), timezones=st.just(UTC)),  # noqa: DTZ001
+    st.integers(1, 5),
+)
+def test_a_calendar_has_of_each_day_what_the_cron_line_has(cron: str, name: str, after: datetime, day_max: int) -> None:
+    spec = NewTrigger("periodic", cron, "x", thread=THREAD, author=None, tainted_by="", timezone="Europe/Berlin")
+    zone, until = ZoneInfo(name), after + timedelta(days=3)
+    each: dict[date, list[datetime]] = {}
+    for at in cron_times(cron, ZoneInfo("Europe/Berlin"), after):
+        if at >= until:
+            break
+        if at > after:
+            each.setdefault(at.astimezone(zone).date(), []).append(at)
+    first = [at for times in each.values() for at in times[:day_max]]
+    is_cut = any(len(times) > day_max for times in each.values())
+    assert times_by_day(spec, after, until, zone, day_max) == (first, is_cut)

@@ -295,6 +295,10 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
 
     async def _catch_up(self, guild: Guild, inbox: InboxPort) -> bool:
         """Take in what a server's channels have that was missed."""
+        for channel in guild.channels:
+            if holds_text(channel) and channel.name:
+                name = f"#{channel.name} in {guild.name}" if guild.name else f"#{channel.name}"
+                await self._channel_named(channel.id, name)
         if guild.unavailable or guild.id not in self._expected:
             return False
         for channel in (*guild.channels, *guild.threads):

@@ -224,6 +224,7 @@ class DiscordChannel(msgspec.Struct, frozen=True):
     guild_id: str = ""
     parent_id: str | None = None
     last_message_id: str | None = None
+    name: str | None = None
 
 
 class _RoleTags(msgspec.Struct, frozen=True):
@@ -239,6 +240,7 @@ class GuildRole(msgspec.Struct, frozen=True):
 
 class Guild(msgspec.Struct, frozen=True):
     id: str
+    name: str = ""
     channels: tuple[DiscordChannel, ...] = ()
     threads: tuple[DiscordChannel, ...] = ()
     unavailable: bool = False

@@ -226,6 +226,8 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         message = event.message
         # The event describes the space better than its message does.
         space = event.space if event.space.name or message is None else message.space
+        if space.name and not is_direct(space):
+            await self._channel_named(space.name.removeprefix("spaces/"), space.display_name)
         match event.type:
             case "APP_COMMAND" if message is not None and message.text.strip():
                 command = msgspec.structs.replace(message, argument_text=message.text)  # of which it tells none

@@ -64,6 +64,7 @@ class ChatSpace(msgspec.Struct, frozen=True, rename="camel"):
     type: str = ""
     space_type: str = ""
     space_threading_state: str = ""
+    display_name: str = ""
 
 
 class _Named(msgspec.Struct, frozen=True):

@@ -277,6 +277,8 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
                 await self._answer(prompt, answer)
             return
         channel, sender, in_channel = channel_of(activity), activity.sender, is_channel(activity)
+        if not is_direct(activity):
+            await self._channel_named(channel, activity.conversation.name or "")
         joins = bool(prompt.reply_to) and await inbox.thread_of(self._prefix(channel), prompt.reply_to) is not None
         follows = in_channel and await self._is_subscribed(prompt.thread)
         is_named = joins or is_addressed(activity)

@@ -92,6 +92,7 @@ class TeamsConversation(msgspec.Struct, frozen=True, rename="camel"):
     conversation_type: str | None = None
     is_group: bool | None = None
     tenant_id: str | None = None
+    name: str | None = None
 
 
 class _QuotedReply(msgspec.Struct, frozen=True, rename="camel"):

@@ -177,6 +177,9 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         for chat in update.chats():
             chat.known_as = self._moves.first_id(str(chat.id))
         message = update.message or update.channel_post
+        for seen in (message, update.my_chat_member):
+            if seen is not None and seen.chat.type != "private":
+                await self._channel_named(str(seen.chat.id), seen.chat.title)
         if message is not None and (message.migrate_to_chat_id or message.migrate_from_chat_id):
             here = message.chat.id
             old, new = message.migrate_from_chat_id or here, message.migrate_to_chat_id or here

@@ -35,6 +35,11 @@ class CommandContext:
 
         return Home(self.root)
 
+    @property
+    def nearest(self) -> Path:
+        """The home directory, or of its parents the nearest that exists."""
+        return next(path for path in (self.root, *self.root.parents) if path.exists())
+
     def config(self, overrides: Mapping[str, object] = NO_OVERRIDES) -> "Config":
         """Read the configuration. Raises ConfigError with every problem."""
         from shoal.config import load_config
@@ -124,8 +129,8 @@ class CommandContext:
         """Raises NotFound where the home directory does not exist, or is something else than a directory."""
         from shoal.domain.errors import NotFound
 
-        if self.root.exists() and not self.root.is_dir():
-            raise NotFound(f"{self.root} is not a directory. Name another with --home DIR or SHOAL_HOME.")
+        if not self.nearest.is_dir():
+            raise NotFound(f"{self.nearest} is not a directory. Name another with --home DIR or SHOAL_HOME.")
         if not self.root.is_dir():
             raise NotFound(f"There is no home directory {self.root}. `shoal init` makes it; --home names another.")
 

@@ -124,8 +124,8 @@ async def examine(context: CommandContext) -> AsyncGenerator[DoctorFinding]:
 
 def _home(context: CommandContext) -> Iterator[DoctorFinding]:
     root, home = context.root, context.home
-    if root.exists() and not root.is_dir():
-        yield fail("home", f"{root} is not a directory.", "Name another with --home DIR or SHOAL_HOME.")
+    if not context.nearest.is_dir():
+        yield fail("home", f"{context.nearest} is not a directory.", "Name another with --home DIR or SHOAL_HOME.")
         return
     if not root.is_dir():
         yield warn("home", f"{root} does not exist yet.", "`shoal setup` makes it.")

@@ -60,7 +60,10 @@ def make_home(home: Home) -> list[str]:
     root = home.root
     if problem := another_products(root):
         raise InvalidInput(problem)
-    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise InvalidInput(f"{root} is not a directory. Choose another with --home DIR or SHOAL_HOME.") from None
     if stat.S_IMODE(root.stat().st_mode) & 0o077 and (home.token_file.exists() or not any(root.iterdir())):
         root.chmod(0o700)
     made: list[str] = []

@@ -83,8 +83,28 @@ COMMANDS = {
 }
 
 
+def _whole_first(args: list[str]) -> list[str]:
+    """The arguments with `--home` and `--debug` first: people write them behind the subcommand, too."""
+    end = args.index("--") if "--" in args else len(args)
+    first: list[str] = []
+    rest: list[str] = []
+    at = 0
+    while at < end:
+        width = 2 if args[at] == "--home" else 1
+        if at + width > end:
+            raise click.UsageError("--home needs the path of a directory.")
+        whole = args[at] in ("--home", "--debug") or args[at].startswith("--home=")
+        (first if whole else rest).extend(args[at : min(at + width, end)])
+        at += width
+    return [*first, *rest, *args[end:]]
+
+
 class Subcommands(click.Group):
     """Imports a subcommand when it is asked for, and lists them all without."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take `--home` and `--debug` wherever they stand."""
+        return super().parse_args(ctx, _whole_first(args))
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)

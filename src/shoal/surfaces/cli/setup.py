@@ -212,11 +212,14 @@ class Setup:
         table, key = f"providers.{name}", ""
         usual = KNOWN_PROVIDERS[name].model if name in KNOWN_PROVIDERS else ""
         values = self.place_of(name)
+        keeps_key = False
         while True:
             if values is None:
                 return False
             try:
-                if name in KEYS:
+                if keeps_key:
+                    pass
+                elif name in KEYS:
                     key = self.secret("key", f"Key of {name}", KEYS[name])
                     if not key:
                         return False
@@ -233,8 +236,9 @@ class Setup:
                 if not self._asks:
                     raise
                 self.say("model", trying.plain(error))
-                is_key = name in KEYS or (name == OWN_SERVER and isinstance(error, ProviderRefused))
-                if not is_key:
+                is_refused = isinstance(error, ProviderRefused)
+                keeps_key = name in KEYS and not is_refused and ask_yes("Try again with the same key?", default=True)
+                if name not in KEYS and not (name == OWN_SERVER and is_refused):
                     values = self.place_of(name, str(values.get(f"{table}.base_url", "")))
         default = usual if usual in models else next(iter(models), usual)
         while True:
@@ -540,7 +544,7 @@ class Setup:
     # ---- asking, saying, writing ----
 
     def choose(self, name: str, question: str, choices: Mapping[str, str], default: str) -> str:
-        """One of several, by its number or its name."""
+        """One of several, by its number, its name, or a part that only it has."""
         if name in self._given:
             return self._given.pop(name)
         if not self._asks:
@@ -555,7 +559,10 @@ class Setup:
                 return names[int(answer) - 1]
             if answer in names:
                 return answer
-            print(f"Choose a number from 1 to {len(names)}.")
+            matches = [one for one, text in choices.items() if answer in f"{one} {text}".lower()]
+            if len(matches) == 1 and not answer.isdecimal():
+                return matches[0]
+            print(f"Choose a number from 1 to {len(names)}, or type a part of one name.")
 
     def ask(self, name: str, question: str, default: str = "") -> str:
         """A line, or what the option of that name said, which counts once. Raises LeftOut without a terminal."""

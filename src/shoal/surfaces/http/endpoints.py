@@ -288,7 +288,7 @@ async def _admit(web: WebContext, endpoint: Endpoint, by: Principal, request: Re
 
 def view(kind: type[StructT], record: object, /, **fields: object) -> StructT:
     """The record as the API shows it: `fields`, and what else `kind` has from the record."""
-    names = [field.name for field in msgspec.structs.fields(kind) if field.name not in fields]
+    names = [name for name in kind.__struct_fields__ if name not in fields]
     taken = {name: getattr(record, name) for name in names if hasattr(record, name)}
     return msgspec.convert({**taken, **fields}, kind, from_attributes=True)
 

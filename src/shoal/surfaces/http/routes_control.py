@@ -25,7 +25,7 @@ from shoal.domain.triggers import (
     Trigger,
     first_time,
     in_words,
-    times_until,
+    times_by_day,
 )
 from shoal.domain.when import parse_schedule, parse_when
 from shoal.domain.zones import zone_named
@@ -37,8 +37,8 @@ from shoal.tools.process_logs import LogPiece
 routes = Routes()
 
 LIST_MAX = 1000
-TIMES_MAX = 200
-"""How many times of a trigger a calendar tells."""
+DAY_TIMES_MAX = 4
+"""How many times of a trigger a calendar lists for each day."""
 NAME_CHARS_MAX = 120
 Limit = Annotated[int, msgspec.Meta(ge=1, le=LIST_MAX)]
 
@@ -218,7 +218,8 @@ async def triggers(web: WebContext) -> list[TriggerView]:
 
 
 class PlannedTimes(msgspec.Struct, frozen=True):
-    """When an active trigger comes in the days that were asked for; with `more` it comes more often than is told."""
+    """When an active trigger comes in the days that were asked for: the first times of each day, at most 4. With `more`
+    it comes more often on some of them."""
 
     id: str
     name: str
@@ -228,19 +229,32 @@ class PlannedTimes(msgspec.Struct, frozen=True):
 
 
 @routes("GET /api/triggers/calendar", READERS)
-async def calendar(web: WebContext, *, days: Annotated[int, msgspec.Meta(ge=1, le=31)] = 7) -> list[PlannedTimes]:
-    """When each trigger comes in so many days from now, at most 200 times."""
+async def calendar(
+    web: WebContext,
+    by: Principal,
+    *,
+    days: Annotated[int, msgspec.Meta(ge=1, le=31)] = 7,
+    timezone: Annotated[str, msgspec.Meta(max_length=64)] = "",
+) -> list[PlannedTimes]:
+    """When triggers come in so many days from now, the first 4 times of each day of `timezone` (by default the
+    caller's). Triggers that do not come in these days are left out."""
     now = web.app.clock.now()
-    active = [one for one in await web.app.store.triggers.all() if one.state == "active" and one.next_at is not None]
+    until, zone = now + timedelta(days=days), zone_named(timezone or await zone_of(web, by))
+    active = [
+        one
+        for one in await web.app.store.triggers.all()
+        if one.state == "active" and one.next_at is not None and one.next_at < until
+    ]
 
     def look() -> list[PlannedTimes]:
-        found: list[PlannedTimes] = []
+        planned: list[PlannedTimes] = []
         for one in active:
-            times = times_until(one.spec, now, now + timedelta(days=days), TIMES_MAX + 1)
+            times, more = times_by_day(one.spec, now, until, zone, DAY_TIMES_MAX)
             name = one.spec.name or one.spec.text[:NAME_CHARS_MAX]
             words = in_words(one.spec.schedule) if one.spec.kind == "periodic" else "once"
-            found.append(PlannedTimes(one.id, name, words, times[:TIMES_MAX], len(times) > TIMES_MAX))
-        return found
+            if times:
+                planned.append(PlannedTimes(one.id, name, words, times, more))
+        return planned
 
     return await anyio.to_thread.run_sync(look)
 

@@ -24,7 +24,7 @@ from shoal.tools.storage import delete_thread
 
 routes = Routes()
 
-FOUND_MAX = 200
+FOUND_MAX = 1000
 MODELS_MAX = 2000
 EXPORTED_AT_ONCE = 500
 EXCERPT_CHARS = 160

@@ -15,8 +15,17 @@ from shoal.domain.checkpoints import ChangedSince, TurnChanges, UndoResult
 from shoal.domain.commands import COMMANDS, CommandRequest, CommandSpec, parse_command
 from shoal.domain.errors import Conflict, Forbidden, InvalidInput, NotFound
 from shoal.domain.events import Event, UserSaid, encode_event
-from shoal.domain.ids import OWN_PLATFORMS, ThreadId, channel_of, make_thread_id, parse_thread_id, thread_address
+from shoal.domain.ids import (
+    OWN_PLATFORMS,
+    WHOLE_CHANNEL,
+    ThreadId,
+    channel_of,
+    make_thread_id,
+    parse_thread_id,
+    thread_address,
+)
 from shoal.domain.messages import Abort, Attachment, Author, Prompt, Receipt, Retry, Steer
+from shoal.domain.ports import channel_names
 from shoal.domain.records import Snapshot, Step, ThreadInfo
 from shoal.providers.catalog import existing_model
 from shoal.store.journal import Journal
@@ -469,27 +478,38 @@ async def authors(web: WebContext, thread: ThreadId, last_seq: int) -> list[Auth
 
 
 class ChatView(msgspec.Struct, frozen=True):
-    """A channel with threads: the one that was active last, and the `people` who wrote in it lately."""
+    """A channel that the agent was spoken to in, or that its bot has seen: the thread that was active last, and the
+    `people` who wrote in it lately. `name` is what the platform calls a group. One without threads has no
+    `updated_at`."""
 
     platform: str
     channel: str
     thread: str
     title: str
     people: list[str]
-    updated_at: datetime
+    updated_at: datetime | None
+    name: str = ""
 
 
 @routes("GET /api/chats", READERS)
 async def chats(web: WebContext) -> list[ChatView]:
-    """Channels in which there are threads, the last active first; at most 1,000."""
+    """Channels in which there are threads, the last active first, at most 1,000; then other groups that bots see."""
     found: list[ChatView] = []
+    settings = web.app.store.settings
+    names = {platform: dict(await settings.page(channel_names(platform))) for platform in web.app.adapters}
     for chat in await web.app.store.threads.chats():
         address = thread_address(chat.thread)
         people: list[str] = []
         if address.platform not in OWN_PLATFORMS:
             people = [one.name or one.id for one in await authors(web, chat.thread, chat.last_seq)]
-        names = list(dict.fromkeys(people))[:PEOPLE_MAX]
-        found.append(ChatView(address.platform, address.channel, chat.thread, chat.title, names, chat.updated_at))
+        name = names.get(address.platform, {}).pop(address.channel, "")
+        people = list(dict.fromkeys(people))[:PEOPLE_MAX]
+        shown = address.platform, address.channel, chat.thread, chat.title, people, chat.updated_at, name
+        found.append(ChatView(*shown))
+    for platform, unused in names.items():
+        for channel, name in sorted(unused.items(), key=lambda one: one[1].casefold()):
+            thread = make_thread_id(platform, channel, WHOLE_CHANNEL)
+            found.append(ChatView(platform, channel, thread, "", [], None, name))
     return found
 
 

@@ -441,8 +441,9 @@ class FakeTelegram(FakePlatform):
 
     def _message(self, sent: Sent) -> dict[str, Json]:
         kind = self.chats[sent.chat][0]
+        title = {} if kind == "private" else {"title": "harbour"}
         message: dict[str, Json] = {
-            "message_id": sent.id, "chat": {"id": sent.chat, "type": kind}, "date": STARTED_AT + sent.id,
+            "message_id": sent.id, "chat": {"id": sent.chat, "type": kind, **title}, "date": STARTED_AT + sent.id,
             "from": self._bot() if sent.user == BOT_ID else user_of(sent.user), "text": sent.text,
         }  # fmt: skip
         if sent.topic:

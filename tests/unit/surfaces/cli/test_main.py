@@ -43,6 +43,26 @@ def test_every_listing_speaks_json(words: str, shoal: Shoal) -> None:
     assert "--json" in shoal(*words.split(), "--help").out
 
 
+@pytest.mark.parametrize("words", ["threads list", "init", "ask hi", "doctor", "backup x.tar.gz", "triggers list"])
+@pytest.mark.parametrize("inside", ["", "/below"])
+def test_a_home_that_is_a_file_is_called_one_by_every_command(
+    words: str, inside: str, shoal: Shoal, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    ran = shoal(*words.split(), "--home", f"{tmp_path}/file{inside}")
+    assert ran.code == 1
+    assert "is not a directory" in ran.out + ran.err
+    assert "does not exist yet" not in ran.out + ran.err
+
+
+def test_home_may_stand_behind_the_command(shoal: Shoal, tmp_path: Path) -> None:
+    assert shoal("init", "--home", f"{tmp_path}/a").code == 0
+    assert shoal("init", f"--home={tmp_path}/b").code == 0
+    assert {path.name for path in tmp_path.iterdir()} >= {"a", "b"}
+    assert "--home needs the path of a directory" in shoal("init", "--home").err
+    assert "No such option" in shoal("init", "--bogus").err
+
+
 def test_help_imports_little() -> None:
     code = (
         "import sys\nfrom shoal.surfaces.cli import main\n"

@@ -260,8 +260,7 @@ async def test_a_stranger_who_writes_first_is_in_nobodys_way(start: Start, home:
         await at(terminal, "Number [1]: ", "demo")
         await at(terminal, "Number [1]: ", "telegram")
         await at(terminal, "Enter goes back): ", "123456:AAAnotherBotsTokenThatIsWrong")
-        assert "restart" not in await at(terminal, "Number [1]: ", "telegram")
-        await at(terminal, "Enter goes back): ", TOKEN)
+        assert "restart" not in await at(terminal, "Enter goes back): ", TOKEN)
         await at(terminal, "directly and not in a group")
         await fake.says(8, "hello from a stranger", user=8)
         other = (await fake.sees(8, "Your code is ")).text.split("Your code is ")[1].split(".")[0]
@@ -442,6 +441,21 @@ async def test_a_wrong_answer_brings_the_question_again(start: Start, tmp_path: 
     await at(terminal, "Number [1]: ", "none")
     assert await asyncio.to_thread(terminal.ends) == 0
     assert "App-level token" not in terminal.screen
+
+
+async def test_a_service_out_of_reach_asks_for_no_other_key(start: Start) -> None:
+    terminal = start("--set", "providers.openai.base_url=http://127.0.0.1:1/v1")
+    await at(terminal, "Number [1]: ", "key")
+    await at(terminal, "or type a part of one name.")
+    await at(terminal, "Number [1]: ", "openai, w")
+    await at(terminal, "Key of openai (not shown; Enter goes back): ", "sk-0123456789abcdef0123456789abcdef")
+    for again in ("", "n"):
+        await at(terminal, "cannot be reached")
+        await at(terminal, "Try again with the same key? [Y/n]: ", again)
+    await at(terminal, "Key of openai (not shown; Enter goes back): ", "")
+    await at(terminal, "Number [1]: ")
+    terminal.presses(b"\x03")
+    assert await asyncio.to_thread(terminal.ends) == 130
 
 
 @pytest.mark.parametrize("term", ["xterm", "screen"])

@@ -13,7 +13,7 @@ const POLL_MS = 10_000;
 export function Access() {
   const [access, problem, reload] = useAnswer(api.access, POLL_MS);
   return html`
-    <${Place} intro="A stranger who writes to the agent is given a code. Whoever shows you theirs can be let in with it here. People named in the configuration need no code." problem=${problem} reload=${reload} loading=${!access}>
+    <${Place} intro="People who write to an agent for the first time get a code. Enter the code here to let them in. People named in shoal.toml need none." problem=${problem} reload=${reload} loading=${!access}>
       ${canChange() && html`<${LetIn} reload=${reload} />`}
       ${access &&
       html`

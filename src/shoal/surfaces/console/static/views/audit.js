@@ -49,7 +49,7 @@ export function Audit() {
   };
   const anew = () => (setMore(null), setLimit(READ[0]), reload());
   return html`
-    <${Place} isWide intro="What was checked, decided and done, newest first. Each entry carries the hash of the one before it, so that a change is found." problem=${problem} reload=${reload} loading=${!rows}>
+    <${Place} isWide intro="What was checked, decided and done, newest first. Each entry carries the hash of the one before it, so changes show." problem=${problem} reload=${reload} loading=${!rows}>
       ${canChange() && html`<${State} />`}
       <div class="filter" role="search" aria-label="Find in the audit log">
         <label>Find <input type="search" value=${wanted.text} onInput=${(event) => want({ text: event.target.value })} /></label>
@@ -83,12 +83,12 @@ function State() {
   return html`
     <div class=${`card state ${state ? (state.broken.length ? "is-bad" : "is-good") : ""}`} role="status">
       <p class="card-head">
-        <b>${!state ? "Is it whole?" : state.broken.length ? "It was tampered with" : "It is whole"}</b>
+        <b>${!state ? "Is the log intact?" : state.broken.length ? "Someone changed the log" : "The log is intact"}</b>
         <button type="button" class="plain" aria-disabled=${busy} onClick=${() => !busy && check()}>${busy ? "Checking…" : state ? "Check again" : "Check now"}</button>
       </p>
       ${state && !state.broken.length && html`<p class="faint">None of the ${count(state.entries)} entries was changed, and none is missing.</p>`}
       ${state?.broken.map((one) => html`<p class="problem breakable">${visible(one)}</p>`)}
-      ${!state && html`<p class="faint">Checking reads every entry; of a long log that takes a while.</p>`}
+      ${!state && html`<p class="faint">This reads every entry, which takes a while for a long log.</p>`}
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
     </div>
   `;

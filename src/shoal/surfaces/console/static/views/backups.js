@@ -19,11 +19,11 @@ export function Backups() {
     await attempt(api.backUp);
     setBusy(false);
   };
-  const said = answer?.has_place && !answer.backups.length && "There is none yet.";
+  const said = answer?.has_place && !answer.backups.length && "No backups yet.";
   return html`
-    <${Place} intro="Each of these was read again and checked when it was made. “shoal restore” says how to go back to the newest." problem=${problem} reload=${reload} loading=${!answer}>
-      ${answer && answer.has_place && !answer.scheduled && html`<p class="faint">Backups are made only when somebody asks for one. To have them made regularly, set <code>backup.every_hours</code> in shoal.toml.</p>`}
-      ${answer && !answer.has_place && html`<p class="faint">No backups are made yet, because no place for them is set. A folder on another disk or a bucket is best.</p>`}
+    <${Place} intro="Shoal reads and checks each backup right after making it. To go back to one, use “shoal restore”." problem=${problem} reload=${reload} loading=${!answer}>
+      ${answer && answer.has_place && !answer.scheduled && html`<p class="faint">Shoal makes a backup only when you ask for one. Choose below how often it makes one by itself.</p>`}
+      ${answer && !answer.has_place && html`<p class="faint above">There are no backups yet. Choose a place for them below: best is a folder on another disk, or a bucket.</p>`}
       ${answer && answer.problem && html`<p class="problem breakable" role="alert">The last one failed. ${answer.problem}</p>`}
       <ul class="cards">${((answer && answer.backups) || []).map((one) => html`<${Backup} key=${one.name} backup=${one} />`)}</ul>
       ${said && html`<p class="faint empty">${said}</p>`}

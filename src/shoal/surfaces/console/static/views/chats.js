@@ -10,10 +10,10 @@ const MATCHES_MAX = 50;
 
 export const platformName = (platform) => OWN[platform] || platform[0].toUpperCase() + platform.slice(1).replaceAll("_", " ");
 
-/** What a chat is called: "Telegram: Ada", "This page". `several`: its platform has more than one. Pure. */
-export function chatName({ platform, channel, people, title }, several) {
+/** What a chat is called: "Telegram: Ada", "Discord: #general in Harbour", "This page". `several`: its platform has more than one. Pure. */
+export function chatName({ platform, channel, people, title, name }, several) {
   if (OWN[platform]) return several ? `${OWN[platform]}: ${visible(channel)}` : OWN[platform];
-  return `${platformName(platform)}: ${visible(people.join(", ") || title || channel)}`;
+  return `${platformName(platform)}: ${visible(name || people.join(", ") || title || channel)}`;
 }
 
 /** Chats with the name of each; of those that would be called alike, the channel tells them apart. Pure. */

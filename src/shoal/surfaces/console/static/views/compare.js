@@ -104,10 +104,10 @@ export function Compare({ state }) {
     setRunning(null);
   };
   return html`
-    <${Place} intro="Asks another model what was asked here before, and shows where it would have answered otherwise. No tool runs, and nothing is posted." problem=${problem} reload=${reload} loading=${!states}>
+    <${Place} intro="Ask another model what people asked here before, and see where it would answer differently. No tool runs, and nothing is posted." problem=${problem} reload=${reload} loading=${!states}>
       <${Begin} threads=${state.threads || []} running=${running} run=${run} stop=${() => stop.current.abort()} reload=${reload} />
       ${stopped && html`<p class="problem" role="alert"><${Words} text=${stopped} /></p>`}
-      ${states && !states.length && html`<p class="faint empty">Nothing was compared yet. In a terminal, <code>shoal compare</code> does it.</p>`}
+      ${states && !states.length && html`<p class="faint empty">No comparison yet. Choose a model above. In a terminal, <code>shoal compare</code> does it.</p>`}
       ${grouped(states || []).map((group) => html`<${Group} key=${`${group.key} ${group.states.map((one) => one.id)}`} group=${group} running=${running} run=${run} reload=${reload} />`)}
     <//>
   `;

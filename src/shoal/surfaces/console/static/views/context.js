@@ -23,7 +23,7 @@ export function Context({ thread }) {
   const parts = (costs?.parts || []).map((part, at) => ({ ...part, shown: NAMES[part.name] || part.name, kind: `is-c${at}`, value: part.tokens })).filter((part) => part.tokens > 0);
   const whole = costs?.window_tokens || 1;
   return html`
-    <${Place} intro="What the next request to the model carries, and what of its window that takes." problem=${problem} reload=${reload} loading=${!costs}>
+    <${Place} intro="What the next request to the model contains, and how much of its context window that takes." problem=${problem} reload=${reload} loading=${!costs}>
       ${costs && html`
         <p class="window"><span class="figure">${Math.max(1, Math.round((costs.tokens / whole) * 100))} %</span> <span class="faint">of the window: ${count(costs.tokens)} of ${windowSize(whole)} tokens, and ${count(costs.output_tokens)} more are kept for the answer. The model is <span class="breakable">${visible(costs.model)}</span>.</span></p>
         <${Stack} label=${`The window: ${parts.map((part) => `${part.shown} ${count(part.tokens)} tokens`).join(", ")}`} whole=${whole}
@@ -38,8 +38,8 @@ export function Context({ thread }) {
             </tr>`)}
           </tbody>
         </table>
-        <section class="panel" aria-label="What leaves first">
-          <h2>What leaves first</h2>
+        <section class="panel" aria-label="Trimmed first">
+          <h2>Trimmed first</h2>
           <p>${nextCut(costs)}</p>
           ${costs.oldest && html`<p class="faint">The oldest that is still sent begins: <q class="breakable">${visible(costs.oldest)}</q></p>`}
           ${costs.found_tools > 0 && html`<p class="faint">${costs.found_tools === 1 ? "One more tool is" : `${costs.found_tools} more tools are`} described to the model only when it looks for one, and take no room until then.</p>`}

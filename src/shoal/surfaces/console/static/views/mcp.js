@@ -22,8 +22,8 @@ export function Mcp() {
   const [configured, answer] = found || [];
   const servers = answer ? answer.servers : [];
   return html`
-    <${Place} intro="What an MCP server says of its tools when it is first connected is allowed. Whatever it changes or adds later waits here for your decision." problem=${problem} reload=${reload} loading=${!answer}>
-      ${configured && !configured.length && html`<p class="faint empty">No MCP server is set up yet.</p>`}
+    <${Place} intro="MCP servers give agents more tools. The tools of a new server are allowed. Tools that it changes or adds later wait here for your decision." problem=${problem} reload=${reload} loading=${!answer}>
+      ${configured && !configured.length && html`<p class="faint empty">No MCP server is set up yet. Add one below.</p>`}
       <ul class="cards">${(configured || []).map((one) => html`<${Configured} key=${one.name} server=${one} reload=${reload} />`)}</ul>
       ${configured && isOwner() && html`<${NewServer} reload=${reload} />`}
       ${servers.map((one) => html`<${Server} key=${one.server} server=${one} reload=${reload} />`)}

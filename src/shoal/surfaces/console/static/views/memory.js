@@ -18,7 +18,7 @@ export function Memory() {
   const [thread, setThread] = useState("");
   const [chats] = useChats();
   return html`
-    <${Place} intro="What agents remember. They write it themselves; you can correct it or make them forget. Changes take effect on the next turn." loading=${false}>
+    <${Place} intro="What agents remember. They write it themselves. You can correct it or make them forget. Changes take effect on the next turn." loading=${false}>
       <div class="filter"><label>Show <select value=${thread} onChange=${(event) => setThread(event.target.value)}>
         <option value="">What holds everywhere</option>
         ${(chats || []).map((chat) => html`<option key=${chat.thread} value=${chat.thread}>${chat.name}</option>`)}

@@ -2,14 +2,16 @@
 
 import { api } from "../api.js";
 import { html, useEffect, useMemo, useRef, useState } from "../dom.js";
+import { meaningful, meant, means } from "../findable.js";
 import { ago, plain, threadName, visible } from "../format.js";
 import { canTalk, isOffered, me } from "../me.js";
-import { prefer } from "../preferences.js";
 import { Dialog } from "./dialog.js";
 import { PLACES } from "./shell.js";
 import { Words } from "./words.js";
 
-const EACH_MAX = 6;
+const EACH_MAX = 6; // of each group, until more are asked for
+const MESSAGES_AT_ONCE = 30;
+const MESSAGES_MAX = 1000; // the server gives no more
 const PAUSE_MS = 150; // between two keys, before the server is asked
 
 /** Whether a text has all of the words. Pure. */
@@ -26,23 +28,12 @@ const Marked = ({ text, words }) => marked(visible(text), words).map(([piece, fo
 
 const to = (thread, seq) => `#/t/${encodeURIComponent(thread)}${seq ? `/e/${seq}` : ""}`;
 
-/** What can be done, with the words by which people look for it; `thread` where it needs one that is open. */
-const ACTIONS = [
-  { key: "dark", name: "Use the dark theme", words: "dark night black colours appearance mode look display", act: () => prefer({ theme: "dark" }) },
-  { key: "light", name: "Use the light theme", words: "light day white bright colours appearance mode look display", act: () => prefer({ theme: "light" }) },
-  { key: "system", name: "Use the theme of the system", words: "automatic default colours appearance mode look display", act: () => prefer({ theme: "system" }) },
-  { key: "hide", name: "Hide the list of threads", words: "sidebar rail collapse focus full width", act: ({ hideRail }) => hideRail(true) },
-  { key: "options", name: "Rename, pin or archive this thread", words: "title name keep favourite hide away options", thread: true, act: ({ manage }) => manage() },
-  { key: "export", name: "Export this thread", words: "download save markdown html json share copy pdf print", thread: true, act: ({ manage }) => manage() },
-  { key: "delete", name: "Delete this thread", words: "remove erase trash clear history conversation chat", thread: true, act: ({ manage }) => manage() },
-  { key: "who", name: "Choose who answers in this thread", words: "model agent switch change llm gpt claude assistant", thread: true, act: ({ openDialog, thread }) => openDialog({ name: "answerers", thread }) },
-  { key: "stop", name: "Stop the running turn", words: "cancel abort interrupt halt kill", thread: true, act: ({ session, thread }) => session.stop(thread) },
-];
-
 export function Palette({ within, typed, state, session, route, info, openDialog, hideRail, close }) {
   const [text, setText] = useState(() => typed?.() || "");
   const [only, setOnly] = useState(Boolean(within));
   const [messages, setMessages] = useState([]);
+  const [wanted, setWanted] = useState(MESSAGES_AT_ONCE); // so many messages are asked for
+  const [unfolded, setUnfolded] = useState([]); // groups of which all is shown
   const [others, setOthers] = useState({ commands: [], agents: [], archived: [] });
   const [at, setAt] = useState(0);
   const [problem, setProblem] = useState("");
@@ -64,7 +55,7 @@ export function Palette({ within, typed, state, session, route, info, openDialog
     let isLate = false;
     const timer = setTimeout(async () => {
       try {
-        const found = await api.search(text, only ? thread : "");
+        const found = await api.search(text, only ? thread : "", wanted);
         if (!isLate) setMessages(found);
         setProblem("");
       } catch (error) {
@@ -75,7 +66,7 @@ export function Palette({ within, typed, state, session, route, info, openDialog
       isLate = true;
       clearTimeout(timer);
     };
-  }, [text, only]);
+  }, [text, only, wanted]);
 
   const go = (address) => {
     close();
@@ -89,28 +80,40 @@ export function Palette({ within, typed, state, session, route, info, openDialog
       detail: `${only ? "" : `${threadName({ title: one.title }, one.thread)} · `}${one.by === "agent" ? one.agent || "agent" : "person"} · ${ago(one.at)}`,
       act: () => go(to(one.thread, one.seq)),
     }));
-    if (only) return said;
     const threads = [...(state.threads || []), ...others.archived]
       .filter((info) => hasAll(threadName(info), words))
       .map((info) => ({ key: info.thread, group: "Threads", title: threadName(info), detail: `${info.archived ? "archived · " : ""}${ago(info.updated_at)}`, act: () => go(to(info.thread)) }));
+    const sought = meant(text);
+    const may = ([place]) => isOffered(place);
+    const settings = sought.settings.filter(may).map(([place, name]) => ({ key: `s${name}`, group: "Settings", title: name, detail: PLACES.find(([one]) => one === place)[1], act: () => go(`#/${place}`) }));
     const actions = canTalk()
-      ? ACTIONS.filter((one) => (!one.thread || info) && hasAll(`${one.name} ${one.words}`, words))
-          .map((one) => ({ key: `d${one.key}`, group: "Actions", title: one.name, detail: "", act: () => perform(one) }))
+      ? sought.actions.filter((one) => !one.thread || info).map((one) => ({ key: `d${one.key}`, group: "Actions", title: one.name, detail: "", act: () => perform(one) }))
       : [];
-    const views = [["new", "New thread", "begin start conversation chat ask"], ...PLACES.filter(([place]) => isOffered(place))]
-      .filter(([place, name, others]) => (place !== "new" || canTalk()) && hasAll(`${name} ${words.length ? others : ""}`, words))
+    const fresh = canTalk() && (!words.length || means("New thread begin start conversation chat ask", meaningful(text))) ? [["new", "New thread"]] : [];
+    const views = [...fresh, ...(words.length ? sought.places : PLACES).filter(may)]
       .map(([place, name]) => ({ key: `v${place}`, group: "Views", title: name, detail: "", act: () => go(`#/${place}`) }));
     const agents = others.agents
       .filter((one) => hasAll(one.name, words))
       .map((one) => ({ key: `a${one.name}`, group: "Agents", title: one.name, detail: one.model, act: () => go("#/agents") }));
     const commands = others.commands
-      .filter((one) => hasAll(`/${one.name} ${one.description}`, words))
+      .filter((one) => hasAll(`/${one.name} ${one.description}`, words) || means(`/${one.name} ${one.description}`, meaningful(text)))
       .map((one) => ({ key: `c${one.name}`, group: "Commands", title: `/${one.name} ${one.usage}`.trim(), detail: one.description, act: () => command(one) }));
-    const few = (items) => items.slice(0, EACH_MAX);
-    return words.length
-      ? [...few(threads), ...few(views), ...few(actions), ...few(agents), ...few(commands), ...said.slice(0, 12)]
-      : [...few(threads), ...views, ...few(agents)];
-  }, [text, messages, others, only, state.threads]);
+    const few = (group, items, more) => {
+      const isWhole = unfolded.includes(group) || items.length <= EACH_MAX;
+      const unfold = () => setUnfolded((before) => [...before, group]);
+      if (!isWhole) return [...items.slice(0, EACH_MAX), { key: `m${group}`, group, title: `Show ${items.length - EACH_MAX} more`, detail: "", act: unfold }];
+      return more && items.length ? [...items, more] : items;
+    };
+    const older = state.hasOlder && { key: "older", group: "Threads", title: "Look in older threads too", detail: "", act: () => session.loadOlder() };
+    const every = messages.length >= wanted && wanted < MESSAGES_MAX;
+    const further = every && { key: "further", group: "Messages", title: "Show older messages", detail: "", act: () => setWanted(Math.min(MESSAGES_MAX, wanted * 3)) };
+    if (only) return further ? [...said, further] : said;
+    if (!words.length) return [...few("Threads", threads), ...views, ...few("Agents", agents)];
+    return [
+      ...few("Threads", threads), ...(older ? [older] : []), ...few("Views", views), ...few("Settings", settings), ...few("Actions", actions),
+      ...few("Agents", agents), ...few("Commands", commands), ...few("Messages", said, further),
+    ];
+  }, [text, messages, others, only, state.threads, state.hasOlder, unfolded, wanted]);
 
   const command = (one) => {
     close();
@@ -122,6 +125,8 @@ export function Palette({ within, typed, state, session, route, info, openDialog
   };
   const begin = (set, value) => {
     set(value);
+    setUnfolded([]);
+    setWanted(MESSAGES_AT_ONCE);
     setAt(0); // at once: an effect comes after the next key, and would take back what it chose
   };
   const move = (by) => {
@@ -151,6 +156,7 @@ export function Palette({ within, typed, state, session, route, info, openDialog
           <div key=${one.key} id=${`found-${place}`} role="option" aria-selected=${place === at} onClick=${one.act} onMouseMove=${() => setAt(place)}>
             <span class="found-title"><${Marked} text=${one.title} words=${words} /></span><span class="faint">${visible(one.detail || "")}</span>
           </div>`)}
+        ${messages.length >= MESSAGES_MAX && html`<p class="faint empty">These are the newest ${MESSAGES_MAX} messages. Add a word to find older ones.</p>`}
         ${!found.length && text.trim() && !problem && html`<p class="faint empty">Nothing found. Try fewer words.</p>`}
       </div>
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}

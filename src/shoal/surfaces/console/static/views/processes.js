@@ -16,9 +16,9 @@ const ENDS = { exited: "ended", killed: "killed", failed: "did not start", lost:
 export function Processes() {
   const [processes, problem, reload] = useAnswer(api.processes, POLL_MS);
   return html`
-    <${Place} intro="What agents have started to run beside their turns. A hook starts a turn when a process ends, writes a certain line or takes too long." problem=${problem} reload=${reload} loading=${!processes}>
+    <${Place} intro="Programs that agents run in the background. A hook starts a turn when one ends, writes a certain line or takes too long." problem=${problem} reload=${reload} loading=${!processes}>
       <ul class="cards">${(processes || []).map((process) => html`<${Process} key=${process.id} process=${process} reload=${reload} />`)}</ul>
-      ${processes && !processes.length && html`<p class="faint empty">No agent has started a process.</p>`}
+      ${processes && !processes.length && html`<p class="faint empty">No agent has started a process. Ask one: “Start the tests in the background and tell me when they end.”</p>`}
     <//>
   `;
 }

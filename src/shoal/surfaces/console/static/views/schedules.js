@@ -19,7 +19,7 @@ export function Schedules({ state, session }) {
   const [planned, , plan] = useAnswer(api.calendar, POLL_MS);
   const reload = () => Promise.all([again(), plan()]);
   return html`
-    <${Place} intro="Each of these is sent to an agent as a message when its time comes." problem=${problem} reload=${reload} loading=${!triggers}>
+    <${Place} intro="Messages that agents get at set times." problem=${problem} reload=${reload} loading=${!triggers}>
       ${!planned && triggers?.some((one) => one.state === "active") && html`<p class="week-awaited faint loading">Loading the calendar…</p>`}
       ${planned?.length > 0 && html`<${Week} planned=${planned} nowMs=${Date.now()} />`}
       ${planned?.length > 0 && triggers?.some((one) => one.kind === "periodic" && one.timezone !== zone) && html`<p class="faint above">The calendar and what comes next are told by your own clock, ${zone}.</p>`}
@@ -47,7 +47,7 @@ function Schedule({ trigger, reload }) {
   const where = trigger.thread ? threadName({ title: trigger.title }, trigger.thread) : [trigger.platform, trigger.channel].filter(Boolean).join(" ");
   const said = trouble(trigger);
   const due = trigger.state === "active" && trigger.next_at;
-  const next = trigger.state === "paused" ? "Rests" : due ? `Next ${clockTime(due)}, ${ago(due)}` : "Does not come again";
+  const next = trigger.state === "paused" ? "Paused" : due ? `Next ${clockTime(due)}, ${ago(due)}` : "Ended";
   return html`
     <li class="card">
       <p class="card-head">

@@ -12,13 +12,13 @@ const STATES = { connected: "connected", connecting: "connecting…", failing: "
 export function Setup() {
   const [setup, problem, reload] = useAnswer(api.setup, POLL_MS);
   return html`
-    <${Place} intro="Which model answers, and where people write to your agents. Each answer is tried at once; what works counts from the next message on." problem=${problem} reload=${reload} loading=${!setup}>
+    <${Place} intro="Which model answers, and where people write to your agents. Shoal tries each entry at once. It takes effect on the next message." problem=${problem} reload=${reload} loading=${!setup}>
       ${setup && html`<${Model} setup=${setup} reload=${reload} /><${Chats} setup=${setup} reload=${reload} /><${Titles} setup=${setup} reload=${reload} /><${Prices} /><${Commands} />`}
     <//>
   `;
 }
 
-const TITLES = { auto: "what a model finds, where that is cheap", words: "its first words", model: "what a model finds after the first turn" };
+const TITLES = { auto: "the model, where that is cheap", words: "the first words", model: "the model, after the first turn" };
 
 /** What new threads are called. */
 function Titles({ setup, reload }) {
@@ -26,8 +26,8 @@ function Titles({ setup, reload }) {
   return html`
     <section class="panel" aria-labelledby="setup-titles">
       <div class="panel-head"><h2 id="setup-titles">Titles of threads</h2></div>
-      <label>A new thread is called by <select value=${setup.titles} onChange=${(event) => attempt(() => api.changeSetup({ titles: event.target.value }))}>${Object.entries(TITLES).map(([value, words]) => html`<option value=${value}>${words}</option>`)}</select></label>
-      <p class="faint">${{ auto: "A thread costs one more short call, where its price is known to be below 0.05 cents.", model: "A thread costs one more short call to a model.", words: "That costs nothing." }[setup.titles]} A name that a person gives stays.</p>
+      <label>Titles come from <select value=${setup.titles} onChange=${(event) => attempt(() => api.changeSetup({ titles: event.target.value }))}>${Object.entries(TITLES).map(([value, words]) => html`<option value=${value}>${words}</option>`)}</select></label>
+      <p class="faint">${{ auto: "Each new thread takes one more short model call, only where that costs less than 0.05 cents.", model: "Each new thread takes one more short model call.", words: "This costs nothing." }[setup.titles]} A title that a person gives stays.</p>
       <${Problem} text=${problem} />
     </section>
   `;
@@ -70,7 +70,7 @@ function Commands() {
   return html`
     <section class="panel" aria-labelledby="setup-commands">
       <div class="panel-head"><h2 id="setup-commands">Commands</h2><span class=${`tag ${info.isolated ? "is-connected" : "is-ask"}`}>${info.isolated ? "in a sandbox" : "no sandbox"}</span></div>
-      <p>${info.isolated ? `Agents' commands run in ${info.sandbox}, apart from your files.` : "Agents' commands run as you do and reach all your files, so that each is asked about unless a rule allows it."}</p>
+      <p>${info.isolated ? `Agents' commands run in ${info.sandbox}, apart from your files.` : "Agents' commands run as you and reach all your files."}</p>
       ${info.notes.map((note) => html`<p key=${note} class="faint breakable"><${Words} text=${note} /></p>`)}
       ${!info.isolated && html`<p class="faint"><code>shoal doctor</code> says what this machine needs for a sandbox.</p>`}
     </section>

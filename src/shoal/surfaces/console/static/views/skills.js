@@ -64,7 +64,7 @@ function Known({ agent }) {
     <p class="faint above">An archive holds a folder for each skill, with its SKILL.md and the files that go with it. Install only what you trust: agents follow it.</p>`}
     ${refused && html`<p class="problem" role="alert"><${Words} text=${refused} /></p>`}
     ${draft && html`<div class="card above"><${Editor} agent=${agent} text=${draft} scope=${scope} close=${() => setDraft("")} reload=${reload} /></div>`}
-    ${found && !found.skills.length && html`<p class="faint empty">This agent has no skills.</p>`}
+    ${found && !found.skills.length && html`<p class="faint empty">This agent has no skills. Write or install one above.</p>`}
     <ul class="cards">${(found?.skills || []).map((skill) => html`<${Skill} key=${`${skill.scope} ${skill.name}`} skill=${skill} agent=${agent} reload=${reload} />`)}</ul>
   `;
 }

@@ -31,7 +31,7 @@ export function Tokens() {
           <p class="card-foot"><button type="button" class="plain" onClick=${() => setMade(null)}>Done</button></p>
         </div>`}
       <${NewToken} reload=${reload} show=${setMade} />
-      ${tokens && !tokens.length && html`<p class="faint">There are none beside the owner's own.</p>`}
+      ${tokens && !tokens.length && html`<p class="faint">No tokens yet, except the owner's.</p>`}
       <ul class="cards">${(tokens || []).map((one) => html`<${Token} key=${one.name} token=${one} reload=${reload} />`)}</ul>
     </section>
   `;
@@ -49,7 +49,7 @@ function NewToken({ reload, show }) {
     <form class="card form above" aria-label="New token" onSubmit=${submit}>
       <div class="pair">
         <label>Name <input name="name" required maxlength="64" placeholder="ben" autocomplete="off" spellcheck="false" /></label>
-        <label>Whoever has it may <select name="scope">${SCOPES.map(([scope, words]) => html`<option value=${scope}>${words}</option>`)}</select></label>
+        <label>Its holder may <select name="scope">${SCOPES.map(([scope, words]) => html`<option value=${scope}>${words}</option>`)}</select></label>
         <label>Ends <select name="expires">${EXPIRES.map(([span, words]) => html`<option value=${span}>${words}</option>`)}</select></label>
         <label>Only with the agent <input name="agent" maxlength="64" placeholder="any" autocomplete="off" spellcheck="false" /></label>
       </div>

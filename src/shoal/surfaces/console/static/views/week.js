@@ -5,7 +5,7 @@ import { visible } from "../format.js";
 
 const DAY_MS = 86_400_000;
 const DAY_SHOWN = 8; // of each day, until all are asked for
-const OFTEN = 4; // from so many times a day on, a schedule is told once, in words
+const OFTEN = 4; // from so many times a day on, a schedule is told once, in words; the server lists no more than these
 
 const dayOf = (ms) => {
   const at = new Date(ms);
@@ -16,12 +16,11 @@ const time = (iso) => new Date(iso).toLocaleTimeString("en-GB", { hour: "numeric
 /** Seven days from the one of `nowMs`, each with what comes, by its time; what comes often stands there once. Pure. */
 export function week(planned, nowMs) {
   const days = Array.from({ length: 7 }, (_, at) => ({ from: dayOf(dayOf(nowMs) + at * DAY_MS + DAY_MS / 2), items: [] }));
-  for (const { id, name, words, at, more } of planned) {
+  for (const { id, name, words, at } of planned) {
     for (const [place, day] of days.entries()) {
       const until = days[place + 1]?.from ?? dayOf(day.from + DAY_MS * 1.5);
       const times = at.filter((one) => Date.parse(one) >= day.from && Date.parse(one) < until);
-      const isCut = more && at.length > 0 && Date.parse(at.at(-1)) < until; // it goes on beyond what was told
-      if (times.length >= OFTEN || (isCut && !times.length)) day.items.push({ id, name, at: times[0] || "", often: words });
+      if (times.length >= OFTEN) day.items.push({ id, name, at: times[0], often: words });
       else for (const one of times) day.items.push({ id, name, at: one, often: "" });
     }
   }
