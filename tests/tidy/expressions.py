@@ -69,6 +69,7 @@ BUILT: dict[str, tuple[str, str]] = {
     "shoal.providers.quirks: words": ("[expression.pattern for expression, _ in _LESSONS]", "search"),
     "shoal.providers.demo: pattern": ("[pattern for _, pattern in _PATTERNS]", "search"),
     "shoal.setup.choices: shape": ("[shape for _, shape in SHAPES]", "match"),
+    "shoal.domain.schema: pattern": ("[pattern for pattern, _ in _TOML_PROBLEMS]", "fullmatch"),
     "shoal.domain.triggers: pattern": ("[pattern for pattern, _ in _PLAINER]", "sub"),
 }
 """Expressions that a function builds or takes from a table: how to make samples in their module, and what runs them."""

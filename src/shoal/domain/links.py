@@ -71,6 +71,12 @@ def known_from(messages: Sequence[ModelMessage]) -> Knows:
     return knows
 
 
+def first_address(text: str) -> int:
+    """Where the first word stands of which a chat may make a link; the text's length where there is none."""
+    found = (word.start() for word in _WORDS.finditer(text) if is_address(_bare(word[0])))
+    return next(found, len(text))
+
+
 def with_known_links(markdown: str, knows: Knows) -> str:
     """The text with every address that is not known as code; the same text where there is none."""
     if not any(is_address(word) for word in map(_bare, _WORDS.findall(markdown))):
