@@ -449,7 +449,9 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             ProcessTable(host_processes.identity_of, host_processes.is_alive, host_processes.kill_leftovers),
             ProcessSettings(f"{socket.gethostname()} {host_processes.identity_of(os.getpid())}", backend.recovers),
         )
-        departures = Departures(store, clock, admissions, tokens, orchestrator.send, processes, notices.tell_owner)
+        departures = Departures(
+            store, clock, admissions, tokens, orchestrator.send, processes, notices.tell_owner, adapters
+        )
         for tool in process_tools(processes, command_actions, executor.source_of):
             tools.add(tool)
 

@@ -16,7 +16,8 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from re import _constants as codes  # pyrefly: ignore[missing-module-attribute]
@@ -360,9 +361,16 @@ def _text(recipe: tuple[str, str, str], size: int, *, pattern: str | bytes) -> A
 
 def measured(expression: Expression) -> Slow | None:
     """The first text over which an expression takes more than its length allows, if there is one."""
+    with stopped_by_timer():
+        return _slow(expression)
+
+
+@contextmanager
+def stopped_by_timer() -> Generator[None]:
+    """Have `seconds` end what takes longer than LONGEST_SECONDS."""
     before = signal.signal(signal.SIGVTALRM, _stop)
     try:
-        return _slow(expression)
+        yield
     finally:
         signal.signal(signal.SIGVTALRM, before)
 
