@@ -10,8 +10,8 @@ import pytest
 from tests.scenarios.kit import in_time
 
 from shoal.app import App, Overrides, open_app
-from shoal.chat.discord.adapter import ROLES_SECONDS
 from shoal.config import load_config
+from shoal.domain.ports import ROLES_SECONDS
 from shoal.sandbox.host import HostSandbox
 from shoal.testing.clock import ManualClock
 from shoal.testing.database import empty_database
@@ -110,6 +110,23 @@ async def test_a_role_that_was_taken_away_ends_what_its_bearer_had_waiting(tmp_p
     said = [own_words(seen.messages[-1].text) for seen in model.requests]
     assert not any("second" in text for text in said)
     assert any("mine" in text for text in said)
+
+
+async def test_a_session_that_ends_in_the_middle_of_a_turn_loses_and_repeats_nothing(
+    tmp_path: Path, pier: Pier
+) -> None:
+    gate = Gate()
+    async with running(tmp_path, pier, FakeModel(Reply("first", gate=gate), "second")):
+        await pier.fake.says(pier.direct, "one")
+        await in_time(pier.clock, gate.reached.wait())
+        pier.fake.gateway.forget()  # what is resumed is answered by an invalid session
+        await pier.fake.gateway.end(4000)
+        await pier.fake.says(pier.direct, "two")  # nobody tells the bot
+        identified = pier.fake.gateway.identified
+        await in_time(pier.clock, pier.fake.until(lambda: pier.fake.gateway.identified > identified))
+        gate.open()
+        await pier.sees(pier.direct, "second")
+    assert [message.text for message in pier.fake.said(pier.direct)] == ["first", "second"]
 
 
 async def test_a_restart_answers_once_what_came_meanwhile(tmp_path: Path, pier: Pier) -> None:

@@ -74,7 +74,7 @@ from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, make_thread_id, thread_address
 from shoal.domain.installation import how_to_add
 from shoal.domain.messages import UNTOLD, Attachment, Author, Deletion, Edit, Prompt, Reaction
-from shoal.domain.ports import InboxPort, Settings
+from shoal.domain.ports import ROLES_SECONDS, InboxPort, Settings
 from shoal.domain.posts import REPEATED, Button, OutboundPost
 from shoal.domain.settings_platforms import DiscordSettings
 from shoal.domain.untrusted import UNREADABLE
@@ -92,8 +92,6 @@ SAVE_SECONDS = 5.0
 PLACES_MAX = 10_000
 SERVERS_MAX = 1000
 MEMBERS_MAX = 4096
-ROLES_SECONDS = 60.0
-"""How long the roles of a member count as the present ones."""
 GONE_MEMBER = (10007, 10013, 404)
 """Discord's codes for who is no member of the server any more."""
 WRITTEN_MAX = 4096

@@ -1,0 +1,272 @@
+"""What the owner says in private reaches nobody else, and what a stranger says reaches the owner marked as theirs."""
+
+import json
+import tempfile
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.noninterference import (
+    ACTS,
+    HOLDS,
+    SAYINGS,
+    STRANGER,
+    TALKS_MAX,
+    UNUSED,
+    WORDS,
+    Act,
+    Talk,
+    Who,
+    holds,
+    is_private,
+)
+from tests.scenarios.scene import playing
+from tests.scenarios.stands import Stand
+
+from shoal.domain.commands import COMMANDS, parse_command
+from shoal.domain.messages import ToolMessage, Usage
+from shoal.domain.untrusted import is_untrusted_block
+from shoal.permissions.access import AccessRules
+from shoal.testing.clock import ManualClock
+from shoal.testing.model import Call, FakeModel, Reply, Seen
+from shoal.testing.scenario import scenario
+
+PARTS = 2
+"""They run side by side."""
+EXAMPLES = 1000
+"""Random talks, in all; the target `people` of `make fuzz` plays many more."""
+HELD_EXAMPLES = 32
+"""Talks in which a turn of the owner may be at work while a stranger looks."""
+
+SPOKEN = Act("owner alone", "{w}")
+
+private = [act for act in ACTS if is_private(act)]
+told = st.sampled_from(WORDS) | st.sampled_from(SAYINGS) | st.text(max_size=20)
+done = st.tuples(st.sampled_from(private), st.lists(st.sampled_from(ACTS), min_size=1, max_size=4))
+acts = done.map(lambda done: [done[0], *done[1]])
+talk = st.builds(Talk, acts, st.tuples(told, told))
+held_talk = st.builds(Talk, acts.map(lambda acts: [SPOKEN, *acts]), st.tuples(st.just(HOLDS), told))
+
+
+def plays(talks: st.SearchStrategy[Talk], examples: int) -> None:
+    """Play at least so many talks, as many as it may be in one app."""
+    checks = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
+
+    @settings(max_examples=-(-examples // TALKS_MAX), deadline=None, suppress_health_check=checks)
+    @given(st.lists(talks, min_size=TALKS_MAX, max_size=TALKS_MAX))
+    def play(talks: list[Talk]) -> None:
+        with tempfile.TemporaryDirectory(prefix="people-") as folder:
+            holds(Path(folder) / "play", talks)
+
+    play()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+def test_private_words_change_nothing_on_a_strangers_side(part: int) -> None:
+    plays(talk, EXAMPLES // PARTS)
+
+
+@pytest.mark.slow
+def test_a_private_turn_at_work_changes_nothing_on_a_strangers_side() -> None:
+    plays(held_talk, HELD_EXAMPLES)
+
+
+def test_what_a_private_reminder_keeps_is_private_though_nothing_was_said_there_before(tmp_path: Path) -> None:
+    remembers = (("remember", {"text": "tea is good", "scope": "global"}),)
+    acts = [Act("owner alone", "{w} do it", remembers), Act(None, seconds=120), Act("owner in the group", "hello")]
+    holds(tmp_path / "play", [Talk(acts, ("tide", "/remind in 1 minute tide"))])
+
+
+@pytest.mark.slow
+def test_all_that_can_be_done_in_private_changes_nothing_on_a_strangers_side(tmp_path: Path) -> None:
+    others = [act for act in ACTS if not is_private(act)]
+    holds(tmp_path / "play", [Talk([*private, *others], ("tide", "reef, which is longer"))])
+
+
+async def test_whoever_speaks_uses_every_tool_and_gives_every_command(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel()) as world:
+        tools = set(world.app.tools.names()) - UNUSED.keys()
+    spoken = {act.who: set[str]() for act in ACTS if act.who is not None}
+    for act in ACTS:
+        if act.who is not None:
+            command = parse_command(act.text)
+            spoken[act.who] |= {name for name, _ in act.calls} | ({f"/{command.name}"} if command else set())
+    wanted = tools | {f"/{name}" for name in COMMANDS}
+    people = set(get_args(Who)) - {"a webhook"}
+    assert {who: wanted - found for who, found in spoken.items() if who in people} == {who: set() for who in people}
+
+
+def test_what_taints_a_private_line_marks_no_strangers_prompt(tmp_path: Path) -> None:
+    """The first words are remembered for the platform already, so that only the other ones are written."""
+    acts = [
+        Act("stranger in the group", STRANGER, (("remember", {"text": "tea", "scope": "platform"}),)),
+        Act("owner alone", "{w}", (("remember", {"text": "{w}", "scope": "platform"}),)),
+        Act("stranger alone", STRANGER),
+    ]
+    holds(tmp_path / "play", [Talk(acts, ("tea", "reef"))])
+
+
+SECRET, STRANGE = "the-treasure", "avast-ye"
+KEEPS = (
+    ("write", {"path": "map.txt", "content": SECRET}),
+    ("remember", {"text": SECRET, "scope": "global"}),
+    ("note_today", {"text": SECRET}),
+    ("process_start", {"command": "sleep 300", "name": SECRET}),
+)
+LOOKS = (
+    ("read", {"path": "map.txt"}),
+    ("list", {}),
+    ("process_list", {}),
+    ("search_history", {"query": SECRET}),
+    ("search_history", {"query": STRANGE}),
+)
+
+
+def _model() -> FakeModel:
+    """Keeps something everywhere, looks everywhere, or says what it was told."""
+
+    def script(seen: Seen) -> Reply | str:
+        wanted = KEEPS if "keep" in seen.user_text else LOOKS if "look" in seen.user_text else ()
+        if wanted and seen.rounds == 0:
+            return Reply(calls=tuple(Call(name, json.dumps(arguments)) for name, arguments in wanted))
+        return f"I have done it: {'kept' if wanted is KEEPS else 'looked'}"
+
+    return FakeModel(script=script)
+
+
+PLATFORMS = ["fake", "telegram", "discord", "slack", "matrix", "teams", "google_chat"]
+
+
+@pytest.mark.parametrize("stand", PLATFORMS, indirect=True)
+async def test_a_stranger_on_any_platform_finds_nothing_of_what_the_owner_keeps(tmp_path: Path, stand: Stand) -> None:
+    model = _model()
+    async with playing(stand, tmp_path, model, strangers=True) as scene:
+        stranger = scene.person(stand.stranger, stand.strange)
+        await scene.ada.says(f"keep {SECRET}")
+        await scene.ada.sees("kept")
+        await stranger.says(f"look for {STRANGE}")
+        await stranger.sees("looked")
+        channel = stand.thread(stand.strange).rpartition(":")[0]
+        theirs = [request for request in model.requests if request.cache_key.startswith(f"{channel}:")]
+        texts = [text for one in theirs for text in (one.system, *(message.text for message in one.messages))]
+        found = [text for text in texts if SECRET in text]
+        assert len(theirs) == 2
+        assert ["Nothing was found for" in text for text in found] == [True], "the stranger's own question comes back"
+        told = [await stranger.asks(command) for command in ("/tasks", "/thread list", "/status", "/remind list")]
+        assert not [text for text in told if SECRET in text or "process" in text]
+        await scene.ada.says("look")
+        await scene.ada.sees("looked")
+    (results,) = [[one.text for one in model.requests[-1].messages if isinstance(one, ToolMessage)][-len(LOOKS) :]]
+    assert [SECRET in result for result in results] == [True, False, True, True, False]
+    assert STRANGE in results[-1]
+    assert is_untrusted_block(results[-1])
+
+
+ACCESS = AccessRules(("ada",), ("*",))
+
+
+def _telling() -> FakeModel:
+    """Remembers what it is told to, and else says how much it was told."""
+
+    def script(seen: Seen) -> Reply | str:
+        if "remember" in seen.user_text and seen.rounds == 0:
+            return Reply(calls=(Call("remember", json.dumps({"text": SECRET, "scope": "global"})),))
+        return "done"
+
+    return FakeModel(script=script)
+
+
+async def test_a_reminder_sees_what_its_conversation_sees(tmp_path: Path) -> None:
+    clock, model = ManualClock(), _telling()
+    async with scenario(tmp_path, model, clock=clock, access=ACCESS) as world:
+        alone = world.person("ada", "1", "dm-ada", direct=True)
+        group = world.person("ada", "1", "square")
+        for person, words in ((alone, "remember it"), (group, "hello"), (alone, "/context clear")):
+            await (person.asks(words) if words.startswith("/") else person.says(words))
+            await world.is_quiet()
+        for person in (alone, group):
+            await person.asks("/remind in 1 minute look")
+        await clock.advance(61)
+        await world.is_quiet()
+        told = {one.cache_key: SECRET in one.system for one in model.requests}
+        assert told == {alone.thread: True, group.thread: False}
+        last = [one for one in model.requests if one.cache_key == alone.thread][-1]
+        assert "look" in last.messages[-1].text
+
+
+async def test_what_the_agent_says_by_itself_is_said_to_nobody_who_is_a_stranger(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(script=lambda _: "hi"), access=ACCESS) as world:
+        settings = world.app.store.settings
+        alone = world.person("ada", "1", "dm-ada", direct=True)
+        for person in (alone, world.person("eve", "1", "dm-eve", direct=True), world.person("ada", "1", "square")):
+            await person.says("hello")
+            await world.is_quiet()
+        assert await settings.get("last_channel", "main") == alone.thread
+
+
+async def test_a_bound_that_others_have_met_holds_nobody_up(tmp_path: Path) -> None:
+    starts = Reply(calls=tuple(Call("process_start", '{"command": "sleep 300"}') for _ in range(9)))
+    model = FakeModel(script=lambda seen: "done" if seen.rounds else starts)
+    async with scenario(tmp_path, model) as world:
+        for channel in ("dm-ada", "square"):
+            await world.person("ada", "1", channel, direct=True).says("go")
+            await world.is_quiet()
+            results = [one.text for one in model.requests[-1].messages if isinstance(one, ToolMessage)]
+            assert ["which is the most" in text for text in results] == [*[False] * 8, True]
+
+
+async def test_what_private_words_take_decides_nothing_of_a_strangers_request(tmp_path: Path) -> None:
+    """A request is fitted to the model's window by what others took, of which each takes another share."""
+    told: list[list[bool]] = []
+    for number, tokens in enumerate((500, 40_000)):
+        model = FakeModel(
+            script=lambda seen, tokens=tokens: Reply("hi", usage=Usage(tokens * ("{w}" in seen.user_text), 0))
+        )
+        settings = {
+            "context": {"reserve_tokens": 1000, "keep_recent_tokens": 1000},
+            "model": {"context_tokens_max": 30_000},
+        }
+        async with scenario(tmp_path / str(number), model, access=ACCESS, settings=settings) as world:
+            alone, eve = world.person("ada", "1", "dm-ada", direct=True), world.person("eve", "1", "square")
+            for person, words in (
+                (eve, "tide " * 6000),
+                (eve, "reef " * 6000),
+                (alone, "{w} " * 1000),
+                (eve, "and now"),
+            ):
+                await person.says(words)
+                await world.is_quiet()
+            theirs = [one for one in model.requests if one.cache_key.startswith("fake:square")]
+            told.append([len(message.text) > 20_000 for one in theirs for message in one.messages])
+    assert told[0] == told[1]
+    assert told[0][-5:].count(True) == 2, "all of it fits"
+
+
+async def test_a_shared_ceiling_is_told_to_no_stranger(tmp_path: Path) -> None:
+    model = FakeModel(script=lambda _: Reply("hi", usage=Usage(9_000, 0)))
+    settings = {
+        "budget": {"tokens_per_day": 200_000, "tokens_per_thread_day": 90_000},
+        "model": {"max_output_tokens": 10},
+    }
+    async with scenario(tmp_path, model, access=ACCESS, settings=settings) as world:
+        alone, eve = world.person("ada", "1", "dm-ada", direct=True), world.person("eve", "1", "square")
+        for _ in range(9):
+            await alone.says("hello")
+            await world.is_quiet()
+        await eve.says("hello")
+        await world.is_quiet()
+        assert "Left to spend" in str(model.requests[-2])
+        assert "Left to spend" not in str(model.requests[-1])
+        assert "90,000" in await eve.asks("/status")
+        assert "200,000" not in await eve.asks("/status")
+        assert "200,000" in await alone.asks("/status")
+        strangers = [world.person("eve", str(number), "square") for number in range(2, 18)]
+        for stranger in strangers:
+            await stranger.says("hello")
+            await world.is_quiet()
+        told = [text for one in (eve, *strangers) for text in world.chat.texts(one.thread)]
+        assert [text for text in told if text.startswith("I stopped: the budget")]
+        assert not [text for text in told if "200,000" in text]
