@@ -22,7 +22,10 @@ ADDRESSES_MAX = 200
 """Addresses of one answer that are looked for; any further one is shown as code."""
 ENDING = ".,;:!?'\"*_~)]}>"
 _WORDS = re.compile(r"[^\s<>()\[\]{}|\"`]+")
-_SCHEME = re.compile(r"[a-z][a-z0-9+.\-]{0,31}:(?://|(?<=mailto:)|(?<=tel:)|(?<=sms:)|(?<=magnet:))", re.IGNORECASE)
+_SCHEME = re.compile(
+    r"[a-z][a-z0-9+.\-]{0,31}:(?://|(?<=https:)|(?<=http:)|(?<=mailto:)|(?<=tel:)|(?<=sms:)|(?<=magnet:))",
+    re.IGNORECASE,
+)
 _LABEL = re.compile(r"[\w\-]{1,63}")
 _PROCESSES = ("process_list", "process_logs")
 
@@ -32,7 +35,7 @@ Knows = Callable[[str], bool]
 def is_address(word: str) -> bool:
     """Whether a chat may make a link of this word: with a scheme, `www.`, an e-mail address, a host with a path or the
     like, or a host of three labels or more."""
-    if _SCHEME.search(word) or word.lower().startswith(("www.", "//")):
+    if _SCHEME.search(word) or word.lower().startswith(("www.", "//", "\\\\")):
         return True
     host = re.split(r"[/?#:\\]", word.rpartition("@")[2], maxsplit=1)[0].rstrip(".")
     labels = re.split("[.\u3002\uff0e\uff61]", host)
