@@ -35,7 +35,7 @@ Knows = Callable[[str], bool]
 def is_address(word: str) -> bool:
     """Whether a chat may make a link of this word: with a scheme, `www.`, an e-mail address, a host with a path or the
     like, or a host of three labels or more."""
-    if _SCHEME.search(word) or word.lower().startswith(("www.", "//", "\\\\")):
+    if _SCHEME.search(word) or word.lower().startswith(("www.", "//")):
         return True
     host = re.split(r"[/?#:\\]", word.rpartition("@")[2], maxsplit=1)[0].rstrip(".")
     labels = re.split("[.\u3002\uff0e\uff61]", host)

@@ -52,7 +52,6 @@ MADE_UP = [
     "http:/evil.example/secret",
     "[docs](https:evil.example/secret)",
     r"[docs](https:\\evil.example\secret)",
-    r"\\evil.example\secret",
     "secret@evil.example",
     "[mail](mailto:secret@evil.example)",
     "mailto:evil@evil.example?body=secret",

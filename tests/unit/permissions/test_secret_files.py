@@ -26,7 +26,8 @@ SECRETS = """
 OTHERS = """
     notes.md README.md main.py package.json tokens.py src/auth.py keyboard.md monkey.txt src/keys.go index.html
     data.csv report.pdf Makefile key-findings.md authors.txt tokenizer.py secretary.py Dockerfile config.toml
-    settings.json settings.xml gradle.properties hub history.md todo.txt server.crt envoy.yaml sessions.py image.png ssh/config
+    settings.json settings.xml gradle.properties hub history.md todo.txt server.crt envoy.yaml
+    sessions.py image.png ssh/config
 """.split()  # noqa: SIM905
 EXECUTED = """
     .bashrc .vscode/tasks.json .github/workflows/x.yml AGENTS.md CLAUDE.md docs/CLAUDE.md .mcp.json Makefile
