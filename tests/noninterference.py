@@ -128,7 +128,7 @@ def _called(who: Who, word: str) -> list[Act]:
         [("read_url", {"url": f"http://127.0.0.1/{word}"})],
         [("set_model", {"model": ""}), ("write_skill", {"name": "!", "text": ""}), ("edit_doc", {"path": ".."})],
         [("delete_doc", {"path": f"{word}.md"}), ("delete_skill", {"name": word}), ("write_doc", {"path": ".."})],
-        [("set_permissions", {"profile": word}), ("set_system_prompt", {"text": []})],
+        [("set_permissions", {"profile": word}), ("set_system_prompt", {})],
         [("my_settings", {}), ("set_persona", {"file": word, "text": word}), ("set_tools", {"tools": [word]})],
         [("read_artifact", {"artifact": "log.jsonl"}), ("read_artifact", {"artifact": "context.jsonl"})],
         [("more_tools", {"find": word}), ("more_tools", {"call": "time", "arguments": {}})],

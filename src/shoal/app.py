@@ -52,6 +52,7 @@ from shoal.maintenance import (
     note_settings,
     tell_completions,
     watch_approvals,
+    watch_begun,
     watch_clock,
     watch_files,
     watch_health,
@@ -323,6 +324,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
         folders = open_folders(config.files, files, store.settings, home, tainted_files)
         begun = Begun(home.root / "begun" / f"work-{role}")
         begun.open()
+        await begun.share(store.settings, has_others=bool(config.database.url))
         restored_at = home.restored_at()
         senders = Senders(adapters, hub, store.outbox, clock, folders, begun, restored_at)
         due_triggers = asyncio.Event()
@@ -447,7 +449,9 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             ProcessTable(host_processes.identity_of, host_processes.is_alive, host_processes.kill_leftovers),
             ProcessSettings(f"{socket.gethostname()} {host_processes.identity_of(os.getpid())}", backend.recovers),
         )
-        departures = Departures(store, clock, admissions, tokens, orchestrator.send, processes, notices.tell_owner)
+        departures = Departures(
+            store, clock, admissions, tokens, orchestrator.send, processes, notices.tell_owner, adapters
+        )
         for tool in process_tools(processes, command_actions, executor.source_of):
             tools.add(tool)
 
@@ -586,6 +590,7 @@ def _add_services(app: App) -> None:
         backend.begin(f"mcp {server.server.name}", server.run)
     if not app.push.why_off:
         backend.add_service(upkeep("notifications", app.push.run))
+    backend.add_service(upkeep("messages that end Shoal", partial(watch_begun, app.triggers.begun, clock)))
     if app.role != "serve":
         backend.add_service(app.orchestrator.watch_retries)
     if app.role != "worker":

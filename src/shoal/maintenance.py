@@ -170,6 +170,13 @@ async def watch_set_aside(
         await clock.sleep(SET_ASIDE_SECONDS)
 
 
+async def watch_begun(begun: Begun, clock: Clock) -> None:
+    """Read every minute in which events other processes have died."""
+    while True:
+        await clock.sleep(SET_ASIDE_SECONDS)
+        await begun.learn()
+
+
 async def watch_approvals(expire: Callable[[], Awaitable[None]], clock: Clock, ask_expires_seconds: float) -> None:
     """Settle questions within EXPIRY_CHECK_SECONDS after their time is up, and sooner where they are short-lived."""
     while True:

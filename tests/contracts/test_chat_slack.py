@@ -8,6 +8,7 @@ import pytest
 from tests.contracts.slack_peer import CHANNEL, DIRECT, Slack, workspace
 
 from shoal.domain.messages import Deletion, Edit
+from shoal.domain.ports import ROLES_SECONDS
 from shoal.domain.posts import Button
 from shoal.domain.untrusted import is_untrusted_block
 from shoal.testing.contracts.chat import ChatContract
@@ -134,6 +135,18 @@ async def test_people_have_names_and_roles(peer: Slack) -> None:
         await peer.server.says(CHANNEL, f"<@{BOT}> hi", user="UBEA")
         (prompt,) = await inbox.prompts(1)
     assert (prompt.author.id, prompt.author.name, prompt.author.roles) == ("UBEA", "Bea", ("admin", "guest"))
+
+
+async def test_a_role_that_was_taken_away_is_noticed_within_a_minute(peer: Slack) -> None:
+    inbox = Inbox()
+    peer.server.add_user("UBEA", "Bea", is_admin=True)
+    async with serving(peer.adapter, inbox):
+        await peer.server.says(CHANNEL, f"<@{BOT}> hi", user="UBEA")
+        await inbox.prompts(1)
+        peer.server.add_user("UBEA", "Bea", is_admin=False)
+        assert await peer.adapter.roles_of(CHANNEL, "UBEA") == ("admin",)
+        await peer.clock.advance(ROLES_SECONDS)
+        assert await peer.adapter.roles_of(CHANNEL, "UBEA") == ()
 
 
 async def test_events_of_another_workspace_are_not_taken(peer: Slack) -> None:

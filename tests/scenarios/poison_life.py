@@ -34,11 +34,13 @@ Where = Literal["model", "tool", "opening", "post"]
 
 
 class Life(msgspec.Struct, frozen=True):
-    """One run. `where`: what ends the process when the word `poison` comes by."""
+    """One run. `where`: what ends the process when the word `poison` comes by. `database`: a PostgreSQL that other
+    processes use as well, where there is one."""
 
     home: str
     world: str
     where: Where
+    database: str = ""
 
 
 async def live(life: Life) -> int:
@@ -93,7 +95,8 @@ async def live(life: Life) -> int:
     )
     settings = {
         "permissions": {"default_profile": "open"},
-        "engine": {"drain_seconds": 1.0},
+        "engine": {"drain_seconds": 1.0, "heartbeat_seconds": 0.2, "stalled_seconds": 1.0},
+        "database": {"url": life.database},
         "sandbox": {"kind": "host"},
         "mailbox": {"pause_seconds": 0},
     }

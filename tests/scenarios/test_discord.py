@@ -11,10 +11,11 @@ from tests.scenarios.kit import in_time
 
 from shoal.app import App, Overrides, open_app
 from shoal.config import load_config
+from shoal.domain.ports import ROLES_SECONDS
 from shoal.sandbox.host import HostSandbox
 from shoal.testing.clock import ManualClock
 from shoal.testing.database import empty_database
-from shoal.testing.model import FakeModel, Seen, own_words
+from shoal.testing.model import FakeModel, Gate, Reply, Seen, own_words
 from shoal.testing.platforms.discord import TOKEN, FakeDiscord
 from shoal.testing.platforms.discord_wire import Sent
 from shoal.testing.platforms.discord_world import ADA, BOT
@@ -24,6 +25,7 @@ SECONDS_MAX = 60.0
 STEP_SECONDS = 0.5
 """So little at a time that heartbeats and answers on loopback keep up with the clock."""
 STRANGER = "700000000000000009"
+CREW = "700000000000000077"
 
 
 class Pier:
@@ -90,6 +92,41 @@ async def test_slash_commands_are_answered_to_who_gave_them(tmp_path: Path, pier
         heard = await pier.fake.commands(pier.harbour, "stop", "all", user=STRANGER)
         assert "no access" in await in_time(pier.clock, pier.fake.hears(heard))
     assert not pier.fake.said(pier.harbour)
+
+
+async def test_a_role_that_was_taken_away_ends_what_its_bearer_had_waiting(tmp_path: Path, pier: Pier) -> None:
+    pier.fake.world.roles[STRANGER] = (CREW,)
+    gate = Gate()
+    model = FakeModel(Reply("held", gate=gate), Reply("for ada"))
+    async with running(tmp_path, pier, model, allow=[f"role:{CREW}"]):
+        asked = await pier.asks("first", user=STRANGER)
+        await in_time(pier.clock, gate.reached.wait())
+        await pier.fake.says(asked, "second", user=STRANGER)
+        await pier.fake.says(asked, "mine", user=ADA)
+        await in_time(pier.clock, pier.clock.sleep(ROLES_SECONDS))
+        pier.fake.world.roles[STRANGER] = ()
+        gate.open()
+        await pier.sees(asked, "for ada")
+    said = [own_words(seen.messages[-1].text) for seen in model.requests]
+    assert not any("second" in text for text in said)
+    assert any("mine" in text for text in said)
+
+
+async def test_a_session_that_ends_in_the_middle_of_a_turn_loses_and_repeats_nothing(
+    tmp_path: Path, pier: Pier
+) -> None:
+    gate = Gate()
+    async with running(tmp_path, pier, FakeModel(Reply("first", gate=gate), "second")):
+        await pier.fake.says(pier.direct, "one")
+        await in_time(pier.clock, gate.reached.wait())
+        pier.fake.gateway.forget()  # what is resumed is answered by an invalid session
+        await pier.fake.gateway.end(4000)
+        await pier.fake.says(pier.direct, "two")  # nobody tells the bot
+        identified = pier.fake.gateway.identified
+        await in_time(pier.clock, pier.fake.until(lambda: pier.fake.gateway.identified > identified))
+        gate.open()
+        await pier.sees(pier.direct, "second")
+    assert [message.text for message in pier.fake.said(pier.direct)] == ["first", "second"]
 
 
 async def test_a_restart_answers_once_what_came_meanwhile(tmp_path: Path, pier: Pier) -> None:

@@ -35,7 +35,7 @@ from shoal.testing.scenario import scenario
 
 PARTS = 2
 """They run side by side."""
-EXAMPLES = 96
+EXAMPLES = 1_000
 """Random talks, in all; the target `people` of `make fuzz` plays many more."""
 HELD_EXAMPLES = 32
 """Talks in which a turn of the owner may be at work while a stranger looks."""

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.forks import ForkServer, fork_server
+from tests.postgres import empty
 from tests.scenarios.poison_life import DEATH, OTHER, THREAD, Life, Where
 
 from shoal.domain.begun import ENDED_TWICE
@@ -35,3 +36,22 @@ def test_the_third_start_ends_what_ended_the_process_twice(
     assert any("Answered hello" in str(line["text"]) for line in world.read("chat") if line["thread"] == OTHER)
     assert [line["lane"] for line in world.read("aside")] == ([] if where == "post" else [THREAD])
     assert server.run(life).status == 0
+
+
+@pytest.mark.xdist_group("postgres")
+@pytest.mark.parametrize("where", ["model", "opening"])
+def test_in_a_cluster_the_deaths_of_two_processes_count_together(
+    server: ForkServer[Life], tmp_path: Path, postgres_database: str, where: Where
+) -> None:
+    empty(postgres_database)
+    address = f"postgresql:///?{'&'.join(postgres_database.split())}"
+    for name in ("one", "two", "world"):
+        (tmp_path / name).mkdir()
+    one, two = (Life(str(tmp_path / name), str(tmp_path / "world"), where, address) for name in ("one", "two"))
+    assert [server.run(life).status for life in (one, two)] == [DEATH, DEATH]
+    started = [server.run(life).status for life in (one, two, one)]  # which of them takes it over is nobody's business
+    assert started.count(DEATH) <= 1
+    assert started[-1] == 0
+    world = World(tmp_path / "world")
+    assert [line["lane"] for line in world.read("aside")][:1] == [THREAD]
+    assert any(ENDED_TWICE in str(line["text"]) for line in world.read("chat") if line["thread"] == THREAD)

@@ -125,6 +125,19 @@ async def test_a_turn_is_stopped_by_command_and_by_reaction(tmp_path: Path, pier
         assert await pier.sees(channel, "Stopped") is shown
 
 
+async def test_a_refreshed_socket_in_the_middle_of_a_turn_loses_and_repeats_nothing(tmp_path: Path, pier: Pier) -> None:
+    gate = Gate()
+    async with running(tmp_path, pier, FakeModel(Reply("first", gate=gate), "second")):
+        await pier.fake.says(DIRECT, "one")
+        await in_time(pier.clock, gate.reached.wait())
+        await pier.fake.socket.ask_to_reconnect()
+        await pier.fake.says(DIRECT, "two")
+        gate.open()
+        await pier.sees(DIRECT, "second")
+    own = [message.text for message in pier.fake.said(DIRECT)]
+    assert (sum("first" in text for text in own), sum("second" in text for text in own)) == (1, 1)
+
+
 async def test_two_workspaces_are_answered_each_where_it_asked(tmp_path: Path, pier: Pier) -> None:
     other = Pier(pier.clock)
     async with AsyncExitStack() as stack:

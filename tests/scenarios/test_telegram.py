@@ -12,6 +12,7 @@ from shoal.config import load_config
 from shoal.domain.clock import Clock
 from shoal.domain.ports import channel_names
 from shoal.sandbox.host import HostSandbox
+from shoal.testing.clock import ManualClock
 from shoal.testing.database import empty_database
 from shoal.testing.model import FakeModel, Gate, Reply
 from shoal.testing.platforms.telegram import TOKEN, FakeTelegram, Sent
@@ -94,3 +95,17 @@ async def test_a_reaction_stops_the_turn_before_the_bot_knows_the_id_of_what_it_
         await handed_over.wait()
         telegram.server.unmuted.set()
         assert await sees(telegram, "Stopped") is shown
+
+
+async def test_a_flood_wait_of_an_hour_delays_an_answer_and_loses_none(tmp_path: Path, telegram: FakeTelegram) -> None:
+    clock = ManualClock()
+    async with running(tmp_path, telegram, FakeModel("at last"), clock), asyncio.timeout(SECONDS_MAX):
+        telegram.troubles.append(("refuse_all", 3600.0))
+        await telegram.says(ADA, "go")
+        await telegram.until(lambda: not telegram.troubles or None)
+        asked_for = clock.now()
+        while not telegram.said(ADA):
+            await clock.advance(30)
+    assert [message.text for message in telegram.said(ADA)] == ["at last"]
+    assert (clock.now() - asked_for).total_seconds() >= 3600
+    assert sum(method == "sendMessage" for method, _ in telegram.calls) == 2

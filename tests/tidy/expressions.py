@@ -16,7 +16,9 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from re import _constants as codes  # pyrefly: ignore[missing-module-attribute]
 from re import _parser as parser  # pyrefly: ignore[missing-module-attribute]
@@ -27,9 +29,9 @@ import msgspec
 
 from tests.tidy.source import ROOT, nodes, package_files, tree
 
-SIEVE_CHARS = 8_000
-SIEVE_SECONDS = 0.003
-"""A text that takes less is fast enough; what takes longer is measured."""
+SIEVES = ((1_000, 0.00004), (8_000, 0.0025))
+"""A text of so many characters that takes less is fast enough: even quadratic growth would stay near SECONDS_MAX for
+the longest. What takes longer is measured."""
 CHARS = (16_000, 64_000)
 SECONDS_MAX = 0.08
 """CPU time for the longer text."""
@@ -68,6 +70,7 @@ BUILT: dict[str, tuple[str, str]] = {
     "shoal.providers.quirks: words": ("[expression.pattern for expression, _ in _LESSONS]", "search"),
     "shoal.providers.demo: pattern": ("[pattern for _, pattern in _PATTERNS]", "search"),
     "shoal.setup.choices: shape": ("[shape for _, shape in SHAPES]", "match"),
+    "shoal.domain.schema: pattern": ("[pattern for pattern, _ in _TOML_PROBLEMS]", "fullmatch"),
     "shoal.domain.triggers: pattern": ("[pattern for pattern, _ in _PLAINER]", "sub"),
 }
 """Expressions that a function builds or takes from a table: how to make samples in their module, and what runs them."""
@@ -180,6 +183,8 @@ def _methods_by_name() -> dict[str, set[str]]:
         module, home = tree(path), _module(path)
         owned = {id(node.value) for node in nodes(module) if isinstance(node, ast.Attribute)}
         for node in nodes(module):
+            if not isinstance(node, ast.Attribute | ast.Name):
+                continue
             match node:
                 case ast.Attribute(value=ast.Name(id=name), attr=attr) if attr in CALLS:
                     used.setdefault(_known_as(home, name), set()).add(attr)
@@ -348,7 +353,7 @@ def runner(expression: Expression, method: str) -> Callable[[Any], object]:
     return lambda text: sum(1 for _ in compiled.finditer(text))
 
 
-def _text(recipe: tuple[str, str, str], size: int, pattern: str | bytes) -> Any:
+def _text(recipe: tuple[str, str, str], size: int, *, pattern: str | bytes) -> Any:
     start, pump, end = recipe
     text = start + pump * (size // len(pump)) + end
     return text if isinstance(pattern, str) else text.encode("latin-1", "replace")
@@ -356,29 +361,38 @@ def _text(recipe: tuple[str, str, str], size: int, pattern: str | bytes) -> Any:
 
 def measured(expression: Expression) -> Slow | None:
     """The first text over which an expression takes more than its length allows, if there is one."""
+    with stopped_by_timer():
+        return _slow(expression)
+
+
+@contextmanager
+def stopped_by_timer() -> Generator[None]:
+    """Have `seconds` end what takes longer than LONGEST_SECONDS."""
     before = signal.signal(signal.SIGVTALRM, _stop)
     try:
-        return _slow(expression)
+        yield
     finally:
         signal.signal(signal.SIGVTALRM, before)
 
 
 def _slow(expression: Expression) -> Slow | None:
-    chars, _ = BOUNDED.get(expression.place.partition(":")[0], (SIEVE_CHARS, ""))
-    if not chars:
+    bound, _ = BOUNDED.get(expression.place.partition(":")[0], (CHARS[1], ""))
+    if not bound:
         return None
-    chars = chars if expression.place.partition(":")[0] in BOUNDED else 0
+    is_bounded = bound < CHARS[1]
+    short_chars, long_chars = (bound, bound) if is_bounded else CHARS
     for method in sorted({method if method in ANCHORED else "search" for method in expression.methods}):
         run = runner(expression, method)
-        sizes = (chars,) * 3 if chars else (SIEVE_CHARS, *CHARS)
         for recipe in itertools.islice(recipes(expression.pattern, expression.flags), TEXTS_MAX):
-            sieve, short, long = (_text(recipe, size, expression.pattern) for size in sizes)
-            if seconds(run, sieve) < SIEVE_SECONDS:
+            texts = partial(_text, recipe, pattern=expression.pattern)
+            if any(seconds(run, texts(min(chars, bound))) < enough for chars, enough in SIEVES):
                 continue
-            then = seconds(run, long)
-            first = min(seconds(run, short) for _ in range(2)) if SECONDS_MAX < then < LONGEST_SECONDS else 0
-            if then > SECONDS_MAX and (chars or then > GROWTH * first):
-                said = f"{sieve[:24]!r}…{sieve[-6:]!r}"
+            then = seconds(run, texts(long_chars))
+            first = (
+                min(seconds(run, texts(short_chars)) for _ in range(2)) if SECONDS_MAX < then < LONGEST_SECONDS else 0
+            )
+            if then > SECONDS_MAX and (is_bounded or then > GROWTH * first):
+                said = f"{texts(24)[:24]!r}…{texts(24)[-6:]!r}"
                 return Slow(expression.place, str(expression.pattern), method, said, (first, then))
     return None
 

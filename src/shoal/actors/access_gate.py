@@ -52,6 +52,7 @@ from shoal.domain.posts import turn_of_preview, turn_of_reply
 from shoal.domain.records import AuditEntry, NewPost
 from shoal.domain.schema import refusal
 from shoal.domain.triggers import NewTrigger
+from shoal.domain.untrusted import UNREADABLE
 from shoal.permissions.access import (
     CODE_LENGTH,
     STRANGER,
@@ -209,7 +210,7 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
         raw = await self.store.settings.get(SCOPE, f"people:{platform}")
         try:
             found = _rosters.decode(raw) if raw else PairingList()
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise StoreCorrupt(
                 f"The list of people let in on {platform} is damaged: {refusal(error, PairingList)}."
             ) from error

@@ -207,6 +207,8 @@ class Actor:
             if view is None or begun_anew or lease.branch_seq > view.transcript.last_seq:  # or: it goes on elsewhere
                 enqueue, folders, meter = services.senders.enqueue, services.folders, services.context.meter
                 hub, checkpoints = services.hub, services.loop.checkpoints
+                if services.begun.has_others:  # one of them may have died in what this one takes over
+                    await services.begun.learn()
                 view = self.view = ThreadView(journal, hub, enqueue, lease, folders, meter, checkpoints)
             else:
                 view.renew(lease)

@@ -12,17 +12,20 @@ owner gets one notice of each sweep that ended something. What was ended stays e
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from shoal.actors.access_gate import Admissions
 from shoal.actors.access_tokens import AccessTokens
 from shoal.domain.clock import Clock
-from shoal.domain.errors import NotFound
+from shoal.domain.errors import NotFound, PlatformError
 from shoal.domain.events import UserSaid
 from shoal.domain.ids import OWN_PLATFORMS, ThreadId, thread_address, unopened
 from shoal.domain.markup import counted, short_line
 from shoal.domain.messages import Abort, Author, Inbound, Receipt
+from shoal.domain.ports import ChatAdapter, KnowsRoles
 from shoal.permissions.access import vouched
 from shoal.store.store import Store
 from shoal.tools.processes import ProcessService
@@ -50,6 +53,7 @@ class Departures:
     send: Callable[[Inbound], Awaitable[Receipt]]
     processes: ProcessService
     tell_owner: Callable[[str], Awaitable[None]]
+    adapters: Mapping[str, ChatAdapter]
     _wanted: asyncio.Event = field(default_factory=asyncio.Event)
     _sweeping: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -84,9 +88,26 @@ class Departures:
         if address.platform not in self.admissions.gated:
             return False
         if (await self.admissions.of(address.platform, author, address.channel)).allowed:
-            return False
+            present = await self._with_present_roles(thread, author)
+            if present is author or (await self.admissions.of(address.platform, present, address.channel)).allowed:
+                return False
         await self.admissions.pairing.roster(address.platform)  # raises where nobody can know
         return True
+
+    async def _with_present_roles(self, thread: ThreadId, author: Author) -> Author:
+        """Somebody whom only a role lets in, with the roles that the platform says they have now. They keep those of
+        their message where it says nothing."""
+        address = thread_address(thread)
+        adapter, bare = self.adapters.get(address.platform), replace(author, roles=())
+        if not author.roles or not isinstance(adapter, KnowsRoles):
+            return author
+        if (await self.admissions.of(address.platform, bare, address.channel)).allowed:
+            return author
+        try:
+            return replace(author, roles=await adapter.roles_of(address.channel, author.id))
+        except PlatformError as error:
+            log.info("a person's roles are unknown", extra={"person": author.id, "why": str(error)})
+            return author
 
     async def has_gone(self, thread: ThreadId, author: Author) -> bool:
         """Whether somebody who left a thing for later has access neither there nor on any other platform, from which

@@ -35,6 +35,7 @@ from shoal.domain.ports import ChatAdapter, Settings, Speech
 from shoal.domain.records import NewPost, OutboxRow
 from shoal.domain.regular_files import read_regular
 from shoal.domain.speech import VOICE, VOICE_MODES, AudioFormat, Heard, SpeechSettings, VoiceMode, seconds_of, speakable
+from shoal.domain.untrusted import UNREADABLE
 from shoal.permissions.access import People
 from shoal.turn.spending import Charge, Spending
 
@@ -225,7 +226,7 @@ class VoiceService(msgspec.Struct, frozen=True, eq=False):
         def read() -> Kept | None:
             try:
                 return msgspec.json.decode(read_regular(path), type=kind)
-            except (FileNotFoundError, msgspec.DecodeError):
+            except (FileNotFoundError, *UNREADABLE):
                 return None
 
         return await in_thread(read)

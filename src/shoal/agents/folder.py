@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import subprocess
-import tomllib
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -21,7 +20,7 @@ from shoal.domain.home import Home
 from shoal.domain.regular_files import decode_settings, read_regular, read_regular_text, unusable
 from shoal.domain.schema import refusal
 from shoal.domain.toml_text import find_statement
-from shoal.domain.untrusted import BAD_TOML, UNREADABLE
+from shoal.domain.untrusted import BAD_TOML, UNREADABLE, decode_toml
 from shoal.domain.zones import zone_named
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -90,7 +89,7 @@ def read_agent(folder: Path, shared: Mapping[str, object] = MappingProxyType({})
     """An agent's settings, and the `shared` ones that it says nothing of. Raises InvalidInput for a file that
     is broken or cannot be read."""
     try:
-        own = tomllib.loads(decode_settings(_settings(folder / FILE)))
+        own = decode_toml(decode_settings(_settings(folder / FILE)))
         budgets = shared.get("budget"), own.get("budget")
         if all(isinstance(one, dict) for one in budgets):
             ceilings, its_own = cast("tuple[dict[str, object], dict[str, object]]", budgets)
@@ -223,8 +222,8 @@ def set_key(folder: Path, key: str, value: str) -> None:
         lines.insert(end, f"{key} = {_literal(key, value)}")
     content = "\n".join(lines) + "\n"
     try:
-        _checked(msgspec.convert(tomllib.loads(content), AgentFile), folder)
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        _checked(msgspec.convert(decode_toml(content), AgentFile), folder)
+    except (*BAD_TOML, *UNREADABLE) as error:
         why = refusal(error, AgentFile, table="a table")
         raise InvalidInput(f"{key} cannot be {value[:200]!r}: {why}.") from error
     temporary = file.with_suffix(".new")
@@ -236,8 +235,8 @@ def _literal(key: str, value: str) -> str:
     """The value as TOML: as it is if the key can hold it so, else as text."""
     text = msgspec.json.encode(value).decode()
     try:
-        parsed = tomllib.loads(f"{key} = {value}")
+        parsed = decode_toml(f"{key} = {value}")
         msgspec.convert(parsed, AgentFile)
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError):
+    except (*BAD_TOML, *UNREADABLE):
         return text
     return value if set(parsed) == {key.partition(".")[0]} else text

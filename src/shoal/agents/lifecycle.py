@@ -39,6 +39,7 @@ from shoal.domain.ids import ThreadId, make_thread_id, thread_address
 from shoal.domain.messages import Abort, Author, Inbound, Receipt
 from shoal.domain.ports import ChannelHost, ChatAdapter
 from shoal.domain.records import AuditEntry
+from shoal.domain.untrusted import UNREADABLE
 from shoal.store.store import Store
 from shoal.tools.tainted_files import PromptFiles
 
@@ -391,5 +392,5 @@ def _names_in(value: str) -> tuple[str, ...]:
     """The names of a list as TOML or JSON write it; nothing for what is no list, which is refused where it is set."""
     try:
         return msgspec.toml.decode(f"names = {value}".encode(), type=dict[str, tuple[str, ...]])["names"]
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return ()

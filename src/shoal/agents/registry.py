@@ -25,6 +25,7 @@ from shoal.domain.ids import ThreadId, thread_address
 from shoal.domain.markup import counted
 from shoal.domain.regular_files import ensure_folder, unusable
 from shoal.domain.settings import Config
+from shoal.domain.untrusted import UNREADABLE
 from shoal.domain.zones import zone_named
 from shoal.store.agents import AgentStore
 
@@ -124,7 +125,7 @@ class ChannelBindings:
         for place, value in (await self._registry.choices()).items():
             try:
                 chosen[place] = _choices.decode(value)
-            except msgspec.DecodeError:
+            except UNREADABLE:
                 log.warning("what was chosen for a place cannot be read and does not count", extra={"place": place})
                 chosen[place] = NO_CHOICES
         self._bound, self._chosen = bound, chosen

@@ -140,6 +140,8 @@ def _files(archive: zipfile.ZipFile) -> dict[PurePosixPath, bytes]:
             raise InvalidInput(f"{shown}, whose name is too long, too deep or not printable.")
         if any(one.startswith(".") or one == "__MACOSX" for one in path.parts):
             continue
+        if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise InvalidInput(f"{shown} compressed in an unusual way. Make an ordinary zip archive.")
         if entry.flag_bits & 1:
             raise InvalidInput("The archive is encrypted. Make one without a password.")
         if str(path).casefold() in seen:

@@ -48,7 +48,7 @@ from shoal.domain.regular_files import read_regular
 from shoal.domain.schema import refusal
 from shoal.domain.transcript import SUMMARY_HEAD
 from shoal.domain.triggers import HEARTBEAT_THREAD
-from shoal.domain.untrusted import untrusted_block
+from shoal.domain.untrusted import UNREADABLE, untrusted_block
 from shoal.permissions.taint import TaintState
 from shoal.store.files import new_file
 from shoal.store.store import Store
@@ -167,7 +167,7 @@ class ConversationSnapshots:
                 return [decode_data(event.type, bytes(event.data)) for event in saved.events]
             except FileNotFoundError as error:
                 raise NotFound(f"The file sessions/{path.name} of the snapshot is gone.") from error
-            except msgspec.MsgspecError as error:
+            except UNREADABLE as error:
                 raise InvalidInput(
                     f"sessions/{path.name} is damaged: {refusal(error, SnapshotFile)}. Restore it from a backup."
                 ) from error

@@ -179,6 +179,7 @@ class Intake:
     async def open(self, tasks: anyio.abc.TaskGroup, take: Callable[[str], Awaitable[bool]]) -> None:
         """Go on with what an earlier process has left, each chat in its order. Raises StoreError."""
         self._begun.open()
+        await self._begun.share(self._store)
         left = await self._store.page(self._scope, limit=WAITING_MAX)
         self._tasks, self._take, self._lanes, self._waiting = tasks, take, {}, 0
         self._kept_at = max((int(key.partition(".")[0]) for key, _ in left), default=self._kept_at)
@@ -228,6 +229,7 @@ class Intake:
                     finally:
                         self._begun.end(_key(event))
                     await self._forget(event)
+                    await self._begun.forget_over()
                 except (PlatformError, StoreError, InvalidId) as error:
                     refused = isinstance(error, PlatformError) and (error.permanent or error.barred)
                     if isinstance(error, InvalidId) or refused:

@@ -3,7 +3,6 @@
 Good settings are converted in one go; only when that fails is the whole walked, key by key, to report every problem.
 """
 
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -19,7 +18,7 @@ from shoal.domain.schema import Hint, allowed, bare, find, is_section, keys, lis
 from shoal.domain.secret import Secret, odd_character, trimmed_secret
 from shoal.domain.settings import Config
 from shoal.domain.settings_platforms import AccountSettings
-from shoal.domain.untrusted import BAD_TOML
+from shoal.domain.untrusted import BAD_TOML, decode_toml
 from shoal.extensions import extension_platform, extensions
 
 Table: TypeAlias = dict[str, object]
@@ -138,7 +137,7 @@ def read_draft(home: Path, environ: Mapping[str, str], overrides: Mapping[str, o
     """Put together what the file, the environment and the caller say. Raises ConfigError when the file is not TOML."""
     file = home / "shoal.toml"
     try:
-        content = tomllib.loads(decode_settings(read_regular(file)))
+        content = decode_toml(decode_settings(read_regular(file)))
     except FileNotFoundError:
         content = Table()
     except NotADirectoryError as error:
@@ -200,8 +199,8 @@ def parse_variable(path: tuple[str, ...], text: str) -> object:
     """
     hint = find(path)
     value: object = text
-    with suppress(tomllib.TOMLDecodeError):
-        parsed = tomllib.loads(f"value = {text}")
+    with suppress(*BAD_TOML):
+        parsed = decode_toml(f"value = {text}")
         if set(parsed) == {"value"}:
             value = parsed["value"]
     entry = list_of(hint)

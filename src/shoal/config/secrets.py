@@ -1,7 +1,6 @@
 """Keeps the secrets of a configuration out of texts: of whatever Shoal writes, and of its file in backups."""
 
 import re
-import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import cast
@@ -16,7 +15,7 @@ from shoal.domain.schema import find
 from shoal.domain.secret import SECRET_BYTES_MAX, Secret
 from shoal.domain.secret_forms import is_plain, looks_like_key
 from shoal.domain.settings import Config
-from shoal.domain.untrusted import BAD_TOML
+from shoal.domain.untrusted import BAD_TOML, decode_toml
 
 _SECRET_NAME = re.compile(r"key|token|secret|password|passwd|credential", re.IGNORECASE)
 """Names under which keys that are not ours (of extensions, or commented out) hold secrets."""
@@ -92,7 +91,7 @@ def missing_secrets(text: str, folder: Path) -> list[str]:
             yield ".".join(path)
 
     try:
-        return list(look(tomllib.loads(text), ()))
+        return list(look(decode_toml(text), ()))
     except BAD_TOML:
         return []
 
@@ -138,12 +137,12 @@ def without_secrets(text: str) -> str | None:
     None when that cannot be done for sure: the file is not TOML, or a secret is written with escapes.
     """
     try:
-        found = set(_secrets(tomllib.loads(text)))
+        found = set(_secrets(decode_toml(text)))
         for secret in sorted(found, key=len, reverse=True):
             for quote in ('"""', "'''", '"', "'"):
                 text = text.replace(f"{quote}{secret}{quote}", '""')
         text = _REMARK.sub(_without_value, text)
-        left = any(_secrets(tomllib.loads(text)))
+        left = any(_secrets(decode_toml(text)))
     except BAD_TOML:
         return None
     return None if left or any(secret in text for secret in found) else text

@@ -3,6 +3,9 @@
 The file is written before an event is looked at and after it, without waiting for the disk: it has to outlive the
 process, not the machine. Only a process that dies leaves an entry; one that is stopped takes its entries out. Each
 entry is a line of fixed width in a place of its own, so that noting one costs one small write however many there are.
+
+At its next start a process moves what it left behind into the database, so that in a cluster the deaths of all
+processes count together: an event that ended one process, and another that took it over, is set aside by the third.
 """
 
 import asyncio
@@ -17,6 +20,7 @@ from pathlib import Path
 import msgspec
 
 from shoal.domain.errors import EndedTwice
+from shoal.domain.ports import Settings
 
 STARTS_MAX = 2
 """An event during which the process has ended so often is set aside at the next start."""
@@ -28,6 +32,8 @@ FILES_MAX = 64
 ENDED_TWICE = "Shoal crashed twice while working on this, so I stopped. Please ask in a different way."
 SET_ASIDE = "set aside"
 """The scope of settings that holds the events that were set aside."""
+DIED_IN = "died in"
+"""The scope of settings that holds how often processes died in an event, by the digest of its key."""
 
 _KEY_BYTES = 16
 _WIDTH = 2 * _KEY_BYTES + 3
@@ -50,6 +56,10 @@ class Begun:
         self._file = file
         self._handle = -1
         self._counts: dict[str, int] = {}
+        self._shared: dict[str, int] = {}
+        self._over: set[str] = set()
+        self._settings: Settings | None = None
+        self.has_others = False
         self._places: dict[str, int] = {}
         self._free: list[int] = []
         self._size = 0
@@ -88,10 +98,39 @@ class Begun:
             else:
                 self._free.append(place)
 
+    async def share(self, settings: Settings, *, has_others: bool = False) -> None:
+        """Move what an earlier process left into the database, and read what others left. Raises StoreError."""
+        self._settings, self.has_others = settings, has_others
+        for digest, count in list(self._counts.items()):
+            stored: str | None = None
+            while not await settings.swap(DIED_IN, digest, stored, str(int(stored or 0) + count)):
+                stored = await settings.get(DIED_IN, digest)
+            self._drop(digest)
+        await self.learn()
+
+    async def learn(self) -> None:
+        """Read in which events other processes died, and forget those that are over. Raises StoreError."""
+        if self._settings is None:
+            return
+        rows = await self._settings.page(DIED_IN, limit=ENTRIES_MAX)
+        over, self._over = self._over, set()
+        for digest, count in rows:
+            if digest in over:
+                await self._settings.drop(DIED_IN, digest, count)
+        self._shared = {digest: int(count) for digest, count in rows if digest not in over}
+
+    async def forget_over(self) -> None:
+        """Forget in the database what is over here. Raises StoreError."""
+        if self._over:
+            await self.learn()
+
+    def _deaths(self, digest: str) -> int:
+        return self._counts.get(digest, 0) + self._shared.get(digest, 0)
+
     def begin(self, key: str) -> bool:
-        """Note that an event is looked at; False where that has ended the process STARTS_MAX times."""
+        """Note that an event is looked at; False where that has ended a process STARTS_MAX times."""
         digest = _digest(key)
-        if self._counts.get(digest, 0) >= STARTS_MAX:
+        if self._deaths(digest) >= STARTS_MAX:
             return False
         self._counts[digest] = self._counts.get(digest, 0) + 1
         if digest not in self._places and self._handle >= 0 and len(self._places) < ENTRIES_MAX:
@@ -105,6 +144,11 @@ class Begun:
     def end(self, key: str) -> None:
         """It is over, or the process is stopped in an orderly way."""
         digest = _digest(key)
+        if self._shared.pop(digest, None) is not None:
+            self._over.add(digest)
+        self._drop(digest)
+
+    def _drop(self, digest: str) -> None:
         if self._counts.pop(digest, None) is not None:
             self._write(digest, _EMPTY)
             if (place := self._places.pop(digest, None)) is not None:
@@ -124,7 +168,7 @@ class Begun:
     async def one_by_one(self, key: str) -> AsyncGenerator[None]:
         """As `during`, but events in which the process has died begin one after the other: if it dies again, only the
         one that was at work counts, and those that merely ran next to it go on at the next start."""
-        if not self._counts.get(_digest(key)):
+        if not self._deaths(_digest(key)):
             with self.during(key):
                 yield
             return

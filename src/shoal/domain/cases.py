@@ -24,7 +24,6 @@ instruction of the check.
 import difflib
 import json
 import re
-import tomllib
 from typing import Annotated, Any, Literal, TypeAlias  # noqa: TID251 - the values of JSON
 
 import msgspec
@@ -36,6 +35,7 @@ from shoal.domain.ids import CallId
 from shoal.domain.messages import AssistantMessage, ModelMessage, ToolCall, ToolMessage, UserMessage
 from shoal.domain.schema import refusal
 from shoal.domain.toml_text import literal
+from shoal.domain.untrusted import BAD_TOML, UNREADABLE, decode_toml
 
 CASES = "cases"
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
@@ -121,7 +121,7 @@ class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
             return False
         try:
             given = msgspec.json.decode(call.arguments or "{}", type=dict[str, object])
-        except msgspec.DecodeError:
+        except UNREADABLE:
             return not self.arguments
         return all(name in given and same_value(given[name], value) for name, value in self.arguments.items())
 
@@ -164,8 +164,8 @@ def model_message(one: CaseMessage) -> ModelMessage:
 def parse_case(text: str, file: str) -> Case:
     """A case from its file. Raises InvalidInput naming the file, the line and what to correct."""
     try:
-        content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        content = decode_toml(text)
+    except BAD_TOML as error:
         raise InvalidInput(f"{file}: {refusal(error)}. Correct the file.") from error
     try:
         case = msgspec.convert(content, Case)

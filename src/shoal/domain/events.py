@@ -485,7 +485,7 @@ class TextStreamed(msgspec.Struct, frozen=True):
 
     `offset` is how many characters of the call's text came before, by which a watcher sees that it has missed some.
     `after` is the number of the last event before the call: what an `assistant_message` with a higher number tells
-    again is no news.
+    again is no news. `is_tainted`: untrusted content was read before, so addresses in it are no links yet.
     """
 
     type: ClassVar[str] = "text_delta"
@@ -493,6 +493,7 @@ class TextStreamed(msgspec.Struct, frozen=True):
     step: int = 0
     offset: int = 0
     after: int = 0
+    is_tainted: bool = False
 
 
 class ThinkingStreamed(msgspec.Struct, frozen=True):

@@ -12,6 +12,8 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from shoal.domain.untrusted import UNREADABLE
+
 
 class _Folder(msgspec.Struct, frozen=True):
     editable: bool = False
@@ -31,7 +33,7 @@ def source() -> tuple[str, bool]:
 
     try:
         found = msgspec.json.decode(distribution("shoal").read_text("direct_url.json") or "{}", type=_Source)
-    except (PackageNotFoundError, msgspec.MsgspecError):
+    except (PackageNotFoundError, *UNREADABLE):
         found = _Source()
     parts = urlsplit(found.url)
     return (unquote(parts.path) if parts.scheme == "file" else "shoal"), found.dir_info.editable

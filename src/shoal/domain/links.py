@@ -22,7 +22,10 @@ ADDRESSES_MAX = 200
 """Addresses of one answer that are looked for; any further one is shown as code."""
 ENDING = ".,;:!?'\"*_~)]}>"
 _WORDS = re.compile(r"[^\s<>()\[\]{}|\"`]+")
-_SCHEME = re.compile(r"[a-z][a-z0-9+.\-]{0,31}:(?://|(?<=mailto:)|(?<=tel:)|(?<=sms:)|(?<=magnet:))", re.IGNORECASE)
+_SCHEME = re.compile(
+    r"[a-z][a-z0-9+.\-]{0,31}:(?://|(?<=https:)|(?<=http:)|(?<=mailto:)|(?<=tel:)|(?<=sms:)|(?<=magnet:))",
+    re.IGNORECASE,
+)
 _LABEL = re.compile(r"[\w\-]{1,63}")
 _PROCESSES = ("process_list", "process_logs")
 
@@ -69,6 +72,12 @@ def known_from(messages: Sequence[ModelMessage]) -> Knows:
         return next((is_read for is_read, text in texts if _stands_in(body, text)), False)
 
     return knows
+
+
+def first_address(text: str) -> int:
+    """Where the first word stands of which a chat may make a link; the text's length where there is none."""
+    found = (word.start() for word in _WORDS.finditer(text) if is_address(_bare(word[0])))
+    return next(found, len(text))
 
 
 def with_known_links(markdown: str, knows: Knows) -> str:

@@ -14,7 +14,7 @@ _SPACE = re.compile(r"[\s\ufeff]*+")
 _PLAIN = {'"': re.compile(r'[^"\\]*+'), "'": re.compile(r"[^'\\]*+")}
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,3})?(?![\w.])")
 _WORD = re.compile(r"[A-Za-z_$][\w$-]*+")
-_FENCED = re.compile(r"```[\w-]{0,20}[ \t]*\r?\n(.*?)\r?\n?[ \t]*```", re.DOTALL)
+_FENCE = re.compile(r"```[\w-]{0,20}[ \t]*+\r?\n")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "\n": ""}
 _HEX = re.compile(r"[0-9a-fA-F]{4}")
 _WORDS: dict[str, object] = {"true": True, "false": False, "null": None, "True": True, "False": False, "None": None}
@@ -26,10 +26,10 @@ def loose_value(text: str) -> object:
     """The one value that the text is. Raises ValueError."""
     text = text.strip()
     if text.startswith("```"):
-        fenced = _FENCED.fullmatch(text)
-        if fenced is None:
+        fence = _FENCE.match(text)
+        if fence is None or not text.endswith("```", fence.end()):
             raise ValueError("a fence that is not closed")
-        text = fenced[1]
+        text = text[fence.end() : -3]
     reader = _LooseReader(text)
     value = reader.value(0)
     if _AFTER.fullmatch(text, reader.at) is not None:

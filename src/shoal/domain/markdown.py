@@ -12,6 +12,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 from unicodedata import category, east_asian_width
 
@@ -271,11 +272,16 @@ class _Scan(NamedTuple):
     links: dict[int, _Link]
 
 
+CELLS_ADDED_MAX = 4_096
+"""Cells that short rows of a table lack, in all: a message of 1,400 characters can ask for 40,000 of them."""
+
+
 @cache
 def parser() -> "MarkdownIt":
     """The Markdown parser of everything that Shoal shows."""
     from markdown_it import MarkdownIt
 
+    vars(import_module("markdown_it.rules_block.table"))["MAX_AUTOCOMPLETED_CELLS"] = CELLS_ADDED_MAX
     parser = MarkdownIt("commonmark", {"html": False, "maxNesting": NESTING_MAX})
     read_formulas(parser)
     inline = parser.inline.ruler

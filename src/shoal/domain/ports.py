@@ -449,6 +449,19 @@ class ChatAdapter(Protocol):
         ...
 
 
+ROLES_SECONDS = 60.0
+"""How long the roles of somebody count as the present ones."""
+
+
+@runtime_checkable
+class KnowsRoles(Protocol):
+    """An adapter whose platform tells which roles somebody has now."""
+
+    async def roles_of(self, channel: str, user: str) -> tuple[str, ...]:
+        """Their roles where the channel is, at most ROLES_SECONDS old; none for who has left. Raises PlatformError."""
+        ...
+
+
 @runtime_checkable
 class TellsOwner(Protocol):
     """An adapter that has to tell the owner something by itself; the app says how."""

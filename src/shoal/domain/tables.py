@@ -41,8 +41,9 @@ def aligned(rows: Sequence[Sequence[str]], width_max: int = 0) -> str:
         blocks = [[tuple(row)] for row in cells]
     rule = "-+-".join("-" * width for width in widths)
     lines: list[str] = []
+    is_set_apart = any(len(one) > 1 for one in blocks)  # what has several lines is
     for number, block in enumerate(blocks):
-        if number > 1 and any(len(one) > 1 for one in blocks):  # what has several lines is set apart
+        if number > 1 and is_set_apart:
             lines.append(rule)
         for parts in block:
             padded = (part + " " * (width - width_of(part)) for part, width in zip(parts, widths, strict=False))
@@ -60,7 +61,7 @@ def _wrapped(text: str, width: int) -> Iterator[str]:
             yield line
             line = ""
         line = f"{line} {word}" if line else word
-        while width_of(line) > width:
+        while len(line) > 2 * width or width_of(line) > width:
             fits = min(len(line), width)
             while fits > 1 and width_of(line[:fits]) > width:
                 fits -= 1

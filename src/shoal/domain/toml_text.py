@@ -2,9 +2,10 @@
 
 import json
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias, cast
+
+from shoal.domain.untrusted import BAD_TOML, decode_toml
 
 Value: TypeAlias = "str | int | float | bool | Sequence[Value] | Mapping[str, Value]"
 
@@ -39,9 +40,9 @@ def with_value(text: str, path: tuple[str, ...], value: Value) -> str:
         lines[begins:ends] = inner
     result = "\n".join(lines) + "\n"
     try:
-        wanted = _with(tomllib.loads(text), path, value)
-        is_right = tomllib.loads(result) == wanted
-    except (tomllib.TOMLDecodeError, LookupError):
+        wanted = _with(decode_toml(text), path, value)
+        is_right = decode_toml(result) == wanted
+    except (*BAD_TOML, LookupError):
         is_right = False
     if not is_right:
         raise CannotPlace(f"{'.'.join(path)} cannot be set in the file as it is written.")
@@ -63,15 +64,15 @@ def with_element(text: str, path: tuple[str, ...], at: int, value: Mapping[str, 
     else:
         lines += [*([""] if lines and lines[-1].strip() else []), *block]
     result = "\n".join(lines).rstrip() + "\n"
-    wanted = tomllib.loads(text)
+    wanted = decode_toml(text)
     try:
         table: dict[str, object] = wanted
         for name in path[:-1]:
             table = cast("dict[str, object]", table.setdefault(name, {}))
         listed = cast("list[object]", table.setdefault(path[-1], []))
         listed[at : at + 1] = [] if value is None else [{key: _plain(one) for key, one in value.items()}]
-        is_right = _without_empty(tomllib.loads(result)) == _without_empty(wanted) and at <= len(heads)
-    except (AttributeError, TypeError, tomllib.TOMLDecodeError):
+        is_right = _without_empty(decode_toml(result)) == _without_empty(wanted) and at <= len(heads)
+    except (AttributeError, TypeError, *BAD_TOML):
         is_right = False
     if not is_right:
         raise CannotPlace(f"[[{'.'.join(path)}]] cannot be changed in the file as it is written.")
@@ -87,13 +88,13 @@ def cut_table(text: str, path: tuple[str, ...]) -> str:
         if not is_within:
             kept.append(line)
     result = "\n".join(kept) + "\n"
-    wanted = table = tomllib.loads(text)
+    wanted = table = decode_toml(text)
     try:
         for name in path[:-1]:
             table = table[name]
         del table[path[-1]]
-        is_right = _without_empty(tomllib.loads(result)) == _without_empty(wanted)
-    except (LookupError, TypeError, tomllib.TOMLDecodeError):
+        is_right = _without_empty(decode_toml(result)) == _without_empty(wanted)
+    except (LookupError, TypeError, *BAD_TOML):
         is_right = False
     if not is_right:
         raise CannotPlace(f"[{'.'.join(path)}] does not stand in the file as a table of its own.")
@@ -120,8 +121,8 @@ def find_statement(lines: list[str], key: str) -> tuple[int, int] | None:
         return None
     for end in range(start + 1, len(lines) + 1):
         try:
-            tomllib.loads("\n".join(lines[start:end]))
-        except tomllib.TOMLDecodeError:
+            decode_toml("\n".join(lines[start:end]))
+        except BAD_TOML:
             continue
         return start, end
     return None
@@ -150,8 +151,8 @@ def _table_of(line: str) -> list[str] | None:
     """The path of the table that this line begins; None for any other line."""
     header = _HEADER.fullmatch(line)
     try:
-        found: object = tomllib.loads(header[1]) if header else None
-    except tomllib.TOMLDecodeError:
+        found: object = decode_toml(header[1]) if header else None
+    except BAD_TOML:
         return None
     path = list[str]()
     while found:

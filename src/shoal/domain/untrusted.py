@@ -1,6 +1,7 @@
 """What comes from outside: JSON that may be anything, and text that may not pretend to be more than text."""
 
 import re
+import tomllib
 from typing import Any, TypeVar  # noqa: TID251 - it edits documents of any form
 
 import msgspec
@@ -14,6 +15,9 @@ BAD_TOML = (ValueError, RecursionError)
 """What reading foreign TOML raises: for a wrong form (TOMLDecodeError is a ValueError), for a number of thousands of
 digits, and for nesting without end."""
 
+TOML_CHARS_MAX = 1_048_576
+TOML_PARTS_MAX = 64
+"""Parts of a dotted key: tomllib takes quadratic time and memory over them."""
 ODD_MAX = 10
 """Values of one document that may have another form than is known."""
 SOURCE_CHARS_MAX = 300
@@ -22,6 +26,7 @@ FORWARDED = "a forwarded message"
 QUOTED = "a quoted message"
 """What words are called that somebody passes on, and that are somebody else's."""
 
+_MANY_PARTS = re.compile(rf"(?<![\w\"'.-])(?:[\w\"'-]++[ \t]*+\.[ \t]*+){{{TOML_PARTS_MAX}}}")
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
 _MARK = re.compile(r"<(?=\s*+(?:/\s*+)?untrusted)", re.IGNORECASE)
 _OWN_MARK = re.compile(r"<(?=\s*+(?:/\s*+)?(?:untrusted|context))", re.IGNORECASE)
@@ -30,6 +35,15 @@ _HEADING = re.compile(r"^([ \t]*)(#{1,6})(?=\s|$)", re.MULTILINE)
 _UNDERLINE = re.compile(r"(?<=[^\n]\n)([ \t]*(?:=+|-+)[ \t]*)$", re.MULTILINE)
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)$", re.MULTILINE)
 _UNSAFE_IN_SOURCE = re.compile(r"[\x00-\x1f\x7f\u2028\u2029'\"<>]")
+
+
+def decode_toml(text: str) -> dict[str, Any]:
+    """TOML that somebody else may have written. Raises BAD_TOML."""
+    if len(text) > TOML_CHARS_MAX:
+        raise ValueError(f"it has more than {TOML_CHARS_MAX:,} characters")
+    if _MANY_PARTS.search(text) is not None:
+        raise ValueError(f"a key has more than {TOML_PARTS_MAX} parts")
+    return tomllib.loads(text)
 
 
 def decode_known(content: str | bytes | msgspec.Raw, kind: type[T]) -> tuple[T, list[str]]:

@@ -202,6 +202,7 @@ class _Text(msgspec.Struct, tag="t", array_like=True):
     offset: int = 0
     after: int = 0
     is_thought: bool = False
+    is_tainted: bool = False
 
 
 class _Status(msgspec.Struct, tag="s", array_like=True):
@@ -263,7 +264,8 @@ class LiveBridge:
             case TextStreamed() | ThinkingStreamed():
                 text, step, offset = data.text, data.step, data.offset
                 is_thought = isinstance(data, ThinkingStreamed)
-                written = _Text(thread, turn, step, text, offset, data.after, is_thought)
+                is_tainted = isinstance(data, TextStreamed) and data.is_tainted
+                written = _Text(thread, turn, step, text, offset, data.after, is_thought, is_tainted)
                 for item in reversed(self._outgoing):
                     if isinstance(item, _Text) and (item.turn, item.step, item.is_thought) == (turn, step, is_thought):
                         if item.offset + len(item.text) != offset:
@@ -293,8 +295,9 @@ class LiveBridge:
                     thread = ThreadId(item.thread)
                     match item:
                         case _Text(turn=turn, step=step, text=text, offset=offset, after=after):
-                            kind = ThinkingStreamed if item.is_thought else TextStreamed
-                            self._hub.show(thread, TurnId(turn), kind(text, step, offset, after))
+                            thought = ThinkingStreamed(text, step, offset, after) if item.is_thought else None
+                            written = thought or TextStreamed(text, step, offset, after, item.is_tainted)
+                            self._hub.show(thread, TurnId(turn), written)
                         case _Status(turn=turn, state=state, text=text, seconds=seconds):
                             self._hub.show(thread, TurnId(turn), StatusChanged(state, text, seconds))
                         case _Output(turn=turn, call_id=call_id, text=text, seconds=seconds):

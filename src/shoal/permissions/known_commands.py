@@ -73,7 +73,9 @@ def effect_of(words: Sequence[Word], variables: Variables) -> Effect:
     if (own := _OWN.get(name)) is not None:
         return own(words, variables)
     program = PROGRAMS.get(name)
-    return opaque(words, 1) if program is None else table_effect(program, words, variables)
+    found = opaque(words, 1) if program is None else table_effect(program, words, variables)
+    no_file = any(word.value == "-" or _NO_FILE.match(word.begins) for word in found.runs)
+    return opaque(words, 1) if no_file else found  # it runs what it is given at its input, as `make -f -` does
 
 
 def harmless_assignment(name: str, value: str | None) -> bool:

@@ -79,6 +79,11 @@ _UNQUOTED_ONLY = RESERVED - {"coproc"}
 _REDIRECTIONS = frozenset({"<", ">", ">>", ">|", "&>", "&>>", ">&", "<&", "<>"})
 
 
+_SLOW_WHEN_OPEN = (b"|", b"=(", b"<<")
+OPERATORS_MAX = 2_000
+"""Of the operators over which the parser takes quadratic time where something is missing at the end."""
+
+
 class ShellReader:
     """Gathers the parts of one command. `inner` counts how deep this is a command inside a command's argument."""
 
@@ -653,6 +658,8 @@ def take_apart(command: str, inner: int = 0) -> Taken:
         raise Unreadable("it is no text") from error
     if b"\0" in source:
         raise Unreadable("it has a NUL byte")
+    if sum(map(source.count, _SLOW_WHEN_OPEN)) > OPERATORS_MAX:
+        raise Unreadable("it has too many operators")
     tree = Parser(_language()).parse(source)
     try:
         reader = ShellReader(source, tree.root_node, inner)

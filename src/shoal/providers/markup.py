@@ -22,7 +22,7 @@ and Seed; openai/harmony's format document.
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple, cast
 
 from shoal.domain.loose_json import loose_value, python_calls
@@ -53,6 +53,8 @@ _TWINS = ("</think>", "</thinking>")
 """Some models close one with the other."""
 _ENVELOPES = {"<answer>": "</answer>", "<|begin_of_solution|>": "<|end_of_solution|>"}
 """What some put their answer in once they have thought."""
+_MARKS_MAX = 100
+"""Marks of an answer that are read as calls: each may make it look through all that follows. Later ones are text."""
 _MARK_CHARS_MAX = max(map(len, (*_THINKING, *_CLOSES, *_CALLS, *_ENDS, *_ENVELOPES)))
 _FIRST_CHARS = re.compile(r"[<\[◁]")
 _LINE_CHARS_MAX = 4_000
@@ -358,7 +360,9 @@ def read_markup(text: str, *, reads_calls: bool = True) -> tuple[str, str, list[
     parts: list[str] = []
     calls: list[MarkedCall] = []
     at = 0
-    while (found := _CALL_MARKS.search(text, at)) is not None:
+    for _ in range(_MARKS_MAX):
+        if (found := _CALL_MARKS.search(text, at)) is None:
+            break
         parts.append(text[at : found.start()])
         at = found.start()
         read, end = _read_calls(text, at)
@@ -394,6 +398,7 @@ def _read_calls(text: str, at: int) -> tuple[list[MarkedCall], int]:
 
 
 _Read = tuple[list[MarkedCall], int] | None
+_MatchAt = Callable[[str, int], re.Match[str] | None]
 
 
 def _read_tagged(text: str, at: int) -> _Read:
@@ -404,7 +409,7 @@ def _read_tagged(text: str, at: int) -> _Read:
     name, at = head[2], head.end()
     body = text[at : at + 200].lstrip()[:1]
     if body == "{":
-        return _read_object(text, text.index("{", at), name, _TAGGED_END)
+        return _read_object(text, text.index("{", at), name, _TAGGED_END.match)
     arguments: dict[str, str] = {}
     while (parameter := _PARAMETER.search(text, at)) is not None and not text[at : parameter.start()].strip():
         end = _PARAMETER_END.search(text, parameter.end())
@@ -423,12 +428,12 @@ def _value(text: str) -> str:
     return text.removeprefix("\n").removesuffix("\n")
 
 
-def _read_object(text: str, at: int, name: str, end: re.Pattern[str] | None = None) -> tuple[list[MarkedCall], int]:
+def _read_object(text: str, at: int, name: str, end: _MatchAt | None = None) -> tuple[list[MarkedCall], int]:
     """The arguments of a call, which begin here; what is left of them where they are cut off."""
     stop = _end_of_json(text, at)
     if stop < 0:
         return [MarkedCall(name, text[at:])], len(text)
-    closed = end.match(text, stop) if end is not None else None
+    closed = end(text, stop) if end is not None else None
     return [MarkedCall(name, text[at:stop])], closed.end() if closed is not None else stop
 
 
@@ -514,7 +519,7 @@ def _read_named(text: str, at: int) -> _Read:
             rest = len(quoted) - end
             return [call], len(text) - rest
         is_fenced = between is not None and "```" in between[0]
-        return _read_object(text, at, name, _FENCE_END if is_fenced else None)
+        return _read_object(text, at, name, _FENCE_END.match if is_fenced else None)
     if text.startswith("</tool_call>", at):
         return [MarkedCall(name, "{}")], at
     return None

@@ -16,7 +16,7 @@ import msgspec
 
 T = TypeVar("T")
 
-REPAIRED_CHARS_MAX = 65_536
+REPAIRED_CHARS_MAX = 4_096
 """Longest broken event whose text is looked for."""
 NUMBER_CHARS_MAX = 18
 _STRUCTURE = re.compile(rb'["{}\[\]]')

@@ -29,6 +29,7 @@ from shoal.domain.errors import SandboxError
 from shoal.domain.files import to_the_end
 from shoal.domain.network import network_reason
 from shoal.domain.ports import Command, CommandResult, Mount, SeeOutput
+from shoal.domain.untrusted import UNREADABLE
 from shoal.sandbox.bubblewrap import ENVIRONMENT, MountedPaths, require_inside
 from shoal.sandbox.limits import GIBIBYTE, CommandLimits
 from shoal.sandbox.processes import LINGER_SECONDS, MARK, identity_of, is_alive, is_orphaned, new_mark
@@ -415,7 +416,7 @@ class DockerApi:
 def _refused(status: int, content: bytes) -> SandboxError:
     try:
         message = msgspec.json.decode(content, type=_Answer).message
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         message = content.decode(errors="replace")[:200]
     return SandboxError(f"Docker refused ({status}): {message}")
 

@@ -5,7 +5,6 @@ The profiles that come with Shoal are not among them: they cannot be changed.
 """
 
 import hashlib
-import tomllib
 from typing import cast
 
 import msgspec
@@ -13,6 +12,7 @@ import msgspec
 from shoal.domain.errors import Conflict, NotFound
 from shoal.domain.settings import OverrideSettings, PermissionsSettings, ProfileSettings
 from shoal.domain.toml_text import Value, with_element, with_value
+from shoal.domain.untrusted import decode_toml
 from shoal.permissions.profiles import RuleList
 
 LISTS: tuple[RuleList, ...] = ("deny", "allow", "ask", "trusted_allow")
@@ -129,7 +129,7 @@ def _put(lists: dict[RuleList, tuple[str, ...]], was: OwnRule, now: OwnRule | No
 
 
 def _permissions(text: str) -> PermissionsSettings:
-    content = tomllib.loads(text).get("permissions", {})
+    content = decode_toml(text).get("permissions", {})
     rules = {key: content[key] for key in ("profiles", "overrides") if key in content}
     return msgspec.convert(rules, PermissionsSettings)
 

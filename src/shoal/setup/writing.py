@@ -1,7 +1,6 @@
 """Writes what is settled for a person: keys of shoal.toml, and secrets in files of their own."""
 
 import os
-import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from shoal.domain.errors import ConfigError
 from shoal.domain.home import Home
 from shoal.domain.regular_files import read_regular_text
 from shoal.domain.toml_text import CannotPlace, Value, cut_table, literal, with_value
+from shoal.domain.untrusted import decode_toml
 from shoal.permissions.profiles import Profiles
 
 
@@ -49,7 +49,7 @@ def write_section(home: Home, section: str, edit: Callable[[str], str]) -> Confi
         text = edit(read_regular_text(file) if file.exists() else "")
     except CannotPlace as error:
         raise ConfigError([f"{error} Change it in {file} yourself."]) from error
-    config = load_config(home.root, os.environ, {section: tomllib.loads(text).get(section, {})})
+    config = load_config(home.root, os.environ, {section: decode_toml(text).get(section, {})})
     Profiles(config.permissions.profiles, config.permissions.overrides)
     write_private(file, text)
     return config

@@ -142,7 +142,7 @@ def _action(body: str) -> str:
     """What an entry says was done; the entry itself where it cannot be read."""
     try:
         return msgspec.json.decode(body, type=AuditEntry).action
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return body
 
 

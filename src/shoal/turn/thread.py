@@ -540,7 +540,7 @@ class TurnRun(msgspec.Struct, eq=False):
     def begin_call(self) -> Callable[[ModelEvent], None]:
         """Begin a model call for live watchers; what is to see its events."""
         view, streamed, number, offset, thought = self.view, self.streamed, next(self.view.call_numbers), 0, 0
-        after = view.transcript.last_seq
+        after, is_tainted = view.transcript.last_seq, bool(view.tainted_by)
         streamed.clear()
         view.show(StatusChanged("thinking"))
 
@@ -551,7 +551,7 @@ class TurnRun(msgspec.Struct, eq=False):
                 thought += len(event.text)
             elif isinstance(event, TextDelta):
                 streamed.append(event.text)
-                view.show(TextStreamed(event.text, number, offset, after))
+                view.show(TextStreamed(event.text, number, offset, after, is_tainted))
                 offset += len(event.text)
             else:
                 streamed.clear()

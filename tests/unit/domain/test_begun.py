@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.domain.begun import STARTS_MAX, Begun
+from shoal.domain.begun import DIED_IN, STARTS_MAX, Begun
 from shoal.domain.errors import EndedTwice
+from shoal.testing.contracts.chat_peer import MemorySettings
 
 
 def opened(file: Path) -> Begun:
@@ -77,3 +78,38 @@ def test_only_what_was_not_ended_is_counted(
     die_in(file, *running)
     after = opened(file)
     assert {key for key in "abcdef" if not after.begin(key)} == running
+
+
+async def shared(file: Path, database: MemorySettings) -> Begun:
+    begun = opened(file)
+    await begun.share(database, has_others=True)
+    return begun
+
+
+async def test_the_deaths_of_all_processes_of_a_cluster_count_together(tmp_path: Path) -> None:
+    database = MemorySettings()
+    first, second = tmp_path / "first", tmp_path / "second"
+    third = await shared(tmp_path / "third", database)
+    die_in(first, "poison")
+    await shared(first, database)
+    die_in(second, "poison")
+    await shared(second, database)
+    await third.learn()
+    with pytest.raises(EndedTwice):
+        async with third.one_by_one("poison"):
+            raise AssertionError
+    await third.learn()
+    assert await database.page(DIED_IN) == []
+    assert third.begin("poison")  # somebody sends it once more
+
+
+async def test_what_ends_well_elsewhere_counts_for_nothing(tmp_path: Path) -> None:
+    database = MemorySettings()
+    die_in(tmp_path / "first", "slow")
+    await shared(tmp_path / "first", database)
+    second = await shared(tmp_path / "second", database)
+    async with second.one_by_one("slow"):
+        pass
+    await second.forget_over()
+    assert await database.page(DIED_IN) == []
+    assert (await shared(tmp_path / "first", database)).begin("slow")

@@ -20,11 +20,14 @@ SECRETS = """
     mnemonic.txt recovery-codes.txt backup_codes.txt .azure/accessTokens.json .dev.vars local.settings.json
     deploy-key .config/sops/age/keys.txt .erlang.cookie .vnc/passwd .terraformrc sftp-config.json
     my_private_key.txt aws-keys.csv .codex/auth.json Cookies KEYS.TXT copy/prod.env.old.bak
+    seed-phrase.txt 2fa-backup.txt bearer.txt .m2/settings.xml .gradle/gradle.properties .config/hub winscp.ini
+    lastpass.csv bitwarden_export.json ansible-vault.yml .circleci/local.yml
 """.split()  # noqa: SIM905
 OTHERS = """
     notes.md README.md main.py package.json tokens.py src/auth.py keyboard.md monkey.txt src/keys.go index.html
     data.csv report.pdf Makefile key-findings.md authors.txt tokenizer.py secretary.py Dockerfile config.toml
-    settings.json history.md todo.txt server.crt envoy.yaml sessions.py image.png ssh/config
+    settings.json settings.xml gradle.properties hub history.md todo.txt server.crt envoy.yaml
+    sessions.py image.png ssh/config
 """.split()  # noqa: SIM905
 EXECUTED = """
     .bashrc .vscode/tasks.json .github/workflows/x.yml AGENTS.md CLAUDE.md docs/CLAUDE.md .mcp.json Makefile

@@ -13,6 +13,9 @@ from tests.fuzz.target import Missing
 
 pytestmark = pytest.mark.xdist_group("jail")  # on one worker, since a jail takes a while to make
 
+COMMANDS = 1_000
+"""Random commands, in all; the target `shell` of `make fuzz` runs many more."""
+SEEDS = 4
 FOUND_BEFORE = [
     "seq >&'q'\\EOF\n",
     '>&x$\'"${X:-"}"}"E\raa <<"E"\n$(tac)\nE\n\'^done>f',
@@ -92,11 +95,11 @@ def test_processes_that_go_on_are_ended_and_noticed(made: Ground) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(SEEDS))
 def test_random_commands_do_nothing_unforeseen(made: Ground, seed: int) -> None:
     source = random.Random(seed)
     commands: list[str] = []
-    while len(commands) < 150:
+    while len(commands) < COMMANDS // SEEDS:
         command = random_command(source)
         if not is_opaque(made.actions(command)):
             commands.append(command)

@@ -74,7 +74,7 @@ from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, make_thread_id, thread_address
 from shoal.domain.installation import how_to_add
 from shoal.domain.messages import UNTOLD, Attachment, Author, Deletion, Edit, Prompt, Reaction
-from shoal.domain.ports import InboxPort, Settings
+from shoal.domain.ports import ROLES_SECONDS, InboxPort, Settings
 from shoal.domain.posts import REPEATED, Button, OutboundPost
 from shoal.domain.settings_platforms import DiscordSettings
 from shoal.domain.untrusted import UNREADABLE
@@ -91,6 +91,9 @@ SAVE_SECONDS = 5.0
 """How long the session's number may lag behind in the store when nothing was taken in."""
 PLACES_MAX = 10_000
 SERVERS_MAX = 1000
+MEMBERS_MAX = 4096
+GONE_MEMBER = (10007, 10013, 404)
+"""Discord's codes for who is no member of the server any more."""
 WRITTEN_MAX = 4096
 """Prompts whose words are remembered, because Discord also tells of changes that leave them as they are."""
 POSTED_MAX = 4096
@@ -152,6 +155,8 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         self._posted: Recent[str] = Recent(POSTED_MAX)
         self._own_roles: Recent[str] = Recent(SERVERS_MAX)
         """By server, the role that Discord made for the bot there; empty where it has none."""
+        self._roles: Recent[tuple[float, tuple[str, ...]]] = Recent(MEMBERS_MAX)
+        """By server and user, when their roles were heard of, and the roles."""
         self._servers = ChannelServers(platform, store)
         self._edit_locks: Recent[asyncio.Lock] = Recent(POSTED_MAX)
         self._moved: Recent[DiscordTarget] = Recent(POSTED_MAX)
@@ -345,6 +350,8 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
             return False
         if parse_command(prompt.text) and place.topic == WHOLE and not message.answered_id:
             prompt = msgspec.structs.replace(prompt, thread=place.thread(self.platform))  # opens no thread
+        if message.guild_id and message.member is not None:
+            self._roles.put(f"{message.guild_id} {prompt.author.id}", (self._clock.monotonic(), prompt.author.roles))
         agent = self._settings.agent_in(place.guild)
         prompt = msgspec.structs.replace(prompt, agent=agent, direct=place.direct)
         if not await inbox.admits(prompt):
@@ -414,6 +421,20 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         except PlatformRefusal:  # it has none, or it was deleted
             return None
         return read_back(thread, starter, self._me) if starter.author is not None else None
+
+    async def roles_of(self, channel: str, user: str) -> tuple[str, ...]:
+        """As `domain.ports.KnowsRoles` says."""
+        guild = (await self._place(channel)).guild.removeprefix("?")
+        heard_at, roles = self._roles.get(f"{guild} {user}") or (-ROLES_SECONDS, ())
+        if guild and self._clock.monotonic() - heard_at >= ROLES_SECONDS:
+            try:
+                roles = (await self._api.call("GET", f"/guilds/{guild}/members/{user}", DiscordMember)).roles
+            except PlatformRefusal as error:
+                if error.code not in GONE_MEMBER:
+                    raise
+                roles = ()
+            self._roles.put(f"{guild} {user}", (self._clock.monotonic(), roles))
+        return roles
 
     async def _place(self, channel: str, guild: str | None = None) -> DiscordPlace:
         """Where a channel is; it is direct without a server, and asked for where that is None. Raises PlatformError."""

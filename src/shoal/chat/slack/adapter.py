@@ -79,7 +79,7 @@ from shoal.domain.errors import PlatformError, StoreError
 from shoal.domain.home import Home
 from shoal.domain.ids import WHOLE_CHANNEL, ThreadId, make_thread_id, thread_address, unopened
 from shoal.domain.messages import Attachment, Author, Deletion, Edit, Prompt, Reaction
-from shoal.domain.ports import InboxPort, Settings
+from shoal.domain.ports import ROLES_SECONDS, InboxPort, Settings
 from shoal.domain.posts import REPEATED, Button, OutboundPost
 from shoal.domain.settings_platforms import SlackSettings
 from shoal.domain.untrusted import UNREADABLE, untrusted_block
@@ -580,6 +580,10 @@ class SlackAdapter(ChatAccount[SlackSettings]):
             return
         await self._streams.stop(channel, ts)
         await self._api.call("chat.update", Ok, given)
+
+    async def roles_of(self, channel: str, user: str) -> tuple[str, ...]:
+        """As `domain.ports.KnowsRoles` says; people have theirs in the whole workspace."""
+        return (await self._api.author(user, ROLES_SECONDS)).roles
 
     async def typing(self, thread: ThreadId, status: str) -> None:
         """Show a status in a thread, which Slack has there only; an empty one ends it. Raises PlatformError."""

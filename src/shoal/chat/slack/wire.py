@@ -420,11 +420,12 @@ class SlackApi(PlatformHttp):
             return await self.call("conversations.replies", MessagePage, {**given, "ts": thread_ts})
         return await self.call("conversations.history", MessagePage, given)
 
-    async def author(self, user: str) -> Author:
-        """The user with name and roles (`admin`, `owner`, `guest`, `external`); the bare id when Slack does not say."""
+    async def author(self, user: str, known_seconds: float = KNOWN_SECONDS) -> Author:
+        """The user with name and roles (`admin`, `owner`, `guest`, `external`), which are at most so old; the bare id
+        when Slack does not say."""
         now = self._clock.monotonic()
-        until, author = self._people.get(user) or (0.0, Author(user, trusted=False))
-        if now < until:
+        known_at, author = self._people.get(user) or (now - known_seconds, Author(user, trusted=False))
+        if now - known_at < known_seconds:
             return author
         try:
             found = (await self.call("users.info", _UserInfo, {"user": user})).user
@@ -438,7 +439,7 @@ class SlackApi(PlatformHttp):
             "external": found.is_stranger,
         }
         author = Author(user, name, tuple(role for role, has in roles.items() if has), found.is_bot, trusted=False)
-        self._people.put(user, (now + KNOWN_SECONDS, author))
+        self._people.put(user, (now, author))
         return author
 
     async def fetch_file(self, url: str, bytes_max: int) -> Download:

@@ -9,7 +9,6 @@ import html
 import re
 from collections.abc import Mapping
 from datetime import datetime
-from html.parser import HTMLParser
 from typing import TypeVar
 from urllib.parse import quote, urlsplit
 
@@ -43,6 +42,8 @@ PLACES_MAX = 5000
 
 _ROOT = ";messageid="
 _AT = re.compile(r"<at\b[^<>]*+>([^<]*+(?:<(?!/?at\b)[^<]*+)*+)</at>", re.IGNORECASE)
+_TAG = re.compile(r"<!--(?:[^-<]|-(?!->))*+-->|<(/?)([a-zA-Z][^\s/<>]*+)([^<>]*+)>")
+_ATTRIBUTE = re.compile(r"(?<![^\s=/\"'<>])([^\s=/\"'<>]++)\s*+=\s*+(?:\"([^\"]*+)\"|'([^']*+)'|([^\s\"'<>]++))")
 _QUOTE = re.compile(r"<blockquote\b", re.IGNORECASE)
 _QUOTED_HERE = re.compile(r"<quoted\b[^<>/]*+(?:/(?!>)[^<>/]*+)*+/>[ \t]*+", re.IGNORECASE)
 _ACTION = re.compile(r"Action\..+|openUrl|imBack|messageBack|postBack|invoke|signin")
@@ -257,35 +258,46 @@ def _names(entity: _TeamsEntity, account: str) -> bool:
     )
 
 
-class _Page(HTMLParser):
-    """A message's HTML, taken apart into what was written and what it quotes. `is_plain` where that is beyond doubt."""
+class _Page:
+    """A message's HTML, taken apart into what was written and what it quotes. `is_plain` where that is beyond doubt.
 
-    def __init__(self) -> None:
-        super().__init__()
+    The standard library's parser takes quadratic time over tags that are not closed, so tags are found in one pass."""
+
+    def __init__(self, body: str) -> None:
         self.written: list[str] = []
         self.quotes: list[_Quote] = []
         self.is_plain = True
-        self._inside = self._mentions = self._names = 0
+        self._inside = self._mentions = self._names = at = 0
+        for tag in _TAG.finditer(body):
+            self._say(html.unescape(body[at : tag.start()]))
+            at, name = tag.end(), (tag[2] or "").lower()
+            if tag[1]:
+                self._close(name)
+            elif name:
+                found = ((key.lower(), html.unescape(a or b or c)) for key, a, b, c in _ATTRIBUTE.findall(tag[3]))
+                self._open(name, dict(found))
+                if tag[3].endswith("/"):
+                    self._close(name)
+        self._say(html.unescape(body[at:]))
+        self.is_plain = self.is_plain and not (self._inside or self._mentions)
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        kind = given.get("itemtype") or ""
+    def _open(self, tag: str, given: dict[str, str]) -> None:
+        kind = given.get("itemtype", "")
         if tag == "blockquote":
             self.is_plain = self.is_plain and not self._inside
             self._inside += 1
-            message_id = given.get("itemid") or "" if kind == "http://schema.skype.com/Reply" else ""
-            self.quotes.append(_Quote(message_id))
+            self.quotes.append(_Quote(given.get("itemid", "") if kind == "http://schema.skype.com/Reply" else ""))
         elif self._inside and tag == "strong" and given.get("itemprop") == "mri" and not self.quotes[-1].author:
-            self.quotes[-1].author, self._names = given.get("itemid") or "", 1
+            self.quotes[-1].author, self._names = given.get("itemid", ""), 1
         elif tag == "at" or (tag == "span" and kind == "http://schema.skype.com/Mention"):
             self._mentions += 1
-            self.handle_data("<at>")
+            self._say("<at>")
         elif tag == "span" and self._mentions:
             self._mentions += 1
         elif tag == "br":
-            self.handle_data("\n")
+            self._say("\n")
 
-    def handle_endtag(self, tag: str) -> None:
+    def _close(self, tag: str) -> None:
         if tag == "blockquote":
             self.is_plain = self.is_plain and self._inside == 1
             self._inside = max(0, self._inside - 1)
@@ -294,21 +306,17 @@ class _Page(HTMLParser):
         elif tag in ("at", "span") and self._mentions:
             self._mentions -= 1
             if not self._mentions:
-                self.handle_data("</at>")
+                self._say("</at>")
         elif tag in ("p", "div", "li"):
-            self.handle_data("\n")
+            self._say("\n")
 
-    def handle_data(self, data: str) -> None:
+    def _say(self, text: str) -> None:
         if not self._inside:
-            self.written.append(data)
+            self.written.append(text)
         elif self._names:
-            self.quotes[-1].name += data
+            self.quotes[-1].names.append(text)
         else:
-            self.quotes[-1].text += data
-
-    def close(self) -> None:
-        super().close()
-        self.is_plain = self.is_plain and not (self._inside or self._mentions)
+            self.quotes[-1].texts.append(text)
 
 
 class _Quote(msgspec.Struct):
@@ -316,8 +324,8 @@ class _Quote(msgspec.Struct):
 
     message_id: str
     author: str = ""
-    name: str = ""
-    text: str = ""
+    names: list[str] = []
+    texts: list[str] = []
 
 
 def _page_of(activity: TeamsActivity) -> _Page | None:
@@ -328,10 +336,7 @@ def _page_of(activity: TeamsActivity) -> _Page | None:
         except UNREADABLE:
             body = ""
         if _QUOTE.search(body):
-            page = _Page()
-            page.feed(body)
-            page.close()
-            return page
+            return _Page(body)
     return None
 
 
@@ -343,12 +348,14 @@ def references_of(activity: TeamsActivity) -> list[Reference]:
     for entity in activity.entities or ():
         if entity.type == "quotedReply" and (told := entity.quoted_reply) is not None:
             name, preview = told.sender_name or "", told.preview or ""
-            quotes.append(_Quote(told.message_id, told.sender_id or "", name, preview))
+            quotes.append(_Quote(told.message_id, told.sender_id or "", [name], [preview]))
     found: list[Reference] = []
     for one in quotes:
         own = bool(one.message_id) and one.author == activity.recipient.id
-        text = "" if own else one.text.strip()
-        found.append(Reference("quote", text, Author("", one.name.strip(), trusted=False), one.message_id, own=own))
+        text = "" if own else "".join(one.texts).strip()
+        found.append(
+            Reference("quote", text, Author("", "".join(one.names).strip(), trusted=False), one.message_id, own=own)
+        )
     cards = (words_of(one.content, _CARDS) for one in activity.attachments or () if _CARD.fullmatch(one.content_type))
     return found + [Reference("forward", words, Author("", trusted=False)) for words in cards if words]
 

@@ -1,7 +1,6 @@
 """`shoal permissions`, `pair` and `token`: who may do what."""
 
 import sys
-import tomllib
 from pathlib import Path
 
 import click
@@ -12,6 +11,7 @@ from shoal.domain.markup import counted
 from shoal.domain.permissions import TOKEN_SCOPES, Decision, Ruling
 from shoal.domain.schema import refusal
 from shoal.domain.settings import ProfileSettings
+from shoal.domain.untrusted import BAD_TOML, decode_toml
 from shoal.permissions.actions import action_of, shell_actions
 from shoal.permissions.profiles import BUILTIN_PROFILES, Profile, Profiles, compile_profile, decide, decide_all
 from shoal.surfaces.cli.client import as_usage, call_api, get, path_part
@@ -95,10 +95,10 @@ def _profile_file(name: str) -> ProfileSettings | None:
     if not path.is_file() and "/" not in name and not name.endswith(".toml"):
         return None
     try:
-        return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), ProfileSettings)
+        return msgspec.convert(decode_toml(path.read_text(encoding="utf-8")), ProfileSettings)
     except OSError as error:
         raise ConfigError([f"{path} cannot be read: {error.strerror}."]) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+    except BAD_TOML as error:
         why = refusal(error, ProfileSettings, table="a table")
         problem = f"{path}: {why}; allowed: deny, allow, ask and trusted_allow lists, extends."
         raise ConfigError([problem]) from error

@@ -19,6 +19,7 @@ from shoal.domain.errors import ConfigError, HomeLocked, NotFound, ShoalError, S
 from shoal.domain.ids import ThreadId, parse_thread_id
 from shoal.domain.markup import counted
 from shoal.domain.schema import refusal
+from shoal.domain.untrusted import UNREADABLE
 from shoal.surfaces.cli.client import as_usage, call_api, get, open_api, path_part
 from shoal.surfaces.cli.completion import agent_option
 from shoal.surfaces.cli.context import CommandContext, command
@@ -325,7 +326,7 @@ def save(
     for number, tool in enumerate(calls):
         try:
             given = msgspec.json.decode(arguments[number] if number < len(arguments) else "{}", type=dict[str, object])
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise click.UsageError(
                 f"--arguments {arguments[number][:80]!r} is no JSON object: {refusal(error)}."
             ) from error

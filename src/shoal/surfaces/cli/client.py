@@ -28,6 +28,7 @@ from shoal.domain.permissions import Asker
 from shoal.domain.posts import OutboundPost
 from shoal.domain.records import ThreadInfo
 from shoal.domain.regular_files import read_regular
+from shoal.domain.untrusted import UNREADABLE
 from shoal.store.lock import is_held
 from shoal.surfaces.cli.context import CommandContext
 
@@ -206,14 +207,14 @@ def decoded(status: int, content: bytes, into: type[T], who: str = "Shoal") -> T
     if status < 400:
         try:
             return msgspec.json.decode(content, type=into)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             from shoal.domain.schema import refusal
 
             why = f"{who} answered in a form that this version does not know: {refusal(error, into)}."
             raise ShoalError(f"{why} Use the `shoal` of the version that runs.") from error
     try:
         message = msgspec.json.decode(content, type=dict[str, str]).get("message")
-    except msgspec.DecodeError:
+    except UNREADABLE:
         message = ""
     kinds: dict[int, type[ShoalError]] = {
         400: InvalidInput, 404: NotFound, 409: Conflict, 410: Gone, 429: Busy, 501: StoreNewer

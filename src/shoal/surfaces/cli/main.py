@@ -35,6 +35,7 @@ REMEDIES = {
     errno.ELOOP: "Remove the link: it leads in a circle.",
 }
 """What to do about failures of the operating system that are no matter of rights."""
+_OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 
 
 class CommandEntry(NamedTuple):
@@ -226,7 +227,8 @@ def _complain(context: CommandContext, error: BaseException) -> None:
                 said = f"{said.rstrip('.')}. `{path} --help` says what is right."
             lines = [said]
         case OSError():
-            where = f"{error.filename}: " if error.filename else ""
+            path = error.filename or (context.root if error.errno in _OF_DISKS else "")  # writing names none
+            where = f"{path}: " if path else ""
             todo = REMEDIES.get(error.errno or 0, "Check that it exists and is yours.")
             lines = [f"{where}{error.strerror or error}. {todo}"]
         case _:

@@ -36,6 +36,7 @@ from shoal.domain.events import (
 from shoal.domain.installation import as_typed
 from shoal.domain.markup import counted
 from shoal.domain.messages import Author, ToolCall
+from shoal.domain.untrusted import UNREADABLE
 
 CELL_CHARS_MAX = 60
 RESULT_LINES_MAX = 12
@@ -245,7 +246,7 @@ def call_line(call: ToolCall) -> str:
     try:
         given = msgspec.json.decode(call.arguments or "{}", type=dict[str, object])
         said = next((text for name in _MAIN_ARGUMENTS if isinstance(text := given.get(name), str)), said)
-    except msgspec.DecodeError:  # whatever the model wrote
+    except UNREADABLE:  # whatever the model wrote
         pass
     about = " ".join(printable(said if said != "{}" else "").split())
     if len(about) > CALL_CHARS_MAX:

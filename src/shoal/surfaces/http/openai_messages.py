@@ -15,6 +15,7 @@ from typing import TypeAlias
 import msgspec
 
 from shoal.domain.errors import InvalidInput
+from shoal.domain.untrusted import UNREADABLE
 
 BODY_BYTES_MAX = 83_886_080
 """Largest body: 50 MB as base64, and the conversation."""
@@ -180,7 +181,7 @@ def _image(part: CompatPart, place: str) -> InlineFile:
 def _struct(raw: msgspec.Raw, place: str) -> ImageUrl:
     try:
         return msgspec.json.decode(raw, type=ImageUrl)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise InvalidInput(f"{place}: `image_url` has no `url`.") from error
 
 

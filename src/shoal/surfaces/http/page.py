@@ -61,7 +61,8 @@ _ASK = """<!doctype html>
 <main class="alone is-signin">
 <p class="brand"><img src="/console/icon.svg" alt="" width="24" height="24"> Shoal</p>
 <h1>Sign in as {name}?</h1>
-<p>A link of another page led here. {now} What you write from then on is {name}'s, and they can read it.</p>
+<p>The address you opened holds a token of {name}. {now} What you write from then on is {name}'s, and they can read
+it.</p>
 <form method="post" action="{action}">
 <input type="hidden" name="token" value="{token}">
 <button class="primary">Sign in as {name}</button>

@@ -38,6 +38,7 @@ from shoal.domain.ports import Settings
 from shoal.domain.records import AuditEntry
 from shoal.domain.schema import refusal
 from shoal.domain.settings import McpServerSettings
+from shoal.domain.untrusted import UNREADABLE
 from shoal.permissions.access import strip_controls
 from shoal.store.audit import AuditLog
 from shoal.tools.output import visible
@@ -277,7 +278,7 @@ class Pins:
         raw = await self._settings.get(SCOPE, self._key(server))
         try:
             return raw, msgspec.json.decode(raw, type=ServerPins) if raw else None
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise StoreCorrupt(
                 f"What was allowed of the MCP server {server} is damaged: {refusal(error, ServerPins)}."
             ) from error

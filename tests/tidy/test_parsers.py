@@ -1,0 +1,91 @@
+"""What reads text of others is bounded: each parser has its place, and whoever catches its errors catches all of them.
+
+A document that is nested without end raises RecursionError, and a number of thousands of digits ValueError, where the
+usual error of the parser is expected.
+"""
+
+import ast
+
+import pytest
+
+from tests.tidy.source import GROUP, PACKAGE, nodes, package_files, tree
+
+pytestmark = pytest.mark.xdist_group(GROUP)
+
+READERS = {
+    "agents/skill_files.py": {"zipfile", "zlib"},  # ARCHIVE_BYTES_MAX, UNPACKED_BYTES_MAX, FILES_MAX, DEPTH_MAX
+    "backups.py": {"gzip", "tarfile", "zlib"},  # the owner's own archives, entry by entry
+    "chat/tokens.py": {"jwt"},  # tokens of the head, keys of KEYS_BYTES_MAX
+    "domain/images.py": {"zlib"},  # checksums alone
+    "domain/untrusted.py": {"tomllib"},  # TOML_CHARS_MAX, TOML_PARTS_MAX
+    "providers/http.py": {"zlib"},  # UNPACKED_BYTES_MAX at a time, BODY_BYTES_MAX in all
+    "providers/odd_json.py": {"json_repair"},  # REPAIRED_CHARS_MAX
+    "push.py": {"jwt"},  # only signs
+    "surfaces/cli/reports.py": {"zipfile"},  # only writes
+    "surfaces/cli/setup_checks.py": {"plistlib"},  # macOS's own answer
+    "surfaces/export.py": {"latex2mathml", "xml"},  # FORMULA_CHARS_MAX
+    "surfaces/cli/cases.py": {"xml"},  # only writes
+    "tools/attachments.py": {"PIL"},  # AREA_MAX by the head, in a thread
+    "tools/builtin/web.py": {"turbohtml"},  # FETCH_BYTES_MAX; linear at any depth
+    "tools/document_readers.py": {"email", "pypdf", "turbohtml", "xml", "zipfile"},  # a process with few resources
+    "tools/fetch.py": {"zlib"},  # `bytes_max` of the request
+    "turn/budget.py": {"gzip"},  # the package's own file
+    "turn/front_matter.py": {"yaml"},  # EVENTS_MAX, DEPTH_MAX, no anchors
+}
+"""Modules that load parsers which can be made to eat time or memory, and what bounds them there."""
+HEAVY = {
+    "PIL", "bz2", "defusedxml", "docx", "email", "gzip", "html.parser", "json_repair", "jwt", "latex2mathml", "lxml",
+    "lzma", "marshal", "openpyxl", "pickle", "plistlib", "pypdf", "shelve", "tarfile", "tomllib", "turbohtml", "xml",
+    "yaml", "zipfile", "zlib", "zstandard",
+}  # fmt: skip
+HARMLESS = {"email.utils", "email.message"}
+DECODERS = {"msgspec.json.decode", "decode_toml", "json.loads", "ast.parse"}
+WIDE = {"UNREADABLE", "BAD_TOML", "RecursionError", "Exception"}
+HANDED_ON = {"domain/events.py", "domain/untrusted.py"}
+"""Modules that catch one kind of error and raise the others on purpose."""
+
+
+def test_heavy_parsers_are_loaded_where_their_bounds_are_known() -> None:
+    found: dict[str, set[str]] = {}
+    for path in package_files():
+        loaded = {name for node in nodes(tree(path)) for name in _loaded(node)}
+        if loaded and "testing" not in path.parts:
+            found[path.relative_to(PACKAGE).as_posix()] = loaded
+    assert found == READERS
+
+
+def _loaded(node: ast.AST) -> set[str]:
+    match node:
+        case ast.Import(names=names):
+            modules = [name.name for name in names]
+        case ast.ImportFrom(module=str(module), level=0):
+            modules = [module]
+        case _:
+            return set()
+    return {
+        heavy
+        for module in modules
+        if module not in HARMLESS
+        for heavy in HEAVY
+        if module == heavy or module.startswith(f"{heavy}.")
+    }
+
+
+def test_who_expects_a_parsers_error_expects_all_of_them() -> None:
+    narrow: list[str] = []
+    for path in package_files():
+        name = path.relative_to(PACKAGE).as_posix()
+        for node in nodes(tree(path)):
+            if not isinstance(node, ast.Try) or name in HANDED_ON or name.startswith("testing/"):
+                continue
+            inside = [one for statement in node.body for one in ast.walk(statement) if isinstance(one, ast.Call)]
+            caught = {one for handler in node.handlers if handler.type for one in _names(handler.type)}
+            expects = caught & {"DecodeError", "ValidationError", "MsgspecError", "TOMLDecodeError", "JSONDecodeError"}
+            if expects and not caught & WIDE and any(ast.unparse(call.func) in DECODERS for call in inside):
+                narrow.append(f"{name}:{node.lineno} catches {', '.join(sorted(caught))}")
+    assert not narrow, "catch UNREADABLE or BAD_TOML of domain/untrusted.py"
+
+
+def _names(node: ast.expr) -> set[str]:
+    found = [one for one in ast.walk(node) if isinstance(one, ast.Name | ast.Attribute)]
+    return {one.id if isinstance(one, ast.Name) else one.attr for one in found}

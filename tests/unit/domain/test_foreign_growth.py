@@ -1,0 +1,101 @@
+"""Readers of foreign text take linear time over whatever is repeated, beyond their regular expressions.
+
+What counts is CPU time, with the margin of `tests/tidy/expressions.py`: a text four times as long may take
+eight times as long, and what is over at once is fast enough.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from tests.tidy.expressions import GROWTH, seconds, stopped_by_timer
+
+from shoal.chat.teams.wire import TeamsActivity, references_of
+from shoal.domain.loose_json import loose_value
+from shoal.domain.markdown import CELLS_ADDED_MAX, parse
+from shoal.domain.tables import aligned
+from shoal.domain.untrusted import decode_toml
+from shoal.permissions.shell import OPERATORS_MAX, take_apart
+from shoal.permissions.shell_words import Unreadable
+from shoal.providers.markup import read_markup
+
+CHARS = (4_000, 16_000)
+SECONDS_MIN = 0.15
+PUMPS = (
+    *(
+        "<",
+        "<!--",
+        "<a ",
+        '<a b="',
+        "</",
+        "&",
+        "&#x",
+        "<at>",
+        "<script>",
+        "{",
+        "[",
+        '{"a":',
+        "'",
+        '"',
+        "\\",
+        "`",
+        "```\n",
+    ),
+    *("a.", "a.a=1\n", "[a]\n", "[[a]]\n", "|", "a|", "a=(", "<<a\n", "$(", "((", ";", "\n", " ", "a", "\n|-|-", "x y"),
+    *(
+        "<tool_call>{",
+        "<tool_call>",
+        "<function=a>",
+        "[TOOL_CALLS]",
+        "<think>",
+        "<|channel|>",
+        "<tool_call>a(",
+        "**a",
+        "_",
+    ),
+)
+
+
+def _teams(text: str) -> None:
+    page = {"contentType": "text/html", "content": f"<blockquote {text}>{text}"}
+    activity = {"type": "message", "id": "1", "attachments": [page]}
+    references_of(msgspec.convert(activity, TeamsActivity))
+
+
+def test_a_table_does_not_grow_by_cells_that_nobody_wrote() -> None:
+    cells = parse("|a" * 200 + "|\n" + "|-" * 200 + "|\n" + "|b\n" * 200)
+    assert sum(len(row.children) for table in cells for row in table.children) < 2 * CELLS_ADDED_MAX
+
+
+@pytest.mark.parametrize("pump", ["a|", "a=(", "<<a\n"])
+def test_a_command_of_nothing_but_operators_is_not_parsed(pump: str) -> None:
+    with pytest.raises(Unreadable, match="too many operators"):
+        take_apart(pump * (OPERATORS_MAX + 1))
+
+
+READERS: dict[str, Callable[[str], object]] = {
+    "the HTML of Teams": _teams,
+    "calls in a model's text": read_markup,
+    "loose JSON": loose_value,
+    "TOML": decode_toml,
+    "rows of a table": lambda text: aligned([line.split("|") for line in text.splitlines()], 80),
+    "a cell of a table": lambda text: aligned([["a", "b"], [text, "y"]], 80),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_what_reads_foreign_text_is_linear(name: str) -> None:
+    def read(text: str) -> None:
+        try:
+            READERS[name](text)
+        except (ValueError, RecursionError, LookupError, TypeError):
+            return
+
+    slow: list[str] = []
+    with stopped_by_timer():
+        for pump in PUMPS:
+            short, long = (pump * (chars // len(pump)) for chars in CHARS)
+            then = seconds(read, long)
+            if then > SECONDS_MIN and then > GROWTH * max(seconds(read, short), 0.001):
+                slow.append(f"{pump!r}: {then:.2f} s")
+    assert not slow
