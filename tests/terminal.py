@@ -70,10 +70,10 @@ class Terminal:
 
     def lacks(self, transcript: Sequence[str], home: Path, program: str) -> list[str]:
         """The lines of a page's transcript that are not on the screen, by what stands before an answer; the page has
-        Ada's home, and the program of a checkout."""
+        Ada's home, and the program of a checkout. Commands are quoted where a terminal has no colours."""
         shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.screen).replace(program, ".venv/bin/shoal")
-        shown = _TIME.sub("TIME", shown.replace(str(home), "/home/ada/.shoal"))
-        heads = [_TIME.sub("TIME", line.rpartition(": ")[0] or line).removeprefix("Ada") for line in transcript]
+        shown = _plain(shown.replace(str(home), "/home/ada/.shoal"))
+        heads = [_plain(line.rpartition(": ")[0] or line).removeprefix("Ada") for line in transcript]
         return [head for head in heads if head not in shown]
 
     def _read(self, seconds: float) -> bool:
@@ -86,3 +86,8 @@ class Terminal:
             return False
         self.screen += re.sub(r"\r+\n", "\n", found.decode(errors="replace"))
         return bool(found)
+
+
+def _plain(text: str) -> str:
+    """A text without times, and without the quotes around commands."""
+    return _TIME.sub("TIME", re.sub(r"'(\.venv/bin/shoal[^'\n]*)'", r"\1", text))

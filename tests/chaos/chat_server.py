@@ -25,6 +25,7 @@ from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
+from shoal.domain.begun import ENDED_TWICE
 from shoal.domain.posts import REPEATED, WRITING, Button
 from shoal.testing.model.http import Connection, Drop, Incoming, Plan, document
 
@@ -467,7 +468,8 @@ class ChatServer:
 
     def _see(self, id: str, thread: str, text: str, reply_to: str) -> None:
         """An answer settles what was said up to there; a stopped or deleted message has none."""
-        names = answers_of(text) or ([] if self._people.mixed else [reply_to])
+        is_given_up = text.removeprefix(REPEATED).startswith(ENDED_TWICE)
+        names = answers_of(text) or ([reply_to] if is_given_up or not self._people.mixed else [])
         person, _, number = names[-1].partition(".") if names else ("", "", "")
         if not person.isdigit() or int(person) not in self._settled:
             return

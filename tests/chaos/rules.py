@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeAlias
 
 import psycopg
 
+from shoal.domain.begun import ENDED_TWICE, STARTS_MAX
 from shoal.domain.posts import PREVIEW, REPEATED, WRITING
 from tests.chaos.chat_server import People, answers_of
 from tests.chaos.node import TURN_TOKENS
@@ -120,15 +121,22 @@ def each_message_is_answered_once(record: Record) -> Iterator[str]:
     for platform in record.platforms:
         copies: dict[str, list[Fact]] = defaultdict(list)
         for fact in platform.standing().values():
-            for name in answers_of(fact["text"]):
+            for name in _answered(record, platform, fact):
                 copies[name].append(fact)
         stopped, anew = _stopped(platform), platform.retries("", *RETRIED)
         lost = Counter(fact["key"].partition(":")[0] for fact in platform.of("lost"))
+        notices = [fact for fact in platform.standing().values() if _was_given_up(record, platform, fact)]
+        of_itself = Counter(  # the turn of a reminder or of a process, whose message has no name here
+            fact["thread"] for fact in notices if not {*_answered(record, platform, fact)} & {*platform.acked("say")}
+        )
         for name in [*platform.acked("say"), *platform.acked("tell"), *_others(record, platform)]:
             found = copies.get(name, [])
             plain = [fact for fact in found if not fact["text"].startswith(REPEATED)]
-            retried = anew[name.lstrip("tpf").partition(".")[0]]
-            if not found and name not in stopped and platform.people.kind(name.lstrip("tpf")) != "spend":
+            person = name.lstrip("tpf").partition(".")[0]
+            retried = anew[person]
+            if not found and name[0] in "tp" and of_itself[f"person-{person}"]:
+                of_itself[f"person-{person}"] -= 1
+            elif not found and name not in stopped and platform.people.kind(name.lstrip("tpf")) != "spend":
                 yield f"{name} was accepted and never answered"
             if len(plain) > 1 + retried:
                 yield f"{name} was answered {len(plain)} times: {[fact['key'] for fact in plain]}"
@@ -154,7 +162,7 @@ def a_retry_answers_once_more(record: Record) -> Iterator[str]:
     for platform in record.platforms:
         turns: dict[str, set[str]] = defaultdict(set)
         for fact in platform.standing().values():
-            for name in answers_of(fact["text"]):
+            for name in _answered(record, platform, fact):
                 turns[name].add(fact["key"].removeprefix(PREVIEW).partition(":")[0])
         more = Counter[str]()
         for name, found in turns.items():
@@ -248,6 +256,31 @@ def _began(record: Record, name: str) -> bool:
     return any(text.startswith(("Reminder ", "Started ")) for text in told)
 
 
+def _was_given_up(record: Record, platform: Platform, notice: Fact) -> bool:
+    """Whether a message says that its turn was given up, and the process was killed often enough during that turn: the
+    turn had its messages before, and ended with this."""
+    if not notice["text"].removeprefix(REPEATED).startswith(ENDED_TWICE):
+        return False
+    said, turn = {**platform.acked("say"), **platform.acked("tell")}, notice["key"].partition(":")[0]
+    began = max((float(said[name]["at"]) for name in record.turns.get(turn, ()) if name in said), default=0.0)
+    same = (fact for fact in platform.facts if (fact["id"], fact.get("text")) == (notice["id"], notice["text"]))
+    ended = float(next(same)["at"])  # maybe by an edit
+    kills = [what for at, over, what in record.harms if at < ended and over > began]
+    return sum(what.startswith("kill ") for what in kills) >= STARTS_MAX
+
+
+def _answered(record: Record, platform: Platform, fact: Fact) -> Sequence[str]:
+    """The messages that a message of the bot's answers, also by saying that they were given up."""
+    if _was_given_up(record, platform, fact):
+        return record.turns.get(fact["key"].partition(":")[0], ())
+    return answers_of(fact["text"])
+
+
+def _given_up(record: Record, platform: Platform) -> set[str]:
+    notices = [fact for fact in platform.standing().values() if _was_given_up(record, platform, fact)]
+    return {name for fact in notices for name in _answered(record, platform, fact)}
+
+
 def _stopped(platform: Platform) -> set[str]:
     """What needs no answer: what was deleted, and what may have been under way when a stop was, or came of that."""
     found = {fact["target"] for fact in platform.acked("delete").values()}
@@ -278,7 +311,7 @@ def each_turn_answers_what_it_took(record: Record) -> Iterator[str]:
 def few_are_stopped(record: Record) -> Iterator[str]:
     """A stop ends one turn, or two where its receipt was lost with the process and it came again."""
     for platform in record.platforms:
-        answered = {name for fact in platform.standing().values() for name in answers_of(fact["text"])}
+        answered = {name for fact in platform.standing().values() for name in _answered(record, platform, fact)}
         stops = Counter(fact["target"].partition(".")[0] for fact in platform.acked("stop").values())
         deleted = {fact["target"] for fact in platform.acked("delete").values()}
         spent = {name for name in platform.names() if platform.people.kind(name) == "spend"}
@@ -325,6 +358,7 @@ def only_what_is_known_stands(record: Record) -> Iterator[str]:
             if (
                 not (own and own <= known)
                 and not text.endswith(WRITING)
+                and not _was_given_up(record, platform, fact)
                 and not _NOTICE.search(text.removeprefix(REPEATED))
             ):
                 yield f"nobody asked for this message in {platform.name}: {text[:200]!r} ({fact['key']})"
@@ -393,10 +427,11 @@ def each_steer_is_heard_once(record: Record) -> Iterator[str]:
     heard = _heard(record, "steers")
     for platform in record.platforms:
         stops = [(_person(stop), float(stop["at"])) for stop in platform.acked("stop").values()]
+        given_up = _given_up(record, platform)
         for fact in platform.acked("steer").values():
             count, at = heard[fact["target"]], float(fact["at"])
             near = any(who == _person(fact) and abs(stop - at) < STOP_SECONDS_MAX for who, stop in stops)
-            if fact["status"] == "delivered" and not count and not near:
+            if fact["status"] == "delivered" and not count and not near and fact["target"] not in given_up:
                 yield f"the steer of {fact['target']} was delivered and never heard"
             if count > 1:
                 yield f"the steer of {fact['target']} was heard {count} times"
@@ -472,7 +507,7 @@ def the_budget_of_a_turn_holds(record: Record) -> Iterator[str]:
         if sum(before) > TURN_TOKENS:
             yield f"{name} took {sum(rounds.values())} tokens in {len(rounds)} calls, more than {TURN_TOKENS}"
     for platform in record.platforms:
-        stopped = _stopped(platform)
+        stopped = _stopped(platform) | _given_up(record, platform)
         told = Counter(fact.get("to", "") for fact in platform.standing().values() if "the budget" in fact["text"])
         for name in platform.acked("say"):
             if platform.people.kind(name) != "spend" or name in stopped:

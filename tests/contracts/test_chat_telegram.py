@@ -368,7 +368,7 @@ async def test_an_offset_survives_a_restart(peer: Telegram) -> None:
 
 @pytest.mark.parametrize(
     ("text", "answer"),
-    [("/start", "Did /help."), ("/status", "Did /status."), ("/new@shoal_test_bot", "Did /new.")],
+    [("/start", "Did /start."), ("/status", "Did /status."), ("/new@shoal_test_bot", "Did /new.")],
 )
 async def test_a_command_is_answered_at_once(peer: Telegram, text: str, answer: str) -> None:
     inbox = Inbox()

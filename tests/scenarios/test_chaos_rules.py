@@ -24,6 +24,8 @@ from tests.chaos.rules import (
 )
 from tests.chaos.soak import growth, is_flat
 
+from shoal.domain.begun import ENDED_TWICE
+
 ROOT = Path(__file__).resolve().parents[2]
 RUN_SECONDS_MAX = 60
 TURNS = 60
@@ -135,6 +137,24 @@ def heard(**marks: list[str]) -> Record:
     return record(sound())._replace(model=[*model()[:-1], {**model()[-1], **marks}])
 
 
+def given_up(*kills: float, harm: str = "kill all", answered: bool = False) -> Record:
+    """A plain message, accepted at AT_PLAIN, whose turn was given up three seconds later; and when harm was done."""
+    number = number_of("plain")
+    notice = {"text": f"{ENDED_TWICE}\n\n`/retry` answers it anew.", "key": f"T{number}:reply:0"}
+    facts = [{**fact, **notice} if fact["id"] == f"m{number}" else fact for fact in sound()]
+    more = [post("x", f"DONE 1 {PLAIN} reef", at=1999)] * answered
+    harms = [(AT_PLAIN + at, AT_PLAIN + at + 0.5, harm) for at in kills]
+    return record([*facts, *more])._replace(harms=harms, turns={f"T{number}": [PLAIN]})
+
+
+def reminder_given_up(thread: str, *kills: float) -> Record:
+    number = int(number_of("remind"))
+    at, notice = 10.0 * number, {"text": ENDED_TWICE, "key": "Tr:reply:0", "thread": thread}
+    facts = [{**fact, **notice} if fact["id"] == f"mr{number}" else fact for fact in sound()]
+    harms = [(at + since, at + since + 0.5, "kill all") for since in kills]
+    return record(facts)._replace(harms=harms, turns={"Tr": ["an occurrence"]})
+
+
 def spent(*tokens: int) -> Record:
     calls = [{"id": "0.0", "round": n, "at": 1.0, "how": "answered", "tokens": many} for n, many in enumerate(tokens)]
     return record(sound())._replace(model=[*calls, *model()])
@@ -164,6 +184,7 @@ def number_of(kind: Kind) -> str:
 
 PLAIN, GUARDED, STEER, SPAWN, STOP, FILE = map(name_of, ("plain", "guarded", "steer", "spawn", "stop", "file"))
 G = number_of("guarded")
+AT_PLAIN = 10.0 * int(number_of("plain"))
 AT_STOP = 10.0 * int(number_of("stop"))
 
 VIOLATIONS: list[tuple[Record, str]] = [
@@ -179,6 +200,17 @@ VIOLATIONS: list[tuple[Record, str]] = [
     (took(["0.0"], ["0.0"]), "0.0 is in 2 turns"),
     (record([sound()[0], *sound()[2:], sound()[1]]), "out of order in fake p"),
     (changed("m0", text="Sorry."), "nobody asked for this message in fake: 'Sorry.'"),
+    *(
+        (seen, said)
+        for seen in (given_up(), given_up(1), given_up(-5, 1), given_up(1, 5), given_up(1, 2, harm="freeze all"))
+        for said in (
+            "nobody asked for this message in fake: 'Shoal",
+            f"{PLAIN} was accepted and never answered",
+        )
+    ),
+    (reminder_given_up("person-1", 1, 2), f"t{name_of('remind')} was accepted and never answered"),
+    (reminder_given_up("person-0", 1), f"t{name_of('remind')} was accepted and never answered"),
+    (given_up(1, 2, answered=True), f"{PLAIN} was answered 2 times"),
     (with_more(post("x", "DONE 1 …", at=1999)), "1 previews stand unfinished"),
     (with_more(post("x", "DONE 1 0.0 reef", at=1999, key="T0:reply:0")), "T0:reply:0 was posted 2 times"),
     (record(sound())._replace(tools=[*tools(), tools()[0]]), "ran 2 times"),
@@ -213,6 +245,8 @@ def test_a_sound_run_breaks_no_rule() -> None:
     assert broken(record(sound())) == []
     assert broken(took(["0.0"], ["0.1"])) == []
     assert broken(spent(TURN_TOKENS, 1)) == []
+    assert broken(given_up(1, 2)) == []
+    assert broken(reminder_given_up("person-0", 1, 2)) == []
     assert broken(stopped(ran(STOP, AT_STOP + 1))) == []
 
 

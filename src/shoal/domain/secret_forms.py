@@ -6,7 +6,7 @@ production, true, 8080, not-needed, sk-xxxx    yes             yes          no
 github.com, /var/lib, application/json, a URL  yes             yes          no
 us-east-1, gpt-4o-mini, release-2026-06        no              yes          no
 hunter22, correct-horse-battery                no              no, yes      no
-9f86d081884c7d659a2feaa0c55ad015               no              no           yes
+9f86d081884c7d659a2feaa0c55ad015, AKIAEVTD…    no              no           yes
 """
 
 import re
@@ -42,6 +42,8 @@ _MAIL = re.compile(r"[A-Za-z0-9._+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]
 _MEDIA_TYPE = re.compile(
     r"(?:application|audio|font|image|message|model|multipart|text|video|\*)/[\w.+*-]{1,80}(?:[;,].{0,300})?"
 )
+_AWS_ID = re.compile(r"A[KS]IA[A-Z2-7]{16}")
+"""May have letters alone, as a word has."""
 _UUID = re.compile(r"[0-9A-Fa-f]{8}-(?:[0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}")
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 _SPLIT = re.compile(r"[^A-Za-z0-9]+")
@@ -68,7 +70,7 @@ def is_ordinary(value: str) -> bool:
 def is_plain(value: str) -> bool:
     """Whether a value is made of words and numbers alone, as names of regions, models and versions are."""
     return is_ordinary(value) or all(
-        _PLAIN.fullmatch(part) and (not part.isalpha() or _is_word(part))
+        _PLAIN.fullmatch(part) and not _is_aws_id(part) and (not part.isalpha() or _is_word(part))
         for part in _SPLIT.split(value.strip())
         if part
     )
@@ -115,9 +117,13 @@ def _parts_of_url(value: str) -> Iterator[str]:
 
 def _is_word(text: str) -> bool:
     """Letters cased as words and names are, `camelCase` too; random letters change case more often."""
-    if not _WORD.fullmatch(text) or len(text) > 40:
+    if not _WORD.fullmatch(text) or len(text) > 40 or _is_aws_id(text):
         return False
     return len(_CASED.findall(text)) <= max(1, len(text) // 5 + 1)
+
+
+def _is_aws_id(text: str) -> bool:
+    return _AWS_ID.fullmatch(text) is not None and len(set(text)) >= 6
 
 
 def _is_placeholder(part: str) -> bool:
@@ -151,6 +157,8 @@ def _is_random(part: str) -> bool:
     """Whether a run of letters and digits changes between these, or between cases, as often as a random one does."""
     if len(part) < 12 or len(set(part)) < 6:
         return False
+    if _is_aws_id(part):
+        return True
     kinds = ["0" if char.isdigit() else "a" if char.islower() else "A" for char in part]
     digits = sum((one == "0") != (two == "0") for one, two in pairwise(kinds))
     cases = sum(one != two for one, two in pairwise(kinds))

@@ -174,7 +174,7 @@ def source_of(event: Event) -> str:
 def taint_of(events: Iterable[Event]) -> str:
     """What untrusted content is in a conversation, or a part of one, with these events; empty when none is."""
     state = reduce(TaintState.after, events, TaintState())
-    return state.shown if state.active or state.sources else ""
+    return state.shown if state.active else ""
 
 
 def sink_of(action: Action) -> str:

@@ -250,12 +250,18 @@ async def test_a_disk_that_fills_up_keeps_no_half_backup(home: Home, store: Stor
     assert not list((tmp_path / "kept").iterdir())
 
 
-async def test_without_a_place_there_are_none(home: Home, store: Store) -> None:
+async def test_without_a_place_there_are_none_until_one_is_set(home: Home, store: Store, tmp_path: Path) -> None:
     schedule = Schedule(home, None, store)
-    await schedule.backups.run()
+    running = asyncio.create_task(schedule.backups.run())
+    await asyncio.sleep(0)
+    assert not schedule.backups.is_scheduled
     assert await schedule.backups.listed() == []
     with pytest.raises(Conflict, match=r"backup\.to is empty"):
         await schedule.backups.make()
+    schedule.backups.change(DirectoryPlace(tmp_path / "kept"), schedule.backups.wanted)
+    await schedule.clock.sleepers()  # until the next is due
+    assert len(await schedule.backups.listed()) == 1
+    running.cancel()
 
 
 def test_an_archive_without_its_end_is_told(tmp_path: Path) -> None:

@@ -121,6 +121,7 @@ production development true false 8080 1.2.3 v2.10.3-beta github.com api.openai.
 text/event-stream application/vnd.github.v3+json text/html;charset=utf-8 application/json,text/plain;q=0.9 Asia/Shanghai
 ollama none dummy not-needed EMPTY lm-studio changeme sk-xxxxxxxxxxxxxxxx xxxxxxxxxxxx your-api-key-here <token>
 ${TOKEN} sk-no-key-required sk-1234 test123 password ******** X-Api-Key applicationJson ada@example.org 2026-01-31
+AKIAXXXXXXXXXXXXXXXX
 """.split()  # noqa: SIM905
 
 
@@ -142,6 +143,10 @@ KEYS: dict[str, Callable[[Random], str]] = {
     "GitLab": lambda rand: f"glpat-{_letters(rand, 20)}",
     "Slack": lambda rand: f"xoxb-123456789012-1234567890123-{_letters(rand, 24)}",
     "AWS id": lambda rand: "AKIA" + "".join(rand.choices("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", k=16)),
+    "AWS id of letters": lambda rand: "ASIA" + "".join(rand.choices("ABCDEFGHIJKLMNOPQRSTUVWXYZ", k=16)),
+    "AWS id that ends in digits": lambda rand: (
+        "AKIA" + "".join(rand.choices("ABCDEFGHIJKLMNOPQRSTUVWXYZ", k=12)) + "2345"
+    ),
     "AWS secret": lambda rand: base64.b64encode(rand.randbytes(30)).decode(),
     "Google": lambda rand: f"AIza{_letters(rand, 35)}",
     "Mistral": lambda rand: _letters(rand, 32),

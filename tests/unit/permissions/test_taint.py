@@ -32,6 +32,7 @@ from shoal.permissions.taint import (
     fetched_by,
     gate,
     sink_of,
+    taint_of,
 )
 
 ANN = Author("ann", trusted=True)
@@ -135,6 +136,8 @@ TAINTED = window(PAGE)
         ("tool:edit:~/x", True),
         ("tool:read:/workspace/.env", True),
         ("tool:read:/workspace/.ssh/id_rsa", True),
+        ("tool:read:/workspace/.config/gh/hosts.yml", True),
+        ("tool:spawn:.config/gh/hosts.yml", False),
         ("tool:bash:cat .env", True),
         ("tool:bash:cat /proc/self/environ", True),
         ("tool:bash:grep password x", True),
@@ -176,6 +179,7 @@ def test_what_is_not_known_to_be_harmless_needs_a_person(action: str, harm: bool
         ("cat < x | sort", False),
         ("ls > /etc/x", True),
         ("ls > .git/config", True),
+        ("cat .config/gh/hosts.yml", True),
         ("ls > $x", True),
         ("eval ls", True),
         ("ls 'x", True),
@@ -278,6 +282,8 @@ def test_a_trusted_rule_has_to_name_what_is_opaque_and_no_more() -> None:
         ("git log origin/fetch", ""),
         ("pip install attrs && pytest", "what pip fetched"),
         ("python3 -m pip install attrs", "what pip fetched"),
+        ("python3 -m", ""),
+        ("pytest -m curl tests", ""),
         ("npm ci", "what npm fetched"),
         ("yarn", "what yarn fetched"),
         ("uv sync", "what uv fetched"),
@@ -299,6 +305,18 @@ def test_commands_that_bring_something_in_are_told_by_their_words(command: str, 
 def test_only_commands_fetch() -> None:
     """Other tools say themselves what their results are tainted by."""
     assert fetched_by([Action("tool:write:/workspace/curl"), Action("tool:read_url:https://example.org")]) == ""
+
+
+def test_the_taint_of_a_conversation_is_named_after_its_sources_are_gone() -> None:
+    def named(*data: EventData) -> str:
+        now = datetime(2026, 1, 1, tzinfo=UTC)
+        events = (Event(seq, ThreadId("a:b:c"), TurnId("t"), now, item) for seq, item in enumerate(data, 1))
+        return taint_of(events)
+
+    assert named(UserSaid("hi", ANN), FILE) == ""
+    assert named(UserSaid("hi", ANN), PAGE) == "the web page example.org"
+    assert named(PAGE, Compacted(1)) == "untrusted content read earlier"
+    assert named(PAGE, Cleared()) == ""
 
 
 def restored(*data: EventData) -> TaintState:
@@ -367,8 +385,9 @@ def test_what_cannot_be_seen_through_is_not_judged_by_its_words() -> None:
     assert sink_of(Action("tool:bash:echo hello", reads=())) == ""
     assert "cannot be seen through" in sink_of(Action("tool:bash:echo hello", opaque=True, reads=()))
     assert sink_of(Action("tool:bash:frobnicate", harmless=True, reads=())) == "", "whoever read the command knows more"
-    shown = Action("tool:bash:echo hello", harmless=True, reads=("a-secret.pem",))
-    assert "secret" in sink_of(shown)
+    for name in ("src/token_parser.py", ".config/gh/hosts.yml"):  # by its words, and by the list of such files
+        shown = Action("tool:bash:echo hello", harmless=True, reads=("notes.txt", name))
+        assert "secret" in sink_of(shown)
 
 
 @pytest.mark.parametrize(("chars", "shown_chars"), [(119, 119), (120, 120), (121, 121), (500, 121)])

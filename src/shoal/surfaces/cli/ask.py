@@ -47,6 +47,7 @@ THINKING_CHARS = 500
 """The end of the thinking that the status line keeps."""
 INPUT_SECONDS = 3.0
 """After so long it is said that it is waited for."""
+NOTHING_ASKED = "There is nothing to ask: give a text, or pipe one in."
 
 
 class WaitingApproval(msgspec.Struct, frozen=True):
@@ -88,10 +89,11 @@ def ask(context: CommandContext, text: tuple[str, ...], thread: str | None, agen
     here can give.
     """
     asked_with = "" if text == ("-",) else " ".join(text)
-    piped = "" if text != ("-",) and sys.stdin.isatty() else _read_input()
+    reads = text == ("-",) or not sys.stdin.isatty()
+    piped = _read_input() if reads else ""
     question = f"{asked_with}\n\n{piped}" if asked_with and piped.strip() else asked_with or piped
     if not question.strip():
-        raise click.UsageError("There is nothing to ask: give a text, or pipe one in.")
+        raise InvalidInput(NOTHING_ASKED) if reads else click.UsageError(NOTHING_ASKED)
     chosen = parse_thread_id(thread) if thread else None
     if not context.debug:  # the journal tells what goes wrong, in one line
         logging.getLogger().addHandler(logging.NullHandler())

@@ -374,7 +374,9 @@ class Setup:
             if is_called and not config.web.public_url:
                 question = "Address at which the internet reaches this server, https://…"
                 given = str(self._extra.pop("web.public_url", ""))
-                values["web.public_url"] = given or self.ask("set web.public_url=VALUE", question)
+                values["web.public_url"] = given or self.ask(
+                    "set web.public_url=VALUE", question, str(before.get("web.public_url", ""))
+                )
             if is_whole and self.connect(platform, values, secrets):
                 continue
             if self._asks:

@@ -1,6 +1,7 @@
 """`shoal ask`: one turn, its reply on standard output, and what it does when it cannot end."""
 
 import json
+import os
 import signal
 import subprocess
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.processes import until
+from tests.terminal import Terminal
 from tests.unit.surfaces.cli.conftest import PROGRAM, Shoal
 
 from shoal.domain.tables import width_of
@@ -42,6 +44,12 @@ def test_the_question_may_come_from_standard_input(shoal: Shoal, named: tuple[st
     assert shoal("ask", *named, stdin="hello").out.startswith("Hello!")
     empty = shoal("ask", *named, stdin="  \n")
     assert (empty.code, empty.err) == (1, "shoal: There is nothing to ask: give a text, or pipe one in.\n")
+
+
+def test_without_a_text_at_a_terminal_the_command_is_wrong(home: Path, tmp_path: Path) -> None:
+    terminal = Terminal([PROGRAM, "--home", str(home), "ask"], {**os.environ, "TERM": "dumb"}, tmp_path)
+    terminal.sees("There is nothing to ask: give a text, or pipe one in.")
+    assert terminal.ends() == 2
 
 
 def test_what_is_piped_in_follows_the_question(shoal: Shoal) -> None:
