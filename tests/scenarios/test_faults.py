@@ -6,6 +6,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+from collections.abc import AsyncGenerator
 from io import BufferedIOBase
 from pathlib import Path
 from typing import cast
@@ -18,6 +19,7 @@ from shoal.chat.inbox import Intake
 from shoal.domain.begun import SET_ASIDE, SetAside
 from shoal.domain.errors import ASKED_SECONDS_MAX, PlatformError, StoreUnavailable
 from shoal.domain.home import Home
+from shoal.domain.ports import Settings
 from shoal.maintenance import (
     CLOCK_LOOK_SECONDS,
     SERVICE_PROBLEMS,
@@ -27,24 +29,28 @@ from shoal.maintenance import (
     watch_clock,
     watch_set_aside,
 )
+from shoal.store.sqlite import SqliteDriver
+from shoal.store.store import Store
 from shoal.surfaces.cli.main import run
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat_peer import MemorySettings
+from shoal.testing.database import empty_database
 
 POISON = """
 import asyncio, os, sys
 from pathlib import Path
 import anyio
 from shoal.chat.inbox import Intake
-from shoal.surfaces.cli.main import run
+from shoal.store.sqlite import SqliteDriver
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
-from shoal.testing.contracts.chat_peer import MemorySettings
 
 async def take(event):
     os._exit(9)
 
 async def main():
-    intake = Intake("pigeon", MemorySettings(), ManualClock(), Path(sys.argv[1]))
+    store = Store(SqliteDriver(Path(sys.argv[2]), synchronous="OFF"), ManualClock())
+    intake = Intake("pigeon", store.settings, ManualClock(), Path(sys.argv[1]))
     async with anyio.create_task_group() as tasks:
         await intake.open(tasks, take)
         await intake.put("ada", "poison")
@@ -53,7 +59,22 @@ asyncio.run(main())
 """
 
 
-async def taken_in(file: Path, store: MemorySettings, *events: tuple[str, str]) -> list[str]:
+async def die_in_poison(file: Path, database: Path) -> None:
+    """A process that ends while it takes an event in."""
+    words = [sys.executable, "-c", POISON, str(file), str(database)]
+    ended = await asyncio.to_thread(subprocess.run, words, check=False)
+    assert ended.returncode == 9
+
+
+@contextlib.asynccontextmanager
+async def settings_in(database: Path) -> AsyncGenerator[Settings]:
+    """The settings that all processes of a home share."""
+    driver = SqliteDriver(database, synchronous="OFF")
+    yield Store(driver, ManualClock()).settings
+    await driver.close()
+
+
+async def taken_in(file: Path, store: Settings, *events: tuple[str, str]) -> list[str]:
     """What an intake takes in of these events, in a process of its own as far as it knows."""
     import anyio
 
@@ -72,21 +93,24 @@ async def taken_in(file: Path, store: MemorySettings, *events: tuple[str, str]) 
 
 
 async def test_an_event_that_ends_the_process_twice_is_set_aside_and_told_once(tmp_path: Path) -> None:
-    file, store, told, noted = tmp_path / "begun", MemorySettings(), list[str](), list[str]()
+    file, told, noted = tmp_path / "begun", list[str](), list[str]()
+    database = empty_database(tmp_path / "shoal.db")
     for _ in range(2):
-        ended = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", POISON, str(file)], check=False)
-        assert ended.returncode == 9
+        await die_in_poison(file, database)
     events = ("ben", "hello"), ("ada", "poison"), ("ada", "what came after")
-    assert await taken_in(file, store, *events) == ["hello", "what came after"]
-    ((_, stored),) = await store.page(SET_ASIDE)
-    assert msgspec.json.decode(stored, type=SetAside).content == "poison"
-    assert await taken_in(file, store, ("ada", "poison")) == ["poison"]  # the count began again with its success
+    async with settings_in(database) as store:
+        assert await taken_in(file, store, *events) == ["hello", "what came after"]
+        ((_, stored),) = await store.page(SET_ASIDE)
+        assert msgspec.json.decode(stored, type=SetAside).content == "poison"
+        assert await taken_in(file, store, ("ada", "poison")) == ["poison"]  # the count began again with its success
+    kept = MemorySettings()
+    await kept.put(SET_ASIDE, "1", stored)
 
     async def tell(text: str) -> None:
         told.append(text)
 
     clock = ManualClock()
-    watching = asyncio.create_task(watch_set_aside(store, clock, tell, noted.append))
+    watching = asyncio.create_task(watch_set_aside(kept, clock, tell, noted.append))
     for _ in range(3):
         await clock.sleepers(1)
         await clock.advance(60.0)
@@ -97,9 +121,10 @@ async def test_an_event_that_ends_the_process_twice_is_set_aside_and_told_once(t
 
 
 async def test_one_death_sets_nothing_aside(tmp_path: Path) -> None:
-    file = tmp_path / "begun.json"
-    await asyncio.to_thread(subprocess.run, [sys.executable, "-c", POISON, str(file)], check=False)
-    assert await taken_in(file, MemorySettings(), ("ada", "poison")) == ["poison"]
+    file, database = tmp_path / "begun.json", empty_database(tmp_path / "shoal.db")
+    await die_in_poison(file, database)
+    async with settings_in(database) as store:
+        assert await taken_in(file, store, ("ada", "poison")) == ["poison"]
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\0", b"[[[[", b'{"ada":"x"}', b"{" * 70_000])
