@@ -9,7 +9,7 @@ import subprocess
 import sysconfig
 import tomllib
 from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.machinery import PathFinder
 from pathlib import Path
 
@@ -51,6 +51,13 @@ def start(home: Path, tmp_path: Path) -> Generator[Start]:
     yield run
     for terminal in opened:
         terminal.kill()
+
+
+@pytest.fixture
+async def ending() -> AsyncGenerator[AsyncExitStack]:
+    """What happens at the end of a test, also of one that fails: a server left open would fail a later test."""
+    async with AsyncExitStack() as stack:
+        yield stack
 
 
 async def at(terminal: Terminal, part: str, typed: str | None = None) -> str:
@@ -280,9 +287,12 @@ async def test_a_stranger_who_writes_first_is_in_nobodys_way(start: Start, home:
     assert written(home)["platforms"]["telegram"]["owner"] == "7"  # pyrefly: ignore[bad-index]
 
 
-async def test_teams_takes_the_credentials_and_says_which_address_to_call(start: Start, home: Path) -> None:
+async def test_teams_takes_the_credentials_and_says_which_address_to_call(
+    start: Start, home: Path, ending: AsyncExitStack
+) -> None:
     fake = FakeTeams()
     await fake.start()
+    ending.push_async_callback(fake.stop)
     address = fake.server.address
     terminal = start(
         "--set",
@@ -305,18 +315,20 @@ async def test_teams_takes_the_credentials_and_says_which_address_to_call(start:
     await at(terminal, "https://bot.example.org/platforms/teams")
     await at(terminal, "Your object id", "aad-ada")
     assert await asyncio.to_thread(terminal.ends) == 0, terminal.screen
-    await fake.stop()
     account = load_config(home, {}).platforms.teams[0]
     assert (account.app_id, account.tenant, account.owner) == (APP_ID, "tenant-1", "aad-ada")
     assert account.app_password.reveal() == PASSWORD
     assert PASSWORD not in terminal.screen
 
 
-async def test_google_chat_by_pub_sub_pairs_its_owner(start: Start, home: Path, tmp_path: Path) -> None:
+async def test_google_chat_by_pub_sub_pairs_its_owner(
+    start: Start, home: Path, tmp_path: Path, ending: AsyncExitStack
+) -> None:
     fake = FakeGoogleChat()
     fake.pulls = True
     fake.add("dm", "DIRECT_MESSAGE")
     await fake.start()
+    ending.push_async_callback(fake.stop)
     (tmp_path / "key.json").write_bytes(fake.key_file())
     bases = [f"platforms.google_chat.{key}={fake.server.address}" for key in ("api_base", "pubsub_base")]
     terminal = start("--set", bases[0], "--set", bases[1])
@@ -336,7 +348,6 @@ async def test_google_chat_by_pub_sub_pairs_its_owner(start: Start, home: Path, 
     await at(terminal, "Code: ", code)
     await at(terminal, "At what hour (- for none) [-]: ", "")
     assert await asyncio.to_thread(terminal.ends) == 0, terminal.screen
-    await fake.stop()
     assert load_config(home, {}).platforms.google_chat[0].owner == "1001"
 
 
@@ -396,10 +407,11 @@ async def test_the_end_of_the_input_leaves_too(start: Start) -> None:
     assert await asyncio.to_thread(terminal.ends) == 130
 
 
-async def test_a_used_up_account_is_said_before_it_is_kept(start: Start, home: Path) -> None:
+async def test_a_used_up_account_is_said_before_it_is_kept(start: Start, home: Path, ending: AsyncExitStack) -> None:
     used_up = Refusal(429, "You exceeded your current quota.", "insufficient_quota")
     model = FakeModel(script=lambda _: used_up, settings=FakeSettings(models=("fake-1",)))
     address = await model.start("127.0.0.1", 0)
+    ending.push_async_callback(model.stop)
     terminal = start()
     await at(terminal, "Number [1]: ", "server")
     await at(terminal, "Its address (- goes back) [http://127.0.0.1:8080/v1]: ", f"{address}/v1")
@@ -411,7 +423,6 @@ async def test_a_used_up_account_is_said_before_it_is_kept(start: Start, home: P
     await at(terminal, "Number [1]: ", "demo")
     await at(terminal, "Number [1]: ", "none")
     assert await asyncio.to_thread(terminal.ends) == 0
-    await model.stop()
     assert not (home / "secrets").exists()
 
 
@@ -480,10 +491,13 @@ async def test_a_key_is_shown_nowhere_even_where_it_does_not_belong(start: Start
     assert not [key for key in pasted if key[8:] in terminal.screen]
 
 
-async def test_a_model_is_chosen_by_number_name_or_a_part_of_it(start: Start, home: Path) -> None:
+async def test_a_model_is_chosen_by_number_name_or_a_part_of_it(
+    start: Start, home: Path, ending: AsyncExitStack
+) -> None:
     models = (*(f"other-{number}" for number in range(30)), "fish-small", "fish-large")
     model = FakeModel("Hello.", settings=FakeSettings(models=models))
     address = await model.start("127.0.0.1", 0)
+    ending.push_async_callback(model.stop)
     terminal = start()
     await at(terminal, "Number [1]: ", "server")
     await at(terminal, "8080/v1]: ", f"{address}/v1")
@@ -500,7 +514,6 @@ async def test_a_model_is_chosen_by_number_name_or_a_part_of_it(start: Start, ho
     await at(terminal, "mine/fish-large answers")
     await at(terminal, "Number [1]: ", "none")
     assert await asyncio.to_thread(terminal.ends) == 0
-    await model.stop()
     assert written(home)["model"]["name"] == "mine/fish-large"
 
 
