@@ -184,7 +184,7 @@ async def test_turns_are_compared_stopped_and_gone_on_with(page: Page, shoal: Ru
     shoal.plays("tide", tide)
     shoal.asks("web:lobby:tide", "when is the tide low?")
     await go(page, "compare")
-    await expect(page.get_by_text("Nothing was compared yet.")).to_be_visible()
+    await expect(page.get_by_text("No comparison yet.")).to_be_visible()
     form = page.locator(".compare-form")
     await form.get_by_label("Model").fill("fake/fake-2")
     await form.get_by_label("Last turns").fill("web:lobby:nobody")

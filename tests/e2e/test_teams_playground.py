@@ -217,7 +217,7 @@ async def test_a_message_is_answered(page: Page, model: FakeModel) -> None:
 
 async def test_a_preview_becomes_the_answer(page: Page, model: FakeModel) -> None:
     gate = Gate()
-    model.add(Reply("Let me count: one, two, three, four, five", gate=gate, gate_at=2))
+    model.add(Reply("Let me count: one, two, three, four, five", gate=gate, gate_at=4))
     await page.says("count")
     preview = await page.until(lambda message: message.is_preview)
     gate.open()
@@ -247,7 +247,7 @@ async def test_what_a_killed_process_was_at_is_done_and_said_once(
 ) -> None:
     first, call = Gate(), Call("bash", '{"command": "echo x >> made.txt"}')
     text = "It is made, and now I count: one, two, three, four, five"
-    model.add(Reply("I look into it.", calls=(call,), gate=first, gate_at=2), Reply(text, gate=Gate(), gate_at=2))
+    model.add(Reply("I look into it.", calls=(call,), gate=first, gate_at=4), Reply(text, gate=Gate(), gate_at=4))
     model.add(text, "And six.")
     await page.says("make it")
     await page.until(lambda message: message.is_preview)

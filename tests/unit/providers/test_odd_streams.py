@@ -275,7 +275,10 @@ def _mutated(source: random.Random, value: object, path: tuple[str, ...] = ()) -
     if isinstance(value, list):
         return [_mutated(source, one, path) for one in value]
     is_kept = path[-1] in ("content", "text", "type", "delta") and isinstance(value, str)
-    return value if is_kept or source.random() < 0.7 else source.choice(odd)
+    if is_kept or source.random() < 0.7:
+        return value
+    one = source.choice(odd)
+    return value if path[-1] == "index" and isinstance(one, int | float) and one else one  # a number: another answer
 
 
 STREAMS: dict[type[ApiProtocol], tuple[list[object], list[object]]] = {

@@ -98,7 +98,7 @@ def test_a_place_that_cannot_be_written_is_told(shoal: Shoal, home: Path) -> Non
     home.write_text("a file")
     ran = shoal("init")
     assert ran.code == 1
-    assert ran.err == f"shoal: {home}: File exists. Move whatever is there out of the way.\n"
+    assert ran.err == f"shoal: {home} is not a directory. Choose another with --home DIR or SHOAL_HOME.\n"
 
 
 def test_new_agents_come_from_the_template(shoal: Shoal, home: Path) -> None:

@@ -207,7 +207,7 @@ def test_the_errors_of_a_group_are_told_one_by_one(
     assert ran.err.splitlines() == [
         "shoal: The disk is full. Free some.",
         "shoal: x: broken. Check that it exists and is yours.",
-        "shoal: No space. Free some space, then try again.",
+        "shoal: .: No space. Free some space, then try again.",
     ]
 
 
