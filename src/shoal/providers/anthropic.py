@@ -155,7 +155,7 @@ class AnthropicMessages(ApiProtocol):
         return EncodedRequest(content, joined.call_ids)
 
     def encode_message(self, message: ModelMessage, images: Images, form: MessageForm) -> EncodedMessage:
-        """Encode a message without blank texts, which the provider refuses, and without unsigned, truncated thinking."""
+        """Encode a message without blank texts, which the provider refuses, and without unsigned thinking."""
         native = form.native
         match message:
             case UserMessage(text=text, images=shown):

@@ -237,6 +237,7 @@ class GeminiReader(AnswerReader):
         self._broken = ""
 
     def take(self, event: _GeminiChunk, data: bytes) -> None:
+        """Read one chunk: text, thoughts, signed calls, the stop reason and the usage."""
         if _says_nothing(event) and (other := _usual_form(data)) is not None:
             event, data = self.part(other, _GeminiChunk), other
         if event.candidates is None and event.usage_metadata is None:

@@ -293,6 +293,7 @@ class OpenAiReader(AnswerReader):
         self._choice: int | None = None
 
     def take(self, event: _ChatChunk, data: bytes) -> None:
+        """Read one chunk. The usage may be in any of them."""
         choice = event.choices[0] if event.choices else None
         if choice is not None and choice.index != self._choice:
             choice = next((one for one in event.choices or () if self._is_first(one.index)), None)

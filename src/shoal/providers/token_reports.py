@@ -28,6 +28,8 @@ class OutputDetails(msgspec.Struct):
 
 
 class TokenReport(msgspec.Struct):
+    """A `usage` object in any of these forms."""
+
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     total_tokens: int | None = None
