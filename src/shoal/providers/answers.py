@@ -272,7 +272,7 @@ class AnswerReader:
                 self.unknown = self.unknown or bare
             known = self.stop, self.complete, self.usage, self.failure
             self.take(event, raw_json(document))
-            if not is_whole:  # # the stop reason or a number may be truncated
+            if not is_whole:  # the stop reason or a number may be truncated
                 self.stop, self.complete, self.usage, self.failure = known
         if self.unknown is not before:
             self.unknown = bare
@@ -345,7 +345,7 @@ class AnswerReader:
             if text := "".join(self.thoughts[self._thoughts_shown :]):
                 out.append(ThinkingDelta(text))
             self._thoughts_shown = len(self.thoughts)
-        if len(self.texts) != self._texts_shown:  # # fewer if some turned out to be thinking
+        if len(self.texts) != self._texts_shown:  # fewer if some turned out to be thinking
             if text := "".join(self.texts[min(self._texts_shown, len(self.texts)) :]):
                 out.append(TextDelta(text))
             self._texts_shown = len(self.texts)

@@ -246,7 +246,7 @@ class AnthropicReader(AnswerReader):
                 self._count(event.usage)
             case "message_stop":
                 self.complete = True
-            case "message":  # # a whole answer instead of a stream
+            case "message":  # a whole answer instead of a stream
                 self._take_message(self.part(data, _Message))
                 self.complete = True
             case "error":
@@ -323,7 +323,7 @@ class AnthropicReader(AnswerReader):
         if usage is None:
             return
         if usage.input_tokens is None and usage.output_tokens is None and usage.completion_tokens is not None:
-            asked = (usage.prompt_tokens or 0) or self.usage.input_tokens  # # OpenAI's form, sent by a gateway
+            asked = (usage.prompt_tokens or 0) or self.usage.input_tokens  # OpenAI's form, sent by a gateway
             self.usage = msgspec.structs.replace(self.usage, input_tokens=asked, output_tokens=usage.completion_tokens)
             return
         old = self.usage

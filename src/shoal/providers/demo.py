@@ -277,7 +277,7 @@ _properties = msgspec.json.Decoder(_ToolProperty)
 
 def understand(text: str) -> list[Intent]:
     """The intents of a message, in order; never empty. Quoted parts are kept whole."""
-    said = re.sub(_AUTHOR, "", re.sub(_CONTEXT, "", text))  # # the person's text without its context
+    said = re.sub(_AUTHOR, "", re.sub(_CONTEXT, "", text))  # the person's text without its context
     words = said.strip()
     if len(words) > WORDS_CHARS_MAX:
         verb, _, command = words.partition(" ")

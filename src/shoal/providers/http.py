@@ -110,7 +110,7 @@ async def decoded(response: HttpResponse) -> AsyncGenerator[bytes]:
             async for chunk in chunks:
                 yield chunk
             return
-        import zlib  # # rarely needed
+        import zlib  # rarely needed
 
         unpack = zlib.decompressobj(zlib.MAX_WBITS | 32)
         try:

@@ -386,7 +386,7 @@ class HttpProvider:
         changes = dict(lesson(quirks, words)) or self._narrower(healing, words)
         is_placed = quirks.images == self._protocol.images == "all" and "images" in changes
         if is_placed and any(isinstance(one, ToolMessage) for one in pictured):
-            changes["images"] = "user"  # # supported by more models than images in results
+            changes["images"] = "user"  # supported by more models than images in results
         if changes:
             healing.learns(changes, words)
         elif healing.status not in REFUSES:
@@ -448,7 +448,7 @@ class HttpProvider:
             notes.append(HISTORY_REFUSED.format(provider=self.name, model=model))
             if (
                 healing.is_guess or healing.is_toolless or (model in self._seen_images and "images" in changes)
-            ):  # # the cause was something else
+            ):  # the cause was something else
                 self._protocol.conversations.refuse(request.cache_key, request.messages)
                 changes = {}
         elif quirks.images == "none" and any(True for _ in images_of(request.messages)):

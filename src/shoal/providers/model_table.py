@@ -261,6 +261,6 @@ def shipped_models(kind: str, base_url: str) -> tuple[str, ...]:
         provider = get_snapshot().find_provider(None, None, base_url)
     except LookupError:
         return ()
-    is_own = base_url == BASE_URLS.get(kind, "").rstrip("/")  # # other companies' models that only its cloud serves
+    is_own = base_url == BASE_URLS.get(kind, "").rstrip("/")  # other companies' models that only its cloud serves
     rows = [(model.id, model_row(model.id)) for model in provider.models if ":" not in model.id and "~" not in model.id]
     return tuple(name for name, row in rows if row is not None and (not is_own or kind.startswith(row.kind)))

@@ -118,7 +118,7 @@ def _objects(value: object) -> Iterator[dict[str, Any]]:
 def _repaired(text: str) -> Iterator[dict[str, Any]]:
     if len(text) > REPAIRED_CHARS_MAX:
         return
-    import json_repair  # # rarely needed
+    import json_repair  # rarely needed
 
     try:
         yield from _objects(json_repair.loads(text, skip_json_loads=True))
@@ -204,7 +204,7 @@ def _read_choice(value: Any, choices: tuple[Any, ...], odd: list[str], path: str
 
 def _read_struct(value: Any, kind: type[msgspec.Struct], odd: list[str], path: str) -> Any:
     fields = _fields_of(kind)
-    if isinstance(value, str):  # # an object in place of its text
+    if isinstance(value, str):  # an object in place of its text
         named = {name for _, name, _ in fields}
         key = next((one for one in _TEXT_KEYS if one in named), "")
         value = {key: value} if key and value else _parsed(value)

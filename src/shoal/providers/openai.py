@@ -217,7 +217,7 @@ class OpenAiChat(_OpenAi):
     image_template = b'{"type":"image_url","image_url":{"url":"data:%b;base64,%b"}}'
     system_template = b'{"role":"system","content":%b}'
     tool_template = b'{"type":"function","function":{"name":%b,"description":%b,"parameters":%b}}'
-    merges_users = True  # # templates of many local models refuse consecutive user messages
+    merges_users = True  # templates of many local models refuse consecutive user messages
     images = "user"
 
     def write(self, request: ModelRequest, joined: JoinedMessages, form: MessageForm) -> EncodedRequest:
@@ -262,7 +262,7 @@ class OpenAiChat(_OpenAi):
                 kept = _reasoning_decoder.decode(opaque.json) if opaque is not None else _KeptReasoning()
                 text, field = kept.reasoning_content, form.quirks.reasoning_field
                 if form.quirks.reasoning_needed:
-                    text = text or " "  # # Kimi refuses empty text
+                    text = text or " "  # Kimi refuses empty text
                 if kept.reasoning_details:
                     body += b',"reasoning_details":' + encode(kept.reasoning_details)
                 elif text and field:
@@ -351,7 +351,7 @@ class OpenAiReader(AnswerReader):
         """Read a usage report in the server's own form."""
         if event.x_groq is not None and event.x_groq.usage is not None:
             self.usage = with_report(self.usage, event.x_groq.usage.usage())
-        if event.timings is not None:  # # less reliable than a usage report
+        if event.timings is not None:  # less reliable than a usage report
             self.usage = with_report(event.timings.usage(), self.usage)
         if event.eval_count is not None:
             self.usage = with_report(self.usage, Usage(event.prompt_eval_count or 0, event.eval_count))
@@ -590,7 +590,7 @@ class ResponsesReader(AnswerReader):
             case kind if kind in _FAILED:
                 error = bytes(event.response.error) if event.response is not None else b"null"
                 self.failure = self.failure_in(data if error in _NO_ERRORS else b'{"error":' + error + b"}")
-            case "" if bytes(event.output)[:1] == b"[":  # # the whole response instead of a stream
+            case "" if bytes(event.output)[:1] == b"[":  # the whole response instead of a stream
                 self._finish(self.part(data, _Response))
             case kind if not kind.startswith("response."):
                 self.failure = self.complaint_in(data)

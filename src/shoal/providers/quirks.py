@@ -85,7 +85,7 @@ class Quirks(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
         return msgspec.structs.replace(self, **changes) if changes else self
 
 
-# # ---- refusals ----
+# ---- refusals ----
 
 _NOT = (
     r"(?:not (?:currently )?(?:support|enable|allow|permit|accept|available|valid|configured|implement)|n't"
@@ -238,7 +238,7 @@ def teaches(words: str) -> bool:
     return fault_of(words) is not None or bool(lesson(Quirks(), words)) or _TEMPLATE.search(words) is not None
 
 
-# # ---- memory ----
+# ---- memory ----
 
 
 class Learned(msgspec.Struct, frozen=True):

@@ -55,7 +55,7 @@ class TokenReport(msgspec.Struct):
         cached = cached or self.cache_read_input_tokens or 0
         written = inputs.cache_write_tokens or self.cache_creation_input_tokens or 0
         asked = self.prompt_tokens or self.input_tokens or self.bedrock_input or 0
-        if asked and not self.prompt_tokens and not inputs.cached_tokens:  # # Anthropic's form excludes cached tokens
+        if asked and not self.prompt_tokens and not inputs.cached_tokens:  # Anthropic's form excludes cached tokens
             asked += (self.cache_read_input_tokens or 0) + (self.cache_creation_input_tokens or 0)
         said = self.completion_tokens or self.output_tokens or self.bedrock_output or 0
         if (total := self.total_tokens) and not (asked and said):

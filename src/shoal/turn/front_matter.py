@@ -123,7 +123,7 @@ def _value(text: str) -> Value:
     length."""
     import yaml
 
-    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # # without libyaml, the faster loader is missing
+    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # without libyaml, the faster loader is missing
     stack: list[list[Value]] = [[]]
     events = cast("Iterator[yaml.Event]", yaml.parse(text, Loader=loader))  # pyright: ignore[reportUnknownMemberType]
     for number, event in enumerate(events):

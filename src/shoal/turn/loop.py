@@ -310,7 +310,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
                     call_id = call.id if call.id and call.id not in known else CallId(f"call_{self.clock.new_id()}")
                     known.add(call_id)
                     written = ToolCall(call_id, call.name, call.arguments)
-                    is_whole = outcome.stop != "max_tokens"  # # a truncated call is refused
+                    is_whole = outcome.stop != "max_tokens"  # a truncated call is refused
                     calls.append(mended(written, self.executor.registry, agent.tools) if is_whole else written)
                 said = AssistantSaid(
                     text=run.view.with_known_links(outcome.message.text),
@@ -333,7 +333,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
                 break
         await self.spending.release(charge_of(run, agent.model))
         partial = max(failures, key=lambda failure: len(failure.partial.strip()))
-        if partial.partial.strip():  # # keep text that has arrived and been paid for
+        if partial.partial.strip():  # keep text that has arrived and been paid for
             said = AssistantSaid(partial.partial, tainted_by=run.view.tainted_by, asked=run.asked, model=agent.model)
             log.warning("answer broke off", extra={"kind": partial.kind, "why": self.context.clean(partial.message)})
             return ModelStep(said, step("model broke off"), broke_off=BROKE_OFF)
@@ -363,7 +363,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
             outcome, _ = await self.spending.stream(charge, route, request, shares.gauge, run.begin_call())
             if isinstance(outcome, ModelDone):
                 usage, is_guess = outcome.usage, False
-                if usage.estimated:  # # the input, or only the output, is estimated
+                if usage.estimated:  # the input, or only the output, is estimated
                     is_guess = usage.input_tokens == shares.gauge.cautious().request(request)
                 self.context.learn(run, route, units, 0 if is_guess else usage.input_tokens)
                 if run.unsummarised:  # no model was there for a summary, and the answer was given without it

@@ -281,7 +281,7 @@ def plausible_usage(done: ModelDone, request: ModelRequest, gauge: Gauge) -> Usa
     said, message, gauge = done.usage.bounded(), done.message, gauge.cautious()
     answer = (message.text, done.thinking, *(f"{call.name}{call.arguments}" for call in message.tool_calls))
     input_tokens, output_tokens = said.input_tokens, said.output_tokens
-    if said.reasoning_tokens > output_tokens:  # # some services count thinking separately from the answer
+    if said.reasoning_tokens > output_tokens:  # some services count thinking separately from the answer
         output_tokens += said.reasoning_tokens
     cached, written, estimated = said.cached_tokens, said.cache_write_tokens, 0
     if not _is_plausible(input_tokens, _sent_chars(request)):

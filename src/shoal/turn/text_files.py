@@ -85,7 +85,7 @@ class FileCache:
                 if stamp.size <= bytes_max:
                     text = _clean(file.read(bytes_max), "replace")
                 else:
-                    half = bytes_max // 4 * 2  # # even, because a UTF-16 character has two bytes or four
+                    half = bytes_max // 4 * 2  # even, because a UTF-16 character has two bytes or four
                     start = file.read(half)
                     file.seek((stamp.size - half) // 2 * 2)
                     head, tail = _clean(start, "ignore"), _clean(file.read(half), "ignore", _codec(start))

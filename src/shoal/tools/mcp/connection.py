@@ -84,7 +84,7 @@ class McpTool:
         self.definition = hashlib.sha256(definition.encode("utf-8", errors="replace")).hexdigest()
 
     def prepare(self, arguments: str, context: ToolContext) -> Invocation:
-        """Read the JSON text as an object with the server's own names. The server validates the rest. Raises ToolError."""
+        """Read the JSON text as an object with the server's own names. Raises ToolError."""
         name, size = self.spec.name, len(arguments)
         if size > ARGUMENTS_CHARS_MAX:
             raise ToolError(f"The arguments of {name} have {size:,} characters; the most is {ARGUMENTS_CHARS_MAX:,}.")

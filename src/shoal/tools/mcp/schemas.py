@@ -311,7 +311,7 @@ def _merged(one: Schema, two: Schema) -> Schema:
         merged["required"] = list(dict.fromkeys(required))
     is_closed = one.get("additionalProperties") is False or two.get("additionalProperties") is False
     if is_closed and _properties(one) and _properties(two):
-        merged.pop("additionalProperties", None)  # # set by one part, it would reject the other's properties
+        merged.pop("additionalProperties", None)  # set by one part, it would reject the other's properties
     parts = [part for each in (one, two) for part in _list(each.get("allOf"))]
     if parts:
         merged["allOf"] = parts
@@ -412,7 +412,7 @@ def _text_rules(flat: Schema) -> Schema:
 def _number_rules(flat: Schema) -> Schema:
     rules = {key: value for key in _BOUNDS if _is_number(value := flat.get(key))}
     for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
-        if flat.get(exclusive) is True and bound in rules:  # # the form of draft 4
+        if flat.get(exclusive) is True and bound in rules:  # the form of draft 4
             rules[exclusive] = rules.pop(bound)
     low, high = rules.get("minimum"), rules.get("maximum")
     if low is not None and high is not None and cast("float", low) > cast("float", high):

@@ -51,7 +51,7 @@ class WatchedStream(ObjectReceiveStream["SessionMessage | Exception"]):
         self._more: deque[SessionMessage | Exception] = deque()
 
     async def receive(self) -> "SessionMessage | Exception":
-        """Return the next message. A message that the package could not read is taken from its exception and repaired."""
+        """Return the next message. Messages that the package could not read are repaired."""
         while not self._more:
             try:
                 item = await self._stream.receive()

@@ -152,7 +152,7 @@ def listed(answer: Mapping[str, object]) -> list[object]:
     """Return the tool definitions in an answer to `tools/list`, in any form."""
     tools = answer.get("tools")
     if tools is None and isinstance(answer.get("content"), list):
-        tools = answer["content"]  # # a bare list
+        tools = answer["content"]  # a bare list
     if isinstance(tools, dict):
         by_name = cast("dict[str, object]", tools)
         return [
