@@ -3,7 +3,7 @@
     at the end of the text                               it is shown as
     --------------------------------------------------   ----------------------------------------------------
     `Some **bo`, `a ~~b`, `` a `b ``                     closed: `Some **bo**`
-    `Some **`, `a \`, a line of marks alone (`#`, `--`)  without it
+    `Some **`, `a \\`, a line of marks alone (`#`, `--`)  without it
     `see [the tab`, `see [the table](https://exa`        its words: `see the tab`
     within a code fence                                  closed by a fence of its own
     an opening fence without its line's end              without it
