@@ -109,7 +109,6 @@ def _body(address: str) -> str:
 
 
 def _stands_in(body: str, text: str) -> bool:
-    """Whether a text contains an address as a whole, not as part of a longer one."""
     at = text.find(body)
     while at >= 0:
         before, after = text[at - 1 : at], text[at + len(body) : at + len(body) + 2]
@@ -138,7 +137,6 @@ def _unknown(text: str, is_safe: Knows) -> bool:
 
 
 def _block(node: Node, is_safe: Knows) -> Node:
-    """Return the node with code for unknown addresses, or the same node if nothing changes."""
     match node.kind:
         case "raw":
             return Node("fence", text=f"{node.text}\n") if _unknown(node.text, is_safe) else node

@@ -173,7 +173,6 @@ def _url_end(text: str, start: int, end: int, marks_seen: str) -> int:
 
 
 def _inner(text: str, start: int, end: int) -> tuple[int, int] | None:
-    """Return the path in a word without the marks around it, or None without a path or marks."""
     word = text[start:end]
     if "://" in text[start : end + 3] or not any(mark in word for mark in "*_~\\"):
         return None
@@ -219,7 +218,6 @@ def is_cjk(character: str) -> bool:
 
 @lru_cache(4096)
 def _class_of(character: str) -> tuple[bool, bool, bool]:
-    """Classify a character: white space, punctuation, CJK."""
     from markdown_it.common.utils import isMdAsciiPunct, isPunctChar, isWhiteSpace
 
     point = ord(character)
@@ -227,7 +225,6 @@ def _class_of(character: str) -> tuple[bool, bool, bool]:
 
 
 def _flanks(state: "StateInline", start: int, end: int, *, within_words: bool) -> tuple[bool, bool]:
-    """Whether a run of marks can open and can close emphasis."""
     before = state.src[start - 1] if start else " "
     if start > 1 and ("\ufe00" <= before <= "\ufe0e" or "\U000e0100" <= before <= "\U000e01ef"):
         before = state.src[start - 2]  # a variation selector modifies the previous character
@@ -347,7 +344,6 @@ def _links(state: "StateInline", tokens: dict[int, TokenSpan]) -> dict[int, _Lin
 
 
 def _destination(state: "StateInline", at: int) -> _Link | None:
-    """Return the address and title after a label whose bracket closes before `at`."""
     helpers, src, last = state.md.helpers, state.src, len(state.src)
     label_end, at = at - 1, _skip_blank(src, at + 1)
     if at >= last:
@@ -384,7 +380,6 @@ def _token(state: "StateInline", silent: bool) -> bool:
 
 
 def _text(state: "StateInline", silent: bool) -> bool:
-    """Read plain text up to a token or a character that may be markup."""
     src, scan = state.src, _scan_of(state)
     following = bisect_left(scan.starts, state.pos + 1)
     last = min(scan.starts[following], state.posMax) if following < len(scan.starts) else state.posMax
@@ -460,7 +455,6 @@ def _delimit(state: "StateInline", end: int, mark: str, *, within_words: bool) -
 
 
 def _math(state: "StateInline", silent: bool) -> bool:
-    """Read a formula as literal text."""
     end = math_end(state.src, state.pos, state.posMax)
     if not end:
         return False

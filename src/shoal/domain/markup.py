@@ -316,7 +316,6 @@ class _Renderer:
         return "".join(out)
 
     def _plain(self, node: Node, before: str = "", after: str = "") -> str:
-        """Render an unstyled span."""
         dialect = self._dialect
         match node.kind:
             case "break":
@@ -384,7 +383,6 @@ class _Renderer:
         return dialect.link(label or (dialect.label or dialect.text)(node.url), node.url)
 
     def _emphasis(self, node: Node, before: str, after: str) -> str:
-        """Render a styled span between the text already written and the characters that may follow."""
         dialect, style, children = self._dialect, node.kind, node.children
         assert style in ("strong", "em", "s")
         if style in self._open:
@@ -450,7 +448,6 @@ def _is_letter(character: str) -> bool:
 
 
 def _ends_with(written: str, mark: str) -> bool:
-    """Whether a text ends with this mark unescaped."""
     if not written.endswith(mark):
         return False
     rest = written.removesuffix(mark)
@@ -458,7 +455,6 @@ def _ends_with(written: str, mark: str) -> bool:
 
 
 def _joins(character: str) -> bool:
-    """Whether an emphasis mark next to this character has no effect in Slack."""
     return (
         bool(character)
         and not character.isspace()

@@ -202,8 +202,6 @@ class _Cutter:
     def _split_block(
         self, block: Node, fits: Callable[[Node], bool], *, is_first: bool
     ) -> tuple[Node | None, Node | None]:
-        """Split a block in two. An empty half is None."""
-
         def part(children: list[Node], **changed: object) -> Node:
             return msgspec.structs.replace(block, children=children, **changed)
 
@@ -354,7 +352,6 @@ def _count(most: int, is_fitting: Callable[[int], bool]) -> int:
 
 
 def _is_longer(nodes: Sequence[Node], chars: int) -> bool:
-    """Whether the nodes' text is longer than `chars`."""
     waiting, size = list(reversed(nodes)), 0
     while waiting and size <= chars:
         node = waiting.pop()
@@ -364,7 +361,6 @@ def _is_longer(nodes: Sequence[Node], chars: int) -> bool:
 
 
 def _take(spans: Sequence[Node], length: int) -> tuple[list[Node], list[Node]]:
-    """Split spans after `length` characters. Open spans are closed and reopened."""
     left: list[Node] = []
     for number, node in enumerate(spans):
         size = len(node.text) if not node.children else len(plain_text(node.children))
@@ -402,14 +398,12 @@ def _reparsed(part: str) -> list[Node]:
 
 
 def _without_break(spans: list[Node]) -> list[Node]:
-    """Drop a line break at the start of spans."""
     while spans and spans[0].kind == "break":
         spans = spans[1:]
     return spans
 
 
 def _atoms(spans: Sequence[Node], at: int) -> "Sequence[tuple[int, int]]":
-    """Return the positions of spans that are never cut."""
     found: list[tuple[int, int]] = []
     for node in spans:
         size = len(node.text) if not node.children else len(plain_text(node.children))
@@ -422,7 +416,6 @@ def _atoms(spans: Sequence[Node], at: int) -> "Sequence[tuple[int, int]]":
 
 
 def _boundary(text: str, least: int, most: int, atoms: Sequence[tuple[int, int]]) -> int:
-    """Return the end of the best boundary in this range, the last of its kind, or 0."""
     for boundary in _BOUNDARIES:
         end = most + (0 if boundary.strip() else len(boundary))
         while (at := text.rfind(boundary, least, end)) >= 0:
@@ -435,7 +428,6 @@ def _boundary(text: str, least: int, most: int, atoms: Sequence[tuple[int, int]]
 
 
 def _whole_clusters(text: str, most: int) -> int:
-    """Return the last position up to `most` that splits no emoji, flag or accented letter."""
     for at in range(most, max(0, most - CLUSTER_CHARS_MAX), -1):
         if _is_between_clusters(text, at):
             return at
@@ -475,7 +467,6 @@ def _is_between_clusters(text: str, at: int) -> bool:
 
 
 def _is_flag(character: str) -> bool:
-    """Whether a character is one of a flag's two letters."""
     return "\U0001f1e6" <= character <= "\U0001f1ff"
 
 

@@ -157,7 +157,6 @@ def _is_place(value: str, parts: list[str]) -> bool:
 
 
 def _is_random(part: str) -> bool:
-    """Whether a run switches between letters, digits and cases as often as a random one does."""
     if len(part) < 12 or len(set(part)) < 6:
         return False
     if _is_aws_id(part):

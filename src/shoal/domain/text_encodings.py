@@ -127,7 +127,6 @@ def _errors(codec: str) -> str:
 
 
 def _decoded(sample: bytes, codec: str) -> str | None:
-    """Decode a sample, dropping a truncated character at the end. Returns None if the codec refuses it."""
     decoder = codecs.getincrementaldecoder(codec)(_errors(codec))
     try:
         return decoder.decode(sample, final=len(sample) not in (SAMPLE_BYTES, JUDGED_BYTES))
@@ -152,7 +151,6 @@ def _without_mark(sample: bytes) -> TextEncoding | None:
 
 
 def _is_odd(char: str) -> bool:
-    """Whether a character appears in no text: a control character or an unassigned one."""
     return char not in "\t\n\r\f" and unicodedata.category(char) in ("Cc", "Cn", "Co", "Cs")
 
 
@@ -230,7 +228,6 @@ _SYLLABARIES = (
 
 
 def _legacy(sample: bytes, judged: bytes) -> TextEncoding | None:
-    """Return the most plausible older encoding of a sample, or None."""
     if len(sample) - len(sample.translate(None, _CONTROLS)) > len(sample) // 200:
         return None
     high = len(sample.translate(None, bytes(range(128))))

@@ -82,7 +82,6 @@ def marked(text: str, mark: str) -> str:
 
 
 def _marks_alone(text: str) -> int:
-    """Return the start of trailing lines with only marks, or -1 if the last line has words."""
     if not text.endswith(tuple(_MARKS)):
         return -1
     rest = text.rstrip(f"{_MARKS}]. \t\r\n\v\f")
@@ -90,7 +89,6 @@ def _marks_alone(text: str) -> int:
 
 
 def _loose_marks(text: str) -> int:
-    """Count the emphasis marks at the end of the text."""
     return len(text) - len(text.rstrip("*_~"))
 
 
@@ -104,7 +102,6 @@ def _with_marks_closed(block: str) -> str:
 
 
 def _open_fence(text: str) -> "re.Match[str] | None":
-    """Return the opening line of the fence that is open at the end."""
     fence: re.Match[str] | None = None
     for found in _FENCE.finditer(text):
         if fence is None:
@@ -115,7 +112,6 @@ def _open_fence(text: str) -> "re.Match[str] | None":
 
 
 def _within_fence(text: str, fence: "re.Match[str]") -> str:
-    """Drop an unfinished opening fence, or the beginning of a closing one."""
     if "\n" not in text[fence.start() :]:
         return text[: fence.start()].rstrip()
     before, _, last = text.rpartition("\n")
@@ -186,7 +182,6 @@ def _address_end(block: str, at: int, last_quote: int) -> int:
 
 
 def _unlinked(block: str, opened: Sequence[int], end: int) -> str:
-    """Return the block up to `end` without these brackets and the image marks before them."""
     kept: list[str] = []
     at = 0
     for bracket in opened:
@@ -217,7 +212,6 @@ def _loose_end(block: str) -> int:
 
 
 def _open_marks(block: str) -> "Sequence[str]":
-    """Return the emphasis marks that are open at the end of the block, in opening order."""
     from markdown_it.rules_inline import StateInline
 
     token = _inline(block)

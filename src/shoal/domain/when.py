@@ -220,7 +220,6 @@ class _PhraseReader:
         return self._words[at] if at < len(self._words) else ""
 
     def _take(self, *options: str) -> str:
-        """Consume and return the next word if it is one of these."""
         word = self._word()
         if not word or word not in options:
             return ""
@@ -244,7 +243,6 @@ class _PhraseReader:
     # ---- results ----
 
     def _zone(self) -> str:
-        """Return the time zone at the end of the phrase, or the default."""
         written = self._written[self._at].strip(",()") if self._at < len(self._written) else ""
         is_name = written.partition("/")[0].lower() in _REGIONS and "/" in written
         is_offset = written[:4].upper() in ("UTC+", "UTC-", "GMT+", "GMT-")
@@ -278,7 +276,6 @@ class _PhraseReader:
     # ---- cron lines and ISO times ----
 
     def _cron_words(self) -> int:
-        """Return the number of words in a cron line or macro, or 0."""
         first = self._word()
         if first in MACROS:
             return 1
@@ -380,7 +377,6 @@ class _PhraseReader:
         return found or None
 
     def _amount(self) -> float | None:
-        """Parse a number: 90, 1.5, two, an, half an, a quarter of an."""
         for phrase, value in _FRACTIONS:
             if self._take_all(phrase):
                 return value
@@ -434,7 +430,6 @@ class _PhraseReader:
         return _hour_of(hour, minute or 0, half, part)
 
     def _part_after(self) -> Part | None:
-        """Parse a part of the day: in the morning, at night."""
         if self._take_all("at night"):
             return "night"
         return _PARTS.get(self._take(*_PARTS)) if self._take_all("in the") else None
@@ -442,7 +437,6 @@ class _PhraseReader:
     # ---- days ----
 
     def _moment(self) -> tuple[When, int] | None:
-        """Parse a day and a time in either order, or a time alone."""
         dates = self._try(self._dates)
         before = self._try(lambda: self._times_before(self._dates)) if dates is None else None
         if before is not None:
@@ -515,7 +509,6 @@ class _PhraseReader:
         return _Dates(lambda today: _valid(_date(*month, number) for month in _months_from(today)))
 
     def _day_and_month(self) -> tuple[int, int, int] | None:
-        """Parse day, month and year; a missing year is 0."""
         first, second = self._word(), self._word(1)
         dotted = first.rstrip(".").split(".")
         if (
@@ -683,11 +676,9 @@ class _PhraseReader:
         return _WEEKDAYS[singular]
 
     def _is_range_ahead(self) -> bool:
-        """Whether a range or list of weekdays follows. Several days recur without "every" as well."""
         return self._word(1) in ("to", "through", "thru", "bis", "-", "–") and self._word(2) in _WEEKDAYS
 
     def _weekday_range(self, word: str) -> str:
-        """Parse Mon-Fr written as one word."""
         begin, dash, end = word.replace("–", "-").partition("-")
         if not dash or begin not in _WEEKDAYS or end not in _WEEKDAYS:
             return ""
@@ -706,7 +697,6 @@ class _PhraseReader:
         return found if self._words[0] in _EVERY else None
 
     def _month_day(self) -> _Days | None:
-        """Parse a day of the month: the 1st, day 15, the last day, the first monday."""
         self._take("the", "den")
         if self._take_all("last day"):
             return _Days("L * *")
@@ -751,7 +741,6 @@ _PAST = (("half past", 30), ("quarter past", 15), ("a quarter past", 15), ("quar
 
 
 def _plain(word: str) -> str:
-    """Normalize a word's case and characters, and drop the punctuation that ends a clause."""
     folded = unicodedata.normalize("NFKC", word[:64]).lower().replace("’", "'")
     return folded.rstrip(",;").replace("a.m.", "am").replace("p.m.", "pm").replace("a.m", "am").replace("p.m", "pm")
 
@@ -764,7 +753,6 @@ def _digits(text: str, start: int) -> int:
 
 
 def _decimal(word: str) -> float | None:
-    """Parse 90, 1.5 or 1,5."""
     whole, _, part = word.replace(",", ".").partition(".")
     if not (whole.isdecimal() and whole.isascii() and len(whole) <= 6) or not (
         part == "" or (part.isdecimal() and len(part) < 4)
@@ -831,7 +819,6 @@ def _time(clock: _Clock) -> time:
 
 
 def _ordinal(word: str) -> int | None:
-    """Parse 24th, 1st, 2nd, and the German form "24."; returns None for other words."""
     end = _digits(word, 0)
     is_ordinal = 1 <= end <= 2 and word[end:] in ("st", "nd", "rd", "th", ".")
     return int(word[:end]) if is_ordinal and 1 <= int(word[:end]) <= 31 else None
@@ -857,7 +844,6 @@ def _today_or_tomorrow(today: date) -> Sequence[date]:
 
 
 def _next_weekdays(today: date, weekday: int, *, is_next: bool) -> Sequence[date]:
-    """Return the next two such days. Today counts unless `is_next`."""
     ahead = (weekday - today.isoweekday()) % 7
     first = today + timedelta(days=7 if is_next and not ahead else ahead)
     return first, first + timedelta(days=7)
@@ -877,7 +863,6 @@ def _valid(dates: Iterable[date | None]) -> Sequence[date]:
 
 
 def _months_later(day: date, months: int) -> date:
-    """Return the same day of a later month, or that month's last day."""
     number = day.year * 12 + day.month - 1 + months
     year, month = divmod(number, 12)
     return date(year, month + 1, min(day.day, monthrange(year, month + 1)[1]))

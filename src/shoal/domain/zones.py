@@ -136,7 +136,6 @@ def _local_names(environ: Mapping[str, str], root: Path) -> Iterator[str]:
 
 
 def _below_zoneinfo(path: str) -> str:
-    """Return the name in a path such as /usr/share/zoneinfo/posix/Europe/Berlin, or an empty string."""
     _, _, below = path.rpartition("/zoneinfo")
     name = below.partition("/")[2]  # macOS has zoneinfo.default next to zoneinfo
     return name.removeprefix("posix/").removeprefix("right/")

@@ -167,7 +167,6 @@ class CallCollector:
             call.arguments.append(arguments)
 
     def _of_piece(self, index: int | None, call_id: str, name: str, arguments: str) -> CallParts | None:
-        """Return the call that this piece continues, or None for a new call."""
         last = self._calls[-1] if self._calls else None
         at_index = self._open.get(index) if index is not None else last
         by_id = self._by_id.get(call_id) if call_id else None

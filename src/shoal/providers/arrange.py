@@ -147,7 +147,6 @@ def nine_chars(call_id: str) -> str:
 
 
 def _merged(messages: Iterator[ModelMessage], quirks: Quirks) -> Iterator[ModelMessage]:
-    """Merge consecutive user messages, also across images of results."""
     words, images, is_after_result = list[str](), list[Image](), False
 
     def users() -> Iterator[ModelMessage]:

@@ -228,7 +228,6 @@ class EventParser:
         return b'{"type":"%b"%b%b' % (self._name, b"" if data[1:].strip() == b"}" else b",", data[1:])
 
     def _begin(self, chunk: bytes) -> bool:
-        """Detect the form from the first conclusive byte."""
         begun = chunk.lstrip(b"\xef\xbb\xbf \t\r\n\0")
         if begun:
             self._form = "json" if begun[:1] in b"{[" else "events"
@@ -255,7 +254,6 @@ class EventParser:
             self.stray += bare[:STRAY_BYTES_MAX] + b" "
 
     def _feed_json(self, chunk: bytes) -> list[bytes]:
-        """Return the complete objects."""
         events: list[bytes] = []
         buffer, at = self._rest + chunk, len(self._rest)
         while True:
@@ -416,7 +414,6 @@ class HttpProvider:
         return bool(thread) and FAILURES_MIN <= count < FAILURES_MIN + FORMS
 
     def _narrower(self, healing: "_Healing", words: str) -> dict[str, Change]:
-        """Return a narrower schema dialect if the refusal is about a tool's schema and a narrower one exists."""
         dialect = NARROWER.get(self._protocol.dialect(healing.quirks))
         is_sent = healing.request.tools and healing.quirks.tools
         if dialect is None or not is_sent or healing.status not in REFUSES or not is_about_schema(words):
@@ -424,14 +421,12 @@ class HttpProvider:
         return {"schema_dialect": dialect}
 
     def _refusable(self, healing: "_Healing") -> tuple[list[ModelMessage], list[ModelMessage]]:
-        """Return the messages sent with images and those sent with reasoning."""
         messages, refused, quirks = healing.request.messages, self._protocol.conversations.refused, healing.quirks
         pictured = [one for one in images_of(messages) if one not in refused] if quirks.images != "none" else []
         thinking = [one for one in reasoned(messages, healing.origin) if one not in refused] if quirks.thinking else []
         return [*pictured], [*thinking]
 
     def _noted(self, done: ModelDone, healing: "_Healing") -> ModelDone:
-        """Attach notices about content that the model did not receive, and save the learned quirks."""
         request, quirks, notes = healing.request, healing.quirks, list[str]()
         self._failing.pop(request.cache_key, None)
         model, changes = request.model, healing.changes
@@ -474,7 +469,6 @@ class HttpProvider:
         return max(0, healing.left_out - (total - newest))
 
     async def _attempt(self, healing: "_Healing", asked_at: float) -> AsyncGenerator[ModelEvent]:
-        """Send one request and yield its answer as it arrives."""
         try:
             sent = await self._send(healing, asked_at)
         except HttpFailed as error:
@@ -594,7 +588,6 @@ class HttpProvider:
             return ModelFailed("invalid_request", message)
 
     async def _crowded_out(self, healing: "_Healing") -> int:
-        """Return how many of the oldest images do not fit into this request."""
         quirks, refused = healing.quirks, self._protocol.conversations.refused
         pictured = [*images_of(healing.request.messages)] if quirks.images != "none" else []
         if not pictured:

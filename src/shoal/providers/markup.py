@@ -157,7 +157,6 @@ class MarkupFilter:
         return []
 
     def _drop_end(self) -> None:
-        """Drop the closing envelope, and the end-of-turn token of Llama and Mistral."""
         end = self._envelope_end or "</s>"
         last = "".join(self._texts[-len(end) :]).rstrip()
         if last.endswith(end) and (self._envelope_end or "<s>" not in "".join(self._texts)):
@@ -165,7 +164,6 @@ class MarkupFilter:
             self._texts[:] = [said.rstrip() if self._envelope_end else said]
 
     def _start(self, text: str) -> str:
-        """Look for the start of thinking, before any other text."""
         begun = text.lstrip()
         lower = begun[:_MARK_CHARS_MAX].lower()
         for opening, closing in _THINKING.items():
@@ -238,7 +236,6 @@ class MarkupFilter:
         return ""
 
     def _is_code(self) -> bool:
-        """Whether the next text is inside code or after a quotation mark."""
         self._code.feed("".join(self._texts[self._code_at :]))
         self._code_at = len(self._texts)
         return self._code.is_code
@@ -248,7 +245,6 @@ class MarkupFilter:
         return not any(self._thoughts) and "<think" not in (said := "".join(self._texts)) and "[THINK]" not in said
 
     def _close(self, text: str) -> str:
-        """Handle a closing tag and the text after it. At the edge of a line it ends thinking."""
         before = next((one for one in reversed(self._texts) if one), "\n")
         if before.endswith("\n") or text.startswith("\n"):
             self._turn_to_thinking()
@@ -315,7 +311,6 @@ class _CodeScan:
 
 
 def _partial(text: str, marks: tuple[str, ...]) -> int:
-    """Return how many characters at the end may be the start of a marker."""
     tail = text[-_MARK_CHARS_MAX:].lower()
     for found in _FIRST_CHARS.finditer(tail):
         rest = tail[found.start() :]
@@ -383,7 +378,6 @@ def read_markup(text: str, *, reads_calls: bool = True) -> tuple[str, str, list[
 
 
 def _read_calls(text: str, at: int) -> tuple[list[MarkedCall], int]:
-    """Return the calls that begin at a marker and their end, or no calls."""
     calls: list[MarkedCall] = []
     while True:
         begun = at
@@ -428,7 +422,6 @@ def _read_tagged(text: str, at: int) -> _Read:
 
 
 def _value(text: str) -> str:
-    """Return a tagged value without the line ends next to the tags."""
     return text.removeprefix("\n").removesuffix("\n")
 
 
@@ -449,7 +442,6 @@ def _end_of_json(text: str, at: int) -> int:
 
 
 def _read_json(text: str, at: int) -> _Read:
-    """Parse objects with a name and arguments, alone or in a list."""
     if text[at : at + 1] not in ("{", "[") or _PYTHON.match(text, at) is not None:
         return None
     end = _end_of_json(text, at)

@@ -205,7 +205,6 @@ def known_quirks(base_url: str, model: str) -> Quirks:
 
 
 def _plain(model: str) -> str:
-    """Normalize a model's name for the patterns."""
     return model.rpartition("/")[2].lower().replace(".", "-")
 
 

@@ -325,7 +325,6 @@ class OpenAiReader(AnswerReader):
             self.model = event.model
 
     def _is_first(self, index: int | None) -> bool:
-        """Whether a choice belongs to the first answer, if there are several."""
         if self._choice is None:
             self._choice = index
         return index is None or index == self._choice
@@ -348,7 +347,6 @@ class OpenAiReader(AnswerReader):
         return False
 
     def _count(self, event: _ChatChunk) -> None:
-        """Read a usage report in the server's own form."""
         if event.x_groq is not None and event.x_groq.usage is not None:
             self.usage = with_report(self.usage, event.x_groq.usage.usage())
         if event.timings is not None:  # less reliable than a usage report
@@ -645,7 +643,6 @@ class ResponsesReader(AnswerReader):
             self.say(rest)
 
     def _call(self, item_id: str, index: int) -> CallParts:
-        """Return the call that a piece belongs to. Its name may follow later."""
         call = self._open.get(item_id) if item_id else None
         if call is None and (call := self._open.get(index)) is None:
             call = CallParts()
@@ -654,7 +651,6 @@ class ResponsesReader(AnswerReader):
         return call
 
     def _name(self, item: _OutputItem, index: int, *, is_new: bool = False) -> CallParts:
-        """Return the call of an item."""
         call = self._open.get(index)
         if call is None or (call.id and item.call_id and call.id != item.call_id):
             call = self._open.get(item.id or index)

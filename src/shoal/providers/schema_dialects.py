@@ -139,7 +139,6 @@ def _rules(schema: "Mapping[str, Json]", kind: str, depth: int) -> "dict[str, Js
 
 
 def _told(schema: "Mapping[str, Json]", found: "Mapping[str, Json]") -> list[str]:
-    """Describe the dropped keywords in text."""
     words = [f"{name}: {_shown(schema[key])}." for key, name in _TOLD.items() if key in schema]
     choices, more = schema.get("enum"), schema.get("additionalProperties")
     if isinstance(choices, list) and "enum" not in found and "anyOf" not in found:

@@ -147,7 +147,6 @@ class Jail:
         return tuple(parts)
 
     def _names(self, place: MountedPath, parts: tuple[str, ...]) -> list[str]:
-        """Return at most NAMES_MAX names in a folder of a path's mount; none if it is unreadable."""
         try:
             with self._opener.directory(place.mount.host, parts) as folder, os.scandir(folder) as scan:
                 return [entry.name for entry, _ in zip(scan, range(NAMES_MAX), strict=False) if is_text(entry.name)]
@@ -201,7 +200,6 @@ class Jail:
         return content
 
     def _suggestion(self, place: MountedPath) -> str:
-        """Suggest the names next to a missing file that are most similar to its own."""
         names = {_plain(name).casefold(): name for name in self._names(place, place.parts[:-1])}
         close = difflib.get_close_matches(_plain(place.parts[-1]).casefold(), [*names][:ENTRIES_MAX], n=3)
         return f" There is: {', '.join(names[one] for one in close)}." if close else ""
@@ -301,7 +299,6 @@ async def require_room(context: ToolContext) -> None:
 
 
 def _plain(name: str) -> str:
-    """Simplify a name to its typed form."""
     return " ".join(plain_text(name.replace("\\ ", " ")).split())
 
 

@@ -134,7 +134,6 @@ def _strict(text: str) -> object:
 
 
 def _read(text: str) -> object:
-    """Parse a text, an object inside a text, or one in a list. Returns None if the meaning is unclear."""
     value: object = text
     for _ in range(TEXTS_MAX):
         if isinstance(value, list) and len(cast("list[object]", value)) == 1:
@@ -167,7 +166,6 @@ def _properties(schema: Schema) -> Schema:
 
 
 def _resolve(schema: object, root: Schema) -> Schema:
-    """Follow a schema's reference into its own document."""
     for _ in range(DEPTH_MAX):
         if not isinstance(schema, dict):
             return {}
@@ -207,12 +205,10 @@ def _object(given: dict[str, object], schema: Schema, root: Schema, depth: int, 
 
 
 def _is_left_out(key: str, value: object, properties: Schema, *, reads: bool) -> bool:
-    """Whether an unknown key can be dropped without changing the call's effect."""
     return reads or not properties or value in (None, "", [], {}) or _key(key) in _REMARKS
 
 
 def _kinds(schema: Schema, root: Schema) -> list[Schema]:
-    """Return the alternatives of a schema, each with one type."""
     options = schema.get("anyOf") or schema.get("oneOf")
     if isinstance(options, list):
         return [kind for one in cast("list[object]", options) for kind in _kinds(_resolve(one, root), root)]
@@ -229,7 +225,6 @@ _CLASSES: dict[str, tuple[type, ...]] = {
 
 
 def _takes(value: object, schema: Schema, root: Schema) -> bool:
-    """Whether the value has a type that the schema allows."""
     for kind in _kinds(schema, root):
         name = kind.get("type")
         if "const" in kind and kind["const"] == value:
@@ -273,7 +268,6 @@ def _value(value: object, schema: Schema, root: Schema, depth: int, *, reads: bo
 
 
 def _many(value: object, item: Schema, root: Schema) -> Sequence[object] | None:
-    """Return the value as a list, or None if that is unclear."""
     if isinstance(value, list):
         return cast("list[object]", value)
     if value is None:

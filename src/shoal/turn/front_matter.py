@@ -65,7 +65,6 @@ def parse_document(text: str) -> Document:
 
 
 def _opening(lines: Sequence[str]) -> int | None:
-    """Return the index of the first `---`, or None if anything except blank lines and comments precedes it."""
     in_comment = False
     for number, line in enumerate(lines):
         bare = line.strip().strip("\ufeff\u200b")
@@ -79,7 +78,6 @@ def _opening(lines: Sequence[str]) -> int | None:
 
 
 def _spaced(line: str) -> str:
-    """Replace indenting tabs, which YAML refuses, with spaces."""
     bare = line.lstrip(" \t")
     return line[: len(line) - len(bare)].replace("\t", "  ") + bare
 
@@ -149,7 +147,6 @@ def _value(text: str) -> Value:
 
 
 def _chunks(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """Yield each top-level key with its lines up to the next key."""
     key, chunk = "", list[str]()
     for line in lines:
         name, colon, rest = line.partition(":")
@@ -165,7 +162,6 @@ def _chunks(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
 
 
 def _as_written(chunk: Sequence[str]) -> str:
-    """Return the raw value of a key in one line, without its quotes."""
     first = chunk[0].partition(":")[2].strip()
     pieces = [] if re.fullmatch(r"[|>][-+0-9]{0,3}", first) else [first]
     text = " ".join(filter(None, (*pieces, *(line.strip() for line in chunk[1:]))))

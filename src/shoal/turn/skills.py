@@ -149,7 +149,6 @@ def is_skill_file(name: str) -> bool:
 
 
 def _first_paragraph(body: str) -> str:
-    """Return the first line of prose."""
     lines = (line.strip() for line in body.split("\n"))
     return next((line for line in lines if line and not line.startswith(_NO_PARAGRAPH)), "")
 

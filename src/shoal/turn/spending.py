@@ -299,7 +299,6 @@ def plausible_usage(done: ModelDone, request: ModelRequest, gauge: Gauge) -> Usa
 
 
 def _is_plausible(tokens: int, chars: int) -> bool:
-    """Whether a text of this length can have this number of tokens."""
     expected = chars / 4
     is_low = tokens == 0 < chars or (expected > LOW_TOKENS_MIN and tokens < LOW_SHARE * expected)
     return not is_low and tokens <= WINDOW_TOKENS_MAX

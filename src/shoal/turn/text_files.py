@@ -213,7 +213,6 @@ def _stamp(path: str, kind: int) -> _FileStamp | None:
 
 
 def _codec(data: bytes) -> str:
-    """Return UTF-8, or UTF-16 if a byte order mark selects it."""
     marks = {BOM_UTF16_LE: "utf-16-le", BOM_UTF16_BE: "utf-16-be"}
     return next((codec for mark, codec in marks.items() if data.startswith(mark)), "utf-8")
 

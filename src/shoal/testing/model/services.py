@@ -164,7 +164,6 @@ def _wants_reasoning(refuse: Callable[[int], Refusal], *, of_calls: bool, blank:
 
 
 def _alternates(sent: Sent, *, with_tools: bool) -> bool:
-    """Whether the roles that a chat template counts alternate, beginning with the user."""
     counted = [
         one.role
         for one in sent.messages
@@ -720,7 +719,6 @@ class Strict:
 
 
 def _thoughts(sent: Sent) -> Iterator[str]:
-    """Yield the reasoning texts that were sent back, in any of the protocols."""
     for message in sent.all:
         if message.type == "reasoning":
             yield "".join(part.text or "" for part in message.summary or ())

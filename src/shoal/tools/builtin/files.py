@@ -120,7 +120,6 @@ class _Edit(NamedTuple):
 
 
 def _line_end(text: str, usual: str) -> str:
-    """Return the most common line end of a text, or `usual` without any."""
     pairs, all_ends = text.count("\r\n"), text.count("\n")
     if not all_ends:
         return usual
@@ -128,13 +127,11 @@ def _line_end(text: str, usual: str) -> str:
 
 
 def _shared(one: str, other: str) -> int:
-    """Return the length of the common prefix."""
     differing = (at for at, (left, right) in enumerate(zip(one, other, strict=False)) if left != right)
     return next(differing, min(len(one), len(other)))
 
 
 def _diff(content: str, edits: list[_Edit]) -> tuple[str, str]:
-    """Return the hunks of a unified diff, with and without line numbers."""
     lines = _split(content)
     starts = [0, *accumulate(map(len, lines))]
     runs: list[tuple[int, int, list[_Edit]]] = []  # first and last line of edits with overlapping contexts

@@ -140,7 +140,6 @@ def _changes(page: MemoryPage, before: Sequence[str], after: Sequence[str]) -> I
 
 
 def _is_run(lines: Sequence[_PageLine]) -> bool:
-    """Whether the lines are consecutive in the file."""
     return not lines or lines[-1].number - lines[0].number == len(lines) - 1
 
 

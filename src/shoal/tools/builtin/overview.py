@@ -193,7 +193,6 @@ async def _done(
     *,
     faults: bool = False,
 ) -> tuple[DoneTurn, ...]:
-    """Return the newest turns that ended since then."""
     found: list[DoneTurn] = []
     for info, events in await store.journal.turns_ended(since, limit, within=within, faults=faults):
         if events[-1].turn == present:

@@ -111,7 +111,6 @@ def bash_tool(shell_actions: ShellActions, bounds: SandboxSettings) -> FunctionT
 
 
 def _read(data: bytes) -> tuple[str, str]:
-    """Decode a command's output. Also returns its final state on a terminal."""
     text = text_of(data).removesuffix("\n")
     return text, last_state(text)
 

@@ -291,7 +291,6 @@ class McpConnection:
     # ---- the registry ----
 
     async def _listed(self, session: "ClientSession") -> list[object]:
-        """Return the server's definitions in any form, including those before a page that fails."""
         from mcp import MCPError, types
 
         from shoal.tools.mcp.wire import RAW, listed

@@ -155,7 +155,6 @@ def _word(block: Mapping[str, Json], key: str) -> str:
 
 
 def _data_of(block: Mapping[str, Json]) -> Json:
-    """Return the base64 or data: URL of an image, including the places that other protocols use."""
     for key in ("data", "blob", "image_url", "url", "source"):
         value = block.get(key)
         if isinstance(value, str):
@@ -186,7 +185,6 @@ def _json(value: Json) -> str:
 
 
 def _says(text: str, structured: Json) -> bool:
-    """Whether a text contains everything in a structure, so that showing both would repeat it."""
     if not text:
         return False
     spelled = text.replace("\\/", "/")

@@ -280,7 +280,6 @@ class _SchemaRewriter:
         return flat, followed
 
     def _target(self, reference: str) -> Json:
-        """Return the target of a reference within the schema, or nothing."""
         target: Json = self._root
         if not reference.startswith("#"):
             return None
@@ -337,7 +336,6 @@ def _properties(schema: Schema) -> Schema:
 
 
 def _required(schema: Schema, properties: Schema) -> list[str]:
-    """Return the names of required properties, including draft 3's form on the property itself."""
     names = [str(name) for name in _listed(schema.get("required"))]
     own = [name for name, one in properties.items() if isinstance(one, dict) and one.get("required") is True]
     return [name for name in (*names, *own) if name in properties]
@@ -383,7 +381,6 @@ def _type_of(value: Json) -> str:
 
 
 def _choices(flat: Schema, kind: str) -> list[Json]:
-    """Return the allowed values of a type."""
     given = [flat["const"]] if "const" in flat else _list(flat.get("enum"))
     fits = {"": ("string", "integer", "number", "boolean"), "number": ("integer", "number")}.get(kind, (kind,))
     found = [one for one in given if _type_of(one) in fits and _is_small(one)]
@@ -434,7 +431,6 @@ def _size(value: Json) -> int | None:
 
 
 def _is_small(value: Json) -> bool:
-    """Whether a value can be copied into a schema."""
     if isinstance(value, dict | list):
         return value in ({}, [])
     if isinstance(value, str):
@@ -451,7 +447,6 @@ def _description(flat: Schema) -> str:
 
 
 def _any(choices: Sequence[Schema]) -> Schema:
-    """Combine alternatives. If one allows everything, so does the result."""
     arms: list[Schema] = []
     for one in choices:
         if one not in arms:
@@ -472,7 +467,6 @@ def _any(choices: Sequence[Schema]) -> Schema:
 
 
 def _without_words(schema: Schema) -> Schema:
-    """Return the schema without descriptions and defaults."""
     bare: Schema = {}
     for key, value in schema.items():
         if key == "properties":

@@ -68,7 +68,6 @@ def _mended(message: Message) -> Message:
 
 
 def _error(error: Json) -> Message:
-    """Build an error with a numeric code and a message that includes the server's own code."""
     given = error if isinstance(error, dict) else {"message": error}
     code, words = given.get("code"), given.get("message")
     told = words if isinstance(words, str) else "" if words is None else json.dumps(words)[:WORDS_CHARS_MAX]
@@ -84,7 +83,6 @@ def _error(error: Json) -> Message:
 
 
 def _readable(value: Json) -> Json:
-    """Replace halves of surrogate pairs, which valid text cannot contain."""
     match value:
         case str():
             try:
