@@ -158,8 +158,7 @@ class Begun:
 
     @contextmanager
     def during(self, key: str) -> Generator[None]:
-        """Record an event while it runs. Raises EndedTwice instead of running it if it crashed the process too
-        often."""
+        """Record an event while it runs. Raises EndedTwice instead if it crashed the process too often."""
         try:
             if not self.begin(key):
                 raise EndedTwice(ENDED_TWICE)

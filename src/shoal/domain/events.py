@@ -500,8 +500,8 @@ class TextStreamed(msgspec.Struct, frozen=True):
 
 
 class ThinkingStreamed(msgspec.Struct, frozen=True):
-    """A piece of the model's thinking before its answer. `offset` counts thinking alone; other fields are like those of
-    `TextStreamed`."""
+    """A piece of the model's thinking before its answer. Fields are as in `TextStreamed`; `offset` counts thinking
+    alone."""
 
     type: ClassVar[str] = "thinking_delta"
     text: str

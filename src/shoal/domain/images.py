@@ -19,8 +19,7 @@ class ImageHead(NamedTuple):
 
 
 def image_head(content: bytes) -> ImageHead | None:
-    """Return the head of a PNG, JPEG, GIF or WebP image by content, or None for anything else and for a damaged
-    head."""
+    """Return the head of a PNG, JPEG, GIF or WebP image, or None for other content and damaged heads."""
     if content.startswith(_PNG_START):
         return _png(content)
     if content.startswith(b"\xff\xd8\xff"):

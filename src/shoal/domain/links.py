@@ -51,8 +51,7 @@ def is_address(word: str) -> bool:
 
 
 def known_from(messages: Sequence[ModelMessage]) -> Knows:
-    """Return a predicate that tests whether an address appears word for word in people's messages or in read
-    content."""
+    """Return a test whether an address appears word for word in people's messages or in read content."""
     said = [one.text for one in messages if isinstance(one, UserMessage) and not one.text.startswith(SUMMARY_HEAD)]
     texts: list[tuple[bool, str]] = []
     ran = False

@@ -143,8 +143,7 @@ def _same(text: str) -> str:
 
 
 class Dialect(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """A platform's markup. Inner text arrives rendered, except for `text`, `token`, `code` and `fence`, which get raw
-    text."""
+    """A platform's markup. `text`, `token`, `code` and `fence` get raw text, the others rendered text."""
 
     text: Wrap
     token: Wrap | None = None

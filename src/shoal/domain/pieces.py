@@ -163,8 +163,7 @@ class _Cutter:
         return not _is_longer(blocks, room) and self._is_short(render_tree(blocks, self._dialect), room)
 
     def _written(self, blocks: list[Node]) -> str:
-        """Write blocks as Markdown that parses back into them. In rare cases, that needs invisible spaces or omits
-        emphasis."""
+        """Write blocks as Markdown that parses back into them, if need be with invisible spaces or without emphasis."""
         plain = _unstyled(blocks)
         written: list[str] = []
         for nodes in (blocks, plain):

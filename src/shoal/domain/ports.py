@@ -459,8 +459,7 @@ class KnowsRoles(Protocol):
     """An adapter whose platform reports a person's current roles."""
 
     async def roles_of(self, channel: str, user: str) -> tuple[str, ...]:
-        """Return a person's roles in the channel, at most ROLES_SECONDS old; none if they left. Raises
-        PlatformError."""
+        """Return a member's roles in the channel, at most ROLES_SECONDS old. Raises PlatformError."""
         ...
 
 

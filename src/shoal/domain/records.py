@@ -546,7 +546,7 @@ class UsageRow(msgspec.Struct, frozen=True):
 
 
 class ThreadUsage(msgspec.Struct, frozen=True):
-    """Total usage of a thread. `usd` is None when no call had a price. `estimated` counts the calls with estimated
+    """Total usage of a thread; `usd` is None when no call had a price. `estimated` counts calls with estimated
     tokens."""
 
     thread: ThreadId

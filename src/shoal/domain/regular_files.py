@@ -34,8 +34,7 @@ def read_regular_text(path: Path) -> str:
 
 
 def decode_settings(data: bytes) -> str:
-    """Decode UTF-8, or UTF-8 or UTF-16 with a byte order mark, as editors on Windows save it. Raises
-    UnicodeDecodeError."""
+    """Decode UTF-8 with or without a byte order mark, or UTF-16 with one. Raises UnicodeDecodeError."""
     return data.decode("utf-16" if data.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "utf-8-sig")
 
 

@@ -1,6 +1,7 @@
-"""Parse times as people and models write them: "in 90 minutes", "tomorrow at 9", "every weekday at 8:30", a cron line,
-an ISO time. A phrase is read from left to right with a lookahead of a few words, so parsing takes linear time. A phrase
-has at most WORDS_MAX words.
+"""Parse times as people and models write them.
+
+Examples are "in 90 minutes", "tomorrow at 9", "every weekday at 8:30", a cron line and an ISO time. A phrase is read
+from left to right with a lookahead of a few words, so parsing takes linear time. A phrase has at most WORDS_MAX words.
 
 | phrase                       | meaning                                                                             |
 |------------------------------|-------------------------------------------------------------------------------------|
@@ -312,8 +313,7 @@ class _PhraseReader:
     # ---- waits ----
 
     def _wait(self) -> tuple[When, int] | None:
-        """Parse "in 10 minutes", "in 1h30m", "in an hour and a half", "in 3 days at 9", "10 minutes from now",
-        "10m"."""
+        """Parse a wait: in 10 minutes, in 1h30m, in an hour and a half, in 3 days at 9, 10 minutes from now, 10m."""
         is_compact = _amounts(self._word()) is not None
         has_in = bool(self._take("in", "after"))
         lengths = self._lengths()
@@ -687,8 +687,7 @@ class _PhraseReader:
         return _weekday_field(range(first, last + 1 if last >= first else last + 8))
 
     def _month_day_of_every_month(self) -> _Days | None:
-        """Parse "the 1st of every month", "every 15th", "the last day of each month", "every first monday of the
-        month"."""
+        """Parse a monthly day: the 1st of every month, every 15th, every first monday of the month."""
         found = self._month_day()
         if found is None:
             return None

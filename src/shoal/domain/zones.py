@@ -142,8 +142,7 @@ def _below_zoneinfo(path: str) -> str:
 
 
 def _by_content(content: bytes, said: str) -> str:
-    """Return the name of a copied zone file: `said` if its current rule matches, otherwise a zone with the same
-    content."""
+    """Return the name of a copied zone file, preferring `said` if its current rule matches."""
     rule = content.rstrip(b"\n").rpartition(b"\n")[2]
     same_rule = ""
     for name in (said, *sorted(_names())):

@@ -544,8 +544,7 @@ class OpenAiResponses(_OpenAi):
 
 
 class ResponsesReader(AnswerReader):
-    """Reads one answer's events. Whole values (`….done`, `response.completed`) count only if their pieces did not
-    arrive."""
+    """Reads one answer's events. Whole values (`….done`, `response.completed`) replace missing pieces."""
 
     record = _ResponsesEvent
     decoder = msgspec.json.Decoder(_ResponsesEvent)

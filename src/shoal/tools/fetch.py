@@ -79,8 +79,10 @@ class GuardedFetcher:
             raise FetchError(f"There was no answer within {counted(request.seconds_max, 'second')}.") from error
 
     async def addresses(self, target: WebAddress, name: str = "") -> tuple[str, ...]:
-        """Return the addresses to connect to. Raises FetchError, with `name`, unless all of the host's addresses are
-        allowed."""
+        """Return the addresses to connect to.
+
+        Raises FetchError, with `name`, unless all of the host's addresses are allowed.
+        """
         name = name or target.host
         if literal(target.host) is not None:
             found: Sequence[str] = (target.host,)

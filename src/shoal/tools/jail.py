@@ -109,8 +109,9 @@ class Jail:
         self._home = home or self._roots[0].inside
 
     def resolve(self, path: str, *, is_new: bool = False) -> MountedPath:
-        """Resolve a path: relative, a path inside the sandbox, or a path of the host. `..` is resolved as text, and `~`
-        is the home of commands.
+        """Resolve a path: relative, a path inside the sandbox, or a path of the host.
+
+        `..` is resolved as text, and `~` is the home of commands.
 
         If nothing has the name and the file is not new (`is_new`), the path resolves to the only name that looks the
         same: with another Unicode form, other spaces, quotes or dashes, or another case.

@@ -430,8 +430,7 @@ SEARCHED_MAX = 2_000
 
 
 def secret_below(actions: Sequence[Action], mounts: Sequence[Mount], *, mapped: bool) -> str:
-    """Return the first file that looks like a secret, by name or content, among those that commands read or an upload
-    sends.
+    """Return the first file that looks like a secret, by name or content, among the files that are read or sent.
 
     A folder with more than ENTRIES_MAX files is returned itself.
     """

@@ -442,8 +442,7 @@ class ContextBuilder:
         return True
 
     def learn(self, run: TurnRun, route: Route, units: int, reported_tokens: int) -> None:
-        """Update from the provider's report for a request of `units` (0: no report), and from the window that it
-        enforced."""
+        """Update the gauge from a report for `units` (0: no report), and the window from the provider's limit."""
         readers = _readers(route, run.visible_threads)
         self._calibration.learn(readers, units, reported_tokens)
         if run.window_tokens:

@@ -117,8 +117,7 @@ def _fields(lines: Sequence[str], chunks: Mapping[str, Sequence[str]], written: 
 
 
 def _value(text: str) -> Value:
-    """Parse a YAML document. Raises YAMLError, or FrontMatterError for anchors, tags, deep nesting and excessive
-    length."""
+    """Parse a YAML document. Raises YAMLError, or FrontMatterError for anchors, tags and exceeded limits."""
     import yaml
 
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # without libyaml, the faster loader is missing

@@ -1,5 +1,6 @@
-"""Load skills from SKILL.md files in five scopes; the narrower scope wins by name. A broken skill is reported and never
-fatal.
+"""Load skills from SKILL.md files in five scopes.
+
+The narrower scope wins by name. A broken skill is reported and never fatal.
 
 The format is the open Agent Skills one, with `inline` added. It is read as leniently as in other products: the name may
 be missing or differ from the folder's, a missing description is replaced by the first paragraph, and unknown keys are

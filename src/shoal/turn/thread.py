@@ -463,8 +463,7 @@ class ThreadView:
     # ---- what the open turn posts ----
 
     def with_known_links(self, text: str) -> str:
-        """Return the model's text for display. After untrusted content, addresses that the model made up are not
-        links."""
+        """Return the model's text for display. After untrusted content, made-up addresses are not links."""
         if not self.tainted_by or not text:
             return text
         return with_known_links(text, known_from([entry.message for entry in self.transcript.entries]))

@@ -233,10 +233,9 @@ class Counterpart(Generic[A_co, P_co]):
         pytest.skip("channels keep their ids there")
 
     async def bars(self, place: Literal["thread", "chat"], *, gone: bool = False) -> ThreadId:
-        """Make a thread of a channel, or the whole channel, refuse posts, permanently if it is `gone`. Returns the
-        thread.
+        """Make a thread of a channel, or the whole channel, refuse posts. Returns the thread.
 
-        Skips the test if the platform has no such place.
+        With `gone`, it refuses them permanently. Skips the test if the platform has no such place.
         """
         pytest.skip("nothing there can keep the bot from posting")
 

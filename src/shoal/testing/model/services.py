@@ -1,6 +1,5 @@
 # ruff: noqa: E501 - the words stand as they were said
-"""Services with their refusals: the content that each rejects in a conversation, with the status and text of its
-answer.
+"""Services with the refusals that each gives, with their status and text.
 
 `FakeModel(script=Strict(SERVICES["DeepSeek"]))` answers like any fake, except for requests that DeepSeek refuses. Each
 service names its sources: its documentation, the types of its SDK, or public reports that quote its answer.
@@ -325,8 +324,10 @@ def _strings_only(sent: Sent) -> Refusal | None:
 
 
 class Service(msgspec.Struct, frozen=True):
-    """A service: its protocol, a model, its rules, and its refusal of foreign reasoning (None: it checks none, or has a
-    rule for it)."""
+    """A service: its protocol, a model, its rules, and its refusal of foreign reasoning.
+
+    The refusal is None if the service does not check reasoning, or has a rule for it.
+    """
 
     name: str
     kind: Kind

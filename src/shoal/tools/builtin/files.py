@@ -396,7 +396,7 @@ def _planned_edit(
     jail.require_writable(place)
 
     def change() -> tuple[Change, bytes, str]:
-        """Apply the edit to the current file. Returns the change, the new bytes and the old digest. Raises
+        """Apply the edit to the current file, and return the change, the new bytes and the old digest. Raises
         ToolError."""
         content = jail.read(place, TEXT_BYTES_MAX)
         encoding = find_encoding(content)

@@ -161,8 +161,7 @@ def _coming(trigger: Trigger, where: str) -> Coming:
 
 
 async def _question(store: Store, taint_of: TaintOf, one: Approval) -> OpenQuestion:
-    """Return a pending approval. In a conversation of READ_MAX events or more, the cause is unknown and counts as
-    untrusted."""
+    """Return a pending approval. Its cause counts as untrusted in a conversation of READ_MAX events or more."""
     events = await store.journal.events(one.thread, limit=READ_MAX)
     is_known = len(events) < READ_MAX and not one.needs_trust
     info = await store.journal.thread(one.asked_in)

@@ -40,8 +40,10 @@ class WebResult(msgspec.Struct, frozen=True):
 
 
 def read_url_tool(fetcher: Fetcher) -> FunctionTool[Invocation]:
-    """Make `read_url`, which reads a public web page as Markdown. Its errors quote nothing from the page, so a failure
-    never taints."""
+    """Make `read_url`, which reads a public web page as Markdown.
+
+    Its errors quote nothing from the page, so a failure never taints.
+    """
 
     async def read(url: str) -> tuple[Fetched, str]:
         headers = (("Accept", "text/html, text/*, application/pdf, */*"),)
@@ -181,8 +183,10 @@ def _named(page: Fetched, asked: str) -> str:
 
 
 def page_text(page: Fetched, name: str) -> str:
-    """Return a page's text from its first FETCH_BYTES_MAX bytes. Raises ToolError, which names the page `name`, for
-    anything but text."""
+    """Return a page's text from its first FETCH_BYTES_MAX bytes.
+
+    Raises ToolError, which names the page `name`, for anything but text.
+    """
     kind = _kind(page)
     if len(page.body) > FETCH_BYTES_MAX:
         page = msgspec.structs.replace(page, body=page.body[:FETCH_BYTES_MAX], cut=True)

@@ -72,8 +72,7 @@ _FORMAT = re.compile(r"[a-z][a-z0-9-]{1,30}")
 
 
 class Portable(NamedTuple):
-    """A schema for all providers as compact JSON text, and the server's own names of renamed properties by their new
-    names."""
+    """A schema for all providers as compact JSON text, and the original names of renamed properties."""
 
     text: str
     names: dict[str, str]

@@ -1,5 +1,4 @@
-"""Repair messages of MCP servers that deviate from the protocol, before the strict models of the package `mcp` read
-them.
+"""Repair messages of MCP servers that deviate from the protocol, before the strict package `mcp` reads them.
 
 - `mended` turns a malformed message into JSON-RPC: a byte order mark, a batch, a text as an error's code,
   `result: null`, half a surrogate pair.
