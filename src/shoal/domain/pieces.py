@@ -1,6 +1,6 @@
 """Split a long text into pieces that fit a platform's limit, along the parsed tree.
 
-Whatever is open at a cut is closed in one piece and reopened in the next: bold, struck and linked text, code with its
+Markup open at a cut is closed in one piece and reopened in the next: bold, struck and linked text, code with its
 language, quotes, and lists with their numbers. A continued table repeats its header. Addresses, mentions, emojis and
 letters with their accents are never cut, unless one alone is longer than a message.
 

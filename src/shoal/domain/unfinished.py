@@ -1,4 +1,4 @@
-"""Prepare unfinished Markdown for display: close whatever is open, and omit what has just begun.
+"""Prepare unfinished Markdown for display: close open markup, and omit markup that has just begun.
 
     at the end of the text                               it is shown as
     --------------------------------------------------   ----------------------------------------------------

@@ -58,7 +58,7 @@ def portable_call_id(call_id: str) -> str:
 
 
 class AnswerContext(msgspec.Struct, frozen=True):
-    """What a reader needs to know about the request.
+    """The parts of the request that a reader needs.
 
     `call_ids` are the ids in use; `new_id` returns an unused one. `odd` contains the malformed fields that are already
     logged. `secrets` are redacted. With `reasoning_back`, reasoning text is sent back to the provider. With

@@ -95,7 +95,7 @@ _KIND_OF_STATUS: dict[int, FailureKind] = {
     503: "overloaded", 504: "timeout", 522: "timeout", 524: "timeout", 529: "overloaded",
 }  # fmt: skip
 _OTHERWISE_MEANT = frozenset({401, 402, 403, 407, 408, 409, 425, 429, 529})
-"""Statuses that are conclusive, whatever the text."""
+"""Statuses that are conclusive regardless of the text."""
 _STATUS = re.compile(r"[1-5][0-9][0-9]")
 _OVERFLOW = re.compile(
     r"""context[ _-](window|length|size|limit)\b[^.]{0,60}(exceed|overflow)

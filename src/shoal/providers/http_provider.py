@@ -157,7 +157,7 @@ class EventTooLarge(Exception):
 
 
 class EventParser:
-    """Parse the events of an answer from bytes as they arrive, whatever its content type.
+    """Parse the events of an answer from bytes as they arrive, for any content type.
 
     Accepts server-sent events, cut anywhere, with any line ending, comments and data in several lines. Accepts JSON
     objects as well: one or many, in lines or in a list.

@@ -632,7 +632,7 @@ class ResponsesReader(AnswerReader):
             self.stop = "end"
 
     def _say_rest(self, index: int, place: int, whole: str) -> None:
-        """Add the part of a whole text that did not arrive in pieces, whatever index they had."""
+        """Add the part of a whole text that did not arrive in pieces under any index."""
         said = self._said.setdefault((index, place), [])
         before = "".join(said)
         if not before and any("".join(other) == whole for other in self._said.values()):

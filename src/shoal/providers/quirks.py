@@ -234,7 +234,7 @@ def is_about_schema(words: str) -> bool:
 
 
 def teaches(words: str) -> bool:
-    """Whether a refusal is about the request, whatever its status."""
+    """Whether a refusal is about the request, under any status."""
     return fault_of(words) is not None or bool(lesson(Quirks(), words)) or _TEMPLATE.search(words) is not None
 
 

@@ -55,6 +55,8 @@ Schema = Mapping[str, object]
 
 
 class Tools(Protocol):
+    """The tools of an agent by name."""
+
     def get(self, name: str) -> Tool | None: ...
 
     def names(self) -> Sequence[str]: ...

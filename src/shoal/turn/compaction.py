@@ -434,7 +434,7 @@ class ThreadTitles(msgspec.Struct, eq=False):
 
     @property
     def is_on(self) -> bool:
-        """Whether titles may come from a model."""
+        """Whether a model may write titles."""
         return self.mode != "words"
 
     async def after_turn(self, run: TurnRun) -> None:

@@ -260,7 +260,7 @@ class _SchemaRewriter:
         return self.names[own]
 
     def _flat(self, schema: Schema, followed: tuple[str, ...]) -> tuple[Schema, tuple[str, ...]]:
-        """Follow the schema's references and merge its `allOf`. Its own keywords come first."""
+        """Follow the schema's references and merge its `allOf`. Its own keywords take precedence."""
         flat = dict(schema)
         for _ in range(REFERENCES_MAX):
             reference = next((flat.pop(key) for key in ("$ref", "$dynamicRef", "$recursiveRef") if key in flat), None)
