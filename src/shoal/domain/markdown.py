@@ -60,6 +60,8 @@ class Node(msgspec.Struct, eq=False):
     continued: bool = False
 
 
+# ---- addresses, paths and tokens ----
+
 _NATIVE = (
     r"<(?:@[!&]?[0-9]{1,20}|@[UW][A-Z0-9]{1,40}(?:\|[^<>|\n]{1,80})?"
     r"|\#[0-9]{1,20}|\#[CG][A-Z0-9]{1,40}(?:\|[^<>|\n]{0,80})?"
@@ -204,6 +206,9 @@ def _unescaped(address: str) -> str:
     return _ESCAPE.sub(r"\1", address).replace("&amp;", "&")
 
 
+# ---- CJK ----
+
+
 def is_cjk(character: str) -> bool:
     """Whether a character is Chinese, Japanese or Korean, including punctuation but not emojis."""
     point = ord(character)
@@ -240,6 +245,8 @@ def _flanks(state: "StateInline", start: int, end: int, *, within_words: bool) -
         punctuation_after or by_cjk or not punctuation_before,
     )
 
+
+# ---- the parser ----
 
 _MATH = re.compile(r"\$(?![\s$])(?:\\.|[^\\$\n]){1,1000}?(?<!\s)\$(?!\w)")  # any other dollar sign is money
 _MATH_BLOCK_START = re.compile(r" {0,3}(\$\$|\\\[)")
@@ -496,6 +503,9 @@ def _math_block(state: "StateBlock", start: int, end: int, silent: bool) -> bool
             state.line = line + 1
         return True
     return False
+
+
+# ---- the tree ----
 
 
 def parse(markdown: str) -> list[Node]:

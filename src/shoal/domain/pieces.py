@@ -178,6 +178,8 @@ class _Cutter:
     def _words(self, blocks: list[Node]) -> list[str]:
         return render_tree(blocks, self._dialect).replace(ZERO_WIDTH_SPACE, "").split()
 
+    # ---- blocks ----
+
     def _split(self, blocks: list[Node], fits: Fits, *, is_first: bool) -> tuple[list[Node], list[Node]]:
         """Split blocks into those that fit and the rest.
 
@@ -300,6 +302,8 @@ class _Cutter:
         length = max(1, _count(min(len(line), self._room), lambda number: fits(fence(line[:number]))))
         length = _whole_clusters(line, length)
         return fence(line[:length]), fence("\n".join((line[length:], *lines[1:])))
+
+    # ---- spans ----
 
     def _split_spans(self, spans: list[Node], fits: Fits, *, is_first: bool) -> tuple[list[Node], list[Node]]:
         text = plain_text(spans)
