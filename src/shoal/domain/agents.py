@@ -273,9 +273,11 @@ class Child(msgspec.Struct, frozen=True):
 
 
 class Purpose(msgspec.Struct, frozen=True):
-    """For whom a turn works: the message's author, the untrusted content it has seen, the call of another turn that
-    began it; where one speaks whose answer nobody reads (empty: in its own thread); how far it sees; and how people are
-    shown what the model wrote."""
+    """The identity and limits of a turn.
+
+    Contains the message's author, the untrusted content that the turn has seen, the calling turn, the thread to post to
+    if nobody reads the answer (empty: its own), the audience, and the conversion of model text for display.
+    """
 
     author: Author
     tainted_by: str

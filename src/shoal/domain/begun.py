@@ -1,11 +1,11 @@
-"""What is being processed, in a file, so that an event that ends the process is known at the next start.
+"""Record events in progress in a file, so the next start knows which event ended the process.
 
-The file is written before an event is looked at and after it, without waiting for the disk: it has to outlive the
-process, not the machine. Only a process that dies leaves an entry; one that is stopped takes its entries out. Each
-entry is a line of fixed width in a place of its own, so that noting one costs one small write however many there are.
+The file is written before and after each event, without syncing to the disk: it has to survive the process, not the
+machine. A process that stops normally removes its entries, so only a crash leaves one. Each entry is a line of fixed
+width in its own slot, so one entry costs one small write regardless of their number.
 
-At its next start a process moves what it left behind into the database, so that in a cluster the deaths of all
-processes count together: an event that ended one process, and another that took it over, is set aside by the third.
+At its next start, a process moves leftover entries into the database. The crashes of all processes in a cluster then
+count together: if an event ends one process and then the one that took it over, the third sets it aside.
 """
 
 import asyncio
@@ -23,17 +23,17 @@ from shoal.domain.errors import EndedTwice
 from shoal.domain.ports import Settings
 
 STARTS_MAX = 2
-"""An event during which the process has ended so often is set aside at the next start."""
+"""An event that crashed the process this often is set aside at the next start."""
 ALONE_SECONDS = 10.0
-"""How long what the process has died in once is worked on before the next such event begins."""
+"""How long an event that crashed the process once runs alone before the next such event begins."""
 ENTRIES_MAX = 10_000
 FILES_MAX = 64
-"""Processes on one home that keep a file each."""
+"""Processes on one home that have a file each."""
 ENDED_TWICE = "Shoal crashed twice while working on this, so I stopped. Please ask in a different way."
 SET_ASIDE = "set aside"
-"""The scope of settings that holds the events that were set aside."""
+"""Settings scope of the events that were set aside."""
 DIED_IN = "died in"
-"""The scope of settings that holds how often processes died in an event, by the digest of its key."""
+"""Settings scope of crash counts, by the digest of the event's key."""
 
 _KEY_BYTES = 16
 _WIDTH = 2 * _KEY_BYTES + 3
@@ -41,7 +41,7 @@ _EMPTY = b" " * (_WIDTH - 1) + b"\n"
 
 
 class SetAside(msgspec.Struct, frozen=True):
-    """An event that was set aside: the account and the chat it is from, its content, and whether the owner knows."""
+    """An event that was set aside: its account, chat and content, and whether the owner was notified."""
 
     platform: str
     lane: str
@@ -50,7 +50,7 @@ class SetAside(msgspec.Struct, frozen=True):
 
 
 class Begun:
-    """How often the process has died in an event, by the event's key; without a file, never."""
+    """Crash counts by the event's key. Without a file, they are always zero."""
 
     def __init__(self, file: Path | None = None) -> None:
         self._file = file
@@ -66,8 +66,10 @@ class Begun:
         self._alone = asyncio.Lock()
 
     def open(self) -> None:
-        """Read what an earlier process has left; one without a file, or with a damaged one, left nothing. Where another
-        process has the file, the next one is taken."""
+        """Read the entries that an earlier process left.
+
+        A missing or damaged file has none. If another process uses the file, the next one is opened.
+        """
         if self._file is None or self._handle >= 0:
             return
         with suppress(OSError):
@@ -99,7 +101,7 @@ class Begun:
                 self._free.append(place)
 
     async def share(self, settings: Settings, *, has_others: bool = False) -> None:
-        """Move what an earlier process left into the database, and read what others left. Raises StoreError."""
+        """Move leftover entries into the database, and read those of other processes. Raises StoreError."""
         self._settings, self.has_others = settings, has_others
         for digest, count in list(self._counts.items()):
             stored: str | None = None
@@ -109,7 +111,7 @@ class Begun:
         await self.learn()
 
     async def learn(self) -> None:
-        """Read in which events other processes died, and forget those that are over. Raises StoreError."""
+        """Read the crashes of other processes, and forget finished events. Raises StoreError."""
         if self._settings is None:
             return
         rows = await self._settings.page(DIED_IN, limit=ENTRIES_MAX)
@@ -120,7 +122,7 @@ class Begun:
         self._shared = {digest: int(count) for digest, count in rows if digest not in over}
 
     async def forget_over(self) -> None:
-        """Forget in the database what is over here. Raises StoreError."""
+        """Delete events that finished here from the database. Raises StoreError."""
         if self._over:
             await self.learn()
 
@@ -128,7 +130,7 @@ class Begun:
         return self._counts.get(digest, 0) + self._shared.get(digest, 0)
 
     def begin(self, key: str) -> bool:
-        """Note that an event is looked at; False where that has ended a process STARTS_MAX times."""
+        """Record that an event starts. Returns False if it has crashed the process STARTS_MAX times."""
         digest = _digest(key)
         if self._deaths(digest) >= STARTS_MAX:
             return False
@@ -142,7 +144,7 @@ class Begun:
         return True
 
     def end(self, key: str) -> None:
-        """It is over, or the process is stopped in an orderly way."""
+        """Record that an event finished or that the process stops normally."""
         digest = _digest(key)
         if self._shared.pop(digest, None) is not None:
             self._over.add(digest)
@@ -156,7 +158,7 @@ class Begun:
 
     @contextmanager
     def during(self, key: str) -> Generator[None]:
-        """Around the work on an event. Raises EndedTwice in its place where it has ended the process too often."""
+        """Record an event while it runs. Raises EndedTwice instead if it crashed the process too often."""
         try:
             if not self.begin(key):
                 raise EndedTwice(ENDED_TWICE)
@@ -166,14 +168,17 @@ class Begun:
 
     @asynccontextmanager
     async def one_by_one(self, key: str) -> AsyncGenerator[None]:
-        """As `during`, but events in which the process has died begin one after the other: if it dies again, only the
-        one that was at work counts, and those that merely ran next to it go on at the next start."""
+        """Like `during`, but start events that crashed the process one after the other.
+
+        If the process crashes again, only the running one counts. Events that merely ran at the same time resume at the
+        next start.
+        """
         if not self._deaths(_digest(key)):
             with self.during(key):
                 yield
             return
         await self._alone.acquire()
-        others = [self._alone]  # released once: in time, or at the end
+        others = [self._alone]  # released once, after the wait or at the end
 
         def release() -> None:
             if others:
@@ -189,7 +194,7 @@ class Begun:
 
     def _write(self, digest: str, entry: bytes) -> None:
         if digest in self._places:
-            with suppress(OSError):  # a full disk must not keep messages out
+            with suppress(OSError):  # a full disk must not block messages
                 os.pwrite(self._handle, entry, self._places[digest] * _WIDTH)
 
 

@@ -24,7 +24,7 @@ class Clock(Protocol):
         ...
 
     def local(self) -> datetime:
-        """The present in the time zone of the configuration, by which days begin and end."""
+        """Return the present in the configured time zone, which determines when days begin."""
         ...
 
     def monotonic(self) -> float:
@@ -45,7 +45,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's own time. `timezone` is an IANA name."""
+    """The machine's clock. `timezone` is an IANA name."""
 
     def __init__(self, timezone: str = "UTC") -> None:
         self._timezone = timezone

@@ -84,7 +84,7 @@ OF_THREAD = frozenset(
 ALIASES = {"clear": "new"}
 """Other names of commands; not listed."""
 WELCOME = "start"
-"""The command that Telegram sends when somebody opens the chat with a bot. Understood everywhere, and not listed."""
+"""Command that Telegram sends when a person opens the chat with a bot. Accepted on all platforms, and not listed."""
 
 
 class ParsedCommand(msgspec.Struct, frozen=True):

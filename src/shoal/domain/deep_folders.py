@@ -1,7 +1,7 @@
-"""Folders of any depth, walked and removed without recursion.
+"""Walk and remove folders of any depth without recursion.
 
-`os.walk` and `shutil.rmtree` call themselves once a level, so one command of an agent (`mkdir -p` a thousand times)
-makes them fail, and a path has a longest length as well.
+`os.walk` and `shutil.rmtree` recurse once per level, so one command of an agent (`mkdir -p` a thousand times) breaks
+them. Paths have a maximum length as well.
 """
 
 import itertools
@@ -15,10 +15,10 @@ from pathlib import Path
 def walk(
     top: Path, unread: Callable[[OSError], object] = lambda _: None
 ) -> Iterator[tuple[Path, list[str], list[str]]]:
-    """Yield each folder with the names of its folders and of its other entries, a folder before what is in it.
+    """Yield each folder with the names of its folders and of its other entries, parents first.
 
-    Names taken out of the first list are not entered, and neither are links. A folder that cannot be read, or whose
-    path is longer than the system allows, is passed over; `unread` gets the error.
+    Names removed from the first list are not entered; links never are. A folder that is unreadable, or whose path is
+    too long for the system, is skipped, and `unread` gets the error.
     """
     left = [top]
     while left:
@@ -40,10 +40,10 @@ def walk(
 
 
 def remove_tree(top: Path) -> None:
-    """Remove a folder with everything in it, whatever its depth, and folders closed to their owner. Blocking.
+    """Remove a folder of any depth with its contents, including folders without permissions. Blocking.
 
-    Each inner folder is moved up before it is looked into, so that no path gets long; what an interrupted run leaves
-    is removed by the next. Raises OSError for what cannot be removed, and does nothing where `top` does not exist.
+    Each inner folder is moved up before it is read, which keeps paths short. The next run removes what an interrupted
+    run leaves. Raises OSError if something cannot be removed. Does nothing if `top` does not exist.
     """
     with suppress(FileNotFoundError):
         if not stat.S_ISDIR(top.lstat().st_mode):

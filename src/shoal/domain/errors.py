@@ -1,29 +1,29 @@
-"""The one tree of errors. A message says what happened, to which thing, and what to do next.
+"""The tree of errors. A message says what happened, to which object, and what to do next.
 
 ShoalError
-├── InvalidId, InvalidInput          the caller's words are off; nothing was changed
-│   └── EndedTwice                   an InvalidInput: the process ended twice while working on it
-├── ConfigError                      the settings are wrong; carries every problem found
-├── HomeLocked                       another process holds this home directory
-├── StoreError                       the database did not take it
-│   ├── StoreUnavailable             it takes nothing now and may soon: what can wait waits
+├── InvalidId, InvalidInput          the input is invalid; nothing was changed
+│   └── EndedTwice                   an InvalidInput: the process crashed twice while working on it
+├── ConfigError                      the settings are wrong; contains every problem found
+├── HomeLocked                       another process uses this home directory
+├── StoreError                       the database refused the operation
+│   ├── StoreUnavailable             temporary: work that can wait waits
 │   │   └── StoreFull                the disk is full
 │   ├── StoreReadOnly, StoreCorrupt, StoreNewer
 │   ├── StaleEpoch                   another worker took the thread over; drop the turn
-│   └── QueueChanged                 what a turn was to answer was changed meanwhile; read it again
-├── ToolError                        a tool's failure, told to the model as its result
+│   └── QueueChanged                 the queue of a turn has changed; read it again
+├── ToolError                        a tool's failure, returned to the model as its result
 ├── FetchError                       an address may not be opened, or does not answer
 ├── SandboxError                     the sandbox could not start the command
 │   ├── FolderFull                   it may not write, or was ended: a folder or the disk is full
-│   └── ContentChanged               a file it runs is not what a person allowed any more; it did not run
+│   └── ContentChanged               a file it runs has changed since a person allowed it; it did not run
 ├── ProviderError                    a model provider could not be asked (a failed answer is a ModelFailed)
-│   ├── ProviderRefused              it refuses the key, or there is none
-│   └── ProviderDown                 it cannot be reached or does not work
+│   ├── ProviderRefused              it refuses the key, or no key is set
+│   └── ProviderDown                 it is unreachable or does not work
 ├── PlatformError                    a chat platform refused or failed
-├── Forbidden                        whoever asks may not do this
+├── Forbidden                        the caller lacks permission
 └── NotFound, Conflict, Gone         an id that is unknown, already decided, or expired
-    ├── FilesDiffer                  a Conflict: files that are to be restored were changed since
-    └── UnderWay                     a Conflict: another process is doing just that
+    ├── FilesDiffer                  a Conflict: files to restore have changed since
+    └── UnderWay                     a Conflict: another process is already doing it
 """
 
 import os
@@ -42,7 +42,7 @@ class InvalidInput(ShoalError):
 
 
 class EndedTwice(InvalidInput):
-    """The process has ended twice while working on this, so it is not begun again."""
+    """Raised instead of starting work that crashed the process twice."""
 
 
 class ConfigError(ShoalError):
@@ -129,17 +129,16 @@ class ProviderDown(ProviderError):
 
 
 ASKED_SECONDS_MAX = 3600.0
-"""A platform that asks for a longer wait (a day, or until the year 9999) is tried sooner."""
+"""Longest wait that a platform can ask for. Some ask for a day, or until the year 9999."""
 
 
 class PlatformError(ShoalError):
     """A chat platform refused or failed.
 
-    `retry_after_seconds` is what the platform asked for, at most ASKED_SECONDS_MAX. `permanent` means that trying again
-    cannot help,
-    `outcome_unknown` means that the message may have been posted, `everywhere` that the wait is the whole account's.
-    `barred` means that the place takes no posts, whatever they say: with `permanent` it is gone, otherwise it may open
-    again.
+    `retry_after_seconds` is the platform's requested wait, at most ASKED_SECONDS_MAX. `permanent` means that a retry
+    cannot help. `outcome_unknown` means that the message may have been posted. `everywhere` means that the wait applies
+    to the whole account. `barred` means that the chat accepts no posts of any content: with `permanent` it is gone,
+    otherwise it may open again.
     """
 
     def __init__(
@@ -186,6 +185,6 @@ class Gone(ShoalError):
 
 
 def system_words(error: OSError) -> str:
-    """What the system says of a call that failed, with the path that it was about."""
+    """Return the system's message for a failed call, with its path."""
     why = error.strerror or str(error)
     return f"{os.fsdecode(error.filename)}: {why}" if isinstance(error.filename, str | bytes) else why

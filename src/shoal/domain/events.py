@@ -186,11 +186,14 @@ ASK_OR_LOOK = " Find another way or ask the person."
 
 
 class ToolFinished(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The one result of a call. `artifact` is the digest of the whole, stored with `artifact_bytes`; `text` is then an
-    excerpt. `answers`: the call has told the person what the turn had to say. `counts`: an error of the model's or the
-    tool's, towards `tool_errors_in_a_row_max`; one that others decided (a steer, a person, a crash) says nothing.
-    `found`: the tools that the model has looked up, whose definitions it reads after the text. `stopped`: a person
-    stopped the turn before it had ended. `exit_code`: what a command ended with."""
+    """The only result of a call.
+
+    `artifact` is the digest of the whole result, stored with `artifact_bytes`; `text` is then an excerpt. `answers`
+    means that the call already gave the person the turn's answer. `counts` marks an error by the model or the tool,
+    which counts towards `tool_errors_in_a_row_max`; errors with other causes (a steer, a person, a crash) do not.
+    `found` lists the tools that the model looked up; their definitions follow the text. `stopped` means that a person
+    stopped the turn before the call ended. `exit_code` is a command's exit code.
+    """
 
     type: ClassVar[str] = "tool_result"
     call_id: CallId
@@ -481,11 +484,11 @@ def encode_event(event: Event) -> bytes:
 
 
 class TextStreamed(msgspec.Struct, frozen=True):
-    """A piece of the answer being written. `step` tells a new model call (a retry starts the text anew).
+    """A piece of the answer being written. `step` identifies the model call; a retry starts the text again.
 
-    `offset` is how many characters of the call's text came before, by which a watcher sees that it has missed some.
-    `after` is the number of the last event before the call: what an `assistant_message` with a higher number tells
-    again is no news. `is_tainted`: untrusted content was read before, so addresses in it are no links yet.
+    `offset` is the number of earlier characters in the call's text, which lets a watcher detect gaps. `after` is the
+    number of the last event before the call; a later `assistant_message` repeats this text. `is_tainted` means that
+    untrusted content was read before, so addresses in the text are not links yet.
     """
 
     type: ClassVar[str] = "text_delta"
@@ -497,8 +500,8 @@ class TextStreamed(msgspec.Struct, frozen=True):
 
 
 class ThinkingStreamed(msgspec.Struct, frozen=True):
-    """A piece of the model's thinking before its answer. The fields are those of `TextStreamed`, `offset` counted in
-    the thinking alone."""
+    """A piece of the model's thinking before its answer. Fields are as in `TextStreamed`; `offset` counts thinking
+    alone."""
 
     type: ClassVar[str] = "thinking_delta"
     text: str

@@ -1,7 +1,7 @@
-"""Where things lie under the home directory, and the form of memory files; no other file is read or made here.
+"""Paths under the home directory, and the format of memory files. This module reads and writes no other file.
 
-What is kept in a direct conversation is for its person alone, also where the file is everybody's: such a line ends with
-a comment, `<!-- only PERSON -->`, and stands in no other person's prompt.
+Memory from a direct conversation is private to its person, also in a shared file. Such a line ends with a comment,
+`<!-- only PERSON -->`, and appears in no other person's prompt.
 """
 
 import os
@@ -32,15 +32,15 @@ class Home:
         self.token_file = root / "token"  # the HTTP token, mode 0600
         self.secrets = root / "secrets"  # a file for each secret that `shoal setup` keeps, mode 0600
         self.models_file = root / "available_models.json"
-        self.quirks_file = root / "learned_quirks.json"  # what refusals taught of models
-        self.restored_file = root / "restored"  # when this home was made from a backup
+        self.quirks_file = root / "learned_quirks.json"  # learned from models' refusals
+        self.restored_file = root / "restored"  # time at which this home was restored from a backup
         self.template = root / "template"  # what a new agent is made from
         self.data = root / "data"  # memory, skills, events and the threads' files
         self.events = self.data / "events"  # event files that start turns
         self.artifacts = self.data / "artifacts"  # large results and attachments, by digest
 
     def restored_at(self) -> datetime | None:
-        """When this home was made from a backup; None for one that never was."""
+        """Return the time of the last restore from a backup, or None."""
         try:
             return datetime.fromisoformat(read_regular(self.restored_file, RESTORED_BYTES_MAX).decode())
         except (OSError, ValueError):
@@ -93,7 +93,7 @@ def note_path(home: Home, day: date) -> Path:
 
 
 def entry_line(text: str) -> str:
-    """An entry as `- text`; lines after the first are indented below it, and blank ones left out.
+    """Return an entry as `- text`, with further lines indented and blank lines dropped.
 
     Raises InvalidInput when it is empty or longer than ENTRY_CHARS_MAX.
     """
@@ -111,8 +111,7 @@ def entry_line(text: str) -> str:
 
 
 def only_for(line: str, person: str) -> str:
-    """The line, or each of several, as it is kept for this person (PLATFORM:USER) alone; as it is for nobody in
-    particular."""
+    """Mark each line as private to this person (PLATFORM:USER). Without a person, the text is unchanged."""
     if not person:
         return line
     mark = f" {_MARK}{quote(person, safe=':@._')} -->"

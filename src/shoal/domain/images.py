@@ -1,4 +1,4 @@
-"""Reads the format and the size of an image from its bytes, and whether its end is there, without decoding it."""
+"""Read an image's format and size from its bytes, and whether it is complete, without decoding it."""
 
 import zlib
 from typing import NamedTuple
@@ -10,7 +10,7 @@ SEGMENTS_MAX = 10_000
 
 
 class ImageHead(NamedTuple):
-    """What an image says of itself: its media type, its sides in pixels, and whether it is there to its end."""
+    """An image's media type, its width and height in pixels, and whether its end is present."""
 
     media_type: str
     width: int
@@ -19,7 +19,7 @@ class ImageHead(NamedTuple):
 
 
 def image_head(content: bytes) -> ImageHead | None:
-    """The head of a PNG, JPEG, GIF or WebP image by content; None for anything else, also one broken in its head."""
+    """Return the head of a PNG, JPEG, GIF or WebP image, or None for other content and damaged heads."""
     if content.startswith(_PNG_START):
         return _png(content)
     if content.startswith(b"\xff\xd8\xff"):
@@ -33,8 +33,10 @@ def image_head(content: bytes) -> ImageHead | None:
 
 
 def without_damaged_extras(content: bytes) -> bytes:
-    """Drop the optional chunks of a PNG whose checksum is wrong: a colour profile, a text. Viewers ignore those, and
-    decoders refuse the image for them. Anything else is returned as it is."""
+    """Drop optional chunks of a PNG with a wrong checksum, such as a colour profile or a text.
+
+    Viewers ignore them, but decoders refuse the image. Anything else is returned unchanged.
+    """
     if not content.startswith(_PNG_START):
         return content
     kept, begin, at = list[bytes](), 0, len(_PNG_START)

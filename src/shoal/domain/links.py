@@ -1,9 +1,9 @@
-"""Addresses of an answer that were made up after untrusted content was read: shown as code, so nobody follows them.
+"""Render addresses that the model made up after reading untrusted content as code, so nobody opens them.
 
-An address can carry away what the model knows: in its query, its path, or a label of its host. What somebody else wrote
-may have asked for that. One that stands word for word in what people said or in what was read carries nothing of the
-model's. What the model composed itself counts as neither: the arguments of its calls, what commands printed, and files
-read after a command ran, which may have written them.
+An address can leak the model's knowledge in its query, its path or a label of its host, and the untrusted content may
+have asked for that. An address that appears word for word in people's messages or in read content leaks nothing. The
+model's own output does not count as either: the arguments of its calls, the output of commands, and files read after a
+command ran, which may have written them.
 """
 
 import re
@@ -19,7 +19,7 @@ from shoal.domain.pieces import MARKDOWN
 from shoal.domain.transcript import SUMMARY_HEAD
 
 ADDRESSES_MAX = 200
-"""Addresses of one answer that are looked for; any further one is shown as code."""
+"""Addresses checked per answer. Any further one is rendered as code."""
 ENDING = ".,;:!?'\"*_~)]}>"
 _WORDS = re.compile(r"[^\s<>()\[\]{}|\"`]+")
 _SCHEME = re.compile(
@@ -33,8 +33,11 @@ Knows = Callable[[str], bool]
 
 
 def is_address(word: str) -> bool:
-    """Whether a chat may make a link of this word: with a scheme, `www.`, an e-mail address, a host with a path or the
-    like, or a host of three labels or more."""
+    """Whether a chat may make a link of this word.
+
+    That is a word with a scheme, `www.`, an e-mail address, a host with a path or the like, or a host of three labels
+    or more.
+    """
     if _SCHEME.search(word) or word.lower().startswith(("www.", "//")):
         return True
     host = re.split(r"[/?#:\\]", word.rpartition("@")[2], maxsplit=1)[0].rstrip(".")
@@ -48,7 +51,7 @@ def is_address(word: str) -> bool:
 
 
 def known_from(messages: Sequence[ModelMessage]) -> Knows:
-    """Tells of an address whether it stands word for word in what people said or what was read, in these messages."""
+    """Return a test whether an address appears word for word in people's messages or in read content."""
     said = [one.text for one in messages if isinstance(one, UserMessage) and not one.text.startswith(SUMMARY_HEAD)]
     texts: list[tuple[bool, str]] = []
     ran = False
@@ -75,13 +78,13 @@ def known_from(messages: Sequence[ModelMessage]) -> Knows:
 
 
 def first_address(text: str) -> int:
-    """Where the first word stands of which a chat may make a link; the text's length where there is none."""
+    """Return the position of the first word that a chat may make a link of, or the text's length."""
     found = (word.start() for word in _WORDS.finditer(text) if is_address(_bare(word[0])))
     return next(found, len(text))
 
 
 def with_known_links(markdown: str, knows: Knows) -> str:
-    """The text with every address that is not known as code; the same text where there is none."""
+    """Render every unknown address in a text as code. Without one, the text is unchanged."""
     if not any(is_address(word) for word in map(_bare, _WORDS.findall(markdown))):
         return markdown
     looked_at: dict[str, bool] = {}
@@ -99,13 +102,12 @@ def with_known_links(markdown: str, knows: Knows) -> str:
 
 
 def _body(address: str) -> str:
-    """An address without its scheme and the slash at its end, in which people and models differ."""
+    """Return an address without its scheme and trailing slash, which people and models write differently."""
     found = _SCHEME.match(address)
     return address[found.end() if found else 0 :].removeprefix("//").rstrip("/")
 
 
 def _stands_in(body: str, text: str) -> bool:
-    """Whether an address stands in a text as a whole, not as part of a longer one."""
     at = text.find(body)
     while at >= 0:
         before, after = text[at - 1 : at], text[at + len(body) : at + len(body) + 2]
@@ -134,7 +136,6 @@ def _unknown(text: str, is_safe: Knows) -> bool:
 
 
 def _block(node: Node, is_safe: Knows) -> Node:
-    """The node, itself where nothing in it changes."""
     match node.kind:
         case "raw":
             return Node("fence", text=f"{node.text}\n") if _unknown(node.text, is_safe) else node

@@ -1,8 +1,8 @@
-"""JSON as models write it: read where only one reading makes sense, and never where a part is missing.
+"""Read JSON as models write it, if only one reading makes sense and no part is missing.
 
-Taken beside JSON: trailing commas, raw line ends in strings, single quotes, bare keys, Python's True, False and None, a
-backslash before a character that needs none, and a code fence around all of it. What is not closed, or has something
-else behind its end, is refused: half a command is another command.
+Accepts trailing commas, raw line ends in strings, single quotes, bare keys, Python's True, False and None, an
+unnecessary backslash before a character, and a code fence around all of it. Unclosed values and values followed by
+anything else are refused, because half a command is a different command.
 """
 
 import ast
@@ -19,11 +19,11 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "\n": ""}
 _HEX = re.compile(r"[0-9a-fA-F]{4}")
 _WORDS: dict[str, object] = {"true": True, "false": False, "null": None, "True": True, "False": False, "None": None}
 _AFTER = re.compile(r"(?:\s|<\|[^|<>]{1,40}\|>|</[\w:]{1,40}>|[}\]])*+")
-"""What may stand behind the end: a closing mark of the model's own format, a bracket too many."""
+"""Text that may follow the end: a closing marker of the model's own format, or an extra bracket."""
 
 
 def loose_value(text: str) -> object:
-    """The one value that the text is. Raises ValueError."""
+    """Return the only value in the text. Raises ValueError."""
     text = text.strip()
     if text.startswith("```"):
         fence = _FENCE.match(text)
@@ -34,7 +34,7 @@ def loose_value(text: str) -> object:
     value = reader.value(0)
     if _AFTER.fullmatch(text, reader.at) is not None:
         return value
-    if reader.value(0) != value or _AFTER.fullmatch(text, reader.at) is None:  # some servers send all of it twice
+    if reader.value(0) != value or _AFTER.fullmatch(text, reader.at) is None:  # some servers send everything twice
         raise ValueError("something follows the end")
     return value
 
@@ -45,7 +45,7 @@ class _LooseReader:
         self.at = 0
 
     def _skip(self) -> str:
-        """The next character that is no space, which stays where it is; empty at the end."""
+        """Skip whitespace and return the next character without consuming it, or an empty string at the end."""
         match = _SPACE.match(self.text, self.at)
         self.at = match.end() if match is not None else self.at
         return self.text[self.at : self.at + 1]
@@ -142,7 +142,7 @@ CALLS_CHARS_MAX = 65_536
 
 
 def python_calls(text: str) -> list[tuple[str, dict[str, object]]]:
-    """Calls written as Python, `name(key="value")`, one or a list of them. Raises ValueError."""
+    """Parse calls written as Python, `name(key="value")`, one or a list of them. Raises ValueError."""
     if len(text) > CALLS_CHARS_MAX:
         raise ValueError("too long")
     try:

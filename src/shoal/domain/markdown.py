@@ -1,11 +1,11 @@
-"""Markdown parsed into a tree: CommonMark with tables, ~~strikethrough~~ and formulas, without HTML.
+"""Parse Markdown into a tree: CommonMark with tables, ~~strikethrough~~ and formulas, without HTML.
 
-Two rules are added to CommonMark. Addresses, paths and the tokens of chat platforms are read before emphasis, so that
-no character of them counts as markup. Emphasis next to Chinese, Japanese and Korean characters works without spaces:
-github.com/tats-u/markdown-cjk-friendly, specification.md. `surfaces/console/static/tokens.js` has the same two rules
-for the page.
+CommonMark is extended by two rules. Addresses, paths and tokens of chat platforms are read before emphasis, so none of
+their characters count as markup. Emphasis next to Chinese, Japanese and Korean characters works without spaces:
+github.com/tats-u/markdown-cjk-friendly, specification.md. `surfaces/console/static/tokens.js` implements the same two
+rules for the page.
 
-Parsing takes linear time: what CommonMark would look for again and again is found in one scan of each paragraph.
+Parsing takes linear time: one scan of each paragraph finds everything that CommonMark would search for repeatedly.
 """
 
 import re
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 NESTING_MAX = 40
-"""Deeper text stays as it was written. The tree is walked recursively."""
+"""Deeper nesting stays plain text, because the tree is walked recursively."""
 MATH_LINES_MAX = 100
 INLINE_MATH_CHARS_MAX = 2000
 URL_CHARS_MAX = 4000
 WORD_CHARS_MAX = 512
 CONTINUED = "\u2060"
-"""Begins an item of a list that continues one of the message before: no bullet is shown for it."""
+"""Begins a list item that continues an item of the previous message. It is shown without a bullet."""
 
 Kind: TypeAlias = Literal[
     "paragraph", "heading", "fence", "quote", "list", "item", "table", "row", "cell", "rule", "raw",
@@ -42,8 +42,11 @@ Kind: TypeAlias = Literal[
 
 
 class Node(msgspec.Struct, eq=False):
-    """A block or a span. `text` is what a leaf says, `info` a fence's language or the mark of a list, `url`
-    and `title` belong to links, `number` is a heading's level or the first number of a list, and -1 for bullets."""
+    """A block or a span.
+
+    `text` is a leaf's text. `info` is a fence's language or a list's marker. `url` and `title` belong to links.
+    `number` is a heading's level or a list's first number, -1 for bullets.
+    """
 
     kind: Kind
     children: list["Node"] = []
@@ -81,8 +84,8 @@ _WORD = (
     rf"{{2,{WORD_CHARS_MAX}}}"
 )
 TOKENS = re.compile(f"({_NATIVE})|({_URL})|({_EMAIL})|({_MENTION})|({_SHORTCODE})|({_WORD})")
-"""Everything that may be a token, by kind: of a platform, URL, e-mail address, mention, shortcode, and any other word,
-in which `_inner` looks for a path. No alternative can match one text in two ways, so a scan is linear."""
+"""Everything that may be a token, by kind: platform token, URL, e-mail address, mention, shortcode, or any other word,
+which `_inner` searches for a path. No alternative matches one text in two ways, so a scan is linear."""
 _TRAILING = "?!.,:;'*_~)]}"
 _OPENING = {")": "(", "]": "[", "}": "{"}
 _ESCAPE = re.compile(r"\\([!-/:-@\[-`{-~])")
@@ -92,7 +95,7 @@ _DOTTED = re.compile(r"\w\.\w")
 
 
 class TokenSpan(NamedTuple):
-    """Where a token stands in a paragraph, and what it says."""
+    """A token's text and position in a paragraph."""
 
     start: int
     end: int
@@ -100,7 +103,7 @@ class TokenSpan(NamedTuple):
 
 
 def tokens_in(text: str) -> Iterator[TokenSpan]:
-    """The addresses, paths and platform tokens of a paragraph, in order."""
+    """Yield the addresses, paths and platform tokens of a paragraph in order."""
     at = 0
     marks_seen = ""
     looked_at = 0
@@ -129,7 +132,7 @@ def tokens_in(text: str) -> Iterator[TokenSpan]:
 
 
 def _next_word(text: str, start: int, end: int) -> int:
-    """Where to look on after a word that is no path: another token may begin within it, or behind its marks."""
+    """Return where to continue after a word without a path. Another token may begin in it or after its marks."""
     for sign, others in (("://", "+.-"), ("@", "+.-_%")):
         at = text.find(sign, start, end + len(sign))
         if at > start:
@@ -145,7 +148,7 @@ def _next_word(text: str, start: int, end: int) -> int:
 
 
 def _url_end(text: str, start: int, end: int, marks_seen: str) -> int:
-    """The end of a URL without punctuation that belongs to the sentence, and without marks that close emphasis."""
+    """Return the end of a URL without the sentence's punctuation and without closing emphasis marks."""
     opener = text[start - 1] if start else ""
     if opener and opener in "*~":
         run = opener * 2 if start > 1 and text[start - 2] == opener else opener
@@ -165,14 +168,13 @@ def _url_end(text: str, start: int, end: int, marks_seen: str) -> int:
         last = text[end - 1]
         if last in "*_~" and last not in marks_seen:
             break
-        if last in _OPENING:  # it is balanced: the URL ends before any that is not
+        if last in _OPENING:  # balanced: the URL ends before any unbalanced bracket
             break
         end -= 1
     return end
 
 
 def _inner(text: str, start: int, end: int) -> tuple[int, int] | None:
-    """The path in a word, without marks around it; None where the word is no path or has no marks."""
     word = text[start:end]
     if "://" in text[start : end + 3] or not any(mark in word for mark in "*_~\\"):
         return None
@@ -200,7 +202,7 @@ def _inner(text: str, start: int, end: int) -> tuple[int, int] | None:
 
 
 def _unescaped(address: str) -> str:
-    """An address as it is meant: models escape marks in it, and write `&` as an entity."""
+    """Undo the escapes and entities that models write in addresses."""
     return _ESCAPE.sub(r"\1", address).replace("&amp;", "&")
 
 
@@ -208,7 +210,7 @@ def _unescaped(address: str) -> str:
 
 
 def is_cjk(character: str) -> bool:
-    """Whether a character is of Chinese, Japanese or Korean writing, its punctuation included and emojis excluded."""
+    """Whether a character is Chinese, Japanese or Korean, including punctuation but not emojis."""
     point = ord(character)
     if point < 0x1100:
         return False
@@ -221,7 +223,6 @@ def is_cjk(character: str) -> bool:
 
 @lru_cache(4096)
 def _class_of(character: str) -> tuple[bool, bool, bool]:
-    """Whether a character is white space, punctuation, and CJK."""
     from markdown_it.common.utils import isMdAsciiPunct, isPunctChar, isWhiteSpace
 
     point = ord(character)
@@ -229,10 +230,9 @@ def _class_of(character: str) -> tuple[bool, bool, bool]:
 
 
 def _flanks(state: "StateInline", start: int, end: int, *, within_words: bool) -> tuple[bool, bool]:
-    """Whether a run of marks can open and can close emphasis."""
     before = state.src[start - 1] if start else " "
     if start > 1 and ("\ufe00" <= before <= "\ufe0e" or "\U000e0100" <= before <= "\U000e01ef"):
-        before = state.src[start - 2]  # it selects a variant of the character before it
+        before = state.src[start - 2]  # a variation selector modifies the previous character
     space_before, punctuation_before, cjk_before = _class_of(before)
     space_after, punctuation_after, cjk_after = _class_of(state.src[end] if end < state.posMax else " ")
     if space_before or space_after:
@@ -248,7 +248,7 @@ def _flanks(state: "StateInline", start: int, end: int, *, within_words: bool) -
 
 # ---- the parser ----
 
-_MATH = re.compile(r"\$(?![\s$])(?:\\.|[^\\$\n]){1,1000}?(?<!\s)\$(?!\w)")  # anything else with a dollar is money
+_MATH = re.compile(r"\$(?![\s$])(?:\\.|[^\\$\n]){1,1000}?(?<!\s)\$(?!\w)")  # any other dollar sign is money
 _MATH_BLOCK_START = re.compile(r" {0,3}(\$\$|\\\[)")
 _BOX = re.compile(r"^\[([ xX])\] ")
 _NOTE = re.compile(r"^\[\^([^\]\s]{1,40})\]:", re.MULTILINE)
@@ -265,7 +265,7 @@ class _Link(NamedTuple):
 
 
 class _Scan(NamedTuple):
-    """What one paragraph holds: its tokens by where they start, and its links by their opening bracket."""
+    """The tokens of one paragraph by position, and its links by their opening bracket."""
 
     tokens: dict[int, TokenSpan]
     starts: list[int]
@@ -273,12 +273,12 @@ class _Scan(NamedTuple):
 
 
 CELLS_ADDED_MAX = 4_096
-"""Cells that short rows of a table lack, in all: a message of 1,400 characters can ask for 40,000 of them."""
+"""Cells that may be added to short table rows in total. A message of 1,400 characters can ask for 40,000."""
 
 
 @cache
 def parser() -> "MarkdownIt":
-    """The Markdown parser of everything that Shoal shows."""
+    """Return the shared Markdown parser."""
     from markdown_it import MarkdownIt
 
     vars(import_module("markdown_it.rules_block.table"))["MAX_AUTOCOMPLETED_CELLS"] = CELLS_ADDED_MAX
@@ -296,7 +296,7 @@ def parser() -> "MarkdownIt":
 
 
 def read_formulas(parser: "MarkdownIt") -> None:
-    """Have a parser read formulas, as tokens `math` and `math_block` with their marks."""
+    """Make a parser read formulas as tokens `math` and `math_block` with their delimiters."""
     parser.block.ruler.before("fence", "math", _math_block, {"alt": ["paragraph", "blockquote", "list"]})
     parser.inline.ruler.before("escape", "math", _math)
 
@@ -311,7 +311,7 @@ def _scan_of(state: "StateInline") -> _Scan:
 
 
 def _links(state: "StateInline", tokens: dict[int, TokenSpan]) -> dict[int, _Link]:
-    """The links and images of a paragraph. A link holds no other link, as CommonMark has it: the inner one counts."""
+    """Return the links and images of a paragraph. Links do not nest: the inner one counts, as in CommonMark."""
     src = state.src
     if "](" not in src:
         return {}
@@ -329,7 +329,7 @@ def _links(state: "StateInline", tokens: dict[int, TokenSpan]) -> dict[int, _Lin
         if found[0][0] == "\\":
             escaped_at = at - 1
         elif found[0][0] == "`":
-            ends = runs.get(len(found[0]), ())  # an escaped backtick leaves a run that is shorter than any
+            ends = runs.get(len(found[0]), ())  # after an escaped backtick, a run is shorter than any opener
             following = bisect_left(ends, at)
             at = ends[following] + len(found[0]) if following < len(ends) else at
         elif found[0] == "[":
@@ -351,7 +351,6 @@ def _links(state: "StateInline", tokens: dict[int, TokenSpan]) -> dict[int, _Lin
 
 
 def _destination(state: "StateInline", at: int) -> _Link | None:
-    """The address and title behind a label whose bracket closes before `at`."""
     helpers, src, last = state.md.helpers, state.src, len(state.src)
     label_end, at = at - 1, _skip_blank(src, at + 1)
     if at >= last:
@@ -388,7 +387,6 @@ def _token(state: "StateInline", silent: bool) -> bool:
 
 
 def _text(state: "StateInline", silent: bool) -> bool:
-    """Plain text up to a character that may mean something, or a token."""
     src, scan = state.src, _scan_of(state)
     following = bisect_left(scan.starts, state.pos + 1)
     last = min(scan.starts[following], state.posMax) if following < len(scan.starts) else state.posMax
@@ -436,7 +434,7 @@ def _emphasis(state: "StateInline", silent: bool) -> bool:
 
 
 def _strikethrough(state: "StateInline", silent: bool) -> bool:
-    """`~~` only; a longer run is text, as GitHub has it."""
+    """Read `~~`. A longer run is text, as on GitHub."""
     if silent or state.src[state.pos] != "~":
         return False
     end = state.pos
@@ -464,7 +462,6 @@ def _delimit(state: "StateInline", end: int, mark: str, *, within_words: bool) -
 
 
 def _math(state: "StateInline", silent: bool) -> bool:
-    """A formula is text as it is written; no mark within it counts."""
     end = math_end(state.src, state.pos, state.posMax)
     if not end:
         return False
@@ -475,7 +472,7 @@ def _math(state: "StateInline", silent: bool) -> bool:
 
 
 def math_end(src: str, at: int, last: int) -> int:
-    """Where a formula ends that begins here; 0 for none."""
+    """Return the end of a formula that begins here, or 0."""
     for opening, closing in (("$$", "$$"), ("\\(", "\\)")):
         if src.startswith(opening, at):
             end = src.find(closing, at + 3, min(last, at + INLINE_MATH_CHARS_MAX))
@@ -492,7 +489,7 @@ def _math_block(state: "StateBlock", start: int, end: int, silent: bool) -> bool
     closing = "$$" if state.src.startswith("$$", first) else "\\]"
     for line in range(start, min(end, start + MATH_LINES_MAX)):
         if state.sCount[line] < state.blkIndent and not state.isEmpty(line):
-            return False  # the list that it is in ends within it
+            return False  # the enclosing list ends inside it
         at = first + 2 if line == start else state.bMarks[line] + state.tShift[line]
         closed_at = state.src.find(closing, at, state.eMarks[line])
         if closed_at < 0:
@@ -512,7 +509,7 @@ def _math_block(state: "StateBlock", start: int, end: int, silent: bool) -> bool
 
 
 def parse(markdown: str) -> list[Node]:
-    """The blocks of a text. What nobody nests so deep is one paragraph of plain text."""
+    """Parse a text into blocks. Excessively nested text becomes one paragraph of plain text."""
     tokens = parser().parse(markdown)
     if any(token.level >= NESTING_MAX - 1 for token in tokens):
         return [Node("paragraph", [Node("text", text=markdown)])]
@@ -520,7 +517,7 @@ def parse(markdown: str) -> list[Node]:
 
 
 class _Tree:
-    """One conversion of tokens to nodes."""
+    """Converts tokens to nodes once."""
 
     def __init__(self, markdown: str) -> None:
         self._lines = markdown.split("\n")
@@ -573,12 +570,12 @@ class _Tree:
                     pass
         lines = self._lines[table.map[0] : table.map[1]] if table.map else []
         written = [line.lstrip(" \t>") for line in lines]
-        if any(cells_in(line) > len(rows[0].children) for line in written):  # the parser leaves out what has no header
+        if any(cells_in(line) > len(rows[0].children) for line in written):  # the parser drops cells without a header
             return Node("fence", text="\n".join(written) + "\n")
         return Node("table", rows)
 
     def spans(self, inline: "Token") -> list[Node]:
-        """The spans of a paragraph; of one that is nested too deep its plain text."""
+        """Return a paragraph's spans, or its plain text if it is nested too deeply."""
         depth = deepest = 0
         for token in inline.children or ():
             depth += token.nesting
@@ -615,7 +612,7 @@ class _Tree:
         return nodes
 
     def _numbered(self, text: str) -> str:
-        """Text with `[^1]` as `[1]`: a number stands for a note that may be still to come."""
+        """Replace `[^1]` with `[1]`, because the note may follow in a later part."""
         if "[^" not in text:
             return text
         return _NOTE_MARK.sub(
@@ -630,11 +627,11 @@ def _fence(token: "Token") -> Node:
     info = token.info.strip()
     if info.isascii() and _NOT_LANGUAGE.search(info) is None:
         return Node("fence", text=token.content, info=info)
-    return Node("fence", text=f"{info}\n{token.content}")  # words behind the language must not be lost
+    return Node("fence", text=f"{info}\n{token.content}")  # keep words after the language
 
 
 def language_in(info: str) -> str:
-    """The language that a fence's opening line names, without what could end the fence."""
+    """Return the language in a fence's opening line, without characters that could end the fence."""
     return _NOT_LANGUAGE.sub("", info)
 
 
@@ -666,5 +663,5 @@ def _item(blocks: list[Node]) -> Node:
 
 
 def plain_text(nodes: Sequence[Node]) -> str:
-    """What spans say, without markup."""
+    """Return the text of spans without markup."""
     return "".join(node.text or plain_text(node.children) for node in nodes)

@@ -1,8 +1,8 @@
-"""Markdown rendered in a platform's own markup: one tree, walked with the platform's dialect.
+"""Render Markdown in a platform's own markup by walking the tree with the platform's dialect.
 
-Pure functions, in the domain so that adapters, which render, and delivery, which measures, share them; dialects live
-with their platforms. Nothing is lost: HTML and link definitions stay text, and tables become aligned monospace text
-where a platform has none.
+These pure functions are in the domain because adapters render with them and delivery measures with them. Dialects are
+defined with their platforms. Nothing is lost: HTML and link definitions stay text, and tables become aligned monospace
+text on platforms without tables.
 """
 
 import re
@@ -24,12 +24,12 @@ RENDERED_MAX = 64
 BOXES = ("☐ ", "☑ ")
 """How what is to be done and what is done begins in a task list."""
 LEVELS = 6
-"""The lowest level of a heading."""
+"""Lowest heading level."""
 CODE_LINE = "\x01"
-"""Begins a line of code while a text is rendered, so that neither lists nor quotes shift it."""
+"""Begins a line of code during rendering, which keeps lists and quotes from indenting it."""
 ZERO_WIDTH_SPACE = "\u200b"
 HARD_SPACE = "\u00a0"
-"""Sets lines in where a parser leaves out plain spaces, or takes them for code."""
+"""Indents lines for parsers that drop plain spaces or read them as code."""
 
 _MARK_OF: Mapping[str, str] = {"strong": "*", "em": "*", "s": "~"}
 _STYLED: frozenset[str] = frozenset(_MARK_OF)
@@ -48,17 +48,17 @@ def around(mark: str, end: str = "") -> Wrap:
 
 
 def before_lines(mark: str) -> Wrap:
-    """A mark before each line but those of code."""
+    """Return a wrapper that puts a mark before each line except code."""
     return lambda inner: "\n".join(line if line.startswith(CODE_LINE) else mark + line for line in inner.split("\n"))
 
 
 def quoted(inner: str) -> str:
-    """A quote as Markdown has it, its code too."""
+    """Quote a text as Markdown, including its code."""
     return "\n".join(f"> {line}" for line in inner.split("\n"))
 
 
 def indented(text: str, width: int = 2, space: str = " ") -> str:
-    """The text of an item, its lines below the first set in, but for those of code."""
+    """Indent the lines of an item after the first, except code."""
     first, *rest = text.split("\n")
     return "\n".join((first, *(f"{space * width}{line}" if line and line[0] != CODE_LINE else line for line in rest)))
 
@@ -69,7 +69,7 @@ def escaped(special: re.Pattern[str], text: str) -> str:
 
 
 def escaped_markdown(text: str) -> str:
-    """Text in which a Markdown parser sees no markup."""
+    """Escape all Markdown in a text."""
     return _MARKDOWN_START.sub(_escape_start, escaped(_MARKDOWN, text))
 
 
@@ -79,7 +79,7 @@ def _escape_start(found: re.Match[str]) -> str:
 
 
 def markdown_code(code: str) -> str:
-    """A code span that its content cannot close."""
+    """Return a code span that its content cannot close."""
     runs = {len(run) for run in _RUNS.findall(code)}
     mark = "`" * next(length for length in range(1, len(runs) + 2) if length not in runs)
     padded = (
@@ -113,12 +113,12 @@ def fenced(content: str, info: str) -> str:
 
 
 def bare_fence(content: str, info: str) -> str:
-    """A fence where there are neither languages nor longer fences."""
+    """Return a fence without a language, for platforms without longer fences."""
     return f"```\n{without_fences(content.removesuffix(chr(10)))}\n```"
 
 
 def without_fences(content: str) -> str:
-    """Code in which no three backticks follow each other: a zero-width space keeps them apart."""
+    """Separate three backticks in code with a zero-width space."""
     return _PAIR.sub(f"``{ZERO_WIDTH_SPACE}", content)
 
 
@@ -128,7 +128,7 @@ def is_link(url: str) -> bool:
 
 
 def markdown_link(label: str, url: str) -> str:
-    """A link for another Markdown parser; parentheses and spaces would end its address."""
+    """Return a Markdown link. Parentheses and spaces are encoded, because they would end its address."""
     for character, code in (("(", "%28"), (")", "%29"), ("<", "%3C"), (">", "%3E"), (" ", "%20"), ("\\", "%5C")):
         url = url.replace(character, code)
     return f"[{label}]({url})"
@@ -143,20 +143,20 @@ def _same(text: str) -> str:
 
 
 class Dialect(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """How a platform writes each thing; inner text comes rendered, but raw to `text`, `token`, `code` and `fence`."""
+    """A platform's markup. `text`, `token`, `code` and `fence` get raw text, the others rendered text."""
 
     text: Wrap
     token: Wrap | None = None
-    """Addresses, paths, mentions and custom emojis; None writes them as text."""
+    """Writes addresses, paths, mentions and custom emojis; None writes them as text."""
     styles: Mapping[Style, Wrap]
     code: Wrap
     opens: Callable[[str], bool] = is_link
-    """Whether an address can be a link; of others it is written behind their words."""
+    """Whether an address can be a link. Other addresses follow the link's text."""
     link: Callable[[str, str], str] = lambda label, url: url
     label: Wrap | None = None
-    """Where links hold plain text alone: how that is written."""
+    """Writes plain link text, if links cannot contain anything else."""
     opens_links: bool = False
-    """Whether `token` is used for addresses within a link's words too. Elsewhere they are text, since links do not
+    """Whether `token` also applies to addresses in a link's text. By default they are text, because links do not
     nest."""
     heading: Callable[[str, int], str]
     fence: Callable[[str, str], str] = fenced
@@ -165,27 +165,27 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     bullet: str = "•"
     boxes: tuple[str, str] = BOXES
     continued: Callable[[Node, str, str], str] = lambda item, marker, body: f"  {body}"
-    """An item that continues one of the message before, from the item, its marker and its text."""
+    """Writes an item that continues one of the previous message, from the item, its marker and its text."""
     rule: str = "———"
     blocks: Callable[[Sequence[str], bool], str] = joined
     table: Callable[[Sequence[Sequence[str]]], str] | None = None
-    """Where this is given, tables are written by the platform's own means."""
+    """Writes tables natively, if set."""
     html: bool = False
     columns_max: int = 0
     """How wide a table as monospace text may be; 0 is no bound."""
     edges: Literal["any", "apart", "spaced", "flanking"] = "any"
-    """Where marks of emphasis count: anywhere; not next to other marks; not next to a letter, unless a zero-width space
-    stands between; or as CommonMark has it, so that punctuation at an edge moves out where a letter follows. Where they
-    would not count, they are left out, so that none is shown."""
+    """Where emphasis marks work: anywhere; not next to other marks; not next to a letter without a zero-width space; or
+    as in CommonMark, where punctuation at an edge moves outside before a letter. Marks that would not work are omitted,
+    so none is visible."""
     nests: bool = False
-    """Whether code and headings are the same in lists and quotes. Elsewhere lines of code are not set in, since the
-    platform would show that, and headings are bold."""
+    """Whether code and headings look the same inside lists and quotes. Otherwise code is not indented, because the
+    platform would show the indent, and headings are bold."""
     inner_quote: Wrap | None = None
     """For quotes within quotes and lists, where those need another mark."""
     shown: Wrap = _same
-    """What of the rendered text counts for the platform's limit."""
+    """Returns the part of the rendered text that counts towards the platform's limit."""
     marks: Callable[[str], int] = lambda rendered: 0
-    """How many marks the platform counts in the rendered text, where it counts them."""
+    """Counts the marks in the rendered text, for platforms that limit them."""
 
 
 SINGLE_MARKS: Mapping[Style, Wrap] = {"strong": around("*"), "em": around("_"), "s": around("~")}
@@ -211,7 +211,7 @@ def render_markup(markdown: str, dialect: Dialect | None) -> str:
 
 
 def render_tree(blocks: Sequence[Node], dialect: Dialect) -> str:
-    """A parsed text in a platform's own markup."""
+    """Render a parsed text in a platform's markup."""
     return _Renderer(dialect).document(blocks)
 
 
@@ -250,7 +250,7 @@ class _Renderer:
                 return _BLANK_LINES.sub("\n", self.spans(node.children))
 
     def _heading(self, node: Node) -> str:
-        """The words of a heading, which is bold itself; where marks cannot stand next to others, it has no more."""
+        """Render a heading's text. It is bold already, so marks that cannot be next to others are omitted."""
         within: set[str] = {"strong"} if self._dialect.edges == "any" else {"strong", "em", "s"}
         added = within - self._open
         self._open |= added
@@ -301,7 +301,7 @@ class _Renderer:
         return self._fence(aligned(cells, self._dialect.columns_max), "")
 
     def spans(self, nodes: Sequence[Node], before: str = "", after: str = "") -> str:
-        """Spans as they are written between these: what is written before, and characters that may follow."""
+        """Render spans between the text already written and the characters that may follow."""
         out: list[str] = []
         for at, node in enumerate(nodes):
             last = next((piece for piece in reversed(out) if piece), before)
@@ -310,12 +310,11 @@ class _Renderer:
             else:
                 written = self._plain(node, last, self._edge(nodes[at + 1 :], first=True) or after)
                 if (written.startswith("`") and last.endswith("`")) or (written.startswith("[") and last.endswith("!")):
-                    out.append(ZERO_WIDTH_SPACE)  # neither a longer mark of code nor a picture
+                    out.append(ZERO_WIDTH_SPACE)  # avoids longer code marks and images
                 out.append(written)
         return "".join(out)
 
     def _plain(self, node: Node, before: str = "", after: str = "") -> str:
-        """A span that is not styled."""
         dialect = self._dialect
         match node.kind:
             case "break":
@@ -331,8 +330,10 @@ class _Renderer:
                 return dialect.text(node.text)
 
     def _edge(self, nodes: Sequence[Node], *, first: bool) -> str:
-        """The characters with which spans may begin or end when they are written: those of a style and, where that is
-        left out, those of its words. Empty for spans that say nothing."""
+        """Return the possible first or last characters of rendered spans.
+
+        These are a style's marks, and the edge of its text in case the marks are omitted. Empty for empty spans.
+        """
         for node in nodes if first else reversed(nodes):
             if node.kind in _STYLED:
                 inner = self._edge(node.children, first=first)
@@ -356,7 +357,7 @@ class _Renderer:
         return ""
 
     def _edge_within(self, node: Node, *, first: bool) -> str:
-        """As `_edge` for the words of a style, where marks that go on its own one do not count."""
+        """Like `_edge` for the text of a style, if further marks next to its own do not work."""
         edge, inner = self._edge(node.children, first=first), node.children[0 if first else -1]
         return edge[1:] if inner.kind in _STYLED and _MARK_OF[inner.kind] == _MARK_OF[node.kind] else edge
 
@@ -381,7 +382,6 @@ class _Renderer:
         return dialect.link(label or (dialect.label or dialect.text)(node.url), node.url)
 
     def _emphasis(self, node: Node, before: str, after: str) -> str:
-        """A styled span between what is written before it and the characters that may follow."""
         dialect, style, children = self._dialect, node.kind, node.children
         assert style in ("strong", "em", "s")
         if style in self._open:
@@ -442,12 +442,11 @@ def _before_code(written: str) -> str:
 
 
 def _is_letter(character: str) -> bool:
-    """Whether there is a character, and neither white space nor punctuation, for CommonMark."""
+    """Whether the character exists and CommonMark treats it as neither white space nor punctuation."""
     return bool(character) and not character.isspace() and category(character)[0] not in "PS"
 
 
 def _ends_with(written: str, mark: str) -> bool:
-    """Whether a text ends with this mark, not escaped."""
     if not written.endswith(mark):
         return False
     rest = written.removesuffix(mark)
@@ -455,7 +454,6 @@ def _ends_with(written: str, mark: str) -> bool:
 
 
 def _joins(character: str) -> bool:
-    """Whether a mark of emphasis next to this character does not count in Slack."""
     return (
         bool(character)
         and not character.isspace()
@@ -464,7 +462,7 @@ def _joins(character: str) -> bool:
 
 
 def _without_edge(node: Node, *, first: bool) -> tuple[Node, str]:
-    """A styled span without the punctuation at one of its ends, and that punctuation; as it is where all is that."""
+    """Split punctuation off one end of a styled span. A span of punctuation alone is unchanged."""
     children = list(node.children)
     text = children[0 if first else -1].text
     letters = [at for at, character in enumerate(text) if category(character)[0] not in "PS"]

@@ -76,8 +76,11 @@ class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"the file {self.name}" if self.origin == "foreign" else ""
 
     def sent_by(self, author: Author, *, mine: bool) -> "Attachment":
-        """The attachment with an origin: "own" for what its trusted sender claims as `mine`, and for what they say in a
-        recording; else "foreign", since a person passes on mails, pages and documents that others wrote."""
+        """Return the attachment with its origin.
+
+        It is "own" if its trusted sender claims it as `mine`, and for the sender's words in a recording. Otherwise it
+        is "foreign", because people forward mails, pages and documents that others wrote.
+        """
         whose = self.author or author
         if self.origin == "own" or not whose.trusted:
             return self
@@ -413,8 +416,8 @@ ModelMessage: TypeAlias = UserMessage | AssistantMessage | ToolMessage
 
 
 ResultOrigin: TypeAlias = Literal["foreign", "own", "mixed"]
-"""Whose words a tool's results are: somebody else's, which are wrapped and taint; the owner's and Shoal's own; or each
-result says itself what untrusted content is in it."""
+"""Author of a tool's results: someone else, which wraps them and taints; the owner and Shoal; or mixed, where each
+result names its untrusted content."""
 
 
 class ToolSpec(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -444,8 +447,8 @@ class ToolSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 class ModelRequest(msgspec.Struct, frozen=True):
     """One call of a model. `system` and `tools` are its stable prefix; `tool_choice` "none" forbids calls.
 
-    `further` are tools that it may call as well and finds with MORE_TOOLS: they are not sent. Other conversations share
-    the first `shared_chars` of `system`; 0 is all of it.
+    `further` are callable tools that are not sent; the model finds them with MORE_TOOLS. Other conversations share the
+    first `shared_chars` of `system`; 0 means all of it.
     """
 
     model: str
@@ -507,8 +510,8 @@ class ThinkingDelta(msgspec.Struct, frozen=True):
 
 
 class ModelDone(msgspec.Struct, frozen=True):
-    """The model's whole answer; always the last event of a stream that succeeded. `notes` are sentences for people:
-    what the model did not get of the conversation."""
+    """The model's whole answer, always the last event of a successful stream. `notes` are sentences for people about
+    parts of the conversation that the model did not receive."""
 
     message: AssistantMessage
     stop: StopReason
@@ -519,10 +522,10 @@ class ModelDone(msgspec.Struct, frozen=True):
 
 
 class ModelFailed(msgspec.Struct, frozen=True):
-    """The call failed; always the last event of a stream that did. `message` is for a person, without secrets.
+    """A failed call, always the last event of a failed stream. `message` is for a person and contains no secrets.
 
-    `window_tokens`: of a conversation too long, the model's window, where the provider says it. `partial` is the text
-    that had arrived before.
+    If the conversation is too long, `window_tokens` is the model's window, if the provider states it. `partial` is the
+    text that had arrived.
     """
 
     kind: FailureKind

@@ -1,13 +1,13 @@
-"""Chats that have another id now: a Telegram group that became a supergroup, a Matrix room that was upgraded.
+"""Chats whose id has changed: a Telegram group that became a supergroup, a Matrix room that was upgraded.
 
-    what knows a chat                                      by which id
+    where a chat is used                                   its id there
     ----------------------------------------------------   ----------------------------------------------------------
-    threads, bindings, schedules, approvals, memory,       the first one, for ever: journals and audit chains are
-    files, the last active channel                         bound to it, and nothing has to be moved
+    threads, bindings, schedules, approvals, memory,       the first one, permanently: journals and audit chains
+    files, the last active channel                         depend on it, so nothing has to be moved
     calls of the platform                                  its newest one
     `channels` and `allow` in shoal.toml                   any of them
 
-So a move is one small write, whole or not at all, on every database. It may be told twice and in any order.
+A move is therefore one small atomic write on every database. It may be reported twice and in any order.
 """
 
 import msgspec
@@ -15,17 +15,17 @@ import msgspec
 from shoal.domain.ports import Settings
 
 MOVED_MAX = 10_000
-"""Chats of an account whose moves are known."""
+"""Chats per account whose moves are stored."""
 TRIES_MAX = 10
 
 
 def moved_scope(platform: str) -> str:
-    """Where the moves of a platform's chats are stored: by the first id all later ones, in order."""
+    """Return the settings scope of a platform's moves: later ids in order, by the first id."""
     return f"moved:{platform}"
 
 
 async def ids_of(settings: Settings, platform: str, channel: str) -> tuple[str, ...]:
-    """Every id that a chat has had, by its first one. Raises StoreError."""
+    """Return every id of a chat, given its first one. Raises StoreError."""
     stored = await settings.get(moved_scope(platform), channel)
     return (channel, *_decoded(stored))
 
@@ -40,20 +40,20 @@ class MovedChats:
         self._newest: dict[str, str] = {}
 
     async def load(self) -> None:
-        """Know what is stored. Raises StoreError."""
+        """Load the stored moves. Raises StoreError."""
         for first, stored in await self._settings.page(self._scope, limit=MOVED_MAX):
             self._learn(first, _decoded(stored))
 
     def first_id(self, channel: str) -> str:
-        """The id by which Shoal knows a chat."""
+        """Return the id that Shoal uses for the chat."""
         return self._first.get(channel, channel)
 
     def newest_id(self, channel: str) -> str:
-        """The id by which the platform knows it."""
+        """Return the id that the platform uses for it."""
         return self._newest.get(self.first_id(channel), channel)
 
     async def note(self, old: str, new: str) -> bool:
-        """A chat has moved; False where that was known. Raises StoreError."""
+        """Store a move. Returns False if it was known. Raises StoreError."""
         first = self.first_id(old)
         for _ in range(TRIES_MAX):
             stored = await self._settings.get(self._scope, first)

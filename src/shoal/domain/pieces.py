@@ -1,10 +1,10 @@
-"""A long text in pieces that a platform takes, cut on the parsed tree.
+"""Split a long text into pieces that fit a platform's limit, along the parsed tree.
 
-What is open at a cut is closed in one piece and opened again in the next: bold, struck and linked words, code with its
-language, quotes, and lists with their numbers. A table that goes on repeats its header. No cut is within an address, a
-mention, an emoji or a letter with its accents, unless that alone is longer than a message.
+Markup open at a cut is closed in one piece and reopened in the next: bold, struck and linked text, code with its
+language, quotes, and lists with their numbers. A continued table repeats its header. Addresses, mentions, emojis and
+letters with their accents are never cut, unless one alone is longer than a message.
 
-Pieces are Markdown again, in which text that looks like markup is escaped. A text that fits is left as it is.
+Pieces are Markdown, with text that looks like markup escaped. A text that fits is unchanged.
 """
 
 import re
@@ -29,21 +29,21 @@ from shoal.domain.markup import (
 from shoal.domain.posts import ChatLimits
 
 CHARS_MIN = 64
-"""The shortest piece that may be asked for."""
+"""Smallest piece size."""
 TAIL_SHARE = 8
-"""A last piece has this part of the one before it at least: nobody wants a message of two letters."""
+"""The last piece has at least one part in this many of the piece before it, which avoids messages of two letters."""
 SHARES = (8, 7, 4, 2)
-"""The parts of a message that are tried as the size of a piece."""
+"""Piece sizes to try, as shares of a message."""
 CLUSTER_CHARS_MAX = 64
-"""What stands for one character to people is not longer; else it is cut like any text."""
+"""Longest sequence that counts as one visible character. Longer ones are cut like any text."""
 _BOUNDARIES = ("\n\n", "\n", ". ", "! ", "? ", "。", "！", "？", " ")
 _ATOMS = frozenset({"token", "code", "link"})
 _STYLES = frozenset({"strong", "em", "s"})
 _BARE = re.compile(r"[()\s\\]|^$")
-"""What a link's address holds only between angle brackets."""
+"""Characters that a link's address can contain only inside angle brackets."""
 _PIPE = re.compile(r"(?<!\\)\|")
 _DRIVE = re.compile(r"([A-Za-z]:)(?=\\)")
-"""Begins what is read as a path, in which a backslash escapes nothing."""
+"""Begins a path, in which backslashes do not escape."""
 _ZWJ = "\u200d"
 
 Fits: TypeAlias = Callable[[list[Node]], bool]
@@ -84,7 +84,7 @@ MARKDOWN = Dialect(
     table=_written_table,
     nests=True,
 )
-"""Markdown from a tree, which parses into that tree again."""
+"""Writes a tree as Markdown that parses into the same tree."""
 
 
 APART = msgspec.structs.replace(
@@ -92,21 +92,19 @@ APART = msgspec.structs.replace(
     text=lambda text: _DRIVE.sub(rf"\1{ZERO_WIDTH_SPACE}", escaped_markdown(text)),
     token=lambda token: token if token[0] == "<" else f"{ZERO_WIDTH_SPACE}{token}{ZERO_WIDTH_SPACE}",
 )
-"""As `MARKDOWN`, with invisible spaces around addresses and paths, so that nothing next to them counts as theirs."""
+"""Like `MARKDOWN`, with invisible spaces around addresses and paths, which keep adjacent text out of them."""
 
 
 class FirstPiece(NamedTuple):
-    """The first piece of a text, and whether there is more."""
-
     piece: str
     is_more: bool
 
 
 def pieces_of(text: str, limits: ChatLimits, reserve: int = 0) -> list[str]:
-    """`text` as pieces of Markdown, each at most `limits.text_chars_max` less `reserve` when rendered.
+    """Split `text` into pieces of Markdown, each at most `limits.text_chars_max` less `reserve` when rendered.
 
-    At least one piece, even for no text; no word is lost. The same text and limits give the same pieces, which a resend
-    relies on.
+    Returns at least one piece, even for an empty text, and loses no word. The same text and limits give the same
+    pieces, which a resend relies on.
     """
     cutter = _Cutter(limits, reserve)
     if cutter.takes(text):
@@ -120,7 +118,7 @@ def pieces_of(text: str, limits: ChatLimits, reserve: int = 0) -> list[str]:
 
 
 def first_piece_of(text: str, limits: ChatLimits, reserve: int = 0) -> FirstPiece:
-    """As much of the text as fits in when rendered."""
+    """Return as much of the text as fits when rendered."""
     cutter = _Cutter(limits, reserve)
     if cutter.takes(text):
         return FirstPiece(text, False)
@@ -129,7 +127,7 @@ def first_piece_of(text: str, limits: ChatLimits, reserve: int = 0) -> FirstPiec
 
 
 class _Cutter:
-    """Cuts for one platform."""
+    """Cuts text for one platform."""
 
     def __init__(self, limits: ChatLimits, reserve: int) -> None:
         self._limits = limits
@@ -137,15 +135,15 @@ class _Cutter:
         self._dialect = limits.markup or MARKDOWN
 
     def takes(self, text: str) -> bool:
-        """Whether a text fits in as it is."""
+        """Whether a text fits unchanged."""
         if len(text) > self._room * 100:
             return False
         return self._is_short(render_markup(text, self._limits.markup), self._room)
 
     def cut(self, blocks: list[Node]) -> tuple[str, list[Node]]:
-        """The first piece, and what is left. Each piece holds at least one character of a text that has any."""
+        """Return the first piece and the rest. Unless the text is empty, each piece has at least one character."""
         written, rest = "", list[Node]()
-        for share in SHARES:  # Markdown that is read in another way may be longer than the tree
+        for share in SHARES:  # Markdown may parse differently and be longer than the tree
             room = self._room * share // SHARES[0]
             piece, rest = self._split(blocks, lambda blocks: self._fits(blocks, room), is_first=True)  # noqa: B023
             written = self._written(piece) if piece else ""
@@ -165,7 +163,7 @@ class _Cutter:
         return not _is_longer(blocks, room) and self._is_short(render_tree(blocks, self._dialect), room)
 
     def _written(self, blocks: list[Node]) -> str:
-        """The blocks as Markdown that is read as they are. Rarely, that takes invisible spaces, or no emphasis."""
+        """Write blocks as Markdown that parses back into them, if need be with invisible spaces or without emphasis."""
         plain = _unstyled(blocks)
         written: list[str] = []
         for nodes in (blocks, plain):
@@ -183,8 +181,10 @@ class _Cutter:
     # ---- blocks ----
 
     def _split(self, blocks: list[Node], fits: Fits, *, is_first: bool) -> tuple[list[Node], list[Node]]:
-        """The blocks that fit, and the rest. The first part is empty only where `is_first` is not set: then what comes
-        before in the message is a piece by itself."""
+        """Split blocks into those that fit and the rest.
+
+        Without `is_first`, the first part may be empty: the earlier content of the message is then a piece of its own.
+        """
         count = _count(len(blocks), lambda number: fits(blocks[:number]))
         if count == len(blocks):
             return blocks, []
@@ -193,7 +193,7 @@ class _Cutter:
             left, right = self._split_block(block, lambda part: fits([*whole, part]), is_first=is_first and not count)
             if left is not None:
                 return [*whole, left], [*([right] if right is not None else []), *blocks[count + 1 :]]
-        if count > 1 and whole[-1].kind == "heading":  # it stays with what it is the heading of
+        if count > 1 and whole[-1].kind == "heading":  # keep a heading with its section
             count -= 1
         return blocks[:count], blocks[count:]
 
@@ -203,8 +203,6 @@ class _Cutter:
     def _split_block(
         self, block: Node, fits: Callable[[Node], bool], *, is_first: bool
     ) -> tuple[Node | None, Node | None]:
-        """A block in two; None for what is empty."""
-
         def part(children: list[Node], **changed: object) -> Node:
             return msgspec.structs.replace(block, children=children, **changed)
 
@@ -312,7 +310,7 @@ class _Cutter:
         most = _count(min(len(text), self._room), lambda number: fits(_take(spans, number)[0]))
         if most >= len(text):
             return spans, []
-        if len(text) <= 2 * most:  # the last piece is no mere tail
+        if len(text) <= 2 * most:  # avoid a tiny last piece
             most = max(len(text) - most, min(most, len(text) - self._room // TAIL_SHARE))
         atoms = list(_atoms(spans, 0))
         at = _boundary(text, most // 2, most, atoms)
@@ -344,7 +342,7 @@ def _unstyled(nodes: Sequence[Node]) -> list[Node]:
 
 
 def _count(most: int, is_fitting: Callable[[int], bool]) -> int:
-    """The largest number up to `most` that fits, where all smaller ones do. Never tries one twice as large."""
+    """Return the largest fitting number up to `most`, if all smaller ones fit. Never tries twice that number."""
     low, step = 0, 1
     while low + step <= most and is_fitting(low + step):
         low += step
@@ -357,7 +355,6 @@ def _count(most: int, is_fitting: Callable[[int], bool]) -> int:
 
 
 def _is_longer(nodes: Sequence[Node], chars: int) -> bool:
-    """Whether what the nodes say has more characters than this."""
     waiting, size = list(reversed(nodes)), 0
     while waiting and size <= chars:
         node = waiting.pop()
@@ -367,7 +364,6 @@ def _is_longer(nodes: Sequence[Node], chars: int) -> bool:
 
 
 def _take(spans: Sequence[Node], length: int) -> tuple[list[Node], list[Node]]:
-    """Spans in two, the first with so many characters; what is open there is closed and opened again."""
     left: list[Node] = []
     for number, node in enumerate(spans):
         size = len(node.text) if not node.children else len(plain_text(node.children))
@@ -391,9 +387,9 @@ def _take(spans: Sequence[Node], length: int) -> tuple[list[Node], list[Node]]:
 
 
 def _reparsed(part: str) -> list[Node]:
-    """Split part of a token into text and the tokens that a parser finds in it, so that both are measured as posted.
+    """Parse part of a token into text and tokens, so both are measured as posted.
 
-    The first half of a URL is a URL again, which some platforms write twice: as label and as address.
+    The first half of a URL is a URL again, and some platforms write it twice: as label and as address.
     """
     nodes: list[Node] = []
     at = 0
@@ -405,14 +401,12 @@ def _reparsed(part: str) -> list[Node]:
 
 
 def _without_break(spans: list[Node]) -> list[Node]:
-    """Spans without a line break at their beginning."""
     while spans and spans[0].kind == "break":
         spans = spans[1:]
     return spans
 
 
 def _atoms(spans: Sequence[Node], at: int) -> "Sequence[tuple[int, int]]":
-    """Where spans stand that are not cut."""
     found: list[tuple[int, int]] = []
     for node in spans:
         size = len(node.text) if not node.children else len(plain_text(node.children))
@@ -425,7 +419,6 @@ def _atoms(spans: Sequence[Node], at: int) -> "Sequence[tuple[int, int]]":
 
 
 def _boundary(text: str, least: int, most: int, atoms: Sequence[tuple[int, int]]) -> int:
-    """The end of the best boundary between these two places, the last of its kind; 0 when there is none."""
     for boundary in _BOUNDARIES:
         end = most + (0 if boundary.strip() else len(boundary))
         while (at := text.rfind(boundary, least, end)) >= 0:
@@ -438,7 +431,6 @@ def _boundary(text: str, least: int, most: int, atoms: Sequence[tuple[int, int]]
 
 
 def _whole_clusters(text: str, most: int) -> int:
-    """The last place up to `most` that is within no emoji, flag or letter with its accents."""
     for at in range(most, max(0, most - CLUSTER_CHARS_MAX), -1):
         if _is_between_clusters(text, at):
             return at
@@ -446,7 +438,7 @@ def _whole_clusters(text: str, most: int) -> int:
 
 
 def _is_between_clusters(text: str, at: int) -> bool:
-    """Whether people see two characters to both sides of a place. Source: Unicode annex 29, rules GB3 to GB13."""
+    """Whether a position is between two visible characters. Source: Unicode annex 29, rules GB3 to GB13."""
     if at <= 0 or at >= len(text):
         return True
     before, after = text[at - 1], text[at]
@@ -458,7 +450,7 @@ def _is_between_clusters(text: str, at: int) -> bool:
         return False
     if "\U000e0020" <= after <= "\U000e007f" or before == _ZWJ or (before == "\r" and after == "\n"):
         return False
-    if combining(before) == 9 and category(after) == "Lo":  # a conjunct of Indic letters
+    if combining(before) == 9 and category(after) == "Lo":  # an Indic conjunct
         return False
     if _is_flag(before) and _is_flag(after):
         first = at - 1
@@ -478,12 +470,11 @@ def _is_between_clusters(text: str, at: int) -> bool:
 
 
 def _is_flag(character: str) -> bool:
-    """Whether it is one of the two letters of a flag."""
     return "\U0001f1e6" <= character <= "\U0001f1ff"
 
 
 def _jamo(character: str) -> str:
-    """Leading, vowel or trailing letter of a Korean syllable, or S for a whole one."""
+    """Classify a Korean letter as leading, vowel or trailing, or S for a whole syllable."""
     point = ord(character)
     if 0x1100 <= point <= 0x115F or 0xA960 <= point <= 0xA97C:
         return "L"

@@ -181,14 +181,13 @@ inside, while the block lasts. Raises SandboxError."""
 
 
 class ToolOutput(msgspec.Struct, frozen=True):
-    """What a tool returns. `tainted_by` names an untrusted source the text came from.
+    """A tool's result. `tainted_by` names the untrusted source of the text, if any.
 
-    `is_piece`: the model asked for just this piece of something that is stored already, so it is not stored again.
-    `answers`: it told the person what the turn had to say, so that the turn's last text is not posted too.
-    `is_pending`: the result is not there yet; the turn rests until its thread is woken, and the call is then run again.
-    `found`: tools that the model is now told of, whose definitions follow the text.
-    `exit_code`: what a command ended with.
-    `raw`: what a command wrote, where the text is its last state on a terminal; it is stored instead of the text.
+    `is_piece` means that the model requested a piece of a stored result, so it is not stored again. `answers` means
+    that the tool gave the person the turn's answer, so the turn's last text is not posted. `is_pending` means that the
+    result will follow: the turn rests until its thread is woken, and the call then runs again. `found` lists newly
+    available tools; their definitions follow the text. `exit_code` is a command's exit code. `raw` is a command's full
+    output if the text is only its last state on a terminal; it is stored instead of the text.
     """
 
     text: str
@@ -227,8 +226,10 @@ class ToolServices(Protocol):
 
 
 class ToolContext(msgspec.Struct, frozen=True):
-    """Where and for whom a call runs. Built by the executor, never from a model's words. `tools` are those that the
-    agent has here and no profile hides; `timezone` is that of whoever asks."""
+    """The place and the caller of a tool call, built by the executor and never from model output.
+
+    `tools` are the agent's tools here that no profile hides. `timezone` is the asker's.
+    """
 
     thread: ThreadId
     turn: TurnId
@@ -450,21 +451,21 @@ class ChatAdapter(Protocol):
 
 
 ROLES_SECONDS = 60.0
-"""How long the roles of somebody count as the present ones."""
+"""How long a person's roles are cached."""
 
 
 @runtime_checkable
 class KnowsRoles(Protocol):
-    """An adapter whose platform tells which roles somebody has now."""
+    """An adapter whose platform reports a person's current roles."""
 
     async def roles_of(self, channel: str, user: str) -> tuple[str, ...]:
-        """Their roles where the channel is, at most ROLES_SECONDS old; none for who has left. Raises PlatformError."""
+        """Return a member's roles in the channel, at most ROLES_SECONDS old. Raises PlatformError."""
         ...
 
 
 @runtime_checkable
 class TellsOwner(Protocol):
-    """An adapter that has to tell the owner something by itself; the app says how."""
+    """An adapter that notifies the owner directly. The app provides the function."""
 
     tell_owner: Callable[[str], Awaitable[None]]
 
@@ -477,7 +478,7 @@ begins with when that was, in microseconds, and is forgotten like a message that
 
 
 def channel_names(platform: str) -> str:
-    """The scope of the names of a platform's groups, by channel id."""
+    """Return the settings scope of a platform's group names by channel id."""
     return f"channel_names:{platform}"
 
 

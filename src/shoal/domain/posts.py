@@ -1,4 +1,4 @@
-"""What goes out to chat platforms, and what each platform can do, as data."""
+"""Outgoing posts, and the capabilities of each platform as data."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,15 +26,14 @@ class Window(msgspec.Struct, frozen=True):
 
 
 class ChatLimits(msgspec.Struct, frozen=True):
-    """What a platform can and cannot do, as data.
+    """The capabilities of a platform, as data.
 
-    `text_chars_max` is counted in `text_unit` over the text in its `markup`; None takes markdown as it is. Channels
+    `text_chars_max` is counted in `text_unit` over the text in its `markup`; None means unchanged Markdown. Channels
     whose names begin with `group_prefix` are groups; edits there are at least `group_edit_seconds_min` apart.
-    `reactions`: where emojis on its messages reach a bot without more setup than it needs anyway; `direct` is
-    everywhere but in groups. `voice`: in which form it takes a spoken answer; empty where people could not play it.
-    `album_max`: how many files one message holds. `edits_notify`: people need no new message to learn that a text which
-    was shown while it was written is finished. `marks_max`: how many marks of its dialect count; 0 is
-    no bound.
+    `reactions` names where emojis on a bot's messages reach it without further setup; `direct` means everywhere except
+    in groups. `voice` is the format of spoken answers, empty if people could not play them. `album_max` is the number
+    of files per message. `edits_notify` means that finishing an edited message needs no new message to notify people.
+    `marks_max` limits the marks of its dialect; 0 means no limit.
     """
 
     text_chars_max: int
@@ -123,10 +122,10 @@ class Deletes(Protocol):
 
 @runtime_checkable
 class HasAround(Protocol):
-    """An adapter whose threads lie within chats that take posts as well."""
+    """An adapter whose threads are inside chats that accept posts as well."""
 
     def around(self, thread: ThreadId) -> ThreadId | None:
-        """The chat around a thread, as where to post; None for what is a whole chat."""
+        """Return the chat around a thread as a thread to post to, or None for a whole chat."""
         ...
 
 

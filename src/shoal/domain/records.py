@@ -280,9 +280,10 @@ class PastCheck(msgspec.Struct, frozen=True):
 
 
 class Spend(msgspec.Struct, frozen=True):
-    """One finished model call's use; `usd` is None when the price is unknown. It settles its `reservation`, and counts
-    against `ceilings` where that has lapsed: the call took longer than it stands, or the wall clock was set. An empty
-    `day` is that in UTC.
+    """Usage of one finished model call; `usd` is None when the price is unknown.
+
+    It settles its `reservation`. If that has expired, because the call took longer or the clock was changed, it counts
+    against `ceilings`. An empty `day` means today in UTC.
     """
 
     id: str
@@ -545,8 +546,8 @@ class UsageRow(msgspec.Struct, frozen=True):
 
 
 class ThreadUsage(msgspec.Struct, frozen=True):
-    """Spend summed over a thread; `usd` is None when no call had a price. `estimated` counts the calls whose tokens are
-    estimates."""
+    """Total usage of a thread; `usd` is None when no call had a price. `estimated` counts calls with estimated
+    tokens."""
 
     thread: ThreadId
     calls: int

@@ -29,12 +29,12 @@ def read_regular(path: Path, bytes_max: int = -1) -> bytes:
 
 
 def read_regular_text(path: Path) -> str:
-    """A regular file of text, however its lines end. Raises OSError, UnicodeDecodeError."""
+    """Read a regular text file with any line ends. Raises OSError, UnicodeDecodeError."""
     return decode_settings(read_regular(path)).replace("\r\n", "\n").replace("\r", "\n")
 
 
 def decode_settings(data: bytes) -> str:
-    """UTF-8, or what editors on Windows save: UTF-8 or UTF-16 with a byte order mark. Raises UnicodeDecodeError."""
+    """Decode UTF-8 with or without a byte order mark, or UTF-16 with one. Raises UnicodeDecodeError."""
     return data.decode("utf-16" if data.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "utf-8-sig")
 
 

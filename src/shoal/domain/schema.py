@@ -159,7 +159,7 @@ _TOML_PROBLEMS = (
     (r"Found invalid character .+|Illegal character .+", "a string ends with its line, or has a control character"),
     (r"Escaped character is not a Unicode scalar value", "a string names a character that does not exist"),
 )  # fmt: skip
-"""What Python's TOML reader says, and the same without its own words."""
+"""Error messages of Python's TOML reader, and plainer versions of them."""
 
 
 def _toml_problem(what: str) -> str:

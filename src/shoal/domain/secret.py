@@ -107,14 +107,14 @@ _EDGES = "\ufeff\u200b\u200c\u200d\u2060"
 
 
 def trimmed_secret(value: str) -> str:
-    """A secret without what copying and files add at its ends: white space, line ends, invisible characters."""
+    """Strip white space, line ends and invisible characters that copying adds to a secret."""
     return value.strip().strip(_EDGES).strip()
 
 
 def odd_character(value: str) -> str:
-    """The first character that no key, token or header can have, in words; empty when there is none.
+    """Describe the first character that no key, token or header can contain; empty if there is none.
 
-    A credential that is a whole document (JSON, PEM) may have any.
+    A credential that is a whole document (JSON, PEM) may contain any.
     """
     if value.startswith(("{", "-----BEGIN")):
         return ""

@@ -1,4 +1,4 @@
-"""Tells from a value alone whether it can be a secret. Redacting an ordinary word would change what an agent reads.
+"""Decide from a value alone whether it can be a secret. Redacting ordinary words would change what an agent reads.
 
 value                                          `is_ordinary`   `is_plain`   `looks_like_key`
 --------------------------------------------   -------------   ----------   ----------------
@@ -15,9 +15,9 @@ from itertools import pairwise
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 PLACEHOLDER = re.compile(r"\[redacted:[a-z-]{3,20}\]")
-"""What stands in a text in the place of a secret."""
+"""Replacement for a secret in a text."""
 CHARS_MIN = 6
-"""A shorter value would be found in ordinary words."""
+"""Shorter values would match inside ordinary words."""
 KEY_CHARS_MIN = 16
 _URL_CHARS_MAX = 4096
 _NUMBER_DIGITS_MAX = 9
@@ -43,7 +43,7 @@ _MEDIA_TYPE = re.compile(
     r"(?:application|audio|font|image|message|model|multipart|text|video|\*)/[\w.+*-]{1,80}(?:[;,].{0,300})?"
 )
 _AWS_ID = re.compile(r"A[KS]IA[A-Z2-7]{16}")
-"""May have letters alone, as a word has."""
+"""An AWS key id. It may consist of letters alone, like a word."""
 _UUID = re.compile(r"[0-9A-Fa-f]{8}-(?:[0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}")
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 _SPLIT = re.compile(r"[^A-Za-z0-9]+")
@@ -51,7 +51,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{2,20}[ \t]{1,4}(\S{6,})")
 
 
 def is_ordinary(value: str) -> bool:
-    """Whether a value is no usable secret whatever its setting is called: a word, a number, a place, a placeholder."""
+    """Whether a value cannot be a secret under any setting name: a word, a number, a host or path, or a placeholder."""
     value = value.strip()
     if len(value) < CHARS_MIN or len(set(value)) < 3:
         return True
@@ -68,7 +68,7 @@ def is_ordinary(value: str) -> bool:
 
 
 def is_plain(value: str) -> bool:
-    """Whether a value is made of words and numbers alone, as names of regions, models and versions are."""
+    """Whether a value consists of words and numbers, like the names of regions, models and versions."""
     return is_ordinary(value) or all(
         _PLAIN.fullmatch(part) and not _is_aws_id(part) and (not part.isalpha() or _is_word(part))
         for part in _SPLIT.split(value.strip())
@@ -77,7 +77,7 @@ def is_plain(value: str) -> bool:
 
 
 def looks_like_key(value: str) -> bool:
-    """Whether a value is long and random enough to be a key, by itself."""
+    """Whether a value alone is long and random enough to be a key."""
     value = value.strip()
     if len(value) < KEY_CHARS_MIN or len(value.split()) != 1 or not value.isascii() or _UUID.fullmatch(value):
         return False
@@ -85,8 +85,11 @@ def looks_like_key(value: str) -> bool:
 
 
 def secret_parts(value: str) -> Iterator[str]:
-    """What to keep out of texts for a value that is a secret: itself, the part after `Bearer`, the password of an
-    address, the keys in it, and the keys in a text of several lines. Ordinary parts are left out."""
+    """Yield the strings to redact for a secret.
+
+    These are the value itself, the part after `Bearer`, the password and keys in an address, and the keys in a text of
+    several lines. Ordinary parts are skipped.
+    """
     value = value.strip()
     if "://" in value[:40] and "\n" not in value:
         yield from _parts_of_url(value)
@@ -116,7 +119,7 @@ def _parts_of_url(value: str) -> Iterator[str]:
 
 
 def _is_word(text: str) -> bool:
-    """Letters cased as words and names are, `camelCase` too; random letters change case more often."""
+    """Whether letters are cased like words and names, including `camelCase`. Random letters change case more often."""
     if not _WORD.fullmatch(text) or len(text) > 40 or _is_aws_id(text):
         return False
     return len(_CASED.findall(text)) <= max(1, len(text) // 5 + 1)
@@ -132,7 +135,7 @@ def _is_placeholder(part: str) -> bool:
 
 
 def _is_filled_in(value: str) -> bool:
-    """`<token>`, `${TOKEN}`, `{{ token }}`, `%TOKEN%`: a place where somebody is to put a value."""
+    """Whether a value is a placeholder to fill in: `<token>`, `${TOKEN}`, `{{ token }}`, `%TOKEN%`."""
     return (value[0], value[-1]) in {("<", ">"), ("{", "}"), ("[", "]"), ("%", "%")} or value.startswith(("$", "{{"))
 
 
@@ -143,7 +146,7 @@ def _is_number(value: str) -> bool:
 
 
 def _is_place(value: str, parts: list[str]) -> bool:
-    """A host, an address, a path, a media type: words and small numbers, joined as in one of those."""
+    """Whether a value is a host, address, path or media type: words and small numbers with the usual separators."""
     if any(_is_random(part) for part in parts) or not value.isascii() or len(value.split()) != 1 or '"' in value:
         return _MEDIA_TYPE.fullmatch(value) is not None
     if _HOST.fullmatch(value) or _ADDRESS.fullmatch(value) or _MAIL.fullmatch(value):
@@ -154,7 +157,6 @@ def _is_place(value: str, parts: list[str]) -> bool:
 
 
 def _is_random(part: str) -> bool:
-    """Whether a run of letters and digits changes between these, or between cases, as often as a random one does."""
     if len(part) < 12 or len(set(part)) < 6:
         return False
     if _is_aws_id(part):

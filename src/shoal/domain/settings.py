@@ -559,7 +559,7 @@ class Config(Section, frozen=True, kw_only=True):
 
     @property
     def zone(self) -> str:
-        """The IANA name of the time zone that counts."""
+        """The IANA name of the configured time zone, or of this machine's."""
         if self.timezone:
             return zone_named(self.timezone).key
         return "UTC" if self.database.url else local_zone()

@@ -41,7 +41,7 @@ def aligned(rows: Sequence[Sequence[str]], width_max: int = 0) -> str:
         blocks = [[tuple(row)] for row in cells]
     rule = "-+-".join("-" * width for width in widths)
     lines: list[str] = []
-    is_set_apart = any(len(one) > 1 for one in blocks)  # what has several lines is
+    is_set_apart = any(len(one) > 1 for one in blocks)  # blocks of several lines are separated
     for number, block in enumerate(blocks):
         if number > 1 and is_set_apart:
             lines.append(rule)

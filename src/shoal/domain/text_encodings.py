@@ -1,9 +1,10 @@
-"""The encoding of text files: found from their bytes, the same each time, and kept when a file is edited.
+"""Detect a text file's encoding from its bytes, deterministically, and keep it when the file is edited.
 
-A byte order mark decides. Then UTF-8, then UTF-16 without a mark by where its zero bytes are. What is left is one of
-the older encodings below, UTF-8 with a few wrong bytes, or no text. Each is tried on a sample and judged by the text
-that results: frequent letters of its languages, no change of case or script within a word, no control characters.
-charset-normalizer is wrong on a third of the short texts that agents read (names, tables, comments).
+A byte order mark decides. Otherwise the order is UTF-8, then UTF-16 without a mark by the position of its zero bytes.
+The rest is one of the older encodings below, UTF-8 with a few wrong bytes, or not text. Each candidate is tried on a
+sample and judged by the resulting text: frequent letters of its languages, no change of case or script within a word,
+no control characters. charset-normalizer is wrong on a third of the short texts that agents read (names, tables,
+comments).
 """
 
 import codecs
@@ -13,15 +14,15 @@ from functools import cache
 from typing import NamedTuple
 
 SAMPLE_BYTES = 65_536
-"""How much of the beginning is looked at."""
+"""Bytes at the beginning that are examined."""
 JUDGED_BYTES = 2048
-"""How much is tried in older encodings, from the line of the first byte that is not ASCII."""
+"""Bytes tried in older encodings, from the line of the first non-ASCII byte."""
 SCORE_MIN = 0.4
-"""Least mean plausibility, from about -2 to 1, of the bytes that are not ASCII."""
+"""Minimum mean plausibility of the non-ASCII bytes, on a scale from about -2 to 1."""
 MOSTLY_ASCII = 0.85
-"""A file with this share of ASCII and no control characters is UTF-8 with wrong bytes if nothing else."""
+"""Share of ASCII from which a file without control characters counts as UTF-8 with wrong bytes."""
 UNITS_MIN = 8
-"""Least characters of a text in UTF-16 without a mark and with few ASCII characters."""
+"""Minimum length of UTF-16 text without a mark and with few ASCII characters."""
 
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -43,27 +44,27 @@ _LABELS = {
 
 
 class TextEncoding(NamedTuple):
-    """A codec and the byte order mark that comes before the text."""
+    """A codec, and the byte order mark before the text."""
 
     codec: str = "utf-8"
     mark: bytes = b""
 
     @property
     def label(self) -> str:
-        """As people call it."""
+        """The encoding's common name."""
         return _LABELS[self.codec] + (" with a byte order mark" if self.mark else "")
 
     def decode(self, data: bytes) -> str:
-        """The text; bytes that are wrong in it come as lone surrogates, which `encode` turns back."""
+        """Decode a text. Wrong bytes become lone surrogates, which `encode` converts back."""
         return data[len(self.mark) :].decode(self.codec, _errors(self.codec))
 
     def encode(self, text: str) -> bytes:
-        """The bytes of a text, with the mark. Raises UnicodeEncodeError for a character that the encoding has not."""
+        """Encode a text with the mark. Raises UnicodeEncodeError for a character outside the encoding."""
         return self.mark + text.encode(self.codec, _errors(self.codec))
 
 
 def find_encoding(data: bytes) -> TextEncoding | None:
-    """The encoding of a text, by a sample of its beginning; None for what is not text."""
+    """Detect a text's encoding from a sample of its beginning, or return None for anything else."""
     sample = data[:SAMPLE_BYTES]
     for mark, codec in _MARKS:
         if sample.startswith(mark) and (is_utf(data, codec, len(mark)) or codec == "utf-8"):
@@ -85,13 +86,13 @@ def find_encoding(data: bytes) -> TextEncoding | None:
 
 
 def read_text(data: bytes) -> str | None:
-    """The text of a file as a person sees it, without a byte order mark; None for what is not text."""
+    """Read a file's text without a byte order mark, or return None for anything else."""
     encoding = find_encoding(data)
     return None if encoding is None else readable(encoding.decode(data))
 
 
 def readable(text: str) -> str:
-    """A decoded text with a replacement character for each wrong byte."""
+    """Replace wrong bytes in a decoded text with replacement characters."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace") if not is_whole(text) else text
 
 
@@ -99,12 +100,12 @@ _TYPOGRAPHIC = str.maketrans("‘’‚‛“”„‟‐‑‒–—−", "''''
 
 
 def plain_text(text: str) -> str:
-    """A line or a name with plain letters, spaces, quotes and dashes, as people type it, to compare by."""
+    """Simplify letters, spaces, quotes and dashes to their typed forms, for comparison."""
     return unicodedata.normalize("NFKC", text).translate(_TYPOGRAPHIC).rstrip()
 
 
 def is_whole(text: str) -> bool:
-    """Whether no byte of the text was wrong."""
+    """Whether the text had no wrong bytes."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -113,7 +114,7 @@ def is_whole(text: str) -> bool:
 
 
 def is_utf(data: bytes, codec: str, start: int = 0) -> bool:
-    """Whether all of the data is text in a form of Unicode."""
+    """Whether all of the data is valid in a Unicode encoding."""
     try:
         text = data[start:].decode(codec)
     except UnicodeDecodeError:
@@ -126,7 +127,6 @@ def _errors(codec: str) -> str:
 
 
 def _decoded(sample: bytes, codec: str) -> str | None:
-    """The sample as text, without a character that is cut at its end; None where the codec cannot take it."""
     decoder = codecs.getincrementaldecoder(codec)(_errors(codec))
     try:
         return decoder.decode(sample, final=len(sample) not in (SAMPLE_BYTES, JUDGED_BYTES))
@@ -135,7 +135,7 @@ def _decoded(sample: bytes, codec: str) -> str | None:
 
 
 def _without_mark(sample: bytes) -> TextEncoding | None:
-    """UTF-16 without a byte order mark: one byte of its ASCII characters is zero, always the same."""
+    """Detect UTF-16 without a byte order mark: one byte of each ASCII character is always zero."""
     even, odd = sample[::2], sample[1::2]
     if even.count(0) and odd.count(0):
         return None
@@ -151,7 +151,6 @@ def _without_mark(sample: bytes) -> TextEncoding | None:
 
 
 def _is_odd(char: str) -> bool:
-    """Whether a character is in no text: a control character, or one that is not assigned."""
     return char not in "\t\n\r\f" and unicodedata.category(char) in ("Cc", "Cn", "Co", "Cs")
 
 
@@ -159,7 +158,7 @@ def _is_odd(char: str) -> bool:
 
 
 class _Script(NamedTuple):
-    """An encoding of letters: those that are frequent in its languages, and whether words mix them with ASCII."""
+    """A single-byte encoding: the frequent letters of its languages, and whether words mix them with ASCII."""
 
     codec: str
     frequent: str
@@ -184,7 +183,7 @@ _SCRIPTS = (
 
 
 class _Syllabary(NamedTuple):
-    """An encoding of two bytes a character. `usual` is a codec, `leads` the lead bytes of common characters in it."""
+    """An encoding with two bytes per character. `usual` is a codec, `leads` the lead bytes of its common characters."""
 
     codec: str
     frequent: frozenset[str]
@@ -229,7 +228,6 @@ _SYLLABARIES = (
 
 
 def _legacy(sample: bytes, judged: bytes) -> TextEncoding | None:
-    """The older encoding that makes most sense of a sample; None where none does."""
     if len(sample) - len(sample.translate(None, _CONTROLS)) > len(sample) // 200:
         return None
     high = len(sample.translate(None, bytes(range(128))))
@@ -253,7 +251,7 @@ def _judges() -> tuple[tuple[str, _Rate], ...]:
 
 
 def _mean(text: str, codec: str, rate: _Rate) -> float:
-    """How plausible a text is, from about -2 to 1, each byte that is not ASCII weighing the same."""
+    """Rate a text's plausibility from about -2 to 1, with equal weight for each non-ASCII byte."""
     wide = 1 if codec in _SINGLE else 2
     total = weight = 0.0
     padded = f" {text} "

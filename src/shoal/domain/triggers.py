@@ -91,7 +91,7 @@ FAILURES_MAX = 5
 
 
 def source_of(spec: NewTrigger) -> str:
-    """What is untrusted in the words of a trigger; empty when nothing is."""
+    """Return the untrusted source of a trigger's text, or an empty string."""
     if spec.tainted_by or (spec.author is not None and spec.author.trusted):
         return spec.tainted_by
     return f"a schedule of {spec.created_by or 'somebody unknown'}"
@@ -123,7 +123,7 @@ MACROS: Mapping[str, str] = {
 }
 SCHEDULE_CHARS_MAX = 200
 WORDS_KEPT = 2_000
-"""Cron lines whose words are cached."""
+"""Cached cron lines."""
 EXAMPLES = '"in 90 minutes", "tomorrow at 9" or "every weekday at 8:30"'
 
 
@@ -142,8 +142,10 @@ def next_after(spec: NewTrigger, after: datetime) -> datetime | None:
 def times_by_day(
     spec: NewTrigger, after: datetime, until: datetime, zone: "ZoneInfo", day_max: int
 ) -> tuple[list[datetime], bool]:
-    """Its instants later than `after` and before `until`, in each day of `zone` the first `day_max`, and whether a day
-    has more. Raises InvalidInput."""
+    """Return the times between `after` and `until`, at most the first `day_max` in each day of `zone`.
+
+    Also returns whether a day has more. Raises InvalidInput.
+    """
     if spec.kind == "one-shot":
         at = next_after(spec, after)
         return ([at] if at is not None and at < until else []), False
@@ -158,7 +160,7 @@ def times_by_day(
             if at >= day_end:
                 day_end, in_day = instant(datetime.combine(at.astimezone(zone) + timedelta(days=1), time()), zone), 0
             in_day += 1
-            if in_day > day_max:  # the rest of the day is skipped, not counted
+            if in_day > day_max:  # skip the rest of the day without counting it
                 is_cut, start = True, day_end - timedelta(seconds=1)
                 break
             times.append(at)
@@ -239,7 +241,7 @@ def _hourly(simulation: "CronSim", zone: "ZoneInfo", after: datetime) -> Iterato
 
 
 def simulation_of(line: str, start: datetime) -> "CronSim":
-    """The times of a cron line or macro after `start`. Raises InvalidInput."""
+    """Iterate the times of a cron line or macro after `start`. Raises InvalidInput."""
     from cronsim import CronSim, CronSimError
 
     expression = MACROS.get(line.strip().lower(), line)

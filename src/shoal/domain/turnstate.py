@@ -1,22 +1,22 @@
-"""The state of a turn as a fold over its events, and the pure choice of what to do next.
+"""The state of a turn as a fold over its events, and the pure choice of the next move.
 
-what the journal says last                         next move
+last state in the journal                          next move
 ------------------------------------------------   -------------------------------------------
 turn opened, steered, or a step's calls all done   call the model (without tools after a limit)
-... and the steps or the errors in a row are up    note the limit, then call without tools
+... and a limit of steps or errors in a row        note the limit, then call without tools
 ... and too many messages' calls were cut off      the same
 an assistant message with calls lacking a result   run those calls, in order
 an answer cut off by max_tokens                    call the model again
-... for the second time without a word             note the limit, then finish and say so
+... for the second time without any text           note the limit, then finish with a notice
 ... that repeats itself, or for the fourth time    the same
-an answer that is nothing but thinking             finish and say so
+an answer that is nothing but thinking             finish with a notice
 an answer                                          finish (done, or limit after a limit)
 an error                                           finish (failed)
 a retry was scheduled                              call the model, which waits until then
 turn_finished                                      nothing
 
-An error in a row is a call's that failed, was called wrongly or is forbidden. One that somebody else decided (skipped
-for a steer, denied or left unanswered by a person, cut off, interrupted by a crash) neither adds to them nor ends them.
+Errors in a row count calls that failed, were invalid or are forbidden. Calls that someone else ended (skipped for a
+steer, denied or left unanswered by a person, cut off, interrupted by a crash) neither add to the count nor reset it.
 """
 
 from datetime import datetime
@@ -49,24 +49,24 @@ from shoal.domain.settings import TurnsSettings
 FALLBACK = "fallback"
 """The kind of the note that another model than the first has answered."""
 LEFT_OUT = "left_out"
-"""A note on what the model did not get of the conversation."""
+"""Kind of a note about parts of the conversation that the model did not receive."""
 NOT_SHOWN = "not shown: "
-"""How the error of an image begins that no model can have."""
+"""Prefix of the error of an image that no model accepts."""
 UNSEEN = "I cannot see {name!r}: {why}."
 CUT_OFF_MAX = 2
 """Answers in a row that are cut off without a word, all thinking say, until the model is no longer asked to go on."""
 CONTINUATIONS_MAX = 3
-"""How many times in a row a model may go on with an answer that was cut off."""
+"""Consecutive continuations of a truncated answer."""
 CUT_SHORT = "My answer was cut off at the model's length limit. Ask for less at once, or raise model.max_output_tokens."
 
 ONLY_THOUGHT = "The model only thought and gave no answer. Please ask again."
 BROKE_OFF = "The model's answer broke off here. Please ask again."
 REPEATED_CHARS_MIN = 20
-"""Shortest text that counts as repeated where it is only a part of what was said."""
+"""Shortest part of earlier text that counts as repeated."""
 
 
 def joined_reply(reply: str, text: str) -> str:
-    """An answer and what goes on with it, each text once: a model may begin anew, or say the same again."""
+    """Join an answer and its continuation without repetition. A model may start again or repeat text."""
     said, more = reply.strip(), text.strip()
     if len(said) >= REPEATED_CHARS_MIN and more.startswith(said):
         return text
@@ -101,14 +101,13 @@ Move: TypeAlias = CallModel | RunCalls | NoteLimit | Finish
 class TurnState(msgspec.Struct):
     """The fold. `started` and `approvals` are keyed by the call's id, which is unique within the turn.
 
-    A request that was made anew for the same call takes the place of the earlier one, with its answer.
-    `told`: a tool has told the person what the turn had to say; `speaks`: its answer is spoken, too. `caller`: another
-    turn's call began this one. `retry` is what the turn waits for while no model answers, scheduled at `retry_set_at`;
-    `outages` counts how often that was.
-    `instead` tells that a fallback model has answered, and why; `left_out` what the model did not get.
-    `cut_off_in_a_row`: messages cut off by max_tokens that brought nothing, neither text nor a whole call. `continued`
-    counts the answers that went on with one that was cut off, `repeats`: the last of them said nothing new.
-    `only_thought`: the answer is nothing but thinking.
+    A repeated request for the same call replaces the earlier one and its answer. `told` means that a tool gave the
+    person the turn's answer. `speaks` means that the answer is also spoken. `caller` is the turn that began this one.
+    `retry` is the scheduled retry while no model answers, set at `retry_set_at`; `outages` counts these. `instead`
+    explains why a fallback model answered, and `left_out` lists content that the model did not receive.
+    `cut_off_in_a_row` counts messages that max_tokens cut off without any text or whole call. `continued` counts
+    continuations of truncated answers, and `repeats` means that the last one added nothing new. `only_thought` means
+    that the answer contains only thinking.
     """
 
     turn: TurnId

@@ -1,4 +1,4 @@
-"""Markdown that is still being written, made fit to be shown: what is open is closed, what has just begun left out.
+"""Prepare unfinished Markdown for display: close open markup, and omit markup that has just begun.
 
     at the end of the text                               it is shown as
     --------------------------------------------------   ----------------------------------------------------
@@ -8,7 +8,7 @@
     within a code fence                                  closed by a fence of its own
     an opening fence without its line's end              without it
 
-Nothing that is shown goes away as the text grows: only marks come and go, and what they mean is the parser's word.
+Visible text never disappears as the text grows; only marks appear and disappear. The parser decides their meaning.
 """
 
 import re
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 ROUNDS_MAX = 100
-"""How often an end is looked at anew, at most: brackets within brackets, say."""
+"""Passes over an unfinished end, for example with nested brackets."""
 
 _FENCE = re.compile(r"^((?:[ >]|[-+*] |\d{1,9}[.)] )*)(`{3,}|~{3,})([^\n]*)$", re.MULTILINE)
 _MARKS = "-=+*_#>|:~`\\[!"
-"""With these, a full stop and white space alone, the last lines say nothing yet."""
+"""Lines of these marks, full stops and white space have no visible content yet."""
 _OPENING = re.compile(r"`+|[\\\[\]]")
 _MARK = re.compile(r"[*_~`\[<!\\\n]")
 _ADDRESS = re.compile(r"<(?=[a-zA-Z][a-zA-Z0-9+.-]{1,31}:[^\s<>]*$)")
@@ -34,7 +34,7 @@ _EMPHASIS = re.compile(r"[*_~]")
 
 
 def closed(text: str) -> str:
-    """The text as it can be shown now, without white space at its end."""
+    """Return the text as it can be shown now, without trailing white space."""
     text = text.rstrip()
     for _ in range(ROUNDS_MAX):
         fence = _open_fence(text)
@@ -46,7 +46,7 @@ def closed(text: str) -> str:
             continue
         begun = _marks_alone(text)
         before, _, last = text.rpartition("\n")
-        if begun >= 0 and not (_FENCE.match(last) and _open_fence(before)):  # the last line ends no fence
+        if begun >= 0 and not (_FENCE.match(last) and _open_fence(before)):  # the last line does not end a fence
             text = text[:begun].rstrip()
             continue
         start = _last_block(text)
@@ -62,7 +62,7 @@ def closed(text: str) -> str:
 
 
 def settled(text: str) -> str:
-    """The beginning of the text in which nothing is open but a code fence: what comes later only adds to it."""
+    """Return the part of the text with nothing open except a code fence. Later text only adds to it."""
     text = text.rstrip()
     fence = _open_fence(text)
     if fence is not None:
@@ -76,13 +76,12 @@ def settled(text: str) -> str:
 
 
 def marked(text: str, mark: str) -> str:
-    """The text with a mark behind it, which ends no fence and no table."""
+    """Append a mark that ends neither a fence nor a table."""
     last = text.rpartition("\n")[2].lstrip(" >")
     return f"{text}\n\n{mark}" if last.startswith(("```", "~~~", "|")) else text + mark
 
 
 def _marks_alone(text: str) -> int:
-    """Where the last lines begin that have marks alone; -1 where the last line has words."""
     if not text.endswith(tuple(_MARKS)):
         return -1
     rest = text.rstrip(f"{_MARKS}]. \t\r\n\v\f")
@@ -90,12 +89,11 @@ def _marks_alone(text: str) -> int:
 
 
 def _loose_marks(text: str) -> int:
-    """How many marks of emphasis the text ends with."""
     return len(text) - len(text.rstrip("*_~"))
 
 
 def _with_marks_closed(block: str) -> str:
-    """The block with its open emphasis closed; as it is where the parser does not take that."""
+    """Close the block's open emphasis. If the parser refuses the result, the block is unchanged."""
     marks = _open_marks(block) if _EMPHASIS.search(block) else ()
     if not marks:
         return block
@@ -104,7 +102,6 @@ def _with_marks_closed(block: str) -> str:
 
 
 def _open_fence(text: str) -> "re.Match[str] | None":
-    """The opening line of the fence that is open at the end."""
     fence: re.Match[str] | None = None
     for found in _FENCE.finditer(text):
         if fence is None:
@@ -115,7 +112,6 @@ def _open_fence(text: str) -> "re.Match[str] | None":
 
 
 def _within_fence(text: str, fence: "re.Match[str]") -> str:
-    """The text without an opening fence that is still being written, or the beginning of a closing one."""
     if "\n" not in text[fence.start() :]:
         return text[: fence.start()].rstrip()
     before, _, last = text.rpartition("\n")
@@ -123,14 +119,14 @@ def _within_fence(text: str, fence: "re.Match[str]") -> str:
 
 
 def _last_block(text: str) -> int:
-    """Where the last block begins, roughly: after a blank line or a fence."""
+    """Return the approximate start of the last block: after a blank line or a fence."""
     blank = max((found.end() for found in _BLANK_LINE.finditer(text)), default=0)
     fence = max((found.end() + 1 for found in _FENCE.finditer(text)), default=0)
     return min(max(blank, fence), len(text))
 
 
 def _spans(block: str) -> tuple[str, str]:
-    """The block without links and escapes that are still being written, and what closes code that is."""
+    """Drop unfinished links and escapes from a block. Also returns the mark that closes open code."""
     brackets: list[int] = []
     at, last_quote = 0, block.rfind('"')
     while (found := _OPENING.search(block, at)) is not None:
@@ -163,8 +159,10 @@ def _spans(block: str) -> tuple[str, str]:
 
 
 def _address_end(block: str, at: int, last_quote: int) -> int:
-    """Where a link's address ends that begins here, if one does; -1 while it is, or may be, being written. `last_quote`
-    is where the block's last quotation mark stands, which may end a title."""
+    """Return the end of a link's address that begins here, or -1 if it may be unfinished.
+
+    `last_quote` is the position of the block's last quotation mark, which may end a title.
+    """
     if at < len(block) and block[at] != "(":
         return at
     depth = 0
@@ -178,13 +176,12 @@ def _address_end(block: str, at: int, last_quote: int) -> int:
             if not depth:
                 return at + 1
         elif block[at].isspace() and last_quote < at:
-            return at  # no address has spaces
+            return at  # addresses contain no spaces
         at += 1
     return at if at < len(block) else -1
 
 
 def _unlinked(block: str, opened: Sequence[int], end: int) -> str:
-    """The block up to `end` without these brackets, and without the marks of images before them."""
     kept: list[str] = []
     at = 0
     for bracket in opened:
@@ -201,12 +198,12 @@ def _inline(block: str) -> "Token | None":
 
 
 def _loose_end(block: str) -> int:
-    """How many marks at the end neither close anything nor have anything behind them yet."""
+    """Count the marks at the end that close nothing and are not followed by text yet."""
     written = _loose_marks(block)
     if not written:
         return 0
     token = _inline(block)
-    if token is None:  # a mark of a list or a quote
+    if token is None:  # the mark of a list or a quote
         return written
     if not token.children or token.children[-1].type != "text":
         return 0
@@ -215,7 +212,6 @@ def _loose_end(block: str) -> int:
 
 
 def _open_marks(block: str) -> "Sequence[str]":
-    """The marks of emphasis that are open at the end of the block, in the order in which they were opened."""
     from markdown_it.rules_inline import StateInline
 
     token = _inline(block)

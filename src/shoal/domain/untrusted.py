@@ -17,7 +17,7 @@ digits, and for nesting without end."""
 
 TOML_CHARS_MAX = 1_048_576
 TOML_PARTS_MAX = 64
-"""Parts of a dotted key: tomllib takes quadratic time and memory over them."""
+"""Parts of a dotted key. tomllib takes quadratic time and memory in their number."""
 ODD_MAX = 10
 """Values of one document that may have another form than is known."""
 SOURCE_CHARS_MAX = 300
@@ -38,7 +38,7 @@ _UNSAFE_IN_SOURCE = re.compile(r"[\x00-\x1f\x7f\u2028\u2029'\"<>]")
 
 
 def decode_toml(text: str) -> dict[str, Any]:
-    """TOML that somebody else may have written. Raises BAD_TOML."""
+    """Parse untrusted TOML. Raises BAD_TOML."""
     if len(text) > TOML_CHARS_MAX:
         raise ValueError(f"it has more than {TOML_CHARS_MAX:,} characters")
     if _MANY_PARTS.search(text) is not None:

@@ -1,14 +1,15 @@
-"""Times as people and models write them: "in 90 minutes", "tomorrow at 9", "every weekday at 8:30", a cron line, an ISO
-time. A phrase is read word by word, from left to right, looking a few words ahead at most, so that reading takes linear
-time; a phrase has at most WORDS_MAX words.
+"""Parse times as people and models write them.
+
+Examples are "in 90 minutes", "tomorrow at 9", "every weekday at 8:30", a cron line and an ISO time. A phrase is read
+from left to right with a lookahead of a few words, so parsing takes linear time. A phrase has at most WORDS_MAX words.
 
 | phrase                       | meaning                                                                             |
 |------------------------------|-------------------------------------------------------------------------------------|
 | in 90 minutes                | that much time from now; days and longer go by the calendar of the time zone        |
 | at 9                         | the next 9:00, today or tomorrow                                                     |
 | friday at 9, next friday at 9| the next Friday on which 9:00 is still ahead; with "next" never today               |
-| 24 December at 18:00         | this year, or the next where that is past                                           |
-| today at 9, 2026-12-24 18:00 | that day alone; refused where it is past                                            |
+| 24 December at 18:00         | this year, or the next if that is past                                              |
+| today at 9, 2026-12-24 18:00 | that day only; refused if it is past                                                |
 | every 15 minutes             | by the clock: at :00, :15, :30 and :45                                              |
 
 A time zone may end a phrase. Times that clock changes skip or repeat follow `shoal.domain.triggers.instant`.
@@ -73,7 +74,7 @@ _DAY_WORDS = (
     "saturday sat samstag sa",
 )
 _SHORT_GERMAN = {"so", "mo", "di", "mi", "do", "fr", "sa"}
-"""Read only in a range such as Mo-Fr, as they are words of other languages."""
+"""Read only in a range such as Mo-Fr, because they are words in other languages."""
 _WEEKDAYS: Mapping[str, int] = {word: number for number, words in enumerate(_DAY_WORDS) for word in words.split()}
 _MONTH_WORDS = (
     "january jan januar", "february feb februar", "march mar märz", "april apr", "may mai", "june jun juni",
@@ -84,7 +85,7 @@ _MONTHS: Mapping[str, int] = {word: number for number, words in enumerate(_MONTH
 _ORDINALS: Mapping[str, int] = {"first": 1, "second": 2, "third": 3, "fourth": 4, "fifth": 5}
 
 Part = Literal["", "morning", "afternoon", "evening", "night"]
-"""A part of the day, which says which 8 o'clock is meant."""
+"""A part of the day. It decides which 8 o'clock is meant."""
 _PARTS: Mapping[str, Part] = {"morning": "morning", "afternoon": "afternoon", "evening": "evening", "night": "night"}
 _NO_PART: Part = ""
 _TIME_WORDS = {"noon": 12, "midday": 12, "mittag": 12, "mittags": 12, "midnight": 0, "mitternacht": 0}
@@ -93,7 +94,7 @@ _ON = ("on", "am")
 
 
 class When(msgspec.Struct, frozen=True):
-    """A schedule as NewTrigger has it; a single time is in UTC."""
+    """A schedule in NewTrigger's format. A single time is in UTC."""
 
     kind: Literal["one-shot", "periodic"]
     schedule: str
@@ -101,16 +102,16 @@ class When(msgspec.Struct, frozen=True):
 
 
 class Reminder(NamedTuple):
-    """When something is due, and what."""
+    """The time of a reminder, and its text."""
 
     when: When
     text: str
 
 
 def parse_when(text: str, timezone: str, now: datetime) -> When:
-    """Understand a whole phrase; `timezone` counts unless the phrase ends with one.
+    """Parse a whole phrase. A time zone at its end overrides `timezone`.
 
-    Raises InvalidInput in one sentence with examples for what is not understood or past.
+    Raises InvalidInput, in one sentence with examples, if the phrase is not understood or in the past.
     """
     words = text.split(None, WORDS_MAX)
     found = None
@@ -124,7 +125,7 @@ def parse_when(text: str, timezone: str, now: datetime) -> When:
 
 
 def parse_schedule(kind: Literal["one-shot", "periodic"], text: str, timezone: str, now: datetime) -> When:
-    """Understand the schedule of a trigger of this kind; an ISO time stays as it is written, and may be past.
+    """Parse a trigger's schedule. An ISO time is kept as written, and may be past.
 
     Raises InvalidInput.
     """
@@ -139,7 +140,7 @@ def parse_schedule(kind: Literal["one-shot", "periodic"], text: str, timezone: s
 
 
 def parse_reminder(argument: str, timezone: str, now: datetime) -> Reminder:
-    """Understand WHEN, maybe a time zone, and TEXT: the longest beginning that is a time, and the rest as it stands.
+    """Parse WHEN, an optional time zone, and TEXT. The longest beginning that is a time counts; the rest is the text.
 
     Raises InvalidInput.
     """
@@ -167,7 +168,7 @@ def _not_understood(text: str) -> str:
 
 
 class _Clock(NamedTuple):
-    """A time of day; `days` later where "tonight at 1" means the next day."""
+    """A time of day. `days` is 1 if "tonight at 1" means the next day."""
 
     hour: int
     minute: int
@@ -175,7 +176,7 @@ class _Clock(NamedTuple):
 
 
 class _Days(NamedTuple):
-    """The days of a recurrence, as the last three fields of a cron line."""
+    """The days of a recurrence as the last three fields of a cron line."""
 
     fields: str
     part: Part = ""
@@ -183,14 +184,14 @@ class _Days(NamedTuple):
 
 @dataclass(frozen=True)
 class _Dates:
-    """The days that a phrase may mean, the earliest first, given which day it is."""
+    """The candidate days of a phrase, earliest first, given today's date."""
 
     of: Callable[[date], Sequence[date]]
     part: Part = ""
 
 
 class _PhraseReader:
-    """Reads one phrase. Methods return None, and consume nothing, where the words say something else."""
+    """Parses one phrase. Methods return None and consume nothing if the words do not match."""
 
     def __init__(self, words: Sequence[str], timezone: str, now: datetime) -> None:
         self._written = words
@@ -201,7 +202,7 @@ class _PhraseReader:
         zone_named(timezone)
 
     def read(self) -> tuple[When, int] | None:
-        """What the beginning says, and how many words that takes."""
+        """Parse a time at the beginning. Also returns its number of words."""
         after_cron = self._cron_words()
         if after_cron:
             line = " ".join(self._written[:after_cron])
@@ -220,7 +221,6 @@ class _PhraseReader:
         return self._words[at] if at < len(self._words) else ""
 
     def _take(self, *options: str) -> str:
-        """Take the next word where it is one of these."""
         word = self._word()
         if not word or word not in options:
             return ""
@@ -244,7 +244,6 @@ class _PhraseReader:
     # ---- results ----
 
     def _zone(self) -> str:
-        """The name of the time zone that ends the phrase, else the one that counts anyway."""
         written = self._written[self._at].strip(",()") if self._at < len(self._written) else ""
         is_name = written.partition("/")[0].lower() in _REGIONS and "/" in written
         is_offset = written[:4].upper() in ("UTC+", "UTC-", "GMT+", "GMT-")
@@ -278,7 +277,6 @@ class _PhraseReader:
     # ---- cron lines and ISO times ----
 
     def _cron_words(self) -> int:
-        """How many words are a cron line or a macro; 0 where the phrase is none."""
         first = self._word()
         if first in MACROS:
             return 1
@@ -305,7 +303,7 @@ class _PhraseReader:
         clock = self._try(lambda: self._clock("", bare=True))
         if clock is None:
             second = self._word()
-            if second[:2].isdecimal() and ":" in second:  # seconds, or an offset: 18:00:30, 18:00+01:00
+            if second[:2].isdecimal() and ":" in second:  # seconds or an offset: 18:00:30, 18:00+01:00
                 whole = f"{written}T{second.upper()}"
                 self._at += 1
                 return self._single(lambda zone: single_time(whole, zone))
@@ -315,7 +313,7 @@ class _PhraseReader:
     # ---- waits ----
 
     def _wait(self) -> tuple[When, int] | None:
-        """in 10 minutes, in 1h30m, in an hour and a half, in 3 days at 9, 10 minutes from now, 10m."""
+        """Parse a wait: in 10 minutes, in 1h30m, in an hour and a half, in 3 days at 9, 10 minutes from now, 10m."""
         is_compact = _amounts(self._word()) is not None
         has_in = bool(self._take("in", "after"))
         lengths = self._lengths()
@@ -350,7 +348,7 @@ class _PhraseReader:
         return self._single(due)
 
     def _lengths(self) -> list[tuple[float, Unit]] | None:
-        """Amounts with their units: 1 hour and 30 minutes, 1h30m, an hour and a half, half an hour."""
+        """Parse amounts with units: 1 hour and 30 minutes, 1h30m, an hour and a half, half an hour."""
         found: list[tuple[float, Unit]] = []
         while len(found) < 6:
             start = self._at
@@ -360,7 +358,7 @@ class _PhraseReader:
                 self._at += 1
                 found += compact
                 continue
-            if found and not is_joined and not self._word()[:1].isdecimal():  # in 5 minutes a second look
+            if found and not is_joined and not self._word()[:1].isdecimal():  # "in 5 minutes a second look"
                 break
             amount = self._amount()
             unit = _UNITS.get(self._word()) if amount is not None else None
@@ -379,7 +377,6 @@ class _PhraseReader:
         return found or None
 
     def _amount(self) -> float | None:
-        """A number: 90, 1.5, two, an, half an, a quarter of an."""
         for phrase, value in _FRACTIONS:
             if self._take_all(phrase):
                 return value
@@ -397,8 +394,10 @@ class _PhraseReader:
     # ---- times of a day ----
 
     def _clock(self, part: Part, *, bare: bool) -> _Clock | None:
-        """at 9, 9am, 8:30 p.m., 9 Uhr, half past 8, noon. A number alone counts after "at", with `bare`, and at the
-        end."""
+        """Parse a time of day: at 9, 9am, 8:30 p.m., 9 Uhr, half past 8, noon.
+
+        A number alone counts after "at", with `bare`, and at the end.
+        """
         has_at = bool(self._take("at", "um", "@", "gegen"))
         if (word := self._word()) in _TIME_WORDS:
             self._at += 1
@@ -431,7 +430,6 @@ class _PhraseReader:
         return _hour_of(hour, minute or 0, half, part)
 
     def _part_after(self) -> Part | None:
-        """in the morning, at night."""
         if self._take_all("at night"):
             return "night"
         return _PARTS.get(self._take(*_PARTS)) if self._take_all("in the") else None
@@ -439,7 +437,6 @@ class _PhraseReader:
     # ---- days ----
 
     def _moment(self) -> tuple[When, int] | None:
-        """A day and a time, in either order, or a time alone."""
         dates = self._try(self._dates)
         before = self._try(lambda: self._times_before(self._dates)) if dates is None else None
         if before is not None:
@@ -462,7 +459,7 @@ class _PhraseReader:
         return self._single(due)
 
     def _times_before(self, form: Callable[[], Day | None]) -> tuple[list[_Clock], Day] | None:
-        """Times that stand before their day; they are read again by the part of the day that it names."""
+        """Parse times before their day. If the day names a part of the day, the times are read again with it."""
         start, part = self._at, _NO_PART
         while True:
             self._at = start
@@ -498,7 +495,7 @@ class _PhraseReader:
         return _PARTS.get(self._take(*_PARTS), "")
 
     def _calendar_day(self) -> _Dates | None:
-        """24 December [2026], December 24[, 2026], 24.12.[2026], the 24th."""
+        """Parse a date: 24 December [2026], December 24[, 2026], 24.12.[2026], the 24th."""
         found = self._try(self._day_and_month)
         if found is not None:
             day, month, year = found
@@ -512,7 +509,6 @@ class _PhraseReader:
         return _Dates(lambda today: _valid(_date(*month, number) for month in _months_from(today)))
 
     def _day_and_month(self) -> tuple[int, int, int] | None:
-        """Day, month, and the year or 0."""
         first, second = self._word(), self._word(1)
         dotted = first.rstrip(".").split(".")
         if (
@@ -577,7 +573,7 @@ class _PhraseReader:
         return found
 
     def _interval(self) -> str | None:
-        """every 15 minutes, every hour, hourly, every half hour: the minute and hour of a cron line."""
+        """Parse "every 15 minutes", "every hour", "hourly", "every half hour" as the minute and hour of a cron line."""
         if self._take("hourly", "stündlich"):
             return "0 *"
         if not self._take(*_EVERY, "@every"):
@@ -612,7 +608,7 @@ class _PhraseReader:
         raise InvalidInput(_not_an_interval(said))
 
     def _days(self) -> _Days | None:
-        """The days on which something comes again: every day, weekdays, mondays, mon-fri, monthly on the 1st."""
+        """Parse recurring days: every day, weekdays, mondays, mon-fri, monthly on the 1st."""
         self._take(*_ON)
         every = bool(self._take(*_EVERY))
         if self._take("daily", "everyday", "täglich") or (every and self._take("day", "tag")):
@@ -651,7 +647,7 @@ class _PhraseReader:
         return any(self._take_all(f"{kind} day") for kind in ("working", "business", "week", "work"))
 
     def _weekdays(self, *, every: bool) -> str:
-        """A range or list of weekdays as a field of a cron line. One alone needs "every" or its plural."""
+        """Parse weekdays as a field of a cron line. A single one needs "every" or its plural."""
         first = self._weekday(plural=not every)
         if first is None:
             return self._weekday_range(self._word())
@@ -680,11 +676,9 @@ class _PhraseReader:
         return _WEEKDAYS[singular]
 
     def _is_range_ahead(self) -> bool:
-        """monday to friday, monday and friday's: several days are a recurrence without "every" as well."""
         return self._word(1) in ("to", "through", "thru", "bis", "-", "–") and self._word(2) in _WEEKDAYS
 
     def _weekday_range(self, word: str) -> str:
-        """Mon-Fri as one word."""
         begin, dash, end = word.replace("–", "-").partition("-")
         if not dash or begin not in _WEEKDAYS or end not in _WEEKDAYS:
             return ""
@@ -693,7 +687,7 @@ class _PhraseReader:
         return _weekday_field(range(first, last + 1 if last >= first else last + 8))
 
     def _month_day_of_every_month(self) -> _Days | None:
-        """the 1st of every month, every 15th, the last day of each month, every first monday of the month."""
+        """Parse a monthly day: the 1st of every month, every 15th, every first monday of the month."""
         found = self._month_day()
         if found is None:
             return None
@@ -702,7 +696,6 @@ class _PhraseReader:
         return found if self._words[0] in _EVERY else None
 
     def _month_day(self) -> _Days | None:
-        """The 1st, day 15, the last day, the first monday."""
         self._take("the", "den")
         if self._take_all("last day"):
             return _Days("L * *")
@@ -747,13 +740,11 @@ _PAST = (("half past", 30), ("quarter past", 15), ("a quarter past", 15), ("quar
 
 
 def _plain(word: str) -> str:
-    """A word without case, odd forms of characters and what ends a clause."""
     folded = unicodedata.normalize("NFKC", word[:64]).lower().replace("’", "'")
     return folded.rstrip(",;").replace("a.m.", "am").replace("p.m.", "pm").replace("a.m", "am").replace("p.m", "pm")
 
 
 def _digits(text: str, start: int) -> int:
-    """Where the digits that begin at `start` end."""
     end = start
     while end < len(text) and text[end] in "0123456789":
         end += 1
@@ -761,7 +752,6 @@ def _digits(text: str, start: int) -> int:
 
 
 def _decimal(word: str) -> float | None:
-    """90, 1.5 or 1,5."""
     whole, _, part = word.replace(",", ".").partition(".")
     if not (whole.isdecimal() and whole.isascii() and len(whole) <= 6) or not (
         part == "" or (part.isdecimal() and len(part) < 4)
@@ -771,7 +761,7 @@ def _decimal(word: str) -> float | None:
 
 
 def _amounts(word: str) -> list[tuple[float, Unit]] | None:
-    """1h30m, 90min, 1h30, 2d: numbers with units in one word."""
+    """Parse numbers with units in one word: 1h30m, 90min, 1h30, 2d."""
     found: list[tuple[float, Unit]] = []
     at = 0
     while at < len(word) and len(found) < 6:
@@ -793,7 +783,7 @@ def _amounts(word: str) -> list[tuple[float, Unit]] | None:
 
 
 def _clock_word(word: str) -> tuple[int, int | None, str] | None:
-    """9, 9am, 8:30, 8.30pm, 18h30, 18h: hour, minute, and am or pm."""
+    """Parse hour, minute, and am or pm: 9, 9am, 8:30, 8.30pm, 18h30, 18h."""
     end = _digits(word, 0)
     if not 1 <= end <= 2:
         return None
@@ -808,7 +798,7 @@ def _clock_word(word: str) -> tuple[int, int | None, str] | None:
 
 
 def _hour_of(hour: int, minute: int, half: str, part: Part) -> _Clock | None:
-    """The time of day on a clock of 24 hours; None where hour, half and part of the day do not go together."""
+    """Convert to a 24-hour time. Returns None if the hour, the half and the part of the day contradict each other."""
     if minute > 59 or hour > 23 or hour < 0:
         return None
     if half:
@@ -828,7 +818,6 @@ def _time(clock: _Clock) -> time:
 
 
 def _ordinal(word: str) -> int | None:
-    """24th, 1st, 2nd, or in German 24."""
     end = _digits(word, 0)
     is_ordinal = 1 <= end <= 2 and word[end:] in ("st", "nd", "rd", "th", ".")
     return int(word[:end]) if is_ordinal and 1 <= int(word[:end]) <= 31 else None
@@ -854,14 +843,13 @@ def _today_or_tomorrow(today: date) -> Sequence[date]:
 
 
 def _next_weekdays(today: date, weekday: int, *, is_next: bool) -> Sequence[date]:
-    """The next two such days, today among them unless the next is meant."""
     ahead = (weekday - today.isoweekday()) % 7
     first = today + timedelta(days=7 if is_next and not ahead else ahead)
     return first, first + timedelta(days=7)
 
 
 def _years(year: int, today: date) -> Iterable[int]:
-    """The year, or without one those that may be meant, up to two leap years."""
+    """Return the year, or candidate years up to two leap years ahead."""
     return (year,) if year else range(today.year, today.year + 9)
 
 
@@ -874,7 +862,6 @@ def _valid(dates: Iterable[date | None]) -> Sequence[date]:
 
 
 def _months_later(day: date, months: int) -> date:
-    """The same day of a later month, or that month's last day."""
     number = day.year * 12 + day.month - 1 + months
     year, month = divmod(number, 12)
     return date(year, month + 1, min(day.day, monthrange(year, month + 1)[1]))

@@ -1,4 +1,4 @@
-"""Time zones by name: what people write, and the machine's own."""
+"""Resolve time zones by the names that people write, and detect the machine's own."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -34,9 +34,9 @@ ABBREVIATIONS: Mapping[str, tuple[str, ...]] = {
     "AEST": ("Australia/Sydney",),
     "AEDT": ("Australia/Sydney",),
 }
-"""Abbreviations that are no IANA names, and the places people who write them are most likely in."""
+"""Common abbreviations that are not IANA names, and the most likely places of people who write them."""
 _NOT_NAMES = ("posix/", "right/", "localtime", "posixrules", "Factory")
-"""What stands among the files of the time zone database and names no zone; `right/` counts leap seconds."""
+"""Files in the time zone database that are not usable names. `right/` counts leap seconds."""
 
 
 def zone_named(name: str) -> "ZoneInfo":
@@ -53,7 +53,7 @@ def zone_named(name: str) -> "ZoneInfo":
 
 
 def local_time(at: datetime) -> str:
-    """Return a time as people read it, with its zone: 2026-05-04 09:00 Europe/Berlin (UTC+02:00)."""
+    """Format a time with its zone: 2026-05-04 09:00 Europe/Berlin (UTC+02:00)."""
     name = getattr(at.tzinfo, "key", None)
     if at.tzinfo is None or name in (None, "UTC", "Etc/UTC"):
         return f"{at:%Y-%m-%d %H:%M} UTC"
@@ -62,7 +62,7 @@ def local_time(at: datetime) -> str:
 
 
 def nearest(name: str) -> list[str]:
-    """Up to three names like one that is not known, the likeliest first."""
+    """Return up to three names similar to an unknown one, the likeliest first."""
     from difflib import get_close_matches
 
     words = "_".join(name[:NAME_CHARS_MAX].split())
@@ -83,7 +83,7 @@ def _find(name: str) -> "ZoneInfo | None":
     if not wanted or len(wanted) > NAME_CHARS_MAX or not wanted.isascii():
         return None
     folded = wanted.lower()
-    if wanted != folded and not wanted.startswith(_NOT_NAMES):  # a file system may take a name in lower case too
+    if wanted != folded and not wanted.startswith(_NOT_NAMES):  # some file systems accept a lower-case name
         with suppress(ZoneInfoNotFoundError, ValueError, OSError):
             return ZoneInfo(wanted)
     if folded == "z":
@@ -96,7 +96,7 @@ def _find(name: str) -> "ZoneInfo | None":
     found = [known for known in _names() if known.lower() == folded]
     if not found and "/" not in wanted:
         found = [known for known in _names() if known.lower().endswith(f"/{folded}")]
-    # "Berlin" is one place; "Louisville" has two names, which one of them says more briefly.
+    # "Berlin" is one place; "Louisville" has two names, one of them shorter.
     return ZoneInfo(min(found, key=lambda known: (len(known), known))) if found else None
 
 
@@ -108,8 +108,10 @@ def _names() -> frozenset[str]:
 
 
 def local_zone(environ: Mapping[str, str] = os.environ, root: Path = Path("/")) -> str:
-    """Return the IANA name of this machine's time zone: from TZ, else the link /etc/localtime, else its content and
-    /etc/timezone; UTC where none of them tells. `root` is where /etc is looked for."""
+    """Return the IANA name of this machine's time zone.
+
+    The order is TZ, the link /etc/localtime, its content with /etc/timezone, then UTC. `root` contains /etc.
+    """
     for name in _local_names(environ, root):
         zone = _find(name)
         if zone is not None:
@@ -134,14 +136,13 @@ def _local_names(environ: Mapping[str, str], root: Path) -> Iterator[str]:
 
 
 def _below_zoneinfo(path: str) -> str:
-    """The name in a path such as /usr/share/zoneinfo/posix/Europe/Berlin; empty for another path."""
     _, _, below = path.rpartition("/zoneinfo")
-    name = below.partition("/")[2]  # macOS has zoneinfo.default beside zoneinfo
+    name = below.partition("/")[2]  # macOS has zoneinfo.default next to zoneinfo
     return name.removeprefix("posix/").removeprefix("right/")
 
 
 def _by_content(content: bytes, said: str) -> str:
-    """The name of a copied zone file: `said` where its rule is that of today, else one with the same content."""
+    """Return the name of a copied zone file, preferring `said` if its current rule matches."""
     rule = content.rstrip(b"\n").rpartition(b"\n")[2]
     same_rule = ""
     for name in (said, *sorted(_names())):
@@ -154,7 +155,6 @@ def _by_content(content: bytes, said: str) -> str:
 
 
 def _content(name: str) -> bytes:
-    """The file of a zone, empty where there is none."""
     import zoneinfo
     from importlib.resources import files
 

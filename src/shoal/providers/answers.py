@@ -1,7 +1,7 @@
-"""An answer collected from a stream's events, whatever form each field of them has.
+"""Collect an answer from the events of a stream, in any form that servers send.
 
-Text that has arrived is in the answer, or in the failure that ends it (`ModelFailed.partial`). An odd field is left out
-and logged once. See odd_json.py for how events are read, markup.py for what is read out of their text.
+Text that has arrived is part of the answer, or of the failure that ends it (`ModelFailed.partial`). Malformed fields
+are skipped and logged once. odd_json.py parses events; markup.py parses thinking and calls inside text.
 """
 
 import logging
@@ -34,21 +34,23 @@ _log = logging.getLogger(__name__)
 
 Finish: TypeAlias = StopReason | Literal[""]
 ODD_NAMES_MAX = 100
-"""Odd fields of one provider that the log tells of, each once."""
+"""Malformed fields logged per provider, each once."""
 WORDS_CHARS_MAX = 300
 HALF_CHARS_MAX = 3
-"""Bytes of a character, but for the last."""
+"""Longest incomplete UTF-8 character."""
 
 _COUNTS = frozenset({"usage", "usagemetadata", "x_groq", "timings", "eval_count", "prompt_eval_count"})
-"""Fields that count tokens: in whatever form they are, nothing of the answer is in them."""
+"""Fields that count tokens. They never contain a part of the answer."""
 _UNSAFE_ID = re.compile(r"[^A-Za-z0-9_-]")
 _CALL_ID_CHARS_MAX = 40
-"""OpenAI's Chat Completions take no longer one."""
+"""Longest call id that OpenAI's Chat Completions accept."""
 
 
 def portable_call_id(call_id: str) -> str:
-    """A call id in the alphabet and length that most providers take, for calls that another provider named. A long one
-    ends in its digest, as ids often differ at their end alone."""
+    """Convert another provider's call id to characters and a length that most providers accept.
+
+    A long id ends in its digest, because ids often differ only at the end.
+    """
     portable = _UNSAFE_ID.sub("_", call_id)
     if len(portable) <= _CALL_ID_CHARS_MAX:
         return portable
@@ -56,9 +58,12 @@ def portable_call_id(call_id: str) -> str:
 
 
 class AnswerContext(msgspec.Struct, frozen=True):
-    """What a reader needs to know of the request; `call_ids` are taken already, `new_id` gives others. `odd` has the
-    odd fields that the log knows already, `secrets` are never shown, `offers_tools`: the model was told of tools. With
-    `reasoning_back`, the reasoning's text is sent back as well; with `opens_thinking`, an answer begins with it."""
+    """The parts of the request that a reader needs.
+
+    `call_ids` are the ids in use; `new_id` returns an unused one. `odd` contains the malformed fields that are already
+    logged. `secrets` are redacted. With `reasoning_back`, reasoning text is sent back to the provider. With
+    `opens_thinking`, the answer starts inside thinking.
+    """
 
     provider: str
     opaque_kind: str
@@ -72,7 +77,7 @@ class AnswerContext(msgspec.Struct, frozen=True):
 
 
 class CallParts(msgspec.Struct, eq=False):
-    """A tool call while its pieces arrive."""
+    """A tool call whose pieces are still arriving."""
 
     id: str = ""
     name: str = ""
@@ -83,12 +88,11 @@ class CallParts(msgspec.Struct, eq=False):
 
     @property
     def text(self) -> str:
-        """The arguments so far."""
         return whole_text("".join(self.arguments))
 
     @property
     def complete(self) -> bool:
-        """Whether the arguments are a whole object. Each piece is looked at once."""
+        """Whether the arguments are a whole JSON object. Scans each piece once."""
         while self.scanned < len(self.arguments):
             piece = self.arguments[self.scanned]
             self.scanned += 1
@@ -99,7 +103,7 @@ class CallParts(msgspec.Struct, eq=False):
 
     @property
     def final(self) -> str:
-        """The arguments, where a server sent them twice, or all of them anew with each piece, once."""
+        """The arguments, deduplicated if the server sent them twice or repeated all of them with each piece."""
         pieces = [piece for piece in self.arguments if piece.strip()]
         if not pieces:
             return "{}"
@@ -123,19 +127,19 @@ def is_json(text: str | bytes) -> bool:
 
 
 class CallCollector:
-    """Puts the pieces of calls together, in the notations of many servers.
+    """Assemble tool calls from pieces, in the notations of many servers.
 
     the piece                                               belongs to
     -----------------------------------------------------   ---------------------------------------------------
-    has an index that nothing had, and a name               a new call
-    has the id of a call                                    that call, unless it names another tool, or its own
-                                                            object begins while that of the call is whole
+    has an unused index, and a name                         a new call
+    has the id of a call                                    that call, unless it names another tool, or starts an
+                                                            object while the arguments of that call are complete
     has another id, and a name or the start of an object,
-    while the call at its index has begun its arguments     a new call
+    while the call at its index already has arguments       a new call
     has another name than the call at its index             a new call
     has the same name and begins with the unfinished
     arguments of the call at its index                      that call
-    has the same name, and the arguments are whole          a new call
+    has the same name, and the arguments are complete       a new call
     has no name and no id                                   the call at its index; without one, the last call
     """
 
@@ -145,7 +149,7 @@ class CallCollector:
         self._by_id: dict[str, CallParts] = {}
 
     def add(self, index: int | None, call_id: str, name: str, arguments: str) -> None:
-        """Take in a piece of a call; parts that the server left out are empty."""
+        """Add a piece of a call. Parts that the server left out are empty."""
         call = self._of_piece(index, call_id, name, arguments)
         if call is None:
             if not (name or call_id or arguments):
@@ -163,7 +167,6 @@ class CallCollector:
             call.arguments.append(arguments)
 
     def _of_piece(self, index: int | None, call_id: str, name: str, arguments: str) -> CallParts | None:
-        """The call that the piece goes on with; None for a new one."""
         last = self._calls[-1] if self._calls else None
         at_index = self._open.get(index) if index is not None else last
         by_id = self._by_id.get(call_id) if call_id else None
@@ -191,7 +194,7 @@ class CallCollector:
 
 
 def _grows(pieces: list[str], arguments: str) -> bool:
-    """Whether a server that sends all of the arguments with each piece goes on with these."""
+    """Whether the server repeats all arguments with each piece and these extend the last ones."""
     return (
         bool(pieces)
         and len(arguments) > len(pieces[-1])
@@ -205,10 +208,9 @@ def _begins(arguments: str) -> bool:
 
 
 class AnswerReader:
-    """Collects one answer. `complete` turns true with the protocol's own last event."""
+    """Reads one answer. The protocol's own final event sets `complete`."""
 
     record: ClassVar[type[msgspec.Struct]]
-    """The type of an event."""
     decoder: ClassVar[msgspec.json.Decoder[Any]]
 
     def __init__(self, context: AnswerContext) -> None:
@@ -216,7 +218,7 @@ class AnswerReader:
         self._decode = self.decoder.decode
         self.complete: bool = False
         self.ended = False
-        """Whether `[DONE]` has come, which some servers of any protocol send."""
+        """Whether `[DONE]` has arrived. Servers of any protocol may send it."""
         self.failure: ModelFailed | None = None
         self.texts: list[str] = []
         self.thoughts: list[str] = []
@@ -225,7 +227,7 @@ class AnswerReader:
         self.usage: Usage = Usage()
         self.model = ""
         self.unknown = b""
-        """The first event that said nothing here."""
+        """The first event without any known content."""
         self._markup = MarkupFilter(
             self.texts, self.thoughts, reads_calls=context.offers_tools, opens_thinking=context.opens_thinking
         )
@@ -235,7 +237,7 @@ class AnswerReader:
         self._half_text = self._half_thought = ""
 
     def feed(self, data: bytes) -> None:
-        """Take in the data of one event."""
+        """Read the data of one event."""
         try:
             event = self._decode(data)
         except UNREADABLE:
@@ -244,7 +246,7 @@ class AnswerReader:
             self.take(event, data)
 
     def take(self, event: Any, data: bytes) -> None:
-        """Take in one event; `data` is its JSON."""
+        """Read one decoded event; `data` is its JSON."""
         raise NotImplementedError
 
     def _feed_odd(self, data: bytes) -> None:
@@ -269,13 +271,13 @@ class AnswerReader:
                 self.unknown = self.unknown or bare
             known = self.stop, self.complete, self.usage, self.failure
             self.take(event, raw_json(document))
-            if not is_whole:  # a reason to stop, or a number, may be cut short
+            if not is_whole:  # the stop reason or a number may be truncated
                 self.stop, self.complete, self.usage, self.failure = known
         if self.unknown is not before:
             self.unknown = bare
 
     def part(self, data: bytes | msgspec.Raw, kind: type[T]) -> T:
-        """A part of an event as a record."""
+        """Decode a part of an event as a record."""
         try:
             return msgspec.json.decode(data, type=kind)
         except UNREADABLE:
@@ -287,14 +289,14 @@ class AnswerReader:
             return part
 
     def note(self, what: str) -> None:
-        """Log an oddity, once for each provider."""
+        """Log a malformed field, once per provider."""
         known = self.context.odd
         if what not in known and len(known) < ODD_NAMES_MAX:
             known.add(what)
             _log.warning("provider sent an odd field", extra={"provider": self.context.provider, "field": what})
 
     def say(self, text: str) -> None:
-        """A piece of the answer's text."""
+        """Add a piece of the answer's text."""
         if self._is_plain and "<" not in text and "[" not in text and "◁" not in text:
             self.texts.append(text)
             return
@@ -304,23 +306,23 @@ class AnswerReader:
         self._is_plain = self._markup.is_plain and not self._has_halves
 
     def think(self, text: str) -> None:
-        """A piece of thinking."""
+        """Add a piece of thinking."""
         if self._has_halves:
             text, self._half_thought = _whole_so_far(self._half_thought + text)
         self.thoughts.append(text)
 
     def opaque(self) -> str:
-        """JSON that the provider wants back with this message; empty for none."""
+        """Return JSON that the provider wants back with this message, or an empty string."""
         return ""
 
     def failure_in(self, data: bytes) -> ModelFailed:
-        """The failure that an error object in the stream means."""
+        """Convert an error object in the stream to a failure."""
         from shoal.providers.failures import failure_in_stream
 
         return failure_in_stream(data, self.context.provider, self.context.secrets)
 
     def complaint_in(self, data: bytes) -> ModelFailed | None:
-        """The failure, where an event without a part of an answer tells of an error in another form."""
+        """Return the failure if an event without answer content reports an error in another form."""
         from shoal.providers.failures import is_complaint
 
         if is_complaint(data):
@@ -331,26 +333,29 @@ class AnswerReader:
 
     @property
     def pieces(self) -> int:
-        """How many pieces of an answer have come, so that it can be told from a connection that is only kept open."""
+        """Number of pieces received. Separates a working answer from a connection that is only kept alive."""
         arguments = sum(1 + len(call.arguments) for call in self.calls)
         return len(self.texts) + len(self.thoughts) + self._markup.pieces + arguments
 
     def deltas(self) -> Sequence[TextDelta | ThinkingDelta]:
-        """What came since the last time, joined."""
+        """Return the text and thinking that arrived since the last call, joined."""
         out: list[TextDelta | ThinkingDelta] = []
         if len(self.thoughts) != self._thoughts_shown:
             if text := "".join(self.thoughts[self._thoughts_shown :]):
                 out.append(ThinkingDelta(text))
             self._thoughts_shown = len(self.thoughts)
-        if len(self.texts) != self._texts_shown:  # fewer where they turned out to be thinking
+        if len(self.texts) != self._texts_shown:  # fewer if some turned out to be thinking
             if text := "".join(self.texts[min(self._texts_shown, len(self.texts)) :]):
                 out.append(TextDelta(text))
             self._texts_shown = len(self.texts)
         return out
 
     def result(self) -> ModelDone | ModelFailed:
-        """The answer, once the stream has ended. A call gets a new id where it has none, or one that is taken in the
-        form in which it is sent back; arguments that never came are an empty object."""
+        """Return the answer after the stream has ended.
+
+        A call without an id, or with one that is already used in the encoded form, gets a new id. Missing arguments
+        become an empty object.
+        """
         if self._half_text:
             self._markup.feed(whole_text(self._half_text))
         for call in self._markup.finish(has_calls=bool(self.calls), is_cut_off=self.stop == "max_tokens"):
@@ -387,7 +392,7 @@ class AnswerReader:
         return ModelDone(message, stop, self.usage, "".join(self.thoughts), whole_text(self.model))
 
     def _unknown_answer(self) -> ModelFailed:
-        """The failure where all that came is in a form that is not known here: asking again would bring the same."""
+        """Return the failure for an answer in an unknown form. It is final: a retry would return the same form."""
         from shoal.providers.failures import redact
 
         words = redact(self.unknown[: 4 * WORDS_CHARS_MAX].decode("utf-8", "replace"), self.context.secrets)
@@ -398,7 +403,7 @@ class AnswerReader:
 
 
 def _whole_so_far(text: str) -> tuple[str, str]:
-    """The text with halves of characters joined, and the half at its end that may be completed by what follows."""
+    """Join surrogate pairs and split off a half at the end, which the next piece may complete."""
     at = len(text)
     while len(text) - at < HALF_CHARS_MAX and ends_in_half(text[:at]):
         at -= 1

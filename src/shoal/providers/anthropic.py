@@ -155,7 +155,7 @@ class AnthropicMessages(ApiProtocol):
         return EncodedRequest(content, joined.call_ids)
 
     def encode_message(self, message: ModelMessage, images: Images, form: MessageForm) -> EncodedMessage:
-        """Blank texts are left out, which the provider refuses, and thinking that was cut off before its signature."""
+        """Encode a message without blank texts, which the provider refuses, and without unsigned thinking."""
         native = form.native
         match message:
             case UserMessage(text=text, images=shown):
@@ -229,7 +229,7 @@ class AnthropicReader(AnswerReader):
         self._overflowed = False
 
     def take(self, event: _AnthropicEvent, data: bytes) -> None:
-        """A kind that is not known here says nothing."""
+        """Read one event. Unknown kinds are ignored."""
         if not event.type and (failure := self.complaint_in(data)) is not None:
             self.failure = failure
             return
@@ -246,7 +246,7 @@ class AnthropicReader(AnswerReader):
                 self._count(event.usage)
             case "message_stop":
                 self.complete = True
-            case "message":  # the whole answer, in place of a stream
+            case "message":  # a whole answer instead of a stream
                 self._take_message(self.part(data, _Message))
                 self.complete = True
             case "error":
@@ -319,11 +319,11 @@ class AnthropicReader(AnswerReader):
         self._kept_at[index] = kept
 
     def _count(self, usage: _AnthropicUsage | None) -> None:
-        """Counts are cumulative; a later event repeats only some of them, or has zeros."""
+        """Update the usage. Counts are cumulative, but a later event repeats only some of them or has zeros."""
         if usage is None:
             return
         if usage.input_tokens is None and usage.output_tokens is None and usage.completion_tokens is not None:
-            asked = (usage.prompt_tokens or 0) or self.usage.input_tokens  # OpenAI's form, from a gateway
+            asked = (usage.prompt_tokens or 0) or self.usage.input_tokens  # OpenAI's form, sent by a gateway
             self.usage = msgspec.structs.replace(self.usage, input_tokens=asked, output_tokens=usage.completion_tokens)
             return
         old = self.usage
@@ -355,7 +355,7 @@ class AnthropicReader(AnswerReader):
 
 
 def _kind_of(event: _AnthropicEvent) -> str:
-    """The kind of an event that does not say it."""
+    """Infer the kind of an event that does not name it."""
     if event.content_block is not None:
         return "content_block_start"
     if event.message is not None:

@@ -1,9 +1,9 @@
-"""What the API protocols share: requests as JSON bytes, grown at the end; answers.py has the way back.
+"""Encode requests as JSON bytes, in the parts that all API protocols share. answers.py decodes the answers.
 
-Each thread's encoded messages are kept, so that a request of a long conversation costs a comparison of tuples, one
-copy, and its new messages. The messages of a dropped conversation are not kept alive by that. A conversation that
-begins anew, after a compaction say, is encoded anew, at some milliseconds a megabyte: keeping the encoded form beside
-each message would take as much memory again.
+Encoded messages are cached per thread. A request in a long conversation then costs one comparison of tuples, one copy
+and its new messages. The cache does not keep dropped conversations alive. A conversation that restarts, for example
+after a compaction, is encoded again, which takes some milliseconds per megabyte. Caching the encoded form with each
+message would take as much memory again.
 """
 
 import base64
@@ -46,9 +46,10 @@ JOINED_BYTES_MAX = 16 * 1024 * 1024
 STABLE_MAX = 64
 """Encoded system prompts and tool lists kept."""
 IMAGE_BYTES_MAX = 5 * 1024 * 1024 * 3 // 4
-"""Largest image sent, 5 MiB in base64, as Anthropic and Bedrock take it; a larger one is named in words instead.
+"""Largest image sent: 5 MiB in base64, the limit of Anthropic and Bedrock. Text replaces a larger image.
 
-Images are made to fit when they come (`tools/attachments.py`); this is for what conversations had before."""
+New images are resized on arrival (`tools/attachments.py`); this covers images in older conversations.
+"""
 IMAGE_SIDE_MAX = 8000
 
 Images: TypeAlias = Mapping[str, bytes]
@@ -101,11 +102,11 @@ class ApiProtocol:
     """A tool's name, description and JSON schema, in this order."""
     tools_template: ClassVar[bytes] = b',"tools":[%b]'
     merges_users: ClassVar[bool] = False
-    """Whether the user's messages in a row are joined before they are encoded."""
+    """Whether consecutive user messages are joined before they are encoded."""
     images: ClassVar[Literal["all", "user"]] = "all"
-    """Where images may stand: also in results, or in the user's messages alone."""
+    """Messages that may contain images: all, or only the user's."""
     schema_dialect: ClassVar[SchemaDialect] = "common"
-    """What a tool's schema may have, where no quirk says otherwise."""
+    """JSON Schema dialect for tools unless a quirk overrides it."""
 
     def __init__(self) -> None:
         # The system prompt and the tools stay the same from request to request.
@@ -137,8 +138,10 @@ class ApiProtocol:
         return [*self.fixed_headers, *([(name, before + key.encode())] if key else ())]
 
     def form(self, request: ModelRequest, quirks: Quirks, origin: str, left_out: int = 0) -> MessageForm:
-        """How this request's messages are written; `origin` is whose reasoning goes back, `left_out` how many of the
-        oldest images are not sent."""
+        """Choose how to encode this request's messages.
+
+        `origin` identifies whose reasoning is sent back. The `left_out` oldest images are not sent.
+        """
         if quirks.images == "all" != self.images:
             quirks = quirks.changed({"images": self.images})
         system = "" if quirks.system_role else request.system
@@ -156,7 +159,7 @@ class ApiProtocol:
         return self.write(request, self.conversations.join(request, images, form), form)
 
     def write(self, request: ModelRequest, joined: "JoinedMessages", form: MessageForm) -> EncodedRequest:
-        """The request's body around its messages."""
+        """Encode the request's body around its messages."""
         raise NotImplementedError
 
     def reader(self, context: AnswerContext) -> AnswerReader:
@@ -167,7 +170,7 @@ class ApiProtocol:
         raise NotImplementedError
 
     def encode_message(self, message: ModelMessage, images: Images, form: MessageForm) -> EncodedMessage:
-        """One message; an empty body leaves it out."""
+        """Encode one message. An empty body omits it."""
         raise NotImplementedError
 
     def searches(self, request: ModelRequest, quirks: Quirks) -> bool:
@@ -175,7 +178,7 @@ class ApiProtocol:
         return False
 
     def dialect(self, quirks: Quirks) -> SchemaDialect:
-        """What the schemas of tools may have."""
+        """Return the JSON Schema dialect for tools."""
         return quirks.schema_dialect or self.schema_dialect
 
     def encode_tool(self, spec: ToolSpec, dialect: SchemaDialect, *, native: bool) -> bytes:
@@ -205,9 +208,12 @@ class ApiProtocol:
 
 
 class JoinedMessages(msgspec.Struct, eq=False, kw_only=True):
-    """A thread's messages so far, as JSON. The last frame is left open, so that a message of its role can join it.
-    `before` is the buffer's length at the previous request, `found` the tools that have been looked up; up to the last
-    answer there are `closed` messages and `closed_at` bytes."""
+    """A thread's messages as JSON.
+
+    The last frame stays open for further messages of the same role. `before` is the buffer's length at the previous
+    request and `found` contains the tools that were looked up. `closed` messages, `closed_at` bytes long, end with the
+    last answer.
+    """
 
     form: MessageForm = MessageForm()
     found: dict[str, ToolSpec] = {}
@@ -253,13 +259,13 @@ class ConversationCache:
         self._bytes = 0
 
     def refuse(self, thread: str, messages: Iterable[ModelMessage]) -> None:
-        """From now on, send these without images and reasoning."""
+        """Send these messages without images and reasoning from now on."""
         self.refused.update(messages)
         if (dropped := self.kept.pop(thread, None)) is not None:
             self._bytes -= len(dropped.buffer)
 
     def new_images(self, request: ModelRequest, form: MessageForm) -> list[Image]:
-        """The images that this request adds, to be loaded before `join`."""
+        """Return the images that this request adds. Load them before `join`."""
         if form.quirks.images == "none":
             return []
         start = self._start(self.kept.get(request.cache_key), request.messages, form)
@@ -314,8 +320,11 @@ class ConversationCache:
         return joined
 
     def _start(self, joined: JoinedMessages | None, messages: tuple[ModelMessage, ...], form: MessageForm) -> int:
-        """From which message on they are encoded: 0 where the conversation does not begin with those joined. Where the
-        user's messages are merged, one that follows others is encoded with them."""
+        """Return the index of the first message to encode.
+
+        It is 0 if the conversation does not begin with the joined messages. If user messages are merged, a message that
+        follows other user messages is encoded together with them.
+        """
         if joined is None or joined.form != form:
             return 0
         count = len(joined.messages)
@@ -332,7 +341,7 @@ def _image_count(messages: Sequence[ModelMessage]) -> int:
 
 
 def encoded_sizes(paths: Iterable[str]) -> dict[str, int]:
-    """The bytes of images in base64; of those that cannot be read or are too large, 0. Blocks on the disk."""
+    """Return each image's size in base64, or 0 if it is unreadable or too large. Blocks on the disk."""
     sizes: dict[str, int] = {}
     for path in paths:
         try:
@@ -359,7 +368,7 @@ def load_images(images: Iterable[Image]) -> dict[str, bytes]:
 
 
 def schema_of(spec: ToolSpec, dialect: SchemaDialect) -> bytes:
-    """The schema of a tool's arguments as a service takes it."""
+    """Return the schema of a tool's arguments in a dialect."""
     return narrowed(spec.parameters, dialect).encode()
 
 

@@ -1,6 +1,6 @@
-"""A conversation as one model at one server takes it: what that refuses is left out, told in words, or moved.
+"""Arrange a conversation for one model at one server: omit, describe or move what the server refuses.
 
-Reasoning goes back only to the provider, server and model that wrote it: others refuse it, and it is none of theirs.
+Reasoning is sent back only to the provider, server and model that wrote it. Others refuse it.
 """
 
 import hashlib
@@ -24,14 +24,16 @@ NOT_SHOWN = "[The image {name} is not shown to you: this model takes no images.]
 CROWDED_OUT = "[The image {name} is not shown to you any more: newer ones fill what a request may hold.]"
 REFUSED = "[The image {name} is not shown to you: the model's provider refused it.]"
 BETWEEN = "(I read the results.)"
-"""The answer between a result and the user's words, where a service wants one."""
+"""Answer inserted between a tool result and a user message, for services that require one."""
 _NINE = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
 class MessageForm(msgspec.Struct, frozen=True):
-    """How messages are written: whose reasoning goes back (`origin`), whether tools are looked up in the provider's own
-    way (`native`), the system text where the first message has to hold it, and how many of the oldest images are left
-    out."""
+    """How messages are encoded.
+
+    `origin` identifies whose reasoning is sent back. With `native`, tools are looked up in the provider's own way. The
+    system text is set here if it has to open the first message. The `left_out` oldest images are not sent.
+    """
 
     quirks: Quirks = Quirks()
     origin: str = ""
@@ -49,9 +51,11 @@ def arranged(
     *,
     merges: bool,
 ) -> Iterator[ModelMessage]:
-    """An answer, or the results and words that follow one (`after`), as they are sent. Of the `refused` neither images
-    nor reasoning are, and the first `left_out` images are not. With `merges`, no two messages of the user follow each
-    other."""
+    """Yield an answer, or the results and user messages after one (`after`), in the form they are sent.
+
+    Messages in `refused` lose their images and reasoning, and the first `left_out` images are omitted. With `merges`,
+    consecutive user messages become one.
+    """
     messages = _fitting(run, after, form, refused, left_out)
     return _merged(messages, form.quirks) if merges else messages
 
@@ -109,7 +113,7 @@ def _answer(message: AssistantMessage, form: MessageForm, *, is_refused: bool) -
 def _shown(
     message: UserMessage | ToolMessage, quirks: Quirks, left_out: int, *, is_refused: bool
 ) -> UserMessage | ToolMessage:
-    """The message with words in the place of images that are not sent."""
+    """Replace images that are not sent with text."""
     takes_none = quirks.images == "none" or is_refused
     if not message.images or not (takes_none or left_out):
         return message
@@ -131,7 +135,7 @@ def _named(call: ToolCall, quirks: Quirks) -> ToolCall:
 
 
 def nine_chars(call_id: str) -> str:
-    """A call id of nine letters and digits: itself, or one made of its digest."""
+    """Return a call id of nine letters and digits: the id itself, or one derived from its digest."""
     if len(call_id) == len(call_id.encode()) == 9 and call_id.isalnum():
         return call_id
     number = int.from_bytes(hashlib.blake2b(call_id.encode("utf-8", "replace"), digest_size=8).digest())
@@ -143,7 +147,6 @@ def nine_chars(call_id: str) -> str:
 
 
 def _merged(messages: Iterator[ModelMessage], quirks: Quirks) -> Iterator[ModelMessage]:
-    """The messages with those of the user that follow each other as one, also where images of results stand between."""
     words, images, is_after_result = list[str](), list[Image](), False
 
     def users() -> Iterator[ModelMessage]:
@@ -167,17 +170,16 @@ def _merged(messages: Iterator[ModelMessage], quirks: Quirks) -> Iterator[ModelM
 
 
 def images_of(messages: Sequence[ModelMessage]) -> Iterator[UserMessage | ToolMessage]:
-    """The messages that have images."""
     for message in messages:
         if not isinstance(message, AssistantMessage) and message.images:
             yield message
 
 
 def crowded_out(sizes: Sequence[Sequence[int]], images_max: int, bytes_max: int) -> int:
-    """How many of the oldest images are left out where messages have images of so many bytes.
+    """Return how many of the oldest images to omit, given the sizes of the images in each message.
 
-    Once there are too many, a quarter more than need be is left out, so that the next few images leave what was sent
-    before as it is. Of the last message's own images as many stay as may be sent, and one in any case.
+    Past a limit, a quarter more than necessary is omitted, which keeps the prefix stable for the next few images. The
+    last message keeps as many images as the limits allow, and at least one.
     """
     images_max = images_max or sum(map(len, sizes))
     flat, first, total = list[int](), 0, 0
@@ -199,7 +201,7 @@ def crowded_out(sizes: Sequence[Sequence[int]], images_max: int, bytes_max: int)
 
 
 def reasoned(messages: Sequence[ModelMessage], origin: str) -> Iterator[AssistantMessage]:
-    """The answers whose reasoning would go back to `origin`."""
+    """Yield the answers whose reasoning would be sent back to `origin`."""
     for message in messages:
         if isinstance(message, AssistantMessage) and message.opaque is not None and message.opaque.kind == origin:
             yield message

@@ -67,8 +67,11 @@ def build_provider(
     folder: Path = Path(),
     memory: QuirkMemory | None = None,
 ) -> Provider:
-    """Make the provider; nothing is opened. `folder` is what a relative model file is relative to, `memory` keeps what
-    is learned of its models. Raises ConfigError for an unknown kind."""
+    """Create a provider without opening anything.
+
+    Relative model files are resolved against `folder`. `memory` stores learned quirks. Raises ConfigError for an
+    unknown kind.
+    """
     address = address_of(settings)
     protocol: ApiProtocol
     match settings.kind:  # loads only the protocols in use
@@ -376,14 +379,16 @@ class Catalog:
         return price_usd(entry.kind, entry.base_url, route.model, usage)
 
     def known_quirks(self, name: str) -> Quirks:
-        """The quirks that are known beforehand of PROVIDER/MODEL."""
+        """Return the built-in quirks of PROVIDER/MODEL."""
         provider, _, model = name.partition("/")
         entry = self._entries.get(provider)
         return known_quirks(entry.base_url, model) if entry is not None and entry.base_url else Quirks()
 
     async def offer_shipped(self) -> None:
-        """Give providers that nobody has asked yet the names of their models that come with Shoal, in the file as well,
-        so that a new home has some to choose from. Whether their keys are good shows when they are asked."""
+        """List the models that ship with Shoal for providers that were never queried, and store them.
+
+        A new home then has models to choose from. An invalid key shows on the first query.
+        """
         unknown = [(name, entry) for name, entry in self._entries.items() if name not in self._listings]
         found = {name: await asyncio.to_thread(shipped_models, one.kind, one.base_url) for name, one in unknown}
         shipped = {name: ModelListing(False, names) for name, names in found.items() if names}

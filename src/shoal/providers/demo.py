@@ -207,7 +207,7 @@ _AUTHOR = r"^\s*\[[^\]\n]{1,80}\]\s+"
 _COMMAND_LINE = r"^(?:\$|(?:run|execute) [^\n]*[;|&])"
 _PRONOUNS = frozenset({"it", "that", "this"})
 WORDS_CHARS_MAX = 1_000
-"""The demo understands no longer message, except a command to run."""
+"""Longest message that the demo understands, except a command to run."""
 _UNIT_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
 _SPAN = r"in (?P<count>\d+|an?|one) (?P<unit>second|minute|hour|day)s?"
 
@@ -277,7 +277,7 @@ _properties = msgspec.json.Decoder(_ToolProperty)
 
 def understand(text: str) -> list[Intent]:
     """The intents of a message, in order; never empty. Quoted parts are kept whole."""
-    said = re.sub(_AUTHOR, "", re.sub(_CONTEXT, "", text))  # without what stands around the person's words
+    said = re.sub(_AUTHOR, "", re.sub(_CONTEXT, "", text))  # the person's text without its context
     words = said.strip()
     if len(words) > WORDS_CHARS_MAX:
         verb, _, command = words.partition(" ")

@@ -14,7 +14,7 @@ from shoal.providers.quirks import teaches
 
 WORDS_CHARS_MAX = 400
 COMPLAINT_CHARS_MAX = 4 * WORDS_CHARS_MAX
-"""Of what a provider says that is read."""
+"""Characters of a provider's error that are read."""
 """How much of a provider's own words goes into a failure's message."""
 
 
@@ -95,7 +95,7 @@ _KIND_OF_STATUS: dict[int, FailureKind] = {
     503: "overloaded", 504: "timeout", 522: "timeout", 524: "timeout", 529: "overloaded",
 }  # fmt: skip
 _OTHERWISE_MEANT = frozenset({401, 402, 403, 407, 408, 409, 425, 429, 529})
-"""Statuses that say enough, whatever the words."""
+"""Statuses that are conclusive regardless of the text."""
 _STATUS = re.compile(r"[1-5][0-9][0-9]")
 _OVERFLOW = re.compile(
     r"""context[ _-](window|length|size|limit)\b[^.]{0,60}(exceed|overflow)
@@ -139,7 +139,7 @@ _ALLOWANCE = re.compile(
     r"|\b(your|this) (plan|organi[sz]ation|account|tier|project|team|workspace|api key)\b",
     re.IGNORECASE,
 )
-"""Words of a rate limit or of load, which may mention the same tokens: then waiting helps, and a shorter request does
+"""Words of a rate limit or overload, which may mention tokens as well. Waiting helps then, and a shorter request does
 not."""
 _OVERFLOW_CODES = frozenset({"1261"})
 _PER_MINUTE = re.compile(r"tokens per min|\bTPM\b|requests per min|\bRPM\b", re.IGNORECASE)
@@ -311,7 +311,7 @@ def _decode_error(raw: bytes) -> _ErrorDocument | None:
 
 
 def _says_why(status: int, text: str) -> bool:
-    """Whether the words count, and not the status alone. A 403 may be about the key, or about what the model takes."""
+    """Whether the text matters as well as the status. A 403 may be about the key or about the model's limits."""
     if status == 403:
         return not (_UNPAID.search(text) or _BAD_KEY.search(text))
     return status not in _OTHERWISE_MEANT

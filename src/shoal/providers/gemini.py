@@ -147,7 +147,7 @@ class GeminiContents(ApiProtocol):
         return EncodedRequest(content, joined.call_ids)
 
     def encode_message(self, message: ModelMessage, images: Images, form: MessageForm) -> EncodedMessage:
-        """Images of a result stand after it; a call whose signature is another's gets the one that is taken for any."""
+        """Encode a message. Images of a result follow it, and a call with a foreign signature gets a placeholder."""
         match message:
             case UserMessage(text=text, images=shown):
                 parts = [self.encode_text(text)] if text or not shown else []
@@ -200,7 +200,7 @@ def _says_nothing(event: _GeminiChunk) -> bool:
 
 
 def _usual_form(data: bytes) -> bytes | None:
-    """An event out of its envelope, and with the field names of JSON in place of protobuf's, as gateways send it."""
+    """Unwrap an event and convert protobuf field names to JSON's, for gateways that send them."""
     try:
         found = msgspec.json.decode(data, type=dict[str, object])
     except UNREADABLE:
@@ -225,7 +225,7 @@ def _camel(name: str) -> str:
 
 
 class GeminiReader(AnswerReader):
-    """One answer's chunks. No event ends a stream here; the connection's end does."""
+    """Reads one answer's chunks. No event ends the stream; the end of the connection does."""
 
     record = _GeminiChunk
     decoder = msgspec.json.Decoder(_GeminiChunk)
@@ -237,7 +237,7 @@ class GeminiReader(AnswerReader):
         self._broken = ""
 
     def take(self, event: _GeminiChunk, data: bytes) -> None:
-        """Text, thoughts, calls with their signatures, the reason of the end, and the usage."""
+        """Read one chunk: text, thoughts, signed calls, the stop reason and the usage."""
         if _says_nothing(event) and (other := _usual_form(data)) is not None:
             event, data = self.part(other, _GeminiChunk), other
         if event.candidates is None and event.usage_metadata is None:

@@ -29,7 +29,7 @@ BODY_BYTES_MAX = 32 * 1024 * 1024
 CONNECTIONS_MAX = 1000
 """Calls at once to one provider; more wait for a connection."""
 UNPACKED_BYTES_MAX = 65_536
-"""Longest piece that comes of unpacking at once."""
+"""Longest piece that one decompression step returns."""
 BODY_SECONDS_MAX = 60.0
 """Longest time to read a whole response; what has not arrived by then is left out."""
 CONNECT_SECONDS = 10.0
@@ -99,18 +99,18 @@ def _encoding(response: HttpResponse) -> str:
 
 
 def readable(response: HttpResponse) -> bool:
-    """Whether the body is plain, or compressed in a way that can be undone; no request allows any."""
+    """Whether the body is plain or has a supported compression. Requests never ask for compression."""
     return _encoding(response) in (*_PLAIN, *_PACKED)
 
 
 async def decoded(response: HttpResponse) -> AsyncGenerator[bytes]:
-    """The body's bytes as they arrive, plain. Raises HttpFailed."""
+    """Yield the body's bytes as they arrive, decompressed. Raises HttpFailed."""
     async with contextlib.aclosing(response.chunks()) as chunks:
         if _encoding(response) in _PLAIN:
             async for chunk in chunks:
                 yield chunk
             return
-        import zlib  # seldom needed
+        import zlib  # rarely needed
 
         unpack = zlib.decompressobj(zlib.MAX_WBITS | 32)
         try:
@@ -125,8 +125,10 @@ async def decoded(response: HttpResponse) -> AsyncGenerator[bytes]:
 
 
 async def read_whole(response: HttpResponse) -> bytes:
-    """The whole body, at most BODY_BYTES_MAX and what comes in BODY_SECONDS_MAX; of one that cannot be unpacked
-    nothing. Raises HttpFailed. Closes the response."""
+    """Read the whole body and close the response.
+
+    Reads at most BODY_BYTES_MAX within BODY_SECONDS_MAX. Returns nothing if decompression fails. Raises HttpFailed.
+    """
     body = bytearray()
     try:
         if not readable(response):

@@ -65,9 +65,9 @@ SILENCES_MAX = 5
 DRAIN_SECONDS = 0.5
 """How long to wait for the end of a stream after a complete answer, so that its connection can be reused."""
 ATTEMPTS_MAX = 8
-"""Requests for one call while refusals teach something, one thing a request."""
+"""Requests for one call while each refusal teaches one thing."""
 TOOLLESS_MAX = 256
-"""Sets of tools that a model refused, of which that is known; forgotten with a restart."""
+"""Refused tool sets remembered until a restart."""
 NO_IMAGES: Images = {}
 NO_PICTURES = "{model} takes no images, so it did not see yours."
 FEWER_PICTURES = "{model} takes fewer images at once, so it did not see the first {count} of yours."
@@ -76,15 +76,15 @@ TOOLS_REFUSED = "{provider} refused the request with my tools, so {model} answer
 HISTORY_REFUSED = (
     "{provider} refused this conversation as it was, so {model} now gets it without images and earlier reasoning."
 )
-"""What is said in the chat, once, of what a model did not get."""
+"""Chat notice, sent once, about content that the model did not receive."""
 IMAGE_SIZES_MAX = 4096
-"""Images whose size is known without looking."""
+"""Cached image sizes."""
 HEAVY_BYTES_MIN = 500_000
-"""Images of less in all are not why a request is too large."""
+"""Images smaller than this in total are not the reason that a request is too large."""
 STRAY_BYTES_MAX = 1_000
 _NAME = re.compile(rb"[a-z_.]{1,100}")
 _FIELD = re.compile(rb"(?::|event|data|id|retry)")
-"""How a line of an event stream begins."""
+"""Start of a line in an event stream."""
 
 
 class ApiKey:
@@ -157,14 +157,15 @@ class EventTooLarge(Exception):
 
 
 class EventParser:
-    """The events of an answer from bytes as they arrive, whatever the content type says: server-sent events, cut
-    anywhere, with any line ending, comments, data in several lines; or JSON objects, one or many, in lines or a list.
+    """Parse the events of an answer from bytes as they arrive, for any content type.
 
-    Of server-sent events only `data` is kept: providers repeat the event's name inside it, as `type`; where one does
-    not, it is put there. Source: the HTML standard's event stream format.
+    Accepts server-sent events, cut anywhere, with any line ending, comments and data in several lines. Accepts JSON
+    objects as well: one or many, in lines or in a list.
 
-    Beside it, lines of JSON without `data:` and events without an empty line between
-    them are taken, as some proxies send them.
+    Only the `data` of server-sent events is used, because providers repeat the event's name in it as `type`. If `type`
+    is missing, it is added. Source: the HTML standard's event stream format.
+
+    Some proxies send lines of JSON without `data:`, and events without an empty line between them. Both are accepted.
     """
 
     __slots__ = ("_data", "_form", "_name", "_object_from", "_rest", "_scan", "stray")
@@ -177,7 +178,7 @@ class EventParser:
         self._scan = JsonScan()
         self._object_from = -1
         self.stray = b""
-        """The first bytes of what is neither."""
+        """The first bytes that are neither events nor JSON."""
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The events completed by this chunk, oldest first. Raises EventTooLarge."""
@@ -221,13 +222,12 @@ class EventParser:
         return events
 
     def _named(self, data: bytes) -> bytes:
-        """An object with the event's name as its type, where it says nothing of one."""
+        """Add the event's name as `type` to an object without one."""
         if data[:1] != b"{" or b'"type"' in data or not _NAME.fullmatch(self._name):
             return data
         return b'{"type":"%b"%b%b' % (self._name, b"" if data[1:].strip() == b"}" else b",", data[1:])
 
     def _begin(self, chunk: bytes) -> bool:
-        """Find out the form by the first byte that says it."""
         begun = chunk.lstrip(b"\xef\xbb\xbf \t\r\n\0")
         if begun:
             self._form = "json" if begun[:1] in b"{[" else "events"
@@ -238,7 +238,7 @@ class EventParser:
         self._data.clear()
 
     def _feed_odd(self, line: bytes, events: list[bytes]) -> None:
-        """A line that no event stream has: an indented field, an object, or the rest of one in several lines."""
+        """Read a line outside the event stream format: an indented field, an object, or a part of one."""
         bare = line.strip(b"\xef\xbb\xbf \t\0")
         if bare[:5].lower() == b"data:":
             self._data.append(bare[5:].lstrip())
@@ -254,7 +254,6 @@ class EventParser:
             self.stray += bare[:STRAY_BYTES_MAX] + b" "
 
     def _feed_json(self, chunk: bytes) -> list[bytes]:
-        """The objects that are complete."""
         events: list[bytes] = []
         buffer, at = self._rest + chunk, len(self._rest)
         while True:
@@ -276,7 +275,6 @@ class EventParser:
 
     @property
     def is_json(self) -> bool:
-        """Whether the answer is JSON, and no event stream."""
         return self._form == "json"
 
     @property
@@ -285,7 +283,7 @@ class EventParser:
         return len(self._rest) + sum(map(len, self._data))
 
     def finish(self) -> list[bytes]:
-        """The last event, if the server left out the empty line that ends it, or its end is missing."""
+        """Return the last event if its closing empty line or its end is missing."""
         if self._form == "json":
             rest, self._rest = self._rest, b""
             return [rest] if rest else []
@@ -330,7 +328,7 @@ class HttpProvider:
         self._odd: set[str] = set()
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
-        """Ask, and ask again where a refusal teaches how to; see quirks.py."""
+        """Send the request, and retry when a refusal teaches how; see quirks.py."""
         healing, asked_at = self._healing(request), asyncio.get_running_loop().time()
         while True:
             failed, is_shown = None, False
@@ -354,7 +352,7 @@ class HttpProvider:
         return _Healing(request, quirks, f"{self._origin}:{request.model}")
 
     def _heals(self, healing: "_Healing", failed: ModelFailed) -> bool:
-        """Whether the call may succeed in another form, in which `healing` has it then."""
+        """Whether the call may succeed in another form. Updates `healing` with that form."""
         if failed.kind not in HEALED or healing.attempts >= ATTEMPTS_MAX:
             return False
         if failed.kind == "server_error" and not self._fails_again(healing.request.cache_key):
@@ -386,7 +384,7 @@ class HttpProvider:
         changes = dict(lesson(quirks, words)) or self._narrower(healing, words)
         is_placed = quirks.images == self._protocol.images == "all" and "images" in changes
         if is_placed and any(isinstance(one, ToolMessage) for one in pictured):
-            changes["images"] = "user"  # which more models take than images in results
+            changes["images"] = "user"  # supported by more models than images in results
         if changes:
             healing.learns(changes, words)
         elif healing.status not in REFUSES:
@@ -405,8 +403,10 @@ class HttpProvider:
         return True
 
     def _fails_again(self, thread: str) -> bool:
-        """Whether a conversation has met an error of the server's own before, since it was last answered: some servers
-        refuse like that, again and again. Once it was tried in other forms, that is for the next time."""
+        """Whether a conversation had a server error before, since its last answer.
+
+        Some servers refuse with server errors, every time. Other forms are tried for FORMS errors, then no more.
+        """
         count = self._failing.get(thread, 0) + 1
         if len(self._failing) >= FAILING_MAX:
             self._failing.clear()
@@ -414,7 +414,6 @@ class HttpProvider:
         return bool(thread) and FAILURES_MIN <= count < FAILURES_MIN + FORMS
 
     def _narrower(self, healing: "_Healing", words: str) -> dict[str, Change]:
-        """A narrower dialect for the schemas of tools, where a refusal is about one of them and there is any."""
         dialect = NARROWER.get(self._protocol.dialect(healing.quirks))
         is_sent = healing.request.tools and healing.quirks.tools
         if dialect is None or not is_sent or healing.status not in REFUSES or not is_about_schema(words):
@@ -422,14 +421,12 @@ class HttpProvider:
         return {"schema_dialect": dialect}
 
     def _refusable(self, healing: "_Healing") -> tuple[list[ModelMessage], list[ModelMessage]]:
-        """The messages that are sent with images, and those with reasoning."""
         messages, refused, quirks = healing.request.messages, self._protocol.conversations.refused, healing.quirks
         pictured = [one for one in images_of(messages) if one not in refused] if quirks.images != "none" else []
         thinking = [one for one in reasoned(messages, healing.origin) if one not in refused] if quirks.thinking else []
         return [*pictured], [*thinking]
 
     def _noted(self, done: ModelDone, healing: "_Healing") -> ModelDone:
-        """The answer, with what a person should know of what the model did not get. Keeps what was learned for it."""
         request, quirks, notes = healing.request, healing.quirks, list[str]()
         self._failing.pop(request.cache_key, None)
         model, changes = request.model, healing.changes
@@ -446,7 +443,7 @@ class HttpProvider:
             notes.append(HISTORY_REFUSED.format(provider=self.name, model=model))
             if (
                 healing.is_guess or healing.is_toolless or (model in self._seen_images and "images" in changes)
-            ):  # it was something else
+            ):  # the cause was something else
                 self._protocol.conversations.refuse(request.cache_key, request.messages)
                 changes = {}
         elif quirks.images == "none" and any(True for _ in images_of(request.messages)):
@@ -460,7 +457,7 @@ class HttpProvider:
         return msgspec.structs.replace(done, notes=tuple(notes)) if notes else done
 
     def _unseen(self, healing: "_Healing") -> int:
-        """How many images of the last messages of people the model did not get since there were too many."""
+        """Count the images in the newest user messages that were omitted because there were too many."""
         if not healing.left_out:
             return 0
         messages, newest = healing.request.messages, 0
@@ -472,7 +469,6 @@ class HttpProvider:
         return max(0, healing.left_out - (total - newest))
 
     async def _attempt(self, healing: "_Healing", asked_at: float) -> AsyncGenerator[ModelEvent]:
-        """One request, and its answer as it comes."""
         try:
             sent = await self._send(healing, asked_at)
         except HttpFailed as error:
@@ -497,7 +493,6 @@ class HttpProvider:
     async def _read(
         self, response: HttpResponse, reader: AnswerReader, request: ModelRequest
     ) -> AsyncGenerator[TextDelta | ThinkingDelta]:
-        """Read the answer, giving what it says as it comes."""
         parser = EventParser()
         chunks = decoded(response)
         left = EVENT_BYTES_MAX + ANSWER_BYTES_PER_TOKEN * request.max_output_tokens
@@ -553,7 +548,7 @@ class HttpProvider:
         await self._http.close()
 
     async def _send(self, healing: "_Healing", asked_at: float) -> tuple[HttpResponse, AnswerContext] | ModelFailed:
-        """Send the request, once more with a fresh key where that helps. Return also what a reader needs to know."""
+        """Send the request, and once more with a fresh key if that can help. Also returns the reader's context."""
         request, quirks, images = healing.request, healing.quirks, NO_IMAGES
         healing.left_out = await self._crowded_out(healing)
         form = self._protocol.form(request, quirks, healing.origin, healing.left_out)
@@ -593,7 +588,6 @@ class HttpProvider:
             return ModelFailed("invalid_request", message)
 
     async def _crowded_out(self, healing: "_Healing") -> int:
-        """How many of the oldest images this request has no room for."""
         quirks, refused = healing.quirks, self._protocol.conversations.refused
         pictured = [*images_of(healing.request.messages)] if quirks.images != "none" else []
         if not pictured:
@@ -612,7 +606,7 @@ class HttpProvider:
         return crowded_out(healing.image_sizes, quirks.images_max, quirks.image_bytes_max)
 
     def _fewer_images(self, healing: "_Healing", words: str) -> dict[str, Change]:
-        """A bound for images, where a refusal is about their number or weight; the newest is always sent."""
+        """Return a lower image limit if the refusal is about their number or size. The newest image is always sent."""
         sent = [size for message in healing.image_sizes for size in message][healing.left_out :]
         if count := fewer_images(words, len(sent)):
             return {"images_max": count}
@@ -633,18 +627,18 @@ class HttpProvider:
 
 
 HEALED = frozenset({"invalid_request", "context_overflow", "server_error"})
-"""Failures after which another form of the same request may be answered."""
+"""Failures after which another form of the request may succeed."""
 FAILURES_MIN, FORMS = 2, 3
-"""Errors of a server's own until the request is tried in other forms, and how many of these there are."""
+"""Server errors before other forms are tried, and the number of these forms."""
 FAILING_MAX = 1_000
 REFUSED_IN_STREAM = 0
 REFUSES = frozenset({REFUSED_IN_STREAM, 400, 405, 406, 415, 417, 422, 424, 500, 501})
-"""Statuses of a refusal that may be about the conversation. A 404 is about the model; an answer in an unknown form
-under a 200 would come again in that form."""
+"""Statuses of a refusal that may be about the conversation. A 404 is about the model. An answer in an unknown form
+under a 200 would be unknown again."""
 
 
 class _Healing:
-    """How a call is written now, and what its refusals taught."""
+    """How a call is currently encoded, and what its refusals taught."""
 
     __slots__ = (
         "attempts", "changes", "faults", "first", "fresh_key", "image_sizes", "is_bare", "is_guess", "is_toolless",

@@ -1,19 +1,19 @@
-"""The markup in which model families write thinking and calls, where a server passes it on as text.
+"""Parse the markup that models use for thinking and calls, when a server passes it on as text.
 
-    where the markup stands                                   how it is read
+    where the markup appears                                  how it is read
     -------------------------------------------------------   ------------------------------------------------
     an opening thinking tag at the very start of the answer   thinking, up to the closing tag or the end
-    a closing thinking tag on a line's edge, nothing opened   what stands before it is thinking (templates put the
+    an unopened closing thinking tag at the edge of a line    the text before it is thinking (templates put the
                                                               opening tag into the prompt)
-    the first words of a family that always thinks            thinking, up to the closing tag; without one it was text
+    the first words of a family that always thinks            thinking, up to the closing tag; without one it is text
     (`Quirks.opens_thinking`), unless reasoning came apart
-    the start of a call, where tools were offered             calls; all that follows waits for the end of the answer
+    the start of a call, where tools were offered             calls; the rest waits for the end of the answer
     Harmony's channels                                        analysis is thinking, `to=` a call, the rest text
     in a code fence, in inline code, after a quotation mark   text, like any other markup
-    what begins like a call and is none                       text
+    text that only looks like a call                          text
 
-A call that is cut off keeps the part of its arguments that came, which is no JSON and is refused as such. Whatever is
-read here goes the way of every call: same validation, same permissions.
+A truncated call keeps the arguments that arrived. They are not valid JSON, so the call is refused. Calls read here go
+through the same validation and permissions as every other call.
 
 Formats: the chat templates and parsers of vLLM (`vllm/tool_parsers`), SGLang (`function_call`) and llama.cpp
 (`common/chat.cpp`) for Hermes, Qwen, Llama, Mistral, DeepSeek, Kimi, GLM, MiniMax, Granite, Phi, LFM, InternLM, Cohere
@@ -48,17 +48,17 @@ _ENDS = (
     "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>", "<|end|>", "<|return|>", "<|call|>",
     "<｜end▁of▁sentence｜>", "<end_of_turn>", "<|start_header_id|>assistant<|end_header_id|>", "<|assistant|>",
 )  # fmt: skip
-"""With these models end or begin their turn; they say nothing."""
+"""Tokens with which these models end or begin a turn. They carry no content."""
 _TWINS = ("</think>", "</thinking>")
-"""Some models close one with the other."""
+"""Closing tags that some models exchange."""
 _ENVELOPES = {"<answer>": "</answer>", "<|begin_of_solution|>": "<|end_of_solution|>"}
-"""What some put their answer in once they have thought."""
+"""Envelopes that some models put around the answer after thinking."""
 _MARKS_MAX = 100
-"""Marks of an answer that are read as calls: each may make it look through all that follows. Later ones are text."""
+"""Markers in one answer that are parsed as calls. Later ones are text, because each may scan all that follows."""
 _MARK_CHARS_MAX = max(map(len, (*_THINKING, *_CLOSES, *_CALLS, *_ENDS, *_ENVELOPES)))
 _FIRST_CHARS = re.compile(r"[<\[◁]")
 _LINE_CHARS_MAX = 4_000
-"""How much of a line is looked at for inline code."""
+"""Characters of a line that are scanned for inline code."""
 _QUOTES = frozenset("\"'“‘«")
 _FENCE = re.compile(r"[\s>*-]{0,20}(`{3,}|~{3,})(.*)", re.DOTALL)
 _TICKS = re.compile("`+")
@@ -76,20 +76,20 @@ _CALL_MARKS = _pattern(_CALLS)
 
 
 class MarkedCall(NamedTuple):
-    """A call read from text; `arguments` is JSON, or what came of it."""
+    """A call parsed from text; `arguments` is JSON, or the truncated part of it."""
 
     name: str
     arguments: str
 
 
 class MarkupFilter:
-    """Sorts an answer's text, as it arrives, into `texts` and `thoughts`; `finish` gives the calls."""
+    """Sort an answer's text, as it arrives, into `texts` and `thoughts`. `finish` returns the calls."""
 
     def __init__(
         self, texts: list[str], thoughts: list[str], *, reads_calls: bool, opens_thinking: bool = False
     ) -> None:
         self.is_plain = False
-        """Whether a piece without `<`, `[` and `◁` can be appended to the texts as it is."""
+        """Whether a piece without `<`, `[` and `◁` can be appended to the texts unchanged."""
         self._texts = texts
         self._thoughts = thoughts
         self._reads_calls = reads_calls
@@ -107,11 +107,11 @@ class MarkupFilter:
 
     @property
     def pieces(self) -> int:
-        """How many pieces wait for the end of the answer."""
+        """Number of pieces that wait for the end of the answer."""
         return len(self._rest)
 
     def feed(self, text: str) -> None:
-        """Take in a piece of the content, cut anywhere."""
+        """Read a piece of the content, cut anywhere."""
         text, self._held = self._held + text, ""
         while text:
             match self._state:
@@ -131,8 +131,10 @@ class MarkupFilter:
         self.is_plain = self._state == "text" and not self._held
 
     def finish(self, *, has_calls: bool, is_cut_off: bool = False) -> list[MarkedCall]:
-        """Take in what was held back; the calls in it, in their order. `has_calls`: the answer has others; one that is
-        cut off may not have come to the end of its thinking."""
+        """Read the buffered rest and return its calls in order.
+
+        `has_calls` means that the answer has other calls. Truncated answers may end inside thinking.
+        """
         held, self._held = self._held, ""
         match self._state:
             case "thinking":
@@ -155,7 +157,6 @@ class MarkupFilter:
         return []
 
     def _drop_end(self) -> None:
-        """Leave out the end of what the answer was put in, and the mark with which Llama and Mistral end a turn."""
         end = self._envelope_end or "</s>"
         last = "".join(self._texts[-len(end) :]).rstrip()
         if last.endswith(end) and (self._envelope_end or "<s>" not in "".join(self._texts)):
@@ -163,7 +164,6 @@ class MarkupFilter:
             self._texts[:] = [said.rstrip() if self._envelope_end else said]
 
     def _start(self, text: str) -> str:
-        """Nothing has been said yet: look for the start of thinking."""
         begun = text.lstrip()
         lower = begun[:_MARK_CHARS_MAX].lower()
         for opening, closing in _THINKING.items():
@@ -201,7 +201,7 @@ class MarkupFilter:
         return ""
 
     def _end_thinking(self, text: str) -> str:
-        """Thinking has ended, unless it was a sentence about the tags: `<think> and </think> are tags.`"""
+        """End thinking, unless the tags are part of a sentence: `<think> and </think> are tags.`"""
         said = "".join(self._thoughts[self._thinking_from :])
         if said.startswith(" ") and "\n" not in said:
             if len(text) < len(" a"):
@@ -236,17 +236,15 @@ class MarkupFilter:
         return ""
 
     def _is_code(self) -> bool:
-        """Whether what follows the texts stands in code or behind a quotation mark."""
         self._code.feed("".join(self._texts[self._code_at :]))
         self._code_at = len(self._texts)
         return self._code.is_code
 
     def _may_close(self) -> bool:
-        """Whether nothing was opened, here or in a field of its own, and the text does not speak of the tags."""
+        """Whether no tag was opened, here or in a separate field, and the text does not discuss the tags."""
         return not any(self._thoughts) and "<think" not in (said := "".join(self._texts)) and "[THINK]" not in said
 
     def _close(self, text: str) -> str:
-        """A closing tag, and what follows it: at the edge of a line it ends thinking."""
         before = next((one for one in reversed(self._texts) if one), "\n")
         if before.endswith("\n") or text.startswith("\n"):
             self._turn_to_thinking()
@@ -263,8 +261,11 @@ class MarkupFilter:
         self._after_thinking = True
 
     def _read_unclosed(self, *, is_text: bool) -> list[MarkedCall]:
-        """Thinking that was never closed: a call in it is one; a sentence that begins with the tag is text, and so is
-        all of it where nothing said that it is thinking."""
+        """Read thinking that was never closed.
+
+        A call in it counts. A sentence that begins with the tag is text, and so is everything if nothing marks it as
+        thinking.
+        """
         said = "".join(self._thoughts[self._thinking_from :])
         if self._reads_calls and (found := _CALL_MARKS.search(said)) is not None:
             text, thoughts, calls = read_markup(said[found.start() :])
@@ -278,14 +279,13 @@ class MarkupFilter:
 
 
 class _CodeScan:
-    """Whether a place in a text stands in a code fence, in inline code or behind a quotation mark."""
+    """Detect whether a position is in a code fence, in inline code or after a quotation mark."""
 
     def __init__(self) -> None:
         self._fence = ""
         self._line = ""
 
     def feed(self, text: str) -> None:
-        """Take in a piece of the content, cut anywhere."""
         *lines, self._line = (self._line + text).split("\n")
         self._line = self._line[-_LINE_CHARS_MAX:]
         for line in lines:
@@ -311,7 +311,6 @@ class _CodeScan:
 
 
 def _partial(text: str, marks: tuple[str, ...]) -> int:
-    """How many characters at the end may be the start of a mark."""
     tail = text[-_MARK_CHARS_MAX:].lower()
     for found in _FIRST_CHARS.finditer(tail):
         rest = tail[found.start() :]
@@ -354,7 +353,7 @@ _GEMMA_QUOTE = '<|"|>'
 
 
 def read_markup(text: str, *, reads_calls: bool = True) -> tuple[str, str, list[MarkedCall]]:
-    """What a text with marks says: its text, its thinking, and its calls."""
+    """Split text with markers into text, thinking and calls."""
     if _CHANNEL.search(text) is not None and ("<|message|>" in text or "<|channel|>" in text):
         return _read_channels(text, reads_calls=reads_calls)
     parts: list[str] = []
@@ -379,7 +378,6 @@ def read_markup(text: str, *, reads_calls: bool = True) -> tuple[str, str, list[
 
 
 def _read_calls(text: str, at: int) -> tuple[list[MarkedCall], int]:
-    """The calls that begin at a mark, and where they end; none where it is no call."""
     calls: list[MarkedCall] = []
     while True:
         begun = at
@@ -402,7 +400,7 @@ _MatchAt = Callable[[str, int], re.Match[str] | None]
 
 
 def _read_tagged(text: str, at: int) -> _Read:
-    """`<function=name>` and `<invoke name="name">`, with a JSON object or with parameters in tags of their own."""
+    """Parse `<function=name>` and `<invoke name="name">`, with a JSON object or with tagged parameters."""
     head = _TAGGED.match(text, at)
     if head is None:
         return None
@@ -424,12 +422,11 @@ def _read_tagged(text: str, at: int) -> _Read:
 
 
 def _value(text: str) -> str:
-    """A value between tags, without the line ends that belong to the tags."""
     return text.removeprefix("\n").removesuffix("\n")
 
 
 def _read_object(text: str, at: int, name: str, end: _MatchAt | None = None) -> tuple[list[MarkedCall], int]:
-    """The arguments of a call, which begin here; what is left of them where they are cut off."""
+    """Parse a call's arguments, keeping the truncated part if they are cut off."""
     stop = _end_of_json(text, at)
     if stop < 0:
         return [MarkedCall(name, text[at:])], len(text)
@@ -438,14 +435,13 @@ def _read_object(text: str, at: int, name: str, end: _MatchAt | None = None) -> 
 
 
 def _end_of_json(text: str, at: int) -> int:
-    """Where the object or list that begins at `at` ends; -1 where it does not."""
+    """Return the end of the object or list that begins at `at`, or -1 if it is incomplete."""
     data = text[at:].encode("utf-8", "surrogatepass")
     end = JsonScan().feed(data)
     return end if end < 0 else at + len(data[:end].decode("utf-8", "surrogatepass"))
 
 
 def _read_json(text: str, at: int) -> _Read:
-    """Objects with a name and arguments, alone or in a list."""
     if text[at : at + 1] not in ("{", "[") or _PYTHON.match(text, at) is not None:
         return None
     end = _end_of_json(text, at)
@@ -496,7 +492,7 @@ def _read_python(text: str, at: int) -> _Read:
 
 
 def _read_named(text: str, at: int) -> _Read:
-    """A name and then its arguments, in the ways of Mistral, DeepSeek, Kimi, GLM and Gemma."""
+    """Parse a name followed by arguments, as Mistral, DeepSeek, Kimi, GLM and Gemma write them."""
     head = _NAMED.match(text, at)
     if head is None:
         return None
@@ -526,7 +522,7 @@ def _read_named(text: str, at: int) -> _Read:
 
 
 def _read_channels(text: str, *, reads_calls: bool) -> tuple[str, str, list[MarkedCall]]:
-    """Harmony: each message has a header (role, channel, recipient) and content, between tokens."""
+    """Parse Harmony: each message has a header (role, channel, recipient) and content, separated by tokens."""
     texts: list[str] = []
     thoughts: list[str] = []
     calls: list[MarkedCall] = []

@@ -35,9 +35,12 @@ class ModelRow(msgspec.Struct, frozen=True):
 
 
 class ServerRow(msgspec.Struct, frozen=True):
-    """A server, by a part of its address: the quirks of its models, of all or of those that a pattern names, the window
-    that it imposes (0: none), and whether its tokens cost nothing. Other servers of one's own may pass requests on to a
-    paid service, so their price has to be configured."""
+    """A server, identified by a part of its address.
+
+    `pattern` selects the models that the quirks apply to. The server limits the context window to `context_tokens` (0:
+    no limit). Only a server marked `is_free` costs nothing; others may forward to a paid service and need a configured
+    price.
+    """
 
     address: str
     quirks: Changes = {}
@@ -47,7 +50,7 @@ class ServerRow(msgspec.Struct, frozen=True):
 
 
 class FamilyRow(msgspec.Struct, frozen=True):
-    """A family of models, whoever serves them, and its quirks."""
+    """A model family and its quirks, on any server."""
 
     pattern: str
     quirks: Changes
@@ -133,8 +136,8 @@ FAMILIES = (
     FamilyRow("minimax-m2*", {**_TEXT, **_OPENS}),
 )
 """Sources: api-docs.deepseek.com (thinking mode), kimi-cli#2141, crush#2696, new-api#3121 (Kimi), mistral-common (ids),
-litellm#6323 (Mistral's order of roles), the chat templates of those that open thinking, and the
-providers' own lists of models."""
+litellm#6323 (Mistral's order of roles), the chat templates of families with `opens_thinking`, and the providers' own
+model lists."""
 
 _OFFICIAL: Changes = {"max_tokens": "max_completion_tokens", "cache_key": True, "tool_search": True,
                       "schema_dialect": "full"}  # fmt: skip
@@ -184,8 +187,7 @@ def server_row(base_url: str) -> ServerRow:
 
 @lru_cache(maxsize=MODELS_REMEMBERED_MAX)
 def known_quirks(base_url: str, model: str) -> Quirks:
-    """How to write requests for this model at this address, as far as that is known beforehand: by the family of the
-    model, then by the server."""
+    """Return the built-in quirks for this model at this address: those of the family, then those of the server."""
     name, quirks = _plain(model), Quirks()
     family = next((row for row in FAMILIES if fnmatchcase(name, row.pattern)), None)
     if family is not None:
@@ -203,12 +205,11 @@ def known_quirks(base_url: str, model: str) -> Quirks:
 
 
 def _plain(model: str) -> str:
-    """A model's name as patterns have it."""
     return model.rpartition("/")[2].lower().replace(".", "-")
 
 
 def configured_usd(price: Price, usage: Usage) -> float:
-    """US dollars for this use at a configured price."""
+    """Return the cost in US dollars at a configured price."""
     if not isinstance(price, dict):
         return (usage.input_tokens + usage.output_tokens) * price / 1e6
     fresh = price.get("input", 0.0)
@@ -250,7 +251,7 @@ def load_prices() -> bool:
 
 
 def shipped_models(kind: str, base_url: str) -> tuple[str, ...]:
-    """The names of a public service's chat models, as the price lists that come with the extra `prices` have them."""
+    """List a public service's chat models from the price lists in the `prices` extra."""
     if not base_url.startswith("https:") or not load_prices():
         return ()
     from genai_prices.data_snapshot import get_snapshot
@@ -259,6 +260,6 @@ def shipped_models(kind: str, base_url: str) -> tuple[str, ...]:
         provider = get_snapshot().find_provider(None, None, base_url)
     except LookupError:
         return ()
-    is_own = base_url == BASE_URLS.get(kind, "").rstrip("/")  # where others' models stand that only its cloud has
+    is_own = base_url == BASE_URLS.get(kind, "").rstrip("/")  # other companies' models that only its cloud serves
     rows = [(model.id, model_row(model.id)) for model in provider.models if ":" not in model.id and "~" not in model.id]
     return tuple(name for name, row in rows if row is not None and (not is_own or kind.startswith(row.kind)))

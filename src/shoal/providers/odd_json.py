@@ -1,8 +1,8 @@
-"""JSON as servers really send it: read field by field, so that one odd field never costs the rest.
+"""Read JSON field by field, so one malformed field never costs the rest.
 
-The fast path is msgspec with the exact types; what it refuses is read here. A value of another form is converted where
-only one reading makes sense (`"0"` for an index, 7 for an id, one object for a list of them, an object for the text in
-it), and left out otherwise.
+The fast path is msgspec with the exact types. Everything that it refuses is read here. A value of another form is
+converted if only one reading makes sense (`"0"` for an index, 7 for an id, one object for a list of them, an object for
+its text). Other values are dropped.
 """
 
 import json
@@ -17,7 +17,7 @@ import msgspec
 T = TypeVar("T")
 
 REPAIRED_CHARS_MAX = 4_096
-"""Longest broken event whose text is looked for."""
+"""Longest broken event that is repaired."""
 NUMBER_CHARS_MAX = 18
 _STRUCTURE = re.compile(rb'["{}\[\]]')
 _STRING = re.compile(rb'["\\]')
@@ -30,7 +30,7 @@ _ODD: Any = object()
 
 
 class JsonScan:
-    """Finds where an object or a list ends in bytes that arrive in pieces. Each byte is looked at once."""
+    """Find the end of an object or list in bytes that arrive in pieces. Scans each byte once."""
 
     __slots__ = ("_escaped", "_in_string", "depth")
 
@@ -40,7 +40,7 @@ class JsonScan:
         self._escaped = False
 
     def feed(self, data: bytes, at: int = 0) -> int:
-        """The index behind the end of the value that begins at or before `at`; -1 while it goes on."""
+        """Return the index after the value that begins at or before `at`, or -1 if it is incomplete."""
         if self._escaped and at < len(data):
             at, self._escaped = at + 1, False
         while True:
@@ -81,9 +81,11 @@ _decoder = json.JSONDecoder(strict=False, parse_constant=lambda _: None, parse_i
 
 
 def documents(data: bytes) -> tuple[list[dict[str, Any]], bool]:
-    """The objects in an event that is not one plain JSON object: several in a row, in a list, as text in JSON, with a
-    byte order mark, NaN, raw line ends or half a character; of broken ones what can be read. Also whether all of them
-    are whole."""
+    """Return the objects in an event that is not one plain JSON object, and whether all of them are whole.
+
+    Accepts several objects in a row, lists, JSON inside text, a byte order mark, NaN, raw line ends and half
+    characters. Broken objects are repaired as far as possible.
+    """
     text = data.decode("utf-8", "surrogateescape").strip("\ufeff \t\r\n\x00")
     while text.startswith("data:"):
         text = text[5:].lstrip()
@@ -116,7 +118,7 @@ def _objects(value: object) -> Iterator[dict[str, Any]]:
 def _repaired(text: str) -> Iterator[dict[str, Any]]:
     if len(text) > REPAIRED_CHARS_MAX:
         return
-    import json_repair  # seldom needed
+    import json_repair  # rarely needed
 
     try:
         yield from _objects(json_repair.loads(text, skip_json_loads=True))
@@ -125,12 +127,12 @@ def _repaired(text: str) -> Iterator[dict[str, Any]]:
 
 
 def raw_json(value: object) -> bytes:
-    """A value as JSON that is valid text."""
+    """Encode a value as JSON in valid Unicode."""
     return whole_text(json.dumps(value, ensure_ascii=False)).encode()
 
 
 def whole_text(text: str) -> str:
-    """The text with halves of characters joined, and a replacement character for a half that is alone."""
+    """Join surrogate pairs and replace lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -140,12 +142,12 @@ def whole_text(text: str) -> str:
 
 
 def ends_in_half(text: str) -> bool:
-    """Whether the last character may be completed by what follows."""
+    """Whether the next piece may complete the last character."""
     return "\ud800" <= text[-1:] <= "\udfff"
 
 
 def read_fields(value: object, kind: type[T], odd: list[str]) -> T:
-    """An object as a record, each field for itself; adds the names of fields that were left out to `odd`."""
+    """Convert an object to a record field by field. Adds the names of dropped fields to `odd`."""
     found = _read(value, kind, odd, "")
     return kind() if found is _ODD else found
 
@@ -157,7 +159,6 @@ def _fields_of(kind: type[msgspec.Struct]) -> tuple[tuple[str, str, Any], ...]:
 
 
 def _names_of(kind: Any) -> frozenset[str]:
-    """The names of a record's fields; none of anything else."""
     if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
         return frozenset()
     return frozenset(name for _, name, _ in _fields_of(kind))
@@ -203,7 +204,7 @@ def _read_choice(value: Any, choices: tuple[Any, ...], odd: list[str], path: str
 
 def _read_struct(value: Any, kind: type[msgspec.Struct], odd: list[str], path: str) -> Any:
     fields = _fields_of(kind)
-    if isinstance(value, str):  # in place of an object, its text
+    if isinstance(value, str):  # an object in place of its text
         named = {name for _, name, _ in fields}
         key = next((one for one in _TEXT_KEYS if one in named), "")
         value = {key: value} if key and value else _parsed(value)
@@ -222,7 +223,7 @@ def _read_struct(value: Any, kind: type[msgspec.Struct], odd: list[str], path: s
 
 
 def _parsed(text: str) -> Any:
-    """What a text says in JSON, where that stands in place of the object or list itself."""
+    """Parse text that contains JSON in place of the object or list itself."""
     try:
         return _decoder.decode(text)
     except (ValueError, RecursionError):

@@ -52,7 +52,7 @@ _FINISH: dict[str, Finish] = {
     "tool_calls": "tool_calls", "function_call": "tool_calls", "tool_use": "tool_calls", "tool_call": "tool_calls",
     "content_filter": "refusal", "refusal": "refusal", "safety": "refusal", "sensitive": "refusal",
 }  # fmt: skip
-"""Reasons to stop in small letters; an unknown one is an end."""
+"""Stop reasons in lower case. Unknown reasons count as a normal end."""
 _BROKEN = frozenset({"error", "abort", "aborted", "cancelled", "insufficient_system_resource"})
 """Ends that the model did not choose; trying again may help."""
 
@@ -73,7 +73,7 @@ class _ChatFunction(msgspec.Struct):
 
 
 class _CallPiece(msgspec.Struct):
-    """A piece of a call; some servers leave `function` out and have its fields here."""
+    """A piece of a call. Some servers omit `function` and put its fields here."""
 
     index: int | None = None
     id: str | None = None
@@ -95,7 +95,7 @@ class _ChatDelta(msgspec.Struct):
 
 
 class _ChatChoice(msgspec.Struct):
-    """`message` stands in place of `delta` in whole answers, `text` in the older completions."""
+    """Whole answers have `message` instead of `delta`; older completions have `text`."""
 
     index: int | None = None
     delta: _ChatDelta | None = None
@@ -107,11 +107,11 @@ class _ChatChoice(msgspec.Struct):
 
 _NOTHING = msgspec.Raw(b"")
 _NO_ERRORS = frozenset({b"", b"null", b"false", b"0", b'""', b"{}", b"[]"})
-"""An error field that tells of none."""
+"""Values of an error field that mean no error."""
 
 
 class _ChatChunk(msgspec.Struct):
-    """With what stands there in place of `choices` at some servers: Ollama's own `message`, or an envelope."""
+    """A chunk. Some servers send Ollama's `message` or an envelope instead of `choices`."""
 
     choices: list[_ChatChoice] | None = None
     usage: TokenReport | None = None
@@ -143,7 +143,6 @@ _FINE = frozenset({"", "ok", "success", "none", "null"})
 
 
 def _is_error(error: bytes) -> bool:
-    """Whether an error field tells of one, and not that all is well."""
     if error in _NO_ERRORS:
         return False
     try:
@@ -187,7 +186,7 @@ class _OpenAiModels(msgspec.Struct):
 
 NO_WORDS = "(no words)"
 SIGNATURE = b',"extra_content":{"google":{"thought_signature":"skip_thought_signature_validator"}}'
-"""What Gemini's servers take in the place of a call's signature, behind this API."""
+"""Placeholder that Gemini's servers accept as a call's signature through this API."""
 _reasoning_decoder = msgspec.json.Decoder(_KeptReasoning)
 _models_decoder = msgspec.json.Decoder(_OpenAiModels)
 
@@ -218,11 +217,11 @@ class OpenAiChat(_OpenAi):
     image_template = b'{"type":"image_url","image_url":{"url":"data:%b;base64,%b"}}'
     system_template = b'{"role":"system","content":%b}'
     tool_template = b'{"type":"function","function":{"name":%b,"description":%b,"parameters":%b}}'
-    merges_users = True  # the templates of many local models refuse two in a row
+    merges_users = True  # templates of many local models refuse consecutive user messages
     images = "user"
 
     def write(self, request: ModelRequest, joined: JoinedMessages, form: MessageForm) -> EncodedRequest:
-        """The fields that servers differ in are sent as the quirks say."""
+        """Encode the request. Quirks control the fields that differ between servers."""
         quirks = form.quirks
         parts = [b'{"model":', encode(request.model), b',"stream":true']
         if quirks.usage_option:
@@ -240,8 +239,10 @@ class OpenAiChat(_OpenAi):
         return EncodedRequest(b"".join((*parts, joined.buffer, joined.ending(self), b"]}")), joined.call_ids)
 
     def encode_message(self, message: ModelMessage, images: Images, form: MessageForm) -> EncodedMessage:
-        """Calls and results as this API pairs them, and reasoning as the server wants it back. No text is empty, which
-        some refuse."""
+        """Encode calls and results as this API pairs them, and reasoning in the server's form.
+
+        No text is empty, because some servers refuse empty text.
+        """
         match message:
             case UserMessage(text=text, images=shown):
                 return EncodedMessage("message", self._user(text or ("" if shown else NO_WORDS), shown, images))
@@ -261,7 +262,7 @@ class OpenAiChat(_OpenAi):
                 kept = _reasoning_decoder.decode(opaque.json) if opaque is not None else _KeptReasoning()
                 text, field = kept.reasoning_content, form.quirks.reasoning_field
                 if form.quirks.reasoning_needed:
-                    text = text or " "  # Kimi refuses an empty one
+                    text = text or " "  # Kimi refuses empty text
                 if kept.reasoning_details:
                     body += b',"reasoning_details":' + encode(kept.reasoning_details)
                 elif text and field:
@@ -292,7 +293,7 @@ class OpenAiReader(AnswerReader):
         self._choice: int | None = None
 
     def take(self, event: _ChatChunk, data: bytes) -> None:
-        """Text, thoughts, pieces of calls, the reason of the end, and the usage in whichever chunk it comes."""
+        """Read one chunk. The usage may be in any of them."""
         choice = event.choices[0] if event.choices else None
         if choice is not None and choice.index != self._choice:
             choice = next((one for one in event.choices or () if self._is_first(one.index)), None)
@@ -324,13 +325,12 @@ class OpenAiReader(AnswerReader):
             self.model = event.model
 
     def _is_first(self, index: int | None) -> bool:
-        """Whether a choice is of the answer that is read, of several: the first that came."""
         if self._choice is None:
             self._choice = index
         return index is None or index == self._choice
 
     def _take_other(self, event: _ChatChunk) -> bool:
-        """Take in an event without choices; False where it has nothing in place of them either."""
+        """Read an event without choices. Returns False if it has no known replacement for them."""
         if bytes(event.message)[:1] == b"{":
             self._add_message(self.part(event.message, _ChatDelta))
             if event.done:
@@ -347,10 +347,9 @@ class OpenAiReader(AnswerReader):
         return False
 
     def _count(self, event: _ChatChunk) -> None:
-        """A report in a form of the server's own."""
         if event.x_groq is not None and event.x_groq.usage is not None:
             self.usage = with_report(self.usage, event.x_groq.usage.usage())
-        if event.timings is not None:  # of less worth than a report that has come
+        if event.timings is not None:  # less reliable than a usage report
             self.usage = with_report(event.timings.usage(), self.usage)
         if event.eval_count is not None:
             self.usage = with_report(self.usage, Usage(event.prompt_eval_count or 0, event.eval_count))
@@ -381,8 +380,7 @@ class OpenAiReader(AnswerReader):
             self._pieces.add(None, "", function.name or "", _whole(function.arguments))
 
     def _add_message(self, message: _ChatDelta) -> None:
-        """A whole message, or one of a server that sends its pieces as messages; of one that repeats what came
-        already, the rest."""
+        """Add a whole message, or a piece that is sent as a message. Repeated text is added once."""
         whole = message.content
         if isinstance(whole, str) and whole:
             said = "".join(self.texts)
@@ -499,7 +497,7 @@ class OpenAiResponses(_OpenAi):
         return EncodedRequest(b"".join((*parts, b',"input":[', joined.buffer, b"]}")), joined.call_ids)
 
     def encode_message(self, message: ModelMessage, images: Images, form: MessageForm) -> EncodedMessage:
-        """Reasoning that is not encrypted is left out: the provider would look for it, and has not stored it."""
+        """Encode a message without unencrypted reasoning, which the provider has not stored and could not find."""
         native = form.native
         match message:
             case UserMessage(text=text, images=shown):
@@ -546,8 +544,7 @@ class OpenAiResponses(_OpenAi):
 
 
 class ResponsesReader(AnswerReader):
-    """One answer's events. What an event tells whole (`….done`, `response.completed`) counts where its pieces did not
-    come."""
+    """Reads one answer's events. Whole values (`….done`, `response.completed`) replace missing pieces."""
 
     record = _ResponsesEvent
     decoder = msgspec.json.Decoder(_ResponsesEvent)
@@ -559,7 +556,7 @@ class ResponsesReader(AnswerReader):
         self._said: dict[tuple[int, int], list[str]] = {}
 
     def take(self, event: _ResponsesEvent, data: bytes) -> None:
-        """A kind that is not known here, of whatever shape, says nothing."""
+        """Read one event. Unknown kinds are ignored in any shape."""
         index = event.output_index
         match event.type:
             case "response.output_text.delta" | "response.refusal.delta":
@@ -590,7 +587,7 @@ class ResponsesReader(AnswerReader):
             case kind if kind in _FAILED:
                 error = bytes(event.response.error) if event.response is not None else b"null"
                 self.failure = self.failure_in(data if error in _NO_ERRORS else b'{"error":' + error + b"}")
-            case "" if bytes(event.output)[:1] == b"[":  # the whole response, in place of a stream
+            case "" if bytes(event.output)[:1] == b"[":  # the whole response instead of a stream
                 self._finish(self.part(data, _Response))
             case kind if not kind.startswith("response."):
                 self.failure = self.complaint_in(data)
@@ -635,7 +632,7 @@ class ResponsesReader(AnswerReader):
             self.stop = "end"
 
     def _say_rest(self, index: int, place: int, whole: str) -> None:
-        """What of a whole text has not come in pieces, wherever these were said to belong."""
+        """Add the part of a whole text that did not arrive in pieces under any index."""
         said = self._said.setdefault((index, place), [])
         before = "".join(said)
         if not before and any("".join(other) == whole for other in self._said.values()):
@@ -645,7 +642,6 @@ class ResponsesReader(AnswerReader):
             self.say(rest)
 
     def _call(self, item_id: str, index: int) -> CallParts:
-        """The call that a piece is of; its name may come later."""
         call = self._open.get(item_id) if item_id else None
         if call is None and (call := self._open.get(index)) is None:
             call = CallParts()
@@ -654,7 +650,6 @@ class ResponsesReader(AnswerReader):
         return call
 
     def _name(self, item: _OutputItem, index: int, *, is_new: bool = False) -> CallParts:
-        """The call of an item."""
         call = self._open.get(index)
         if call is None or (call.id and item.call_id and call.id != item.call_id):
             call = self._open.get(item.id or index)

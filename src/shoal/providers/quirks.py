@@ -1,13 +1,13 @@
-"""How models and servers depart from the common form of their protocol, and what their refusals teach.
+"""Differences of models and servers from their protocol, some of them learned from refusals.
 
-a refusal                              what follows
+a refusal                              effect
 ------------------------------------   ---------------------------------------------------------------------------
-names a field, or a kind of content    the quirk is learned, and remembered for this provider and model
-names one image, or one signature      the messages of this conversation that have such go without
-is about the history, in other words   one attempt without images and reasoning; what helped is remembered
+names a field or a kind of content     the quirk is learned, and remembered for this provider and model
+names one image or one signature       messages in this conversation that contain one are sent without it
+is about the history in other words    one attempt without images and reasoning; a success is remembered
 the same again                         one attempt without tools, remembered until the tools change or a restart
 
-Services phrase one refusal in many ways, some with status 500; tests/unit/providers/refusals.py has their words.
+Services phrase one refusal in many ways, some with status 500. tests/unit/providers/refusals.py lists them.
 """
 
 import logging
@@ -29,36 +29,35 @@ from shoal.providers.schema_dialects import SchemaDialect
 log = logging.getLogger(__name__)
 
 RELEARN_DAYS = 30
-"""After so long a learned quirk is tried once more, since services and servers are upgraded."""
+"""Days after which a learned quirk is tested again, because services and servers are upgraded."""
 LEARNED_MAX = 1_000
-"""Models of which something is remembered; the oldest is dropped."""
+"""Models with remembered quirks. The oldest is dropped."""
 REFUSAL_CHARS_MAX = 300
-"""What is remembered of a refusal's words."""
+"""Characters of a refusal that are remembered."""
 WORDS_BYTES_MAX = 16_384
-"""How much of a refusal is searched for what it teaches."""
+"""Bytes of a refusal that are searched."""
 
 Change: TypeAlias = str | bool | int
 Changes: TypeAlias = Mapping[str, Change]
-"""Fields of `Quirks` and their values."""
 
 
 class Quirks(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """How requests for one model at one server are written.
+    """How requests for one model at one server are encoded.
 
-    `max_tokens` names the field for the limit (empty: none is sent); `cache_key` sends the thread's key for the
-    provider's prompt cache; `reasoning_items` asks for encrypted reasoning; `tool_search` tells, in the provider's
-    own way, of tools that were looked up; `schema_dialect` names the subset of JSON Schema that tools must keep to
-    (schema_dialects.py), empty for the protocol's own.
+    Requests: `max_tokens` names the field for the limit (empty: no limit is sent). `cache_key` sends the thread's key
+    for the provider's prompt cache. `reasoning_items` requests encrypted reasoning. `tool_search` announces looked-up
+    tools in the provider's own way. `schema_dialect` names the JSON Schema subset for tools (schema_dialects.py); empty
+    selects the protocol's own.
 
-    Of messages: `images` are taken in every message, in the user's alone, or not at all, at most `images_max` (0: any
-    number) with at most `image_bytes_max` bytes of base64 in one request; without `tools`, calls and
-    results are told in words; without `parallel_calls`, each call stands in a message of its own; `thinking` goes back
-    to the model it came from, as text in `reasoning_field` if that is named, and `reasoning_needed` wants it with every
-    answer; `nine_char_ids` are Mistral's call ids; unless `user_after_tool`, a short answer stands between a result and
-    the user's words; without `system_role`, the system text opens the first message of the user; `call_signatures`
-    marks calls that no signature is known of.
+    Messages: `images` allows images in all messages, only in the user's, or in none. One request has at most
+    `images_max` images (0: unlimited) with at most `image_bytes_max` bytes of base64. Without `tools`, calls and
+    results become text. Without `parallel_calls`, each call gets its own message. `thinking` is sent back to the model
+    that wrote it, as text in `reasoning_field` if that is set; `reasoning_needed` requires it in every answer.
+    `nine_char_ids` selects Mistral's call ids. Without `user_after_tool`, a short answer separates a result from the
+    next user message. Without `system_role`, the system text opens the first user message. `call_signatures` marks
+    calls without a known signature.
 
-    Of answers: with `opens_thinking`, the chat template has opened thinking that the model then only closes.
+    Answers: `opens_thinking` means that the chat template opens thinking and the model only closes it.
     """
 
     max_tokens: str = "max_tokens"
@@ -86,7 +85,7 @@ class Quirks(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
         return msgspec.structs.replace(self, **changes) if changes else self
 
 
-# ---- what refusals teach ----
+# ---- refusals ----
 
 _NOT = (
     r"(?:not (?:currently )?(?:support|enable|allow|permit|accept|available|valid|configured|implement)|n't"
@@ -105,7 +104,7 @@ def _either(one: str, other: str, gap: int = 60) -> str:
 _ABOUT_TOOL = re.compile(
     r"tools?\W{0,3}\d|function_declarations|schema|properties|\bparameters\.|\bgrammar\b|toolSpec", re.IGNORECASE
 )
-"""Words about one tool's definition, not about tools."""
+"""Words about the definition of one tool, not about tools in general."""
 _LESSONS: tuple[tuple[re.Pattern[str], Changes], ...] = tuple(
     (re.compile(words, re.DOTALL | re.IGNORECASE), changes)
     for words, changes in (
@@ -150,7 +149,7 @@ _LESSONS: tuple[tuple[re.Pattern[str], Changes], ...] = tuple(
         ),
     )
 )  # fmt: skip
-"""Words of a refusal, and what they teach."""
+"""Words of a refusal, and the quirks to learn from them."""
 _IMAGE_FAULT = re.compile(
     r"\bimages?\b.{0,40}(?:exceed|too (?:large|big|small)|dimension|corrupt|damaged|truncated|format|decode)"
     r"|(?:could not|unable to|failed to|cannot|can't) (?:process|decode|load|open|read|download|identify|fetch)\b"
@@ -158,11 +157,11 @@ _IMAGE_FAULT = re.compile(
     r"|media_type|image: unknown format|too many images|many-image",
     re.DOTALL | re.IGNORECASE,
 )
-"""Words about this image, where the model takes others."""
+"""Words about one image, from a model that accepts others."""
 _TEMPLATE = re.compile(
     r"\bjinja\b|raise_exception|chat template (?:prompt )?error|at row \d+, column \d+", re.IGNORECASE
 )
-"""Words of a chat template that failed: it will fail again on the same conversation."""
+"""Words of a chat template error. It would fail again on the same conversation."""
 _MANY_IMAGES = re.compile(
     r"too many (?:images|image)|many-image|at most [1-9]\d{0,4} images?\b|(?:up to|maximum|max|limit|supports?|only)\b"
     r"[^.\d]{0,40}[1-9]\d{0,4} images?\b|number of images|images?.{0,40}\b(?:exceeds?|over) the (?:limit|maximum)",
@@ -171,7 +170,7 @@ _MANY_IMAGES = re.compile(
 """Words about the number of images in a request."""
 _NUMBER = re.compile(r"(?<![\d.])\d{1,5}(?![\d.]\d)")
 MANY_IMAGES = 20
-"""From this number on, Anthropic takes no image with a side of more than 2,000 pixels."""
+"""Anthropic refuses sides above 2,000 pixels from this number of images on."""
 _HEAVY = re.compile(
     r"(?:payload|body|entity|request|message)(?: size)?.{0,24}(?:too large|exceed|over the)|request_too_large"
     r"|(?:too large|exceeds).{0,40}(?:payload|body|entity)|maximum (?:request|payload|body) size",
@@ -185,25 +184,25 @@ _THINKING_FAULT = re.compile(
     r"(?:not valid|invalid|corrupt|mismatch)|reasoning\b.{0,80}required following|\bitem\b.{0,90}not found",
     re.DOTALL | re.IGNORECASE,
 )
-"""Words about the reasoning of this conversation: another's, or damaged."""
+"""Words about reasoning in this conversation that is damaged or another model's."""
 Fault: TypeAlias = Literal["images", "thinking"]
 
 
 def words_of(body: bytes) -> str:
-    """A refusal's words, whatever document they stand in."""
+    """Return a refusal's text from any document form."""
     text = body[:WORDS_BYTES_MAX].decode("utf-8", "replace")
     return " ".join(text.replace('\\"', '"').replace("\\n", " ").replace("\\u0027", "'").split())
 
 
 def fault_of(words: str) -> Fault | None:
-    """What of this conversation a refusal is about, where others may have the same."""
+    """Return the part of this conversation that a refusal is about, if other conversations may have the same."""
     if _THINKING_FAULT.search(words):
         return "thinking"
     return "images" if _IMAGE_FAULT.search(words) else None
 
 
 def lesson(quirks: Quirks, words: str) -> Changes:
-    """What a refusal teaches of the model or server; empty where it is about something else, or known already."""
+    """Return the quirks that a refusal teaches; empty if it is unrelated or already known."""
     for pattern, changes in _LESSONS:
         if pattern.search(words) and quirks.changed(changes) != quirks:
             if changes == {"tools": False} and _ABOUT_TOOL.search(words):
@@ -213,7 +212,7 @@ def lesson(quirks: Quirks, words: str) -> Changes:
 
 
 def fewer_images(words: str, sent: int) -> int:
-    """How many images a request may have, where a refusal of one with `sent` is about that; else 0."""
+    """Return the image limit if a request with `sent` images was refused for their number, or 0."""
     found = _MANY_IMAGES.search(words)
     if found is None or sent < 2:
         return 0
@@ -226,25 +225,24 @@ def fewer_images(words: str, sent: int) -> int:
 
 
 def is_too_heavy(status: int, words: str) -> bool:
-    """Whether a refusal is about the bytes of a request."""
+    """Whether a refusal is about the size of a request in bytes."""
     return status == 413 or (_HEAVY.search(words) is not None and _LONG.search(words) is None)
 
 
 def is_about_schema(words: str) -> bool:
-    """Whether a refusal is about the definition of a tool."""
     return _ABOUT_TOOL.search(words) is not None
 
 
 def teaches(words: str) -> bool:
-    """Whether a refusal is about the request, whatever its status says."""
+    """Whether a refusal is about the request, under any status."""
     return fault_of(words) is not None or bool(lesson(Quirks(), words)) or _TEMPLATE.search(words) is not None
 
 
-# ---- what is remembered ----
+# ---- memory ----
 
 
 class Learned(msgspec.Struct, frozen=True):
-    """What a refusal taught of a model, and when; it counts for the server at this address."""
+    """Quirks learned from a refusal, with their time. They apply to the server at this address."""
 
     changes: dict[str, Change]
     refusal: str
@@ -257,7 +255,7 @@ _NOTHING: dict[str, Learned] = {}
 
 
 def read_learned(path: Path) -> dict[str, Learned]:
-    """What is remembered, by PROVIDER/MODEL; empty when the file is damaged, as all of it is learned again."""
+    """Read the learned quirks by PROVIDER/MODEL. A damaged file returns none; they are learned again."""
     try:
         return {name: one for name, one in _decoder.decode(read_regular(path)).items() if _are_quirks(one.changes)}
     except FileNotFoundError:
@@ -276,7 +274,7 @@ def _are_quirks(changes: Changes) -> bool:
 
 
 def write_learned(path: Path, learned: Mapping[str, Learned]) -> None:
-    """Replace the file whole. Raises OSError."""
+    """Replace the file atomically. Raises OSError."""
     newest = sorted(learned.items(), key=lambda one: one[1].at, reverse=True)[:LEARNED_MAX]
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -288,8 +286,10 @@ def write_learned(path: Path, learned: Mapping[str, Learned]) -> None:
 
 
 class QuirkMemory:
-    """What refusals taught, kept in a file so that a restart need not learn it again. Another process may change the
-    file, which takes effect with the next request. Without a path it is kept in memory alone."""
+    """Learned quirks, stored in a file across restarts.
+
+    Changes by another process take effect on the next request. Without a path, quirks are stored in memory only.
+    """
 
     def __init__(self, path: Path | None, clock: Clock) -> None:
         self._path = path
@@ -298,7 +298,7 @@ class QuirkMemory:
         self._learned = _NOTHING
 
     def all(self) -> Mapping[str, Learned]:
-        """Everything that is remembered, by PROVIDER/MODEL."""
+        """All learned quirks by PROVIDER/MODEL."""
         if self._path is not None:
             try:
                 changed_ns = self._path.stat().st_mtime_ns
@@ -310,14 +310,14 @@ class QuirkMemory:
         return self._learned
 
     def changes(self, name: str, address: str) -> Changes:
-        """What is known of PROVIDER/MODEL at this address."""
+        """Return the learned quirks of PROVIDER/MODEL at this address."""
         learned = self.all().get(name)
         if learned is None or learned.address != address:
             return {}
         return learned.changes if self._clock.now() - learned.at < timedelta(days=RELEARN_DAYS) else {}
 
     def put(self, name: str, address: str, changes: Changes, refusal: str) -> None:
-        """Remember what a refusal taught, with what was known before."""
+        """Store what a refusal taught, merged with earlier quirks."""
         at, known = self._clock.now(), self.changes(name, address)
         learned = Learned({**known, **changes}, refusal[:REFUSAL_CHARS_MAX], at, address)
         self._write({**self.all(), name: learned})
@@ -327,7 +327,7 @@ class QuirkMemory:
         )
 
     def forget(self, name: str) -> bool:
-        """Drop what is remembered of PROVIDER/MODEL; False when nothing is."""
+        """Remove the learned quirks of PROVIDER/MODEL. Returns False if none exist."""
         found = dict(self.all())
         if found.pop(name, None) is None:
             return False
@@ -346,11 +346,11 @@ class QuirkMemory:
 
 
 KnownQuirks: TypeAlias = Callable[[str, str], Quirks]
-"""What is known beforehand of a model at an address, in this order: address, model."""
+"""Built-in quirks by address and model."""
 
 
 class ProviderQuirks:
-    """The quirks of one provider's models: what is known beforehand, and what was learned."""
+    """Quirks of one provider's models, built-in and learned."""
 
     def __init__(self, provider: str, address: str, known: KnownQuirks, memory: QuirkMemory) -> None:
         self._provider = provider

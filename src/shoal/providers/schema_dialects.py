@@ -1,4 +1,4 @@
-"""Narrows a tool's JSON Schema to what a service takes; what cannot be said there in keywords is said in words.
+"""Narrow a tool's JSON Schema to the keywords of a service, and describe the rest in text.
 
 dialect   for                            keywords
 -------   ----------------------------   ------------------------------------------------------------------------
@@ -34,10 +34,10 @@ from shoal.domain.untrusted import UNREADABLE
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 SchemaDialect: TypeAlias = Literal["full", "common", "bare"]
 NARROWER: "dict[SchemaDialect, SchemaDialect]" = {"full": "common", "common": "bare"}
-"""What to try where a service refuses a schema in the other."""
+"""The next dialect to try after a service refuses a schema."""
 
 REPEATS_MAX = 64
-"""Largest `minItems` or `maxItems` that is sent: grammars write each repetition out."""
+"""Largest `minItems` or `maxItems` sent, because grammars expand each repetition."""
 WORDS_CHARS_MAX = 400
 DEPTH_MAX = 40
 
@@ -57,7 +57,7 @@ _BOUNDS = {"enum": "One of", "minimum": "At least", "maximum": "At most", "minIt
 
 
 def narrowed(parameters: str, dialect: SchemaDialect) -> str:
-    """The schema of a tool's arguments in a dialect, as JSON text; one that is no object is sent as it is."""
+    """Return the schema of a tool's arguments in a dialect, as JSON text. Non-objects are returned unchanged."""
     if dialect == "full":
         return parameters
     try:
@@ -93,7 +93,7 @@ def _narrow(schema: "Json", depth: int) -> "dict[str, Json]":
 
 
 def _bare(schema: "dict[str, Json]") -> "dict[str, Json]":
-    """A common schema with one type for each value; its other forms and bounds are words."""
+    """Reduce a common schema to one type per value. Other forms and limits become text."""
     arms, kind = schema.get("anyOf"), schema.get("type")
     words = [cast("str", schema["description"])] if "description" in schema else []
     found: dict[str, Json] = {}
@@ -139,7 +139,6 @@ def _rules(schema: "Mapping[str, Json]", kind: str, depth: int) -> "dict[str, Js
 
 
 def _told(schema: "Mapping[str, Json]", found: "Mapping[str, Json]") -> list[str]:
-    """What the keywords say that were left out."""
     words = [f"{name}: {_shown(schema[key])}." for key, name in _TOLD.items() if key in schema]
     choices, more = schema.get("enum"), schema.get("additionalProperties")
     if isinstance(choices, list) and "enum" not in found and "anyOf" not in found:

@@ -1,4 +1,4 @@
-"""The tokens that a server of OpenAI's protocols reports, in whichever form it has.
+"""Read the token usage that servers of OpenAI's protocols report, in any known form.
 
 form                                  servers
 -----------------------------------   ---------------------------------------------------------------------------
@@ -10,7 +10,7 @@ form                                  servers
 `timings`                             llama.cpp, where `stream_options` is not known
 `prompt_eval_count`, `eval_count`     Ollama's own
 
-A report may come with each chunk, and again with zeros: a number that is reported counts until another is.
+Reports may arrive with each chunk, and again with zeros. A number stays until another nonzero number replaces it.
 """
 
 import msgspec
@@ -28,7 +28,7 @@ class OutputDetails(msgspec.Struct):
 
 
 class TokenReport(msgspec.Struct):
-    """A `usage` object."""
+    """A `usage` object in any of these forms."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
@@ -48,14 +48,14 @@ class TokenReport(msgspec.Struct):
     reasoning_tokens: int | None = None
 
     def usage(self) -> Usage:
-        """All that it says; what it leaves out is 0."""
+        """Return the usage. Missing counts are 0."""
         inputs = self.prompt_tokens_details or self.input_tokens_details or InputDetails()
         outputs = self.completion_tokens_details or self.output_tokens_details or OutputDetails()
         cached = inputs.cached_tokens or self.prompt_cache_hit_tokens or self.cached_tokens
         cached = cached or self.cache_read_input_tokens or 0
         written = inputs.cache_write_tokens or self.cache_creation_input_tokens or 0
         asked = self.prompt_tokens or self.input_tokens or self.bedrock_input or 0
-        if asked and not self.prompt_tokens and not inputs.cached_tokens:  # Anthropic's form counts these beside it
+        if asked and not self.prompt_tokens and not inputs.cached_tokens:  # Anthropic's form excludes cached tokens
             asked += (self.cache_read_input_tokens or 0) + (self.cache_creation_input_tokens or 0)
         said = self.completion_tokens or self.output_tokens or self.bedrock_output or 0
         if (total := self.total_tokens) and not (asked and said):
@@ -68,7 +68,7 @@ class GroqReport(msgspec.Struct):
 
 
 class Timings(msgspec.Struct):
-    """llama.cpp's: `prompt_n` are the tokens it read anew, `cache_n` those that it had."""
+    """llama.cpp's report: `prompt_n` tokens were processed, `cache_n` were cached."""
 
     prompt_n: int | None = None
     cache_n: int | None = None
@@ -80,6 +80,6 @@ class Timings(msgspec.Struct):
 
 
 def with_report(known: Usage, report: Usage) -> Usage:
-    """What is known once this report has come."""
+    """Merge a report into the known usage."""
     pairs = zip(msgspec.structs.astuple(known), msgspec.structs.astuple(report), strict=True)
     return Usage(*(new or old for old, new in pairs))

@@ -39,11 +39,11 @@ class Posted(msgspec.Struct):
 
 
 class FakeChat:
-    """Implements `ChatAdapter` and `ChannelHost`. `channels` were made, each beside another; `gone` ones were removed.
+    """Implements `ChatAdapter` and `ChannelHost`. `channels` lists the created channels, `gone` the removed ones.
 
-    `troubles` are raised by the next posts, one each; with `lost_answer` a post is made all the same, as when the
-    connection breaks after the platform took it. With `limits.idempotent_posts` the same key is posted once. `shut`
-    holds what is raised for posts to a thread, or to all of a channel by what its threads' ids begin with.
+    The next posts raise `troubles`, one each. With `lost_answer`, the post is still made, as if the connection broke
+    after the platform accepted it. With `limits.idempotent_posts`, a key is posted once. `shut` contains the errors for
+    posts to a thread, or to all of a channel by the prefix of its thread ids.
     """
 
     def __init__(
@@ -226,7 +226,7 @@ class FakeChat:
         return thread
 
     def around(self, thread: ThreadId) -> ThreadId | None:
-        """The channel of a thread, as the thread WHOLE_CHANNEL of it."""
+        """Return a thread's channel, as its thread WHOLE_CHANNEL."""
         whole = make_thread_id(self.platform, thread_address(thread).channel, WHOLE_CHANNEL)
         return whole if thread != whole else None
 

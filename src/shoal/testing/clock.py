@@ -25,10 +25,10 @@ _LOOKS_AFTER_A_LEAP = 200
 
 
 class ManualClock:
-    """A `Clock` for tests. Sleepers wake in the order of their times, ties in the order in which they went to sleep.
+    """A `Clock` for tests. Sleepers wake in order of time; ties wake in the order in which they went to sleep.
 
-    Ids count up, so that they sort by the order of their making and are the same in every run. `settle` waits until
-    whoever was woken waits again; unless told, some rounds of the event loop. `timezone` is that of `local`.
+    Ids count up, so they sort by creation and are the same in every run. `settle` waits until every woken task waits
+    again; by default it runs some rounds of the event loop. `timezone` is the zone of `local`.
     """
 
     __slots__ = ("_arrived", "_count", "_elapsed", "_ids", "_now", "_settle", "_sleepers", "_who", "_zone")
@@ -50,7 +50,7 @@ class ManualClock:
         return self._now
 
     def local(self) -> datetime:
-        """The time the test has set, in the clock's time zone."""
+        """Return the current test time in the clock's time zone."""
         return self._now.astimezone(self._zone)
 
     def monotonic(self) -> float:

@@ -242,11 +242,13 @@ async def scenario(
     replays: bool = True,
     changes: Collection[DifferenceKind] = (),
 ) -> AsyncGenerator[World]:
-    """Open the app on `home`; `models` are asked in the place of `model` where they are given; `settings` are
-    configuration sections, e.g. `{"turns": {"steps_max": 3}}`; `access` says who may speak and who is trusted;
-    `wrap_driver` puts something before the database; `file_clock` tells when calls
-    change files. Nobody's further lines are waited for unless `settings` say so. Unless `replays` is False, every
-    request must come out the same again in the end, but for what the scenario `changes` itself: tools, say."""
+    """Open the app on `home`.
+
+    `models` replace `model`. `settings` are configuration sections, e.g. `{"turns": {"steps_max": 3}}`. `access` sets
+    who may speak and who is trusted. `wrap_driver` wraps the database driver. `file_clock` sets the times of file
+    changes. Further messages are not waited for unless `settings` enable that. Unless `replays` is False, every request
+    must be reproduced exactly at the end, except for the kinds of differences in `changes`, such as tools.
+    """
     chat = chat or FakeChat(clock=clock)
     overrides: dict[str, object] = {
         "permissions": {"default_profile": profile},

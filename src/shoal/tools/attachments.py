@@ -46,7 +46,7 @@ _FTYP = {
     b"msf1": "image/heic",
 }
 _SHORT = (b"MZ", b"BM")
-"""These begin words of texts too."""
+"""Signatures that also begin ordinary words."""
 EXECUTABLE = "application/x-executable"
 
 
@@ -65,11 +65,11 @@ def media_type_of(content: bytes) -> str:
 PIXELS_MAX = 1568
 """Longest side that models look at; the providers make larger ones smaller themselves, and charge for it."""
 IMAGE_BYTES_MAX = 3_000_000
-"""Largest image that every provider takes: in base64, which is what their limits are for, it has 4 MB.
+"""Largest image that every provider accepts. In base64, which their limits count, it has 4 MB.
 
-Anthropic and Bedrock take 5 MB of base64 and 8,000 pixels, 2,000 where a request has more than 20 images; Groq
-4 MB; Mistral 10 MB; OpenAI, xAI and Gemini 20 MB of a whole request. Gemini takes no GIF, xAI and llama.cpp neither
-that nor WebP.
+Anthropic and Bedrock accept 5 MB of base64 and 8,000 pixels, or 2,000 pixels if a request has more than 20 images; Groq
+4 MB; Mistral 10 MB; OpenAI, xAI and Gemini 20 MB per request. Gemini accepts no GIF, xAI and llama.cpp neither GIF nor
+WebP.
 """
 AREA_MAX = 60_000_000
 """Largest image that is opened at all, in pixels."""
@@ -81,16 +81,18 @@ _ORIENTATION = 0x0112
 
 
 def is_image(media_type: str) -> bool:
-    """Whether `fit_image` may make something of content of a type."""
+    """Whether `fit_image` may be able to convert content of this type."""
     return media_type.startswith("image/")
 
 
 def fit_image(content: bytes, bytes_max: int = IMAGE_BYTES_MAX) -> tuple[bytes, str]:
-    """The one way of any image to a model: itself where every provider takes it, else as a PNG or JPEG, made smaller
-    where it is too large, of an animation the first picture; and its media type. What it is its bytes say.
+    """Convert an image to a form that every provider accepts. Returns it with its media type.
 
-    Without Pillow, which is an extra, an image is judged by its head, and sent as it is or not at all. Blocking. Raises
-    InvalidInput for one that is damaged, cut off, vast, or of no use.
+    A suitable image is returned unchanged. Others become a PNG or JPEG, scaled down if necessary; an animation is
+    reduced to its first frame. The content determines the format.
+
+    Without Pillow, which is an extra, only the image's head is checked, and the image is sent unchanged or not at all.
+    Blocking. Raises InvalidInput for an image that is damaged, truncated, huge or unusable.
     """
     content = without_damaged_extras(content)
     bytes_max, head = min(bytes_max, IMAGE_BYTES_MAX), image_head(content)
@@ -162,7 +164,7 @@ def _by_head(content: bytes, head: ImageHead | None, bytes_max: int) -> tuple[by
 
 
 SIDE_MAX = 2000
-"""Longest side that is sent as it is where nothing can make it smaller."""
+"""Longest side of an image that nothing can scale down."""
 
 
 def _why_not(content: bytes) -> str:

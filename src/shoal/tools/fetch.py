@@ -32,7 +32,7 @@ CONNECT_SECONDS = 10.0
 ADDRESSES_MAX = 4
 """How many addresses of a name are tried."""
 LED_TO = "the host that the address leads on to"
-"""What errors call a host that a server chose: none of them quotes a server, so a failure taints nothing."""
+"""Name in errors for a host that a server chose. Errors never quote a server, so a failure never taints."""
 
 
 Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -79,8 +79,10 @@ class GuardedFetcher:
             raise FetchError(f"There was no answer within {counted(request.seconds_max, 'second')}.") from error
 
     async def addresses(self, target: WebAddress, name: str = "") -> tuple[str, ...]:
-        """The addresses to connect to; raises FetchError, which calls it `name`, unless all that the host has may be
-        opened."""
+        """Return the addresses to connect to.
+
+        Raises FetchError, with `name`, unless all of the host's addresses are allowed.
+        """
         name = name or target.host
         if literal(target.host) is not None:
             found: Sequence[str] = (target.host,)
@@ -128,7 +130,7 @@ class GuardedFetcher:
                 return Fetched(
                     target.url, answer.status, said, bytes(body[: request.bytes_max]), cut=len(body) > request.bytes_max
                 )
-        except httpcore2.ProtocolError as error:  # it quotes what the server said
+        except httpcore2.ProtocolError as error:  # it quotes the server
             raise FetchError(f"{_upper(name)} does not answer as HTTP asks.") from error
         except (httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.UnsupportedProtocol) as error:
             why = network_reason(error).replace(target.host, name)

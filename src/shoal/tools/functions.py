@@ -170,16 +170,19 @@ def tool(
     waits: bool = False,
     origin: ResultOrigin = "foreign",
 ) -> FunctionTool[_Result] | Callable[[Callable[..., _Result]], FunctionTool[_Result]]:
-    """Make a function with annotated parameters a tool, as `@tool` or `@tool(read_only=True)`.
+    """Turn an annotated function into a tool, as `@tool` or `@tool(read_only=True)`.
 
-    The docstring is the description, its wrapped lines joined; a parameter's is its `Annotated[..., "text"]` or
-    `msgspec.Meta(description=…)`, or its line under `Args:`. A parameter of type ToolContext gets the call's context.
-    What is returned becomes text: a string as it is, a ToolOutput as it is, anything else as JSON. A function that is
-    annotated to return an Invocation plans the call instead of doing it, and raises ToolError for one that cannot be
-    made. `runs_commands` and `waits` are for those: it runs commands in the sandbox, its result may come later. Results
-    are somebody else's words, which taint the turn, unless `origin` says that they are the owner's "own", or "mixed":
-    then each says so by `ToolOutput.tainted_by`. Raises
-    InvalidInput where a name or annotation is missing or is nothing that JSON can carry.
+    The docstring becomes the description, with its wrapped lines joined. A parameter is described by `Annotated[...,
+    "text"]`, by `msgspec.Meta(description=…)` or by its line under `Args:`. A parameter of type ToolContext gets the
+    call's context. A returned string or ToolOutput is used unchanged, and anything else becomes JSON.
+
+    A function with the return type Invocation plans the call instead of running it, and raises ToolError for an
+    impossible one. Only such functions use `runs_commands`, which means that the call runs commands in the sandbox, and
+    `waits`, which means that its result may arrive later.
+
+    By default, results are foreign text, which taints the turn. Set `origin` to "own" for the owner's text, or to
+    "mixed" if each result names its source in `ToolOutput.tainted_by`. Raises InvalidInput if a name or annotation is
+    missing or has no JSON form.
     """
 
     def make(function: Callable[..., _Result]) -> FunctionTool[_Result]:

@@ -36,7 +36,7 @@ ENTRIES_MAX = 2000
 """Most entries of a directory that are listed."""
 
 NAMES_MAX = 20_000
-"""Most names of a directory among which one that reads the same is looked for."""
+"""Names of a directory that are searched for one that looks the same."""
 
 SANDBOX_FILES = Mount(Path(os.devnull), "/")
 """Stands for the sandbox's own file system, which is nowhere on the host."""
@@ -109,15 +109,16 @@ class Jail:
         self._home = home or self._roots[0].inside
 
     def resolve(self, path: str, *, is_new: bool = False) -> MountedPath:
-        """What a path means: relative, as known inside the sandbox, or of the host. `..` is taken as text, `~` is the
-        home of commands.
+        """Resolve a path: relative, a path inside the sandbox, or a path of the host.
 
-        Where nothing has the name, and unless the file `is_new`, the only name there that reads the same is meant: in
-        another form of Unicode, with other spaces, quotes, dashes or case.
+        `..` is resolved as text, and `~` is the home of commands.
 
-        A path of the host with the name of another root's inside is told apart from that by `host:`. Raises ToolError
-        when it is empty, or leads out of the allowed directories, by name or by a link; or to a name that no text can
-        have, which cannot be journaled or posted.
+        If nothing has the name and the file is not new (`is_new`), the path resolves to the only name that looks the
+        same: with another Unicode form, other spaces, quotes or dashes, or another case.
+
+        The prefix `host:` selects a host path that has the same name as a path inside the sandbox. Raises ToolError for
+        an empty path, for one that leads out of the allowed directories by name or by a link, and for a name that is
+        not valid text and could not be stored or posted.
         """
         if not path or "\0" in path:
             raise ToolError("The path is empty." if not path else "A path cannot contain a NUL character.")
@@ -133,7 +134,7 @@ class Jail:
         return self._resolved(str(PurePosixPath(inside, *parts)))
 
     def _alike(self, place: MountedPath) -> tuple[str, ...] | None:
-        """The names that lead to what a missing path means by names that read the same; None where there are not."""
+        """Return the existing names that look like those of a missing path, or None."""
         parts = list[str]()
         for name in place.parts:
             same = [name]
@@ -147,7 +148,6 @@ class Jail:
         return tuple(parts)
 
     def _names(self, place: MountedPath, parts: tuple[str, ...]) -> list[str]:
-        """The names in a folder of a path's mount, at most NAMES_MAX; none where it cannot be read."""
         try:
             with self._opener.directory(place.mount.host, parts) as folder, os.scandir(folder) as scan:
                 return [entry.name for entry, _ in zip(scan, range(NAMES_MAX), strict=False) if is_text(entry.name)]
@@ -155,7 +155,6 @@ class Jail:
             return []
 
     def _resolved(self, path: str) -> MountedPath:
-        """The place of a path as it is written."""
         plain = PurePosixPath(os.path.normpath(os.path.join(self._roots[0].inside, path)))
         found = [
             (len(PurePosixPath(start).parts), root, plain.relative_to(start).parts)
@@ -202,7 +201,6 @@ class Jail:
         return content
 
     def _suggestion(self, place: MountedPath) -> str:
-        """The names next to a missing file that are most like its own."""
         names = {_plain(name).casefold(): name for name in self._names(place, place.parts[:-1])}
         close = difflib.get_close_matches(_plain(place.parts[-1]).casefold(), [*names][:ENTRIES_MAX], n=3)
         return f" There is: {', '.join(names[one] for one in close)}." if close else ""
@@ -302,7 +300,6 @@ async def require_room(context: ToolContext) -> None:
 
 
 def _plain(name: str) -> str:
-    """A name as people type it."""
     return " ".join(plain_text(name.replace("\\ ", " ")).split())
 
 

@@ -77,9 +77,11 @@ def entry_lines(path: Path) -> list[tuple[str, str, str]]:
 
 
 class MemoryEntry(NamedTuple):
-    """A line of a memory file or daily note: its scope or day (YYYYMMDD), where it stands, its words without the mark
-    of a list, whose alone it is, and whether it may be changed where it was looked for. `more` are the lines below that
-    go on with it."""
+    """A line of a memory file or daily note.
+
+    `label` is its scope or day (YYYYMMDD). `words` is its text without the list marker. `person` is set if it is
+    private. `is_changeable` applies to the place of the search. `more` are the lines below that continue it.
+    """
 
     label: str
     path: Path

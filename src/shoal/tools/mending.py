@@ -1,8 +1,8 @@
-"""Calls as models write them: names and arguments put right where only one reading makes sense.
+"""Repair the names and arguments of calls by models if only one reading makes sense.
 
-Done once, as an answer comes in, so that journal, rules, approvals and the tool itself see the same call. What stays
-ambiguous (two near names, wrong types, a key that may change what is meant) and what is cut off goes on as it was
-written, and is refused with words that help the model.
+This happens once, when an answer arrives, so the journal, rules, approvals and the tool see the same call. Ambiguous
+calls (two similar names, wrong types, a key that may change the meaning) and truncated ones stay unchanged, and are
+refused with a message that helps the model.
 
     name         `functions.bash`, `Bash`, `bash<|channel|>commentary`, `mcp__x__y`; the one tool that is meant
     text         see domain/loose_json.py; an object in a text, or wrapped in `{"arguments": …}`
@@ -26,10 +26,10 @@ from shoal.domain.untrusted import UNREADABLE
 from shoal.tools.offer import unwrapped
 
 CHARS_MAX = 1_000_000
-"""Longest arguments that are put right."""
+"""Longest arguments that are repaired."""
 NAME_CHARS_MAX = 200
 TEXTS_MAX = 3
-"""How often an object may have been made a text."""
+"""Levels of JSON inside text that are unwrapped."""
 DEPTH_MAX = 8
 SCHEMAS_MAX = 512
 _PREFIX = re.compile(
@@ -47,7 +47,7 @@ _REMARKS = frozenset(
         "unused", "why",
     }
 )  # fmt: skip
-"""Keys, without separators, under which models say why they call; none changes what a call does."""
+"""Keys, without separators, in which models explain a call. None changes its effect."""
 _WRAPPERS = frozenset({"arguments", "parameters", "args", "input", "params", "tool_input", "kwargs", "properties"})
 _ABOUT = frozenset({"name", "tool", "tool_name", "function", "type", "id", "recipient_name"})
 
@@ -55,7 +55,7 @@ Schema = Mapping[str, object]
 
 
 class Tools(Protocol):
-    """The tools by name."""
+    """The tools of an agent by name."""
 
     def get(self, name: str) -> Tool | None: ...
 
@@ -63,7 +63,7 @@ class Tools(Protocol):
 
 
 def mended(call: ToolCall, tools: Tools, wanted: Sequence[str]) -> ToolCall:
-    """The call that is meant, by the names of these tools, or of those `wanted` among them."""
+    """Return the repaired call, for the names of these tools or of the `wanted` ones."""
     name = call.name
     if (tool := tools.get(name)) is None:
         names = tools.names()
@@ -81,7 +81,7 @@ def mended(call: ToolCall, tools: Tools, wanted: Sequence[str]) -> ToolCall:
 
 
 def meant_name(name: str, names: Sequence[str]) -> str:
-    """The one of the names that this one stands for; itself where it is none, or more than one."""
+    """Return the only name that this one can mean, or this one unchanged."""
     if name in names or len(name) > NAME_CHARS_MAX:
         return name
     bare = name.partition("<|")[0].partition("<｜")[0].strip().strip("\"'`")
@@ -107,7 +107,7 @@ def _key(name: str) -> str:
 
 
 def mended_arguments(written: str, spec: ToolSpec) -> str:
-    """The arguments as JSON for the tool, or as they were written where that is not clear."""
+    """Return the arguments as JSON for the tool, or unchanged if their meaning is unclear."""
     if len(written) > CHARS_MAX:
         return written
     schema = _schema_of(spec.parameters)
@@ -136,7 +136,6 @@ def _strict(text: str) -> object:
 
 
 def _read(text: str) -> object:
-    """What the text means, also where it is an object in a text, or in a list of its own; None for nothing clear."""
     value: object = text
     for _ in range(TEXTS_MAX):
         if isinstance(value, list) and len(cast("list[object]", value)) == 1:
@@ -169,7 +168,6 @@ def _properties(schema: Schema) -> Schema:
 
 
 def _resolve(schema: object, root: Schema) -> Schema:
-    """A schema, with a reference into its own document followed."""
     for _ in range(DEPTH_MAX):
         if not isinstance(schema, dict):
             return {}
@@ -209,12 +207,10 @@ def _object(given: dict[str, object], schema: Schema, root: Schema, depth: int, 
 
 
 def _is_left_out(key: str, value: object, properties: Schema, *, reads: bool) -> bool:
-    """Whether the call does the same without a key that the tool does not know."""
     return reads or not properties or value in (None, "", [], {}) or _key(key) in _REMARKS
 
 
 def _kinds(schema: Schema, root: Schema) -> list[Schema]:
-    """The forms that a schema lets a value have, each with one type."""
     options = schema.get("anyOf") or schema.get("oneOf")
     if isinstance(options, list):
         return [kind for one in cast("list[object]", options) for kind in _kinds(_resolve(one, root), root)]
@@ -231,7 +227,6 @@ _CLASSES: dict[str, tuple[type, ...]] = {
 
 
 def _takes(value: object, schema: Schema, root: Schema) -> bool:
-    """Whether the value has a type that the schema names."""
     for kind in _kinds(schema, root):
         name = kind.get("type")
         if "const" in kind and kind["const"] == value:
@@ -275,7 +270,6 @@ def _value(value: object, schema: Schema, root: Schema, depth: int, *, reads: bo
 
 
 def _many(value: object, item: Schema, root: Schema) -> Sequence[object] | None:
-    """The value as a list; None where that is not clear."""
     if isinstance(value, list):
         return cast("list[object]", value)
     if value is None:

@@ -39,13 +39,13 @@ class BoundedOutput(msgspec.Struct, frozen=True):
 
 
 def text_of(data: bytes) -> str:
-    """Text from bytes in whatever encoding, or one line that names binary content."""
+    """Decode bytes in any encoding, or describe binary content in one line."""
     text = read_text(data)
     return f"[{len(data):,} bytes of binary data, not shown]" if text is None else text
 
 
 def is_binary(data: bytes) -> bool:
-    """Whether bytes are text in no known encoding, by a sample of their beginning."""
+    """Whether a sample of the beginning is not text in any known encoding."""
     return find_encoding(data) is None
 
 
@@ -63,10 +63,10 @@ def visible(text: str) -> str:
 
 
 def bound_output(text: str, bounds: OutputBounds, keep: Callable[[bytes], str], raw: str = "") -> BoundedOutput:
-    """The text itself where it is short enough; else an excerpt, with the whole stored by `keep`. Of a `raw` text, of
-    which `text` is the last state, that is always stored.
+    """Return a short text unchanged, or an excerpt of a long one, with the whole stored by `keep`.
 
-    `keep` answers the digest and raises OSError. What is beyond ARTIFACT_BYTES_MAX is not stored, as the notice says.
+    A `raw` text, of which `text` is the last state, is always stored. `keep` returns the digest and raises OSError.
+    Only ARTIFACT_BYTES_MAX bytes are stored; the notice says so.
     """
     if len(text) <= bounds.stored_chars_min and not raw:
         return BoundedOutput(visible(text))

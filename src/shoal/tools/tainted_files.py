@@ -426,12 +426,14 @@ _LISTERS = frozenset({"ls", "find", "tree", "fd", "du", "stat", "pwd", "cd", "te
 
 
 SEARCHED_MAX = 2_000
-"""Files whose content is searched for secrets for one call; the names of others count all the same."""
+"""Files per call whose content is searched for secrets. The names of further files are checked as well."""
 
 
 def secret_below(actions: Sequence[Action], mounts: Sequence[Mount], *, mapped: bool) -> str:
-    """The first file that looks like a secret, by name or content, among those that commands read or an upload sends;
-    beyond ENTRIES_MAX files in a folder, the folder."""
+    """Return the first file that looks like a secret, by name or content, among the files that are read or sent.
+
+    A folder with more than ENTRIES_MAX files is returned itself.
+    """
     read: list[str] = []
     for action in actions:
         tool, _, detail = action.text.removeprefix("tool:").partition(":")
@@ -541,7 +543,7 @@ KEPT_FOR_PERSON = frozenset({"remember", "note_today"})
 """Tools that change nothing in a direct conversation that anybody but its person may see."""
 _INSIDE = ("/workspace/", "/scratch/")
 MEMORY_PAGES = "/memory/"
-"""Where the file tools know the memory; no mount is there."""
+"""Path of the memory for file tools. No mount uses it."""
 
 
 class PromptFiles:
@@ -594,7 +596,7 @@ def may_change(spec: ToolSpec, actions: Sequence[Action], *, isolated: bool) -> 
 
 
 def memory_read(actions: Sequence[Action], home: Home, chat: ThreadId) -> list[Path]:
-    """The memory files that a call of a tool that reads files reads, by the names of their pages."""
+    """Return the memory files that a file-reading tool call reads, by the names of their pages."""
     scopes: list[tuple[str, MemoryScope]] = [("person", "global"), *((scope, scope) for scope in MEMORY_SCOPES)]
     named: dict[str, MemoryScope] = {
         f"tool:{tool}:{MEMORY_PAGES}{name}/{MEMORY_FILE}": scope for tool in FILE_READERS for name, scope in scopes

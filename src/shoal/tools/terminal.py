@@ -1,11 +1,11 @@
-"""What a terminal shows in the end of what a command wrote: progress bars and colors reduced to their last state."""
+"""Reduce a command's output to its last state on a terminal, without progress bars and colors."""
 
 import re
 
 ROWS_UP_MAX = 500
-"""How far above the last line the cursor can go back, about the height of a tall terminal."""
+"""Lines above the last that the cursor can reach, about the height of a tall terminal."""
 COLUMNS_MAX = 400
-"""Column to which a sequence can move the cursor."""
+"""Last column that a sequence can move the cursor to."""
 _MOVES = re.compile(r"[\x08\x1b\x9b]|\r(?!\n)")
 _TOKEN = re.compile(
     r"(?:\x1b\[|\x9b)([0-9;:?<=>]{0,64})[ -/]{0,8}([@-~])"  # a control sequence
@@ -16,14 +16,14 @@ _TOKEN = re.compile(
 
 
 def last_state(text: str) -> str:
-    """The text as a terminal of unlimited width shows it at the end. Linear in its length."""
+    """Return the final content of a terminal of unlimited width. Linear in the text's length."""
     if _MOVES.search(text) is None:
         return text
     return _Screen().show(text)
 
 
 class _Screen:
-    """Rows of characters, of which only the last ROWS_UP_MAX can change."""
+    """Rows of characters. Only the last ROWS_UP_MAX can change."""
 
     def __init__(self) -> None:
         self._done: list[str] = []

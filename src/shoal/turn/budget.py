@@ -134,7 +134,7 @@ class Gauge(NamedTuple):
         return self.meter.count(text) * self.factor
 
     def cautious(self) -> "Gauge":
-        """The same for what is charged without a report: reports that were too low make no later call cheaper."""
+        """Return a gauge for charges without a report. Low reports never make later calls cheaper."""
         return self if self.factor >= 1 else Gauge(self.meter)
 
 

@@ -246,7 +246,7 @@ NOT_SUMMARISED = (
 NO_SUMMARY = "(The earlier conversation is left out: the model's provider refused it.)"
 LEFT_BEHIND = "{provider} refused the earlier part of this conversation, so I go on with a summary of it."
 PROBE_TOKENS = 16
-"""Longest answer to the request that shows whether a turn is taken without the conversation before it."""
+"""Longest answer to the probe that tests a turn without the earlier conversation."""
 OVERFLOWS_MAX = 8
 """How often a turn asks again with less, while the model's window turns out smaller each time."""
 NEW_SHARE = 0.6
@@ -287,8 +287,10 @@ class Compactor(msgspec.Struct, frozen=True, eq=False):
         return True
 
     async def leave_behind(self, run: TurnRun, route: Route) -> bool:
-        """Put a summary in the place of all before the open turn, where the provider refused the conversation and takes
-        the turn without it; False where that is no help. Tried once a turn."""
+        """Replace everything before the open turn with a summary, if the provider accepts the turn only without it.
+
+        Returns False if that does not help. Tried once per turn.
+        """
         view, entries = run.view, run.view.transcript.entries
         view.tally.update(entries)
         index = next((place for place, entry in enumerate(entries) if entry.turn == view.turn), 0)
@@ -406,7 +408,7 @@ SHOWN_CHARS_MAX = 2000
 SECONDS_MAX = 30.0
 SETTLED_MAX = 10_000
 TITLE_USAGE, AUTO_USD_MAX = Usage(input_tokens=1_100, output_tokens=30), 0.0005
-"""What a title takes at most, and up to which cost, in US dollars, one is asked for unless told otherwise."""
+"""Estimated usage of a title, and the cost in US dollars up to which `auto` asks a model for one."""
 _AROUND = "\"'“”„«» \n\t"
 _MARKUP = str.maketrans("", "", "*`#")
 """What models write around a title, and in it."""
@@ -432,7 +434,7 @@ class ThreadTitles(msgspec.Struct, eq=False):
 
     @property
     def is_on(self) -> bool:
-        """Whether a model may be asked."""
+        """Whether a model may write titles."""
         return self.mode != "words"
 
     async def after_turn(self, run: TurnRun) -> None:

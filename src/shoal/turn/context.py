@@ -109,8 +109,8 @@ class Shares(NamedTuple):
 
 
 THREAD_LINE = "\n\nThis conversation is the thread `{}`."
-"""Ends the system text. It differs from thread to thread, so it comes after all that the threads of a channel share and
-providers keep for them, and is no part of the text that is stored."""
+"""Ends the system text. It differs between threads, so it follows the prefix that a channel's threads share in the
+provider's cache. It is not part of the stored text."""
 CONTEXT_PARTS = ("system", "tools", "skills", "documents", "memory", "summary", "transcript")
 """What a request is made of, in its order."""
 _PART_OF = {"skills": "skills", "docs": "documents", "memory": "memory", "notes": "memory"}
@@ -383,8 +383,10 @@ class ContextBuilder:
         tools: Offer,
         thread: str = "",
     ) -> tuple[ModelRequest, Gauge]:
-        """Build a request outside a turn, fitted to the model's window, with the gauge for its tokens. `thread` is the
-        recorded thread that it repeats. Raises InvalidInput when nothing fits."""
+        """Build a request outside a turn, fitted to the model's window, and the gauge for its tokens.
+
+        `thread` is the recorded thread that it repeats. Raises InvalidInput when nothing fits.
+        """
         shares = self._share_out(agent, route, system, tools)
         request = ModelRequest(
             model=route.model,
@@ -440,8 +442,7 @@ class ContextBuilder:
         return True
 
     def learn(self, run: TurnRun, route: Route, units: int, reported_tokens: int) -> None:
-        """Take in what the provider reports for a request of so many units (0: nothing), and the window that it kept
-        to."""
+        """Update the gauge from a report for `units` (0: no report), and the window from the provider's limit."""
         readers = _readers(route, run.visible_threads)
         self._calibration.learn(readers, units, reported_tokens)
         if run.window_tokens:
@@ -579,10 +580,10 @@ def volatile(
     spend_left: str = "",
     memory_changes: str = "",
 ) -> str:
-    """The trailing block; the time is told as `now` has it. `others` and `processes` are one status line each,
-    `spend_left` a short phrase.
+    """Return the trailing block, with the time in the zone of `now`.
 
-    Names and texts in them come from outside: each is cut to a line of LINE_CHARS_MAX and cannot end the block.
+    `others` and `processes` contain one status line each, and `spend_left` is a short phrase. Their names and texts are
+    untrusted: each is cut to one line of LINE_CHARS_MAX and cannot end the block.
     """
     parts = [CONTEXT_HEAD, f"Time: {local_time(now)}, {now:%A}"]
     if others:

@@ -1,9 +1,9 @@
-"""The YAML front matter of a Markdown file, as people and other products write it.
+"""Parse the YAML front matter of a Markdown file, including common mistakes.
 
-Whole YAML is read by PyYAML, event by event: every scalar stays text, anchors and tags are refused, and nesting is
-bounded, so no file expands or recurses. Where a file is not YAML, each top-level key is read on its own, and a value
-that is still not YAML is taken as the text it is. Published skills need that: an unquoted description with `: ` in it
-is the commonest fault (mattpocock/skills#908, BuilderIO/skills#38, n8n-skills#32).
+PyYAML parses valid YAML event by event: every scalar stays text, anchors and tags are refused, and nesting is bounded,
+so no file expands or recurses. If a file is not valid YAML, each top-level key is parsed on its own, and a value that
+is still invalid is kept as text. Published skills need that: an unquoted description with `: ` in it is the most common
+mistake (mattpocock/skills#908, BuilderIO/skills#38, n8n-skills#32).
 """
 
 import re
@@ -15,30 +15,29 @@ import msgspec
 Value: TypeAlias = "str | tuple[Value, ...] | dict[str, Value]"
 
 DEPTH_MAX = 32
-"""Most levels of nesting."""
 EVENTS_MAX = 20_000
-"""Most scalars, lists and tables together."""
+"""Scalars, lists and tables together."""
 _FENCE = "---"
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 _KEY = re.compile(r"[\w.-]+")
 _PLAIN = re.compile(r"(?:[^\W_]|[/(./$+<=^~;_])[^:#\r]*")
-"""A value that YAML reads as the same text: it begins no other form, and has no mark that could end it."""
+"""A value that YAML reads unchanged: it starts no other form and contains no character that could end it."""
 _PLAIN_KEY = re.compile(r"([A-Za-z][A-Za-z0-9_-]*): +(\S.*)")
 
 
 class FrontMatterError(Exception):
-    """The front matter cannot be read; the text says why."""
+    """Raised for unreadable front matter; the text gives the reason."""
 
 
 class Document(msgspec.Struct, frozen=True):
-    """A file's front matter by key, the same as it was written, and the text after it."""
+    """A file's front matter by key, its raw text by key, and the text after it."""
 
     fields: dict[str, Value]
     written: dict[str, str]
     body: str
 
     def text(self, key: str) -> str:
-        """The text of a key; as it was written where YAML makes a list or a table of it."""
+        """Return a key's text, or its raw text if YAML makes a list or table of it."""
         value = self.fields.get(key, "")
         return value.strip() if isinstance(value, str) else self.written.get(key, "")
 
@@ -46,7 +45,7 @@ class Document(msgspec.Struct, frozen=True):
 def parse_document(text: str) -> Document:
     """Split a file into front matter and body. Raises FrontMatterError.
 
-    Blank lines, comments and the opening of a code fence may come before the first `---`.
+    Blank lines, comments and the opening of a code fence may precede the first `---`.
     """
     lines = text.replace("\r\n", "\n").replace("\r", "\n").lstrip("\ufeff\u200b").split("\n")
     opening = _opening(lines)
@@ -66,7 +65,6 @@ def parse_document(text: str) -> Document:
 
 
 def _opening(lines: Sequence[str]) -> int | None:
-    """The index of the first `---`; None when something other than blanks and comments comes before it."""
     in_comment = False
     for number, line in enumerate(lines):
         bare = line.strip().strip("\ufeff\u200b")
@@ -80,13 +78,12 @@ def _opening(lines: Sequence[str]) -> int | None:
 
 
 def _spaced(line: str) -> str:
-    """A line with spaces for the tabs it is indented by, which YAML does not take."""
     bare = line.lstrip(" \t")
     return line[: len(line) - len(bare)].replace("\t", "  ") + bare
 
 
 def _plain(lines: Sequence[str]) -> dict[str, Value] | None:
-    """The fields of front matter that is one `key: plain text` a line, without loading a YAML parser; else None."""
+    """Parse front matter of plain `key: text` lines without loading a YAML parser, or return None."""
     fields: dict[str, Value] = {}
     for line in lines:
         match = _PLAIN_KEY.fullmatch(line.rstrip())
@@ -97,7 +94,7 @@ def _plain(lines: Sequence[str]) -> dict[str, Value] | None:
 
 
 def _fields(lines: Sequence[str], chunks: Mapping[str, Sequence[str]], written: Mapping[str, str]) -> dict[str, Value]:
-    """All fields, read as YAML; or, where they are not, each on its own, as it was written if need be."""
+    """Parse all fields as YAML. If that fails, parse each one separately, and keep its raw text if that fails too."""
     import yaml
 
     def read(some: Sequence[str]) -> Value:
@@ -120,10 +117,10 @@ def _fields(lines: Sequence[str], chunks: Mapping[str, Sequence[str]], written: 
 
 
 def _value(text: str) -> Value:
-    """Read a YAML document. Raises YAMLError, and FrontMatterError for anchors, tags, deep nesting and great length."""
+    """Parse a YAML document. Raises YAMLError, or FrontMatterError for anchors, tags and exceeded limits."""
     import yaml
 
-    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # the faster one is missing without libyaml
+    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # without libyaml, the faster loader is missing
     stack: list[list[Value]] = [[]]
     events = cast("Iterator[yaml.Event]", yaml.parse(text, Loader=loader))  # pyright: ignore[reportUnknownMemberType]
     for number, event in enumerate(events):
@@ -149,7 +146,6 @@ def _value(text: str) -> Value:
 
 
 def _chunks(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """The lines of each top-level key: its own, and those up to the next key."""
     key, chunk = "", list[str]()
     for line in lines:
         name, colon, rest = line.partition(":")
@@ -165,7 +161,6 @@ def _chunks(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
 
 
 def _as_written(chunk: Sequence[str]) -> str:
-    """The text of a key in one line, without the quotes around it."""
     first = chunk[0].partition(":")[2].strip()
     pieces = [] if re.fullmatch(r"[|>][-+0-9]{0,3}", first) else [first]
     text = " ".join(filter(None, (*pieces, *(line.strip() for line in chunk[1:]))))

@@ -131,12 +131,12 @@ HELPED_BY_ANOTHER_MODEL: frozenset[FailureKind] = RETRYABLE | frozenset[FailureK
     {"quota", "auth", "invalid_request"}
 )
 REFUSALS: frozenset[FailureKind] = frozenset({"invalid_request", "content_filter"})
-"""Failures that may come from what was said before."""
+"""Failures that earlier messages may cause."""
 
 OUTAGE_BASE_SECONDS = 5.0
 """First pause of a turn that waits for a model; it doubles up to `BACKOFF_SECONDS_MAX`."""
 OUTAGE_ASKED_SECONDS_MAX = 300.0
-"""A provider that asks for a longer wait is asked again sooner: many name a day, and are back in a minute."""
+"""Longest wait that a provider can ask for. Many ask for a day and work again within a minute."""
 CONFIRMED_SECONDS = 0.5
 """Maximum age of a lease check; a process that stood still meanwhile checks again."""
 
@@ -144,8 +144,11 @@ TurnOutcome = Literal["finished", "parked"]
 
 
 class ModelStep(msgspec.Struct, frozen=True):
-    """What came of asking the models. `instead` says, where another model than the first answered, why; `notes` what
-    that one did not get; `broke_off` what to add for a person to an answer that was never completed."""
+    """The result of asking the models.
+
+    `instead` explains why a fallback model answered. `notes` list content that this model did not receive. `broke_off`
+    is a notice to add to an answer that was never completed.
+    """
 
     outcome: AssistantSaid | Failed | LimitReached | RetryScheduled
     timing: Step
@@ -307,7 +310,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
                     call_id = call.id if call.id and call.id not in known else CallId(f"call_{self.clock.new_id()}")
                     known.add(call_id)
                     written = ToolCall(call_id, call.name, call.arguments)
-                    is_whole = outcome.stop != "max_tokens"  # one that was cut off is refused as it stands
+                    is_whole = outcome.stop != "max_tokens"  # a truncated call is refused
                     calls.append(mended(written, self.executor.registry, agent.tools) if is_whole else written)
                 said = AssistantSaid(
                     text=run.view.with_known_links(outcome.message.text),
@@ -330,7 +333,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
                 break
         await self.spending.release(charge_of(run, agent.model))
         partial = max(failures, key=lambda failure: len(failure.partial.strip()))
-        if partial.partial.strip():  # what has arrived and been paid for is not lost
+        if partial.partial.strip():  # keep text that has arrived and been paid for
             said = AssistantSaid(partial.partial, tainted_by=run.view.tainted_by, asked=run.asked, model=agent.model)
             log.warning("answer broke off", extra={"kind": partial.kind, "why": self.context.clean(partial.message)})
             return ModelStep(said, step("model broke off"), broke_off=BROKE_OFF)
@@ -341,8 +344,10 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
     async def _try_model(
         self, run: TurnRun, route: Route, charge: Charge, *, tools: bool, is_last: bool
     ) -> ModelDone | ModelFailed | LimitReached:
-        """Ask one model, again where that may help: with less of the conversation, or a little later. A conversation
-        that the last of them refuses is summarised. Raises InvalidInput when nothing can fit."""
+        """Ask one model, and retry with less of the conversation or after a wait if that can help.
+
+        If the last model refuses the conversation, summarize it. Raises InvalidInput when nothing can fit.
+        """
         view, attempt = run.view, 0
         await self.compactor.before_call(run, route)
         while True:
@@ -358,7 +363,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
             outcome, _ = await self.spending.stream(charge, route, request, shares.gauge, run.begin_call())
             if isinstance(outcome, ModelDone):
                 usage, is_guess = outcome.usage, False
-                if usage.estimated:  # of its input, or of its output alone
+                if usage.estimated:  # the input, or only the output, is estimated
                     is_guess = usage.input_tokens == shares.gauge.cautious().request(request)
                 self.context.learn(run, route, units, 0 if is_guess else usage.input_tokens)
                 if run.unsummarised:  # no model was there for a summary, and the answer was given without it

@@ -311,11 +311,11 @@ class PromptBuilder:
         source_of: Callable[[str], str],
         person: str = "",
     ) -> SystemPrompt:
-        """The prompt as the files are now: the same object as before while nothing changed.
+        """Return the prompt for the current files. While nothing changes, it is the same object.
 
-        `inside` gives the path by which the sandbox knows a host path, `source_of` what untrusted content had a hand in
-        a file, empty where none had; `person` is whose private memory stands in it. Daily notes go by the days of the
-        configured time zone.
+        `inside` converts a host path to the sandbox's path. `source_of` returns the untrusted source that influenced a
+        file, or an empty string. `person` selects the private memory to include. Daily notes use days in the configured
+        time zone.
         """
         key, today = (agent.name, channel_of(thread), person), self._clock.local().date()
         place, before, prompt = self._built.get(key, (None, None, None))

@@ -1,8 +1,10 @@
-"""Skills: what a SKILL.md says, found at five scopes of which the narrower wins by name; a broken one is a problem
-that is reported and never fatal.
+"""Load skills from SKILL.md files in five scopes.
 
-The format is the open Agent Skills one, with `inline` added. It is read as other products read it: the name may be
-missing, or not that of the folder; a missing description is the first paragraph; other keys are ignored.
+The narrower scope wins by name. A broken skill is reported and never fatal.
+
+The format is the open Agent Skills one, with `inline` added. It is read as leniently as in other products: the name may
+be missing or differ from the folder's, a missing description is replaced by the first paragraph, and unknown keys are
+ignored.
 """
 
 import re
@@ -42,10 +44,10 @@ class SkillRoot(msgspec.Struct, frozen=True):
 
 
 class Skill(msgspec.Struct, frozen=True):
-    """One skill. `path` is its SKILL.md on this machine, `body` its text without the front matter.
+    """One skill. `path` is its SKILL.md on this machine; `body` is its text without the front matter.
 
-    `name` is in lower-case letters and digits with hyphens; the folder may be called differently.
-    `inline` puts the body into the prompt; `hidden` (`disable-model-invocation`) keeps the skill out of it.
+    `name` has lower-case letters, digits and hyphens, and may differ from the folder's name. `inline` puts the body
+    into the prompt; `hidden` (`disable-model-invocation`) keeps the skill out of it.
     """
 
     name: str
@@ -109,7 +111,7 @@ def merge(found: Sequence[Skill | SkillProblem]) -> Skills:
 
 
 def parse_skill(path: Path, text: str, scope: SkillScope) -> Skill | SkillProblem:
-    """Read one SKILL.md. Without a name it has that of its folder."""
+    """Parse one SKILL.md. Without a name, the skill gets its folder's name."""
     try:
         document = parse_document(text)
         name = skill_name(document.text("name")) or skill_name(path.parent.name)
@@ -137,18 +139,17 @@ def parse_skill(path: Path, text: str, scope: SkillScope) -> Skill | SkillProble
 
 
 def skill_name(text: str) -> str:
-    """The name that a text gives a skill: lower-case letters and digits with single hyphens; empty without any."""
+    """Convert a text to a skill name: lower-case letters and digits with single hyphens, or empty."""
     plain = unicodedata.normalize("NFC", text).lower()
     return _NOT_IN_NAME.sub("-", plain).strip("-")[:NAME_CHARS_MAX].rstrip("-")
 
 
 def is_skill_file(name: str) -> bool:
-    """Whether a file of this name is a skill, however its letters are written."""
+    """Whether a file name is SKILL.md, in upper or lower case."""
     return name.upper() == SKILL_FILE.upper()
 
 
 def _first_paragraph(body: str) -> str:
-    """The first line of prose."""
     lines = (line.strip() for line in body.split("\n"))
     return next((line for line in lines if line and not line.startswith(_NO_PARAGRAPH)), "")
 

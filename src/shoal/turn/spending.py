@@ -1,12 +1,13 @@
-"""What model calls may cost: set aside before a call, settled with it, and a friendly stop at the ceiling.
+"""Costs of model calls: reserved before a call and settled after it, with a friendly stop at the limit.
 
 the call                                  what is recorded and settled
 ---------------------------------------   -----------------------------------------------------------------
-answered                                  what the provider reports, in the transaction of the answer's event;
-                                          an estimate for a number that is missing or cannot be true
-failed before it said anything            nothing; what was set aside is given back
-cut off: stopped, timed out, dropped      an estimate: the whole request, and what had come of the answer
-beside turns: a summary, a description    the same, by themselves
+answered                                  the provider's report, in the transaction of the answer's event;
+                                          estimates replace missing or impossible numbers
+failed before any output                  nothing; the reservation is released
+cut off: stopped, timed out, dropped      an estimate: the whole request, and the part of the answer that
+                                          arrived
+outside turns: a summary, a description   the same, separately
 """
 
 import logging
@@ -263,24 +264,24 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
 
 
 def is_stranger(asker: Asker) -> bool:
-    """Whether it is somebody whom only `*` let in: no list names them, and nobody gave them a token."""
+    """Whether only `*` admitted this person: no list names them, and they have no token."""
     return bool(asker.user) and asker.trust == "untrusted" and not asker.token
 
 
 LOW_SHARE = 1 / 3
-"""A report below this share of a quarter of the characters counts as wrong: few texts have so few tokens."""
+"""Reports below this share of a quarter of the characters are implausible, because few texts have so few tokens."""
 LOW_TOKENS_MIN = 200
-"""Estimates up to this say nothing about a report that is low."""
+"""Smaller estimates cannot show that a report is too low."""
 WINDOW_TOKENS_MAX = 10_000_000
 """No model reads or writes more in one call."""
 
 
 def plausible_usage(done: ModelDone, request: ModelRequest, gauge: Gauge) -> Usage:
-    """Return the reported tokens of a call, with estimates for those that are missing or cannot be true."""
+    """Return the reported tokens of a call. Estimates replace missing and impossible numbers."""
     said, message, gauge = done.usage.bounded(), done.message, gauge.cautious()
     answer = (message.text, done.thinking, *(f"{call.name}{call.arguments}" for call in message.tool_calls))
     input_tokens, output_tokens = said.input_tokens, said.output_tokens
-    if said.reasoning_tokens > output_tokens:  # some services count thinking beside the answer
+    if said.reasoning_tokens > output_tokens:  # some services count thinking separately from the answer
         output_tokens += said.reasoning_tokens
     cached, written, estimated = said.cached_tokens, said.cache_write_tokens, 0
     if not _is_plausible(input_tokens, _sent_chars(request)):
@@ -298,7 +299,6 @@ def plausible_usage(done: ModelDone, request: ModelRequest, gauge: Gauge) -> Usa
 
 
 def _is_plausible(tokens: int, chars: int) -> bool:
-    """Whether a text of so many characters can have so many tokens."""
     expected = chars / 4
     is_low = tokens == 0 < chars or (expected > LOW_TOKENS_MIN and tokens < LOW_SHARE * expected)
     return not is_low and tokens <= WINDOW_TOKENS_MAX
@@ -310,7 +310,7 @@ def _sent_chars(request: ModelRequest) -> int:
 
 
 def _chars(message: ModelMessage) -> int:
-    """The characters of a message that a model certainly reads; images and kept thinking may be left out."""
+    """Count the characters of a message that a model reads for certain, without images and stored thinking."""
     if isinstance(message, AssistantMessage):
         return len(message.text) + sum(len(call.arguments) for call in message.tool_calls)
     return len(message.text)

@@ -28,9 +28,9 @@ _RACY_NANOSECONDS = 20_000_000
 """A file changed this shortly before it was read may change again without a new time stamp, so it is read once more."""
 
 SKILL_DEPTH_MAX = 3
-"""Levels of folders below a root: folders of skills, and folders that sort them by category."""
+"""Levels of folders below a root: folders of skills, and folders that group them by category."""
 SKILL_FOLDERS_MAX = 200
-"""Most entries of one folder in which skills are looked for."""
+"""Entries of one folder that are searched for skills."""
 
 Content = TypeVar("Content", str, tuple[str, ...])
 
@@ -85,7 +85,7 @@ class FileCache:
                 if stamp.size <= bytes_max:
                     text = _clean(file.read(bytes_max), "replace")
                 else:
-                    half = bytes_max // 4 * 2  # even, as a character of UTF-16
+                    half = bytes_max // 4 * 2  # even, because a UTF-16 character has two bytes or four
                     start = file.read(half)
                     file.seek((stamp.size - half) // 2 * 2)
                     head, tail = _clean(start, "ignore"), _clean(file.read(half), "ignore", _codec(start))
@@ -157,7 +157,7 @@ class SkillReader:
         return merged
 
     def _below(self, folder: str, scope: SkillScope, depth: int = SKILL_DEPTH_MAX) -> Iterator[Skill | SkillProblem]:
-        """The skills of a folder's folders, and of those that only sort skills, at most `depth` levels down."""
+        """Yield the skills in a folder's subfolders and in category folders, at most `depth` levels down."""
         for name in self._files.names(folder)[:SKILL_FOLDERS_MAX]:
             path = f"{folder}/{name}/{SKILL_FILE}"
             text = self._files.read(path, SKILL_BYTES_MAX)
@@ -213,7 +213,6 @@ def _stamp(path: str, kind: int) -> _FileStamp | None:
 
 
 def _codec(data: bytes) -> str:
-    """UTF-8, or UTF-16 where a byte order mark says so."""
     marks = {BOM_UTF16_LE: "utf-16-le", BOM_UTF16_BE: "utf-16-be"}
     return next((codec for mark, codec in marks.items() if data.startswith(mark)), "utf-8")
 

@@ -201,12 +201,10 @@ def chat_of(thread: ThreadId, caller: Caller | None) -> ThreadId:
 class ThreadView:
     """One active thread.
 
-    `steered` and `aborting` are set by signals from outside the turn's task, and by what a commit met. A write that
-    ends in a cancelled turn does not return. `unprojected` are events that the
-    thread's readable files have yet to get; `base` and `announced` are the digests of the window's prompts (see
-    turn/prompt.py); `notes` were
-    told already; `tally` has the running sums for the budget; watchers tell one model call
-    from the next by `call_numbers`.
+    `steered` and `aborting` are set by signals from outside the turn's task, and by commits. A write that ends in a
+    cancelled turn does not return. `unprojected` contains events that are missing from the thread's readable files.
+    `base` and `announced` are the digests of the window's prompts (see turn/prompt.py). `notes` were already sent.
+    `tally` has the running sums for the budget. Watchers separate model calls by `call_numbers`.
     """
 
     def __init__(
@@ -358,7 +356,7 @@ class ThreadView:
         self.unprojected.extend(events)
 
     async def new_notes(self, notes: Sequence[str]) -> list[str]:
-        """Those that this thread was never told, in whichever window and process."""
+        """Return the notes that this thread has never received, in any window or process."""
         if not self.notes.issuperset(notes):
             found = await self.journal.failures(self.thread)
             self.notes.update(failed.message for failed in found if failed.kind == LEFT_OUT)
@@ -465,14 +463,17 @@ class ThreadView:
     # ---- what the open turn posts ----
 
     def with_known_links(self, text: str) -> str:
-        """What the model wrote as it is shown: after untrusted content, addresses that it made up are no links."""
+        """Return the model's text for display. After untrusted content, made-up addresses are not links."""
         if not self.tainted_by or not text:
             return text
         return with_known_links(text, known_from([entry.message for entry in self.transcript.entries]))
 
     def answer(self, text: str, outcome: Outcome) -> tuple[NewPost, ...]:
-        """The post of the turn's answer, which says where a fallback model gave it, what the model did not get, and how
-        a failed turn is tried again, and the same to be spoken; none where nobody reads along."""
+        """Return the posts of the turn's answer, written and spoken; none if nobody reads along.
+
+        The post names a fallback model, lists content that the model did not receive, and explains how to retry a
+        failed turn.
+        """
         if not text or is_child(self.thread):
             return ()
         state, reply_to = self.open, self.open.message_id
@@ -497,8 +498,11 @@ class ThreadView:
 
 
 class TurnScope(msgspec.Struct, frozen=True):
-    """For whom and in which bounds a turn works. `caller`: whose call began it; `speaks_in`: where it speaks when
-    nobody reads its answer, empty for its own thread; `timezone` is that of whoever asks."""
+    """The identity and limits of a turn.
+
+    `caller` is the call that began it. `speaks_in` is the thread to post to if nobody reads its answer; empty means its
+    own. `timezone` is the asker's.
+    """
 
     agent: AgentSpec
     asker: Asker
@@ -509,14 +513,14 @@ class TurnScope(msgspec.Struct, frozen=True):
 
 
 class TurnRun(msgspec.Struct, eq=False):
-    """One turn while its steps are taken.
+    """One turn while it runs.
 
-    `system` and `tools` are what the model is told, settled as the turn began. `streamed` is the text of the model call
-    under way, so that an abort can keep it, and `asked` the mark of its request. After an overflow, `squeezed_to` are
-    the units that the conversation may take, and `window_tokens` is what the model's window is taken for.
-    `compacted` says that a summary in line was tried, and `unsummarised` why no model was there for it;
-    `left_behind` that the turn was tried without what was said before it, as the provider refused that.
-    `visible_threads` is what the ids of the threads begin with that this turn may know of.
+    `system` and `tools` are fixed when the turn begins. `streamed` is the text of the current model call, which an
+    abort keeps, and `asked` marks its request. After an overflow, `squeezed_to` limits the conversation's units, and
+    `window_tokens` is the assumed window of the model. `compacted` is set once an inline summary was tried, and
+    `unsummarised` is the reason why no model could write it. `left_behind` is set once the turn was tried without the
+    earlier conversation, because the provider refused that. `visible_threads` is the id prefix of threads that this
+    turn may see.
     """
 
     turn: TurnId

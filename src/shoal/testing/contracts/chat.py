@@ -53,7 +53,7 @@ CHANGED_HEADERS: tuple[Mapping[str, str], ...] = (
 
 
 def words(text: str) -> list[str]:
-    """A text as people read it, however its lines are cut: without invisible characters."""
+    """Return a text's visible words, regardless of line breaks and invisible characters."""
     return text.replace("\u200b", "").split()
 
 
@@ -63,7 +63,6 @@ def shown_words(peer: Peer) -> list[str]:
 
 
 def read(markdown: str) -> list[str]:
-    """The words of a text that is rendered where it is read."""
     return words(markdown.replace("*", "").replace("~~", ""))
 
 

@@ -217,28 +217,30 @@ class Counterpart(Generic[A_co, P_co]):
         raise NotImplementedError
 
     async def names_by_edit(self, message_id: str, text: str) -> None:
-        """Ada edits what she wrote in the channel so that it names the bot."""
+        """Edit a message of Ada's in the channel and mention the bot."""
         pytest.skip("bots are not told of a name that an edit adds there")
 
     async def resembles(self, text: str) -> None:
-        """Ada writes in the channel and names somebody whose name only begins or ends like the bot's."""
+        """Write as Ada in the channel and mention a person whose name starts or ends like the bot's."""
         pytest.skip("the platform itself says who is named there")
 
     async def alerts(self, text: str) -> None:
-        """Another app says something in the channel, in a card and not as the text of a message."""
+        """Post a card without message text in the channel, from another app."""
         pytest.skip("other apps' cards do not reach bots there")
 
     async def moves(self, *, in_other_order: bool = False) -> None:
-        """The channel gets another id, of which the platform tells twice; from now on `in_channel` is there."""
+        """Give the channel another id, which the platform reports twice. Then `in_channel` is at the new id."""
         pytest.skip("channels keep their ids there")
 
     async def bars(self, place: Literal["thread", "chat"], *, gone: bool = False) -> ThreadId:
-        """A thread of a channel, or the whole channel, takes no posts, for good if it is `gone`; returns the thread.
-        Skips the test where there is no such place."""
+        """Make a thread of a channel, or the whole channel, refuse posts. Returns the thread.
+
+        With `gone`, it refuses them permanently. Skips the test if the platform has no such place.
+        """
         pytest.skip("nothing there can keep the bot from posting")
 
     def around(self) -> Sequence[str]:
-        """What the bot has said in the channel, outside of that thread."""
+        """Return the bot's messages in the channel outside of that thread."""
         raise NotImplementedError
 
     def refuse(self, retry_after_seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""What a chat adapter's contract says of whom it reaches: places that take no posts, and what is meant for the bot."""
+"""The chat adapter contract for recipients: chats that accept no posts, and messages that are meant for the bot."""
 
 import logging
 
@@ -16,7 +16,7 @@ TIDE = "High tide is at six."
 
 
 class ChatReach:
-    """Mixed into the contract."""
+    """Tests mixed into the contract."""
 
     @pytest.mark.parametrize("gone", [False, True])
     async def test_a_barred_thread_lies_in_a_chat_that_takes_posts(self, peer: Peer, inbox: Inbox, gone: bool) -> None:
@@ -33,7 +33,7 @@ class ChatReach:
             assert TIDE in peer.around()
 
     async def test_a_closed_chat_may_open_again(self, peer: Peer, inbox: Inbox) -> None:
-        """So what was to be posted there is kept."""
+        """Posts for a closed chat are kept."""
         async with serving(peer.adapter, inbox):
             thread = await peer.bars("chat")
             with pytest.raises(PlatformError) as caught:
@@ -56,7 +56,7 @@ class ChatReach:
         assert not any("is the tide high?" in one.text for one in prompt.refers_to), "it does not stand before itself"
 
     async def test_a_longer_name_is_somebody_elses(self, peer: Peer, inbox: Inbox) -> None:
-        """It neither counts as the bot's nor is it cut out of what somebody writes."""
+        """The longer name does not count as the bot's, and it is not cut out of the message."""
         needs(peer, "people", "channels")
         async with serving(peer.adapter, inbox):
             await peer.resembles("what now?")
@@ -65,7 +65,7 @@ class ChatReach:
         assert prompt.text == "is it?"
 
     async def test_an_alert_of_another_app_is_read_as_foreign(self, peer: Peer, inbox: Inbox) -> None:
-        """It starts nothing; whoever asks next has it before them."""
+        """An alert starts nothing. The next person who asks has it in context."""
         needs(peer, "people", "channels", "before", "bots", "bots_heard")
         async with serving(peer.adapter, inbox):
             await peer.alerts("ALERT: disk full on db1")
@@ -89,7 +89,7 @@ class ChatReach:
 
     @pytest.mark.parametrize("in_other_order", [False, True])
     async def test_a_chat_that_gets_another_id_goes_on(self, peer: Peer, inbox: Inbox, in_other_order: bool) -> None:
-        """Its threads keep their ids, also after a restart; people and the owner are told once."""
+        """Threads keep their ids, also after a restart. People and the owner get one notice."""
         needs(peer, "people", "channels")
         told: list[str] = []
 

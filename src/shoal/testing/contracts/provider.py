@@ -424,7 +424,7 @@ class HttpProviderContract(ProviderContract):
         assert failed.kind == "dropped"
 
     async def test_half_a_character_costs_no_answer(self, stage: Stage) -> None:
-        """A lone surrogate can be written nowhere: a replacement character stands for it."""
+        """A lone surrogate is not valid text, so a replacement character replaces it."""
         whole = b"".join(frames_of(self.kind, Reply("one two")))
         stage.fake.add(Recorded((whole.replace(b"one", b"\\ud83d"),)))
         done = await answer(stage.provider, request(UserMessage("hi")))

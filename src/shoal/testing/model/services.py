@@ -1,8 +1,8 @@
 # ruff: noqa: E501 - the words stand as they were said
-"""Services as they refuse: what each does not take in a conversation, with the status and the words of its own answer.
+"""Services with the refusals that each gives, with their status and text.
 
-`FakeModel(script=Strict(SERVICES["DeepSeek"]))` answers like any fake, but for requests that DeepSeek refuses. Sources
-stand with each service: its documentation, the types of its SDK, or public reports that quote its answer.
+`FakeModel(script=Strict(SERVICES["DeepSeek"]))` answers like any fake, except for requests that DeepSeek refuses. Each
+service names its sources: its documentation, the types of its SDK, or public reports that quote its answer.
 """
 
 import re
@@ -34,7 +34,7 @@ class _Call(msgspec.Struct):
 
 
 class _Block(msgspec.Struct):
-    """A part of a message in any of the protocols, with what they name alike under one name."""
+    """A part of a message in any of the protocols. Similar fields share one name."""
 
     type: str = ""
     text: str | None = None
@@ -69,7 +69,7 @@ class _Message(msgspec.Struct):
 
     @property
     def blocks(self) -> list[_Block]:
-        """Its parts, those of results among them."""
+        """The message's parts, including those of results."""
         found = [part for part in (self.content, self.parts, self.output) if isinstance(part, list)]
         parts = [part for several in found for part in several]
         return [*parts, *(inner for part in parts if isinstance(part.content, list) for inner in part.content)]
@@ -80,7 +80,7 @@ class _Message(msgspec.Struct):
 
 
 class Sent(msgspec.Struct):
-    """A request's body, as far as services refuse something in it."""
+    """The parts of a request's body that services may refuse."""
 
     messages: list[_Message] = []
     contents: list[_Message] = []
@@ -99,7 +99,7 @@ class Sent(msgspec.Struct):
 
 
 Rule: TypeAlias = Callable[[Sent], Refusal | None]
-"""What a service looks at: its refusal, or None where it takes the request."""
+"""A check of a service. Returns its refusal, or None to accept the request."""
 
 
 def _json(status: int, body: object) -> Refusal:
@@ -163,7 +163,6 @@ def _wants_reasoning(refuse: Callable[[int], Refusal], *, of_calls: bool, blank:
 
 
 def _alternates(sent: Sent, *, with_tools: bool) -> bool:
-    """As chat templates count: the roles that a template counts take turns, the user first."""
     counted = [
         one.role
         for one in sent.messages
@@ -325,8 +324,10 @@ def _strings_only(sent: Sent) -> Refusal | None:
 
 
 class Service(msgspec.Struct, frozen=True):
-    """A service: the protocol it speaks, a model of it, what it refuses, and how it refuses reasoning that it did not
-    write (None: it looks at none, or has a rule for it)."""
+    """A service: its protocol, a model, its rules, and its refusal of foreign reasoning.
+
+    The refusal is None if the service does not check reasoning, or has a rule for it.
+    """
 
     name: str
     kind: Kind
@@ -375,7 +376,7 @@ SERVICES = {
     for service in (
         # platform.openai.com (object reference); ids: vercel/ai and litellm reports of string_above_max_length
         Service("OpenAI Chat", "openai", "gpt-5.1", (_short_ids,)),
-        # the same, o1-mini: Azure's and OpenAI's words for a model without images and tools
+        # the same for o1-mini: Azure's and OpenAI's text for a model without images and tools
         Service(
             "Azure, a text model",
             "openai",
@@ -484,7 +485,7 @@ SERVICES = {
         Service("Kimi, strict schemas", "openai", "my-moonshot", (_one_type_each,)),
         # vllm (entrypoints/chat_utils.py), --limit-mm-per-prompt
         Service("vLLM, one image", "openai", "my-vision-model", (_one_image,)),
-        # ggml-org/llama.cpp#19851; its server's words for a model without a projector
+        # ggml-org/llama.cpp#19851; its server's text for a model without a projector
         Service(
             "llama.cpp, Devstral",
             "openai",
@@ -557,7 +558,7 @@ SERVICES = {
                 _no_tools(_openai(400, "registry.ollama.ai/library/my-llama does not support tools", kind="api_error")),
             ),
         ),
-        # lmstudio-bug-tracker: its words for a model without images
+        # lmstudio-bug-tracker: its text for a model without images
         Service(
             "LM Studio",
             "openai",
@@ -672,7 +673,7 @@ SERVICES = {
         ),
         # continuedev/continue and langchain-nvidia reports
         Service("NVIDIA NIM", "openai", "my-nim", (_single_calls,)),
-        # a gateway that says nothing (agent gateways strip the upstream's words: multica#6228)
+        # a gateway without a message (agent gateways strip the upstream's text: multica#6228)
         Service(
             "a silent gateway",
             "openai",
@@ -689,11 +690,11 @@ SERVICES = {
         ),
     )
 }
-"""Every service, by name. Models have names of their own where a quirk must be learned from the refusal."""
+"""Every service by name. Model names are distinct if a quirk has to be learned from the refusal."""
 
 
 class Strict:
-    """A script that refuses what a service refuses, and else asks `script`. Knows the reasoning that it wrote."""
+    """A script that refuses what a service refuses, and otherwise runs `script`. Recognizes its own reasoning."""
 
     def __init__(self, service: Service, script: Script = follow_directive) -> None:
         self.service = service
@@ -719,7 +720,6 @@ class Strict:
 
 
 def _thoughts(sent: Sent) -> Iterator[str]:
-    """What the reasoning says that came back sealed, in any of the protocols."""
     for message in sent.all:
         if message.type == "reasoning":
             yield "".join(part.text or "" for part in message.summary or ())

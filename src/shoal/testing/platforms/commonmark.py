@@ -1,11 +1,11 @@
-"""Markdown as a platform with a CommonMark parser of its own shows it. Source: spec.commonmark.org, and `~~`."""
+"""Show Markdown like a platform with a CommonMark parser of its own. Source: spec.commonmark.org, and `~~`."""
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 
 def shown_text(text: str, *, html: bool, break_: str) -> str:
-    """The words without markup. A single line break is shown as `break_`; with `html` tags are dropped."""
+    """Return the text without markup. `break_` replaces a single line break; with `html`, tags are dropped."""
     parser = MarkdownIt("commonmark", {"html": html}).enable("strikethrough")
     if not html:
         parser.disable(["html_block", "html_inline"])

@@ -1,9 +1,9 @@
-"""Discord's markup as people see it.
+"""Show Discord's markup as people see it.
 
-Sources: docs.discord.com/developers/reference#message-formatting, Discord's guide to text formatting, and how its
-clients were seen to parse, as the npm packages discord-markdown-parser and simple-markdown have it: at each place the
-first rule that matches wins; a backslash counts only before a sign, and neither in an address nor in code; there are no
-fences of more than three backticks; letters next to a mark matter for `_` alone.
+Sources: docs.discord.com/developers/reference#message-formatting, Discord's guide to text formatting, and the npm
+packages discord-markdown-parser and simple-markdown, which match the observed parsing of its clients. At each position
+the first matching rule wins. A backslash escapes only punctuation, and neither in an address nor in code. Fences have
+exactly three backticks. Letters next to a mark matter only for `_`.
 """
 
 import re

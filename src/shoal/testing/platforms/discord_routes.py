@@ -129,7 +129,7 @@ class Routes:
         return self.world.channel(thread)
 
     def roles(self, ids: tuple[str, ...], asked: Asked) -> Json:
-        """The roles of a server."""
+        """Return a server's roles."""
         return self.world.guild_roles(ids[0])
 
     def member(self, ids: tuple[str, ...], asked: Asked) -> Json:

@@ -13,7 +13,7 @@ BOT = "900000000000000001"
 BOT_NAME = "Shoal"
 APPLICATION = "900000000000000002"
 OWN_ROLE, OTHER_ROLE = "800000000000000001", "800000000000000002"
-"""Roles of every server: the bot's own, and one of people."""
+"""Roles of every server: the bot's own, and one that people have."""
 ADA = "700000000000000001"
 NONCE_SECONDS = 300.0
 """How long a nonce is remembered."""
@@ -166,7 +166,7 @@ class DiscordWorld:
         }  # fmt: skip
 
     def guild_roles(self, guild: str) -> list[Json]:
-        """The roles of a server: everybody's, one of people, and the one that Discord makes for a bot.
+        """Return a server's roles: @everyone, one that people have, and the one that Discord creates for a bot.
 
         Source: docs.discord.com/developers/topics/permissions, role tags.
         """

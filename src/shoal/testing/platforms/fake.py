@@ -1,23 +1,23 @@
-"""What every fake platform is: a server on loopback, people who wait and see, and the weather that tests order.
+"""The base of every fake platform: a server on loopback, people who wait and read, and faults that tests inject.
 
-    what befalls a call       `troubles`: posts and edits, `poll_troubles`: asking for events; the first the next one
+    fault of a call           `troubles` affect posts and edits, `poll_troubles` affect polling; one call each
     ------------------------  ------------------------------------------------------------------------------------
-    refuse                    answered 429, to come again after so many seconds
-    refuse_all                the same, for all that the account does
-    fail                      answered with `failed`, a 502 unless told, and nothing was done
-    cut                       the connection breaks, and nothing was done
-    lose                      done, and the connection breaks before the answer
-    delay                     done, and the answer waits for `let_go`
+    refuse                    answered with 429 and a wait in seconds
+    refuse_all                the same, for all calls of the account
+    fail                      answered with `failed`, by default a 502, without any effect
+    cut                       the connection breaks without any effect
+    lose                      the call succeeds, and the connection breaks before the answer
+    delay                     the call succeeds, and the answer waits for `let_go`
 
-    what befalls events
+    fault of events
     ------------------------  ------------------------------------------------------------------------------------
-    event_copies              how often each is delivered
-    hold, release             none is delivered for a while; then all, in order or backwards
-    redeliver                 the last one comes again
-    slow_files                no file is handed out until `let_go`
-    barred                    places that take no posts, each with the platform's reason
+    event_copies              number of deliveries of each event
+    hold, release             stop deliveries; then deliver all, in order or backwards
+    redeliver                 deliver the last event again
+    slow_files                block file downloads until `let_go`
+    barred                    places that accept no posts, each with the platform's reason
 
-With `stop` and `start` there is an outage, in which people go on writing; `drop` breaks every connection once.
+`stop` and `start` make an outage, during which people still write. `drop` breaks every connection once.
 """
 
 import asyncio

@@ -136,8 +136,10 @@ class FakeGoogleChat(FakePlatform):
         await self._happens("ADDED_TO_SPACE", space, user)
 
     async def changes(self, name: str, text: str, *, named: bool = False) -> None:
-        """Who wrote a message edits it, maybe so that it names the app. Source: the Chat API's discovery document,
-        Annotation and UserMentionMetadata."""
+        """Edit a message as its author, and mention the app if `named`.
+
+        Source: the Chat API's discovery document, Annotation and UserMentionMetadata.
+        """
         message = self.message(name)
         message.text = f"@Shoal {text}" if named else text
         message.changed_at = iso(self._clock.now() + timedelta(milliseconds=self.fresh()))

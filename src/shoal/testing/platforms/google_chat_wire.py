@@ -143,7 +143,7 @@ _PEOPLE = re.compile(r"<(users/(?:all|[0-9]+))>", re.IGNORECASE)
 
 
 def shown_text(text: str) -> str:
-    """What people read of a text in Markdown; whom it mentions as `<users/…>`.
+    """Return the visible text of Markdown, with mentions as `<users/…>`.
 
     Source: developers.google.com/workspace/chat, format messages: MARKUP_SYNTAX_MARKDOWN is CommonMark.
     """

@@ -50,7 +50,7 @@ class FakeMatrix(FakePlatform):
         return self.world.add_room(BOT, *(people or (ADA,)), name=name, encrypted=encrypted).id
 
     async def invites_to(self, room: str, *, user: str = ADA) -> None:
-        """Somebody invites the bot to a room that is there."""
+        """Invite the bot to an existing room."""
         self.world.move(self.world.rooms[room], BOT, "invite", user)
         await self.tell()
 
@@ -86,8 +86,10 @@ class FakeMatrix(FakePlatform):
         return await self.says(room, name, user=user, thread=thread, kind="m.file", more=more)
 
     async def sends_key(self) -> None:
-        """A device sends the bot a key, which says nothing of which event it opens. Source: spec.matrix.org,
-        client-server API, send-to-device messaging and m.room_key."""
+        """Send the bot a key from a device, without saying which event it opens.
+
+        Source: spec.matrix.org, client-server API, send-to-device messaging and m.room_key.
+        """
         self.world.position += 1
         sealed: Given = {"algorithm": "m.olm.v1.curve25519-aes-sha2"}
         event: Given = {"type": "m.room.encrypted", "sender": ADA, "content": sealed}
@@ -95,7 +97,7 @@ class FakeMatrix(FakePlatform):
         await self.tell()
 
     async def upgrades(self, room: str, *, public: bool = True) -> str:
-        """Ada upgrades a room; anybody may join the new one if it is `public`. Returns its id.
+        """Upgrade a room as Ada. If it is `public`, anyone may join the new one. Returns its id.
 
         Source: spec.matrix.org, client-server API, room upgrades (m.room.tombstone).
         """

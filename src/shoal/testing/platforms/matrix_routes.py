@@ -60,7 +60,7 @@ class Routes:
 
     def _send(self, parts: tuple[str, ...], given: Given, query: Query) -> Given:
         room = self._world.room(parts[0])
-        if room.id in self._world.barred:  # Synapse's words for a power level that is too low
+        if room.id in self._world.barred:  # Synapse's text for an insufficient power level
             raise Refusal("M_FORBIDDEN", self._world.barred[room.id])
         known = self._world.transactions.get(parts)
         if known is not None:

@@ -94,7 +94,7 @@ class FakeSlack(FakePlatform, Workspace):
         self, channel: str, name: str, content: bytes, *, text: str = "", thread_ts: str = "", user: str = "UADA",
         uploaded_by: str = "",
     ) -> str:  # fmt: skip
-        """Somebody sends a file, or shares one that somebody else uploaded, who stays the file's `user`.
+        """Send a file, or share one that another person uploaded, who remains the file's `user`.
 
         Source: docs.slack.dev/reference/objects/file-object.
         """

@@ -1,11 +1,10 @@
-"""Slack's mrkdwn as people see it.
+"""Show Slack's mrkdwn as people see it.
 
-Sources: docs.slack.dev/messaging/formatting-message-text; for what the documentation leaves out, yhatt/jsx-slack,
-docs/about-escape-and-exact-mode.md: marks count at the ends of words alone, for which a zero-width space is enough;
-none can be escaped, but the fallback of a time that is none is shown as it is; a soft hyphen keeps `>` from being a
-quote.
+Sources: docs.slack.dev/messaging/formatting-message-text, and yhatt/jsx-slack, docs/about-escape-and-exact-mode.md, for
+gaps in the documentation. Marks work only at the ends of words, for which a zero-width space is enough. Marks cannot be
+escaped, but the fallback of an invalid time is shown literally. A soft hyphen keeps `>` from starting a quote.
 
-Slack refuses no markup: marks that do not pair are shown as they are.
+Slack accepts all markup. Unpaired marks are shown literally.
 """
 
 import re
@@ -16,7 +15,7 @@ _WHOLE = re.compile(
     r"|(<(?:[@#][A-Z0-9]+(?:\|[^<>]*)?|!date\^[1-9][^<>]*)>)|<((?:https?|mailto|tel)[^<>|]+)(?:\|([^<>]*))?>",
     re.DOTALL,
 )
-"""Fences, code, times that are none, mentions and links, in which no mark counts."""
+"""Fences, code, invalid times, mentions and links, inside which marks have no effect."""
 _QUOTE = re.compile(r"^(?:&gt;|>) ?", re.MULTILINE)
 _KEPT = re.compile(r"\x00(\d+)\x00")
 _STYLES = tuple(
@@ -36,7 +35,7 @@ def shown_text(source: str) -> str:
 
     text = _WHOLE.sub(lambda found: keep(next(text for text in found.groups()[::-1] if text is not None)), source)
     text = _QUOTE.sub("", text)
-    for _ in "*_~":  # one may be within another
+    for _ in "*_~":  # marks may be nested
         for style in _STYLES:
             text = style.sub(r"\1", text)
     while _KEPT.search(text):

@@ -187,7 +187,7 @@ class FakeTeams(FakePlatform):
     async def accepts(self, message_id: str, *, accepted: bool = True) -> HttpAnswer:
         """Somebody takes a file that was offered, or declines it."""
         message = self._offered.get(message_id) or self.message(message_id)
-        self._offered[message_id] = message  # an answer may be delivered again when the card has gone
+        self._offered[message_id] = message  # an answer may be delivered again after the card is gone
         file = self.fresh()
         upload: Json = {
             "uploadUrl": f"{self.server.address}/upload/{file}", "contentUrl": f"https://example.sharepoint.com/{file}",

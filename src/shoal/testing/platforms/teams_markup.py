@@ -1,4 +1,4 @@
-"""What people in Teams read of a text: Markdown as Teams takes it, without tables, and with no HTML but mentions.
+"""Show Teams text as people see it: Markdown without tables, and without HTML except mentions.
 
 Source: learn.microsoft.com, Format your bot messages.
 """

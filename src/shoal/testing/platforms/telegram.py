@@ -88,8 +88,10 @@ class FakeTelegram(FakePlatform):
         return sent.id
 
     async def publishes(self, channel: int, text: str, *, signature: str = "") -> int:
-        """Somebody posts in a channel: of whom a bot that is an administrator there is told no more than the channel.
-        Source: core.telegram.org/bots/api#update (channel_post) and #message (sender_chat, author_signature)."""
+        """Post in a channel. A bot that is an administrator there learns only the channel, not the author.
+
+        Source: core.telegram.org/bots/api#update (channel_post) and #message (sender_chat, author_signature).
+        """
         sent = self._keep(Sent(0, channel, 0, channel, text))
         chat: dict[str, Json] = {"id": channel, "type": "channel", "title": "Tides"}
         message: dict[str, Json] = {**self._message(sent), "chat": chat, "sender_chat": chat}
@@ -99,8 +101,10 @@ class FakeTelegram(FakePlatform):
         return sent.id
 
     async def migrates(self, old: int, new: int, *, told: Sequence[int] = (0, 1)) -> None:
-        """A group becomes a supergroup: two notes tell of it, one in each chat, and calls for the old id are refused
-        with the new one. `told` are the notes that come, in their order.
+        """Turn a group into a supergroup.
+
+        Each chat gets a notice, and calls for the old id are refused with the new one. `told` selects the delivered
+        notices and their order.
 
         Source: core.telegram.org/bots/api#message (migrate_to_chat_id, migrate_from_chat_id) and #responseparameters.
         """
@@ -273,7 +277,7 @@ class FakeTelegram(FakePlatform):
         return found[:100]
 
     async def _happens(self, kind: str, content: dict[str, Json]) -> None:
-        if self.allowed and kind not in self.allowed:  # what a bot did not ask for is never kept for it
+        if self.allowed and kind not in self.allowed:  # updates that a bot did not request are never stored for it
             return
         update: Given = {"update_id": self._fresh() + self._numbers_from, kind: content}
         self.updates.append(update)
@@ -391,7 +395,7 @@ class FakeTelegram(FakePlatform):
             raise refused(400, f"Bad Request: {why}", **({"migrate_to_chat_id": moved} if moved else {}))
         topic, there = int_of(given, "message_thread_id"), int_of(given, "chat_id")
         why = self.barred.get(str(there)) or self.barred.get(f"{there}/{topic}")
-        if why:  # as TDLib and the Bot API server word it: "Forbidden: …" is a 403
+        if why:  # TDLib and the Bot API server use this form: "Forbidden: …" is a 403
             raise refused(403 if why.startswith("Forbidden") else 400, why)
         if topic and topic not in chat[1]:
             raise refused(400, "Bad Request: message thread not found")

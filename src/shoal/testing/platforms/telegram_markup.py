@@ -1,9 +1,10 @@
-"""Telegram's entities as the Bot API reads them: what of a text is styled, or the refusal.
+"""Read Telegram's entities like the Bot API: return the styled parts of a text, or a refusal.
 
 Sources: core.telegram.org/bots/api#messageentity and #formatting-options; tdlib/td, td/telegram/MessageEntity.cpp
-(`clean_input_string_with_entities`, `fix_entities`): offsets count UTF-16 code units, an entity that begins or ends
-within a character is an error, one that reaches beyond the text or is empty is left out without a word, of those that
-overlap one counts, nothing but a quote holds code, and quotes hold no quotes. A message has 100 entities at most.
+(`clean_input_string_with_entities`, `fix_entities`). Offsets count UTF-16 code units. An entity that begins or ends
+inside a character is an error. Entities that are empty or reach beyond the text are silently dropped, and one of
+several overlapping entities counts. Only quotes may contain code, and quotes contain no quotes. A message has at most
+100 entities.
 """
 
 from collections.abc import Sequence
@@ -19,11 +20,11 @@ _KINDS = _SPLIT | _QUOTES | {"code", "pre", "text_link", "text_mention", "custom
 
 
 class BadMarkup(Exception):
-    """The entities do not fit the text; the message is Telegram's."""
+    """Raised with Telegram's message if the entities do not fit the text."""
 
 
 class Entity(NamedTuple):
-    """A part of a text and what it is; `text` is what it covers."""
+    """A part of a text and its kind; `text` is the covered part."""
 
     kind: str
     text: str
@@ -31,7 +32,7 @@ class Entity(NamedTuple):
 
 
 def checked_entities(text: str, given: Json) -> list[Entity]:
-    """The entities that count. Raises BadMarkup."""
+    """Return the effective entities. Raises BadMarkup."""
     units = text.encode("utf-16-le")
     counted: list[tuple[int, int, Entity]] = []
     for one in given if isinstance(given, list) else []:
@@ -61,7 +62,7 @@ def checked_entities(text: str, given: Json) -> list[Entity]:
 
 
 def _goes_with(kind: str, place: tuple[int, int], other: str, there: tuple[int, int]) -> bool:
-    """Whether an entity counts beside one that begins before it, or holds it."""
+    """Whether an entity is effective next to one that begins before it or contains it."""
     if place[0] >= there[1]:
         return True
     is_within = place[1] <= there[1]
@@ -73,5 +74,5 @@ def _goes_with(kind: str, place: tuple[int, int], other: str, there: tuple[int, 
 
 
 def shown_styles(entities: Sequence[Entity]) -> set[tuple[str, str]]:
-    """What is styled how, for tests."""
+    """Return the styled parts of a text with their styles, for tests."""
     return {(entity.kind, entity.text) for entity in entities}

@@ -34,7 +34,7 @@ LINES_NAMED_MAX = 8
 LINES_COMPARED_MAX = 2000
 """How many lines are compared when looking for the one that was meant."""
 ALIKE_LINES_MAX = 20_000
-"""How many lines are searched for ones that differ only in what cannot be seen."""
+"""Lines searched for ones that differ only invisibly."""
 _LINE_CHARS_COMPARED = 200
 _SIMILAR = 0.6
 
@@ -49,29 +49,29 @@ class Change(NamedTuple):
 
 
 class _UnifiedText(NamedTuple):
-    """A text with each line end as one `\n`, and where the original has two characters for it."""
+    """A text with `\\n` for every line end, and the positions at which the original has two characters for it."""
 
     plain: str
     original: str
     pairs: tuple[int, ...]
 
     def at(self, place: int) -> int:
-        """The place in the original."""
+        """Return the position in the original."""
         return place + bisect_left(self.pairs, place)
 
 
 def _unified(content: str) -> _UnifiedText:
     pairs = [found.start() - count for count, found in enumerate(re.finditer("\r\n", content))]
     plain = content.replace("\r\n", "\n")
-    if "\n" not in plain:  # the line ends of old Macs
+    if "\n" not in plain:  # line ends of old Macs
         plain = plain.replace("\r", "\n")
     return _UnifiedText(plain, content, tuple(pairs))
 
 
 def replace_text(content: str, old: str, new: str, *, replace_all: bool, shown: str) -> Change:
-    """Replace `old` by `new`, whatever line ends either has; those of the file are kept, also where it mixes them.
+    """Replace `old` with `new` under any line ends. The file's line ends are kept, also mixed ones.
 
-    Raises ToolError when `old` is empty, the same as `new`, not there, or there more than once without `replace_all`.
+    Raises ToolError when `old` is empty, equal to `new`, missing, or ambiguous without `replace_all`.
     """
     if not old:
         raise ToolError("old_string is empty. To make a file or replace all of it, use the tool that writes files.")
@@ -106,7 +106,7 @@ def replace_text(content: str, old: str, new: str, *, replace_all: bool, shown: 
 
 
 class _Edit(NamedTuple):
-    """What takes the place of a part of a text; `line_end` is what the text mostly uses."""
+    """The replacement of a part of a text. `line_end` is the text's most common line end."""
 
     start: int
     end: int
@@ -114,13 +114,12 @@ class _Edit(NamedTuple):
     line_end: str
 
     def in_style(self, content: str) -> "_Edit":
-        """The same with the line ends that the replaced part, or else its line, has."""
+        """Return the edit with the line ends of the replaced part, or of its line."""
         line = content[self.start : content.find("\n", self.end) + 1 or len(content)]
         return self._replace(new=self.new.replace("\n", _line_end(line, self.line_end)))
 
 
 def _line_end(text: str, usual: str) -> str:
-    """The line end that a text mostly has; the usual one where it has none."""
     pairs, all_ends = text.count("\r\n"), text.count("\n")
     if not all_ends:
         return usual
@@ -128,16 +127,14 @@ def _line_end(text: str, usual: str) -> str:
 
 
 def _shared(one: str, other: str) -> int:
-    """How many characters both begin with."""
     differing = (at for at, (left, right) in enumerate(zip(one, other, strict=False)) if left != right)
     return next(differing, min(len(one), len(other)))
 
 
 def _diff(content: str, edits: list[_Edit]) -> tuple[str, str]:
-    """The hunks of a unified diff, and the same without line numbers; nothing changes but by these edits."""
     lines = _split(content)
     starts = [0, *accumulate(map(len, lines))]
-    runs: list[tuple[int, int, list[_Edit]]] = []  # first and last line of edits whose contexts touch
+    runs: list[tuple[int, int, list[_Edit]]] = []  # first and last line of edits with overlapping contexts
     for edit in edits:
         first = min(bisect_right(starts, edit.start), len(lines)) - 1
         last = min(bisect_right(starts, edit.end), len(lines)) - 1
@@ -200,8 +197,10 @@ def _nearest(content: str, old: str) -> str:
 
 
 def _alike(content: str, old: str) -> tuple[int, str] | None:
-    """The number and text of the lines that are `old` but for white space at their ends, typographic marks and forms
-    of Unicode; None when none are."""
+    """Find lines that equal `old` except for trailing white space, typographic characters and Unicode forms.
+
+    Returns their number and text, or None.
+    """
     lines, wanted = content.split("\n")[:ALIKE_LINES_MAX], [plain_text(line) for line in old.split("\n")]
     while len(wanted) > 1 and not wanted[-1]:
         wanted.pop()
@@ -375,7 +374,7 @@ def str_replace_tool(locks: PathLocks) -> FunctionTool[Invocation]:
 
 
 def refuse_placeholders(written: str, before: str, shown: str) -> None:
-    """Keep what is shown in the place of a secret out of a file that does not have it. Raises ToolError."""
+    """Prevent a redaction placeholder from being written into a file without it. Raises ToolError."""
     for found in PLACEHOLDER.finditer(written):
         if found[0] not in before:
             raise ToolError(
@@ -397,7 +396,8 @@ def _planned_edit(
     jail.require_writable(place)
 
     def change() -> tuple[Change, bytes, str]:
-        """What the edit does to the file as it is now, its new bytes, and the digest of the old. Raises ToolError."""
+        """Apply the edit to the current file, and return the change, the new bytes and the old digest. Raises
+        ToolError."""
         content = jail.read(place, TEXT_BYTES_MAX)
         encoding = find_encoding(content)
         if encoding is None:
@@ -457,7 +457,7 @@ def _numbered(text: str, offset: int, limit: int, shown: str) -> str:
     """Lines of a text with their numbers, as many as one call shows, and where to go on."""
     if not text:
         return f"[{shown} is empty.]"
-    if "\n" not in text:  # the line ends of old Macs
+    if "\n" not in text:  # line ends of old Macs
         text = text.replace("\r", "\n")
     lines = text.split("\n")
     if not lines[-1]:

@@ -36,7 +36,7 @@ def remember(
     line = _entry_line(text)
     words = line.removeprefix("- ")
     audience = context.purpose.audience
-    if scope is None:  # nobody else reads a direct conversation, and its person is asked elsewhere, too
+    if scope is None:  # a direct conversation is private, and its person is asked elsewhere as well
         scope = "person" if audience.person else "channel"
     path = memory_path(context.home, "global" if scope == "person" else scope, context.chat)
     person = {"channel": "", "person": audience.speaker}.get(scope, audience.person)

@@ -1,7 +1,8 @@
-"""Memory as files: the MEMORY.md of each scope at `/memory/SCOPE/MEMORY.md`, for the tools that read and write files.
+"""Expose each scope's memory as a file, `/memory/SCOPE/MEMORY.md`, to the tools that read and write files.
 
-A page shows what the turn may see of the file. A change of it is what `remember` does with the lines that differ: it is
-decided by the same actions, marked, noted and undone alike, and no line of anybody else is touched.
+A page contains the part of the file that the turn may see. Editing it does to the changed lines what `remember` does:
+the same actions are checked, and the edits are marked, noted and undone in the same way. Other people's lines stay
+untouched.
 """
 
 import difflib
@@ -22,11 +23,11 @@ from shoal.tools.memory_files import EVERYBODYS, read_memory
 
 ROOT = "/memory"
 LINES_CHANGED_MAX = 400
-"""Lines that one call may change: a rule may name each of them."""
+"""Lines that one call may change, because a rule may name each of them."""
 
 
 class _PageLine(NamedTuple):
-    """A line that is shown: its text, how it stands in the file and where, and whether it may be changed."""
+    """A visible line: its text, its form and number in the file, and whether the turn may change it."""
 
     text: str
     raw: str
@@ -35,7 +36,7 @@ class _PageLine(NamedTuple):
 
 
 class MemoryPage(NamedTuple):
-    """The memory of a scope as a turn sees it; what is added to it is for `person` alone (empty: for all)."""
+    """A scope's memory as a turn sees it. Additions are private to `person` (empty: shared)."""
 
     scope: MemoryScope | Literal["person"]
     path: Path
@@ -52,7 +53,6 @@ class MemoryPage(NamedTuple):
 
 
 def memory_names(context: ToolContext) -> list[str]:
-    """The pages that there are in this conversation."""
     scopes = [*MEMORY_SCOPES, *(["person"] if context.purpose.audience.person else [])]
     return [f"{ROOT}/{scope}/{MEMORY_FILE}" for scope in scopes]
 
@@ -62,7 +62,7 @@ def is_memory(path: str) -> bool:
 
 
 def memory_page(context: ToolContext, path: str) -> MemoryPage:
-    """The page of a path below /memory, by its scope, or where the file lies below data/. Raises ToolError."""
+    """Return the page for a path below /memory, by its scope or its path below data/. Raises ToolError."""
     plain = normpath(path).removeprefix(f"{ROOT}/")
     platform, channel, _ = context.chat.split(":")
     scopes: dict[str, MemoryScope | Literal["person"]] = {
@@ -91,7 +91,7 @@ def memory_page(context: ToolContext, path: str) -> MemoryPage:
 
 
 def change_page(context: ToolContext, tool: str, page: MemoryPage, new: str) -> Prepared:
-    """Plan to have a page say something else. Raises ToolError for what may not be changed here."""
+    """Plan to replace a page's text. Raises ToolError for lines that the turn may not change."""
     after = [line.rstrip().replace("<!-- only ", "‹!-- only ") for line in lines_of(new.replace("\r\n", "\n"))]
     before = [line.text.rstrip() for line in page.lines]
     changes = list(_changes(page, before, after))
@@ -117,7 +117,7 @@ def change_page(context: ToolContext, tool: str, page: MemoryPage, new: str) -> 
 
 
 class _Change(NamedTuple):
-    """Lines of a page, from `first` to before `last`, that others take the place of."""
+    """Replacement of a page's lines from `first` up to but not including `last`."""
 
     first: int
     last: int
@@ -125,7 +125,7 @@ class _Change(NamedTuple):
 
 
 def _changes(page: MemoryPage, before: Sequence[str], after: Sequence[str]) -> Iterator[_Change]:
-    """What differs; where nobody else's lines stand between, all in one, so that it is taken back at once."""
+    """Yield the changes. If no other person's lines are between, they form one change, which is undone at once."""
     codes = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
     found = [code for code in codes if code[0] != "equal"]
     if not found:
@@ -140,12 +140,11 @@ def _changes(page: MemoryPage, before: Sequence[str], after: Sequence[str]) -> I
 
 
 def _is_run(lines: Sequence[_PageLine]) -> bool:
-    """Whether they stand one below the other in the file."""
     return not lines or lines[-1].number - lines[0].number == len(lines) - 1
 
 
 def _edits(page: MemoryPage, change: _Change) -> Iterator[MemoryEdit]:
-    """The edits of a change, from the last line to the first."""
+    """Yield the edits of a change, from the last line to the first."""
     gone = page.lines[change.first : change.last]
     added = tuple(only_for(line, page.person) for line in change.added)
     if not gone:
@@ -154,7 +153,7 @@ def _edits(page: MemoryPage, change: _Change) -> Iterator[MemoryEdit]:
     elif _is_run(gone):
         removed = tuple(line.raw for line in gone)
         yield MemoryEdit(page.path, removed, added, gone[0].number, page.person)
-    else:  # others' lines stand between
+    else:  # other people's lines are between
         for line in reversed(gone[1:]):
             yield MemoryEdit(page.path, (line.raw,), (), line.number, page.person)
         yield MemoryEdit(page.path, (gone[0].raw,), added, gone[0].number, page.person)

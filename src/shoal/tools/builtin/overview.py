@@ -27,19 +27,19 @@ if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
 TURNS_MAX, FAULTS_MAX = 60, 20
-"""Of all turns, and of those that went wrong, so many of the newest are listed. All of them are counted."""
+"""Newest turns listed: all of them, and those that failed. The counts include every turn."""
 TOLD_TURNS_MAX, LINES_MAX = 40, 20
 """Of all turns, and of the lines of each list, so many are told by the tool."""
 TEXT_CHARS_MAX = 240
 READ_MAX = 10_000
-"""Events of a conversation that are read to learn what led to a question."""
+"""Events of a conversation that are read to find the cause of an approval request."""
 AHEAD = timedelta(days=1)
 COMING_MAX = 100
 NOTHING = "Nothing was asked or done, nothing waits, and nothing is scheduled for the next day."
 FAULTS: tuple[Outcome, ...] = ("failed", "limit")
 NOBODY = TurnId("")
 TaintOf: TypeAlias = Callable[[Sequence[Event]], str]
-"""Names the untrusted content in a conversation with these events; empty when there is none."""
+"""Returns the untrusted source in a conversation with these events, or an empty string."""
 
 
 class DoneTurn(msgspec.Struct, frozen=True):
@@ -161,7 +161,7 @@ def _coming(trigger: Trigger, where: str) -> Coming:
 
 
 async def _question(store: Store, taint_of: TaintOf, one: Approval) -> OpenQuestion:
-    """What waits. What led to it cannot be known in a conversation with READ_MAX events, and counts as untrusted."""
+    """Return a pending approval. Its cause counts as untrusted in a conversation of READ_MAX events or more."""
     events = await store.journal.events(one.thread, limit=READ_MAX)
     is_known = len(events) < READ_MAX and not one.needs_trust
     info = await store.journal.thread(one.asked_in)
@@ -192,7 +192,6 @@ async def _done(
     *,
     faults: bool = False,
 ) -> tuple[DoneTurn, ...]:
-    """The newest turns that ended since then."""
     found: list[DoneTurn] = []
     for info, events in await store.journal.turns_ended(since, limit, within=within, faults=faults):
         if events[-1].turn == present:
@@ -207,7 +206,7 @@ async def _done(
 
 
 def _told(turn: Sequence[Event], taint_of: TaintOf) -> tuple[str, str, str, bool]:
-    """What was asked and answered, what of it is untrusted, and whether it was a brief."""
+    """Return a turn's question, its answer, their untrusted source, and whether it was a brief."""
     ended = next(event.data for event in turn if isinstance(event.data, TurnFinished))
     said = [event.data for event in turn if isinstance(event.data, UserSaid | Steered)]
     by_people = any(isinstance(one, Steered) or one.origin in ("person", "api") for one in said)

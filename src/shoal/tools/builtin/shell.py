@@ -52,7 +52,7 @@ SECONDS_MAX = 600.0
 
 
 READ_HERE_BYTES_MAX = 2048
-"""Longer output is read in a thread, so that no other turn waits for it."""
+"""Longer output is read in a thread, which keeps other turns from waiting."""
 
 
 def bash_tool(shell_actions: ShellActions, bounds: SandboxSettings) -> FunctionTool[Invocation]:
@@ -111,7 +111,6 @@ def bash_tool(shell_actions: ShellActions, bounds: SandboxSettings) -> FunctionT
 
 
 def _read(data: bytes) -> tuple[str, str]:
-    """What a command wrote, and how that looks at the end."""
     text = text_of(data).removesuffix("\n")
     return text, last_state(text)
 

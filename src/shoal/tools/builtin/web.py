@@ -40,8 +40,10 @@ class WebResult(msgspec.Struct, frozen=True):
 
 
 def read_url_tool(fetcher: Fetcher) -> FunctionTool[Invocation]:
-    """`read_url` reads a page of the public web as markdown. Its errors have no word that the page chose, so that a
-    failure taints nothing."""
+    """Make `read_url`, which reads a public web page as Markdown.
+
+    Its errors quote nothing from the page, so a failure never taints.
+    """
 
     async def read(url: str) -> tuple[Fetched, str]:
         headers = (("Accept", "text/html, text/*, application/pdf, */*"),)
@@ -176,13 +178,15 @@ def _kind(page: Fetched) -> str:
 
 
 def _named(page: Fetched, asked: str) -> str:
-    """What an error calls a page: the address that was asked for, never one that a server chose."""
+    """Return a page's name for errors: the requested address, never one that a server chose."""
     return asked if page.url == asked else f"The page that {asked} leads on to"
 
 
 def page_text(page: Fetched, name: str) -> str:
-    """What a page says, of its first FETCH_BYTES_MAX bytes. Raises ToolError, which calls the page `name`, for what is
-    no text."""
+    """Return a page's text from its first FETCH_BYTES_MAX bytes.
+
+    Raises ToolError, which names the page `name`, for anything but text.
+    """
     kind = _kind(page)
     if len(page.body) > FETCH_BYTES_MAX:
         page = msgspec.structs.replace(page, body=page.body[:FETCH_BYTES_MAX], cut=True)

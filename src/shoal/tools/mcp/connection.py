@@ -1,16 +1,16 @@
-"""Keeps one MCP server connected for as long as the app runs, and its tools in the registry while it is.
+"""Keep one MCP server connected while the app runs, and its tools in the registry while it is connected.
 
-state         what happened                              its tools
+state         meaning                                    its tools
 ----------    ---------------------------------------    --------------------------------------------
 starting      not tried yet                              none
-up            connected; listed every CHECK_SECONDS,     in the registry as far as the owner allowed them
-              and when the server says its list changed  (pins.py); removed as the server's list changes
-lost          the connection ended                       stay for one attempt to come back; calls fail
-down          that attempt, or the first one, failed     none; tried again with growing pauses
+up            connected; listed every CHECK_SECONDS,     registered if the owner allowed them (pins.py);
+              and when the server says its list changed  removed as the server's list changes
+lost          the connection ended                       stay for one attempt to reconnect; calls fail
+down          that attempt, or the first one, failed     none; retried with growing pauses
 
-A server that is broken keeps nothing else from working: whatever it does ends here, as a state and a line in the log.
-What its tools return is wrapped as untrusted, taints, and is bounded; images become files (results.py). One definition
-that cannot be used is left out and named; what is no protocol to the letter is read all the same (wire.py).
+A broken server never affects anything else: every failure ends here, as a state and a log line. Tool results are
+wrapped as untrusted, taint the conversation and are bounded; images become files (results.py). An unusable definition
+is skipped and reported. Messages that deviate from the protocol are repaired (wire.py).
 """
 
 import asyncio
@@ -84,7 +84,7 @@ class McpTool:
         self.definition = hashlib.sha256(definition.encode("utf-8", errors="replace")).hexdigest()
 
     def prepare(self, arguments: str, context: ToolContext) -> Invocation:
-        """Read the JSON text as an object with the server's own names; it checks the rest. Raises ToolError."""
+        """Read the JSON text as an object with the server's own names. Raises ToolError."""
         name, size = self.spec.name, len(arguments)
         if size > ARGUMENTS_CHARS_MAX:
             raise ToolError(f"The arguments of {name} have {size:,} characters; the most is {ARGUMENTS_CHARS_MAX:,}.")
@@ -116,7 +116,7 @@ TOOLS_MAX = 128
 PAGES_MAX = 20
 """Most pages of a server's list."""
 LISTED_MAX = 2_000
-"""Most definitions of a server that are looked at."""
+"""Definitions read per server."""
 
 WARNINGS_MAX = 20
 """Most oddities of one connection that the log tells of, each once."""
@@ -132,8 +132,11 @@ Status: TypeAlias = Literal["starting", "up", "lost", "down"]
 
 
 class McpState(msgspec.Struct, frozen=True):
-    """How a server is: its tools as the model knows them while it is up, how many it offers otherwise than the owner
-    has allowed, why it is not up, and which of its tools cannot be used, each with the reason."""
+    """The status of a server.
+
+    Contains its tools as the model knows them while it is up, the number of definitions that differ from those the
+    owner allowed, the reason why it is not up, and the unusable tools with their reasons.
+    """
 
     server: str
     status: Status = "starting"
@@ -288,7 +291,6 @@ class McpConnection:
     # ---- the registry ----
 
     async def _listed(self, session: "ClientSession") -> list[object]:
-        """The definitions that the server lists, each of whatever form; what came before a page that fails, too."""
         from mcp import MCPError, types
 
         from shoal.tools.mcp.wire import RAW, listed
@@ -313,9 +315,9 @@ class McpConnection:
         return tools
 
     async def _offer(self, session: "ClientSession") -> None:
-        """Make the registry hold what is allowed of the server's tools; what has not changed stays the same object.
+        """Update the registry to the server's allowed tools. Unchanged tools keep their objects.
 
-        A definition that cannot be used is left out, named with the reason; the others are taken.
+        Unusable definitions are skipped and reported with the reason.
         """
         chosen, left_out = self.server.settings.tools, list[str]()
         listed: dict[str, tuple[str, Definition]] = {}
@@ -415,7 +417,7 @@ class McpConnection:
 
 
 async def negotiated(session: "ClientSession") -> None:
-    """Agree on a version of the protocol: the newest where the server knows how to ask, else by the handshake."""
+    """Agree on a protocol version: the newest if the server can be asked, otherwise by the handshake."""
     from mcp import MCPError
     from pydantic import ValidationError
 
@@ -426,8 +428,10 @@ async def negotiated(session: "ClientSession") -> None:
 
 
 def definition_of(server: str, tool: object) -> tuple[str, Definition]:
-    """The server's name of a tool, and its definition. Raises InvalidInput, with the tool and the reason, for one that
-    no model can be told of."""
+    """Return the server's name of a tool, and its definition.
+
+    Raises InvalidInput, with the tool and the reason, for a tool that models cannot use.
+    """
     from mcp import types
     from pydantic import ValidationError
 

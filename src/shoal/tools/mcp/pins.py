@@ -1,23 +1,23 @@
-"""The tools of MCP servers as models are told of them, and which definition of each the owner allowed.
+"""The definitions of MCP tools that models see, and the definition of each tool that the owner allowed.
 
-what the server lists                    what a model is told                 what the owner is told
+what the server lists                    what the model sees                  what the owner sees
 --------------------------------------   ----------------------------------   ---------------------------------------
-anything, when it is seen first          all of it: the owner has just        the log and `shoal doctor` say how many
-                                         configured it
+anything, the first time                 all of it: the owner has just        the number of tools, in the log and in
+                                         configured it                        `shoal doctor`
 a tool as it was allowed                 that                                 -
-a tool whose definition changed          the allowed one, until decided       the change, as a diff
-a tool that was not there before         nothing, until decided               the whole definition
-a tool under another name                both of the above: one is gone,      the whole definition
-                                         and one is new
-no longer a tool                         nothing; if it comes back, it is     -
-                                         held against what was allowed
+a tool with a changed definition         the allowed one, until decided       the change, as a diff
+a new tool                               nothing, until decided               the whole definition
+a renamed tool                           a removed tool and a new one         the whole definition
+a tool no longer                         nothing; if it returns, it is        -
+                                         compared with the allowed definition
 
-A definition is all that the server says of the tool: name, title, description, schemas and annotations. What is allowed
-is a digest of it, so that a server that changes it again while the owner looks gains nothing. A server is known by its
-name and by its command or address; another one under the same name is seen first. All processes share the pins.
+A definition is everything that the server sends about the tool: name, title, description, schemas and annotations. The
+allowed definition is stored as a digest, so a server gains nothing by changing it while the owner looks. A server is
+identified by its name and by its command or address; another server under the same name is new. All processes share the
+pins.
 
-All of a definition comes from outside. Names are made unique, texts lose control and invisible characters, and schemas
-are rewritten (schemas.py); the server checks what it is sent by its own schema anyway.
+Definitions are untrusted. Names are made unique, texts lose control and invisible characters, and schemas are rewritten
+(schemas.py). The server validates calls with its own schema.
 """
 
 import difflib
@@ -89,8 +89,11 @@ State: TypeAlias = Literal["allowed", "changed", "new", "denied"]
 
 
 class Definition(msgspec.Struct, frozen=True):
-    """A tool as its server defines it: `text` for people, `description` and `parameters` for models; `names` has the
-    server's own names of properties that are called otherwise there."""
+    """A tool as its server defines it.
+
+    `text` is for people, `description` and `parameters` are for models. `names` maps renamed properties to the server's
+    own names.
+    """
 
     digest: str
     text: str

@@ -1,20 +1,20 @@
-"""Rewrites a tool's JSON Schema, as any server writes one, so that every provider takes it, and maps arguments back.
+"""Rewrite a tool's JSON Schema from any server for all providers, and map the arguments back.
 
-what servers write                                      what comes out
+what servers write                                      result
 -----------------------------------------------------   ----------------------------------------------------------
-`$ref`, `$defs`, recursive ones too                     the schema in its place, to a depth
+`$ref`, `$defs`, recursive ones too                     the schema inlined, to a depth
 `allOf`, `oneOf`, one-armed `anyOf`, `const`            merged; `anyOf`; merged; `enum`
-`anyOf` beside properties, or at the top                the properties of all arms, and a sentence on which go together
+`anyOf` next to properties, or at the top               the properties of all arms, and a sentence on which go together
 `type` lists, `nullable`                                `anyOf` with one type each
 tuples, arrays without `items`                          `items`
 `$filter`, `filter[id]`, names that are too long        a name of letters, digits, `_` and `-`, see `own_names`
 drafts 3 and 4, OpenAPI's, unknown types, wrong forms   the draft 2020-12 form, or nothing
-`if`, `not`, `patternProperties`, remote references     nothing: the server checks its arguments itself
+`if`, `not`, `patternProperties`, remote references     nothing: the server validates its arguments itself
 
-What comes out uses KEYWORDS alone, has one `type` or an `anyOf` wherever a type is known, and is bounded in nodes,
-depth and bytes. Anthropic validates against draft 2020-12 and wants property names of `[A-Za-z0-9_.-]{1,64}`; it and
-OpenAI refuse `anyOf`, `oneOf` and `allOf` at the top, OpenAI also arrays without `items` and objects without
-`properties`. What further services refuse is the concern of `providers/schema_dialects.py`.
+The result uses only KEYWORDS, has one `type` or an `anyOf` wherever a type is known, and is bounded in nodes, depth and
+bytes. Anthropic validates against draft 2020-12 and requires property names of `[A-Za-z0-9_.-]{1,64}`. Anthropic and
+OpenAI refuse `anyOf`, `oneOf` and `allOf` at the top; OpenAI also refuses arrays without `items` and objects without
+`properties`. `providers/schema_dialects.py` handles the limits of other services.
 """
 
 import hashlib
@@ -34,12 +34,12 @@ WORD_CHARS_MAX = 300
 SCHEMA_BYTES_MAX = 16_384
 SCHEMA_DEPTH_MAX = 12
 NODES_MAX = 2_000
-"""Most schemas in one schema, those that references bring included."""
+"""Nodes of one schema, including inlined references."""
 ENTRIES_MAX = 100
-"""Most properties of one object, or choices of one list, that are described."""
+"""Properties of one object, or choices of one list, that are described."""
 REFERENCES_MAX = 20
 REPEATS_MAX = 2
-"""How often a schema that contains itself is written out in itself."""
+"""Levels to which a recursive schema is inlined."""
 _INTEGER_MAX = 2**53
 
 KEYWORDS = frozenset(
@@ -72,17 +72,17 @@ _FORMAT = re.compile(r"[a-z][a-z0-9-]{1,30}")
 
 
 class Portable(NamedTuple):
-    """A schema that every provider takes as compact JSON text, and the server's own names of properties that were
-    renamed in it, by their new ones."""
+    """A schema for all providers as compact JSON text, and the original names of renamed properties."""
 
     text: str
     names: dict[str, str]
 
 
 def portable(schema: object) -> Portable:
-    """The schema of a tool's arguments for models, within the bounds: first texts go, then all but the names.
+    """Convert the schema of a tool's arguments for models, within the bounds.
 
-    Raises InvalidInput with the reason where the arguments are no object.
+    A schema that is too large loses its texts first, then everything but the names. Raises InvalidInput with the reason
+    if the arguments are not an object.
     """
     root = cast("Schema", schema) if isinstance(schema, dict) else {}
     reader = _SchemaRewriter(root)
@@ -99,7 +99,7 @@ def portable(schema: object) -> Portable:
 
 
 def own_names(value: Json, names: Mapping[str, str]) -> Json:
-    """Arguments with the server's own names of properties."""
+    """Rename the properties in arguments back to the server's own names."""
     match value:
         case dict():
             return {names.get(name, name): own_names(one, names) for name, one in value.items()}
@@ -110,7 +110,7 @@ def own_names(value: Json, names: Mapping[str, str]) -> Json:
 
 
 class _SchemaRewriter:
-    """Reads one schema. `names` has the new name of each property that was met, by its own."""
+    """Rewrites one schema. `names` maps each property's own name to its new name."""
 
     def __init__(self, root: Schema) -> None:
         self._root = root
@@ -118,7 +118,7 @@ class _SchemaRewriter:
         self.names: dict[str, str] = {}
 
     def read_root(self) -> Schema:
-        """The root: an object with properties. Raises InvalidInput."""
+        """Read the root, an object with properties. Raises InvalidInput."""
         flat, followed = self._flat(self._root, ())
         types = _types_of(flat)
         if types and "object" not in types:
@@ -130,7 +130,7 @@ class _SchemaRewriter:
         return read
 
     def read(self, schema: Json, followed: tuple[str, ...], depth: int) -> Schema:
-        """Any schema; empty where it says nothing that can be understood."""
+        """Read any schema. Returns an empty one if nothing in it is understood."""
         self._nodes += 1
         if isinstance(schema, str) and schema.lower() in _TYPES:
             schema = {"type": schema}
@@ -181,7 +181,7 @@ class _SchemaRewriter:
         return read
 
     def _object(self, flat: Schema, followed: tuple[str, ...], depth: int) -> Schema:
-        """An object; the properties of its arms become its own, since no provider takes them apart at the top."""
+        """Read an object. The properties of its arms become its own, because no provider accepts arms at the top."""
         arms = [self._flat(arm, followed) for arm in _arms_of(flat) if isinstance(arm, dict)]
         properties = dict(_properties(flat))
         for arm, _ in arms:
@@ -228,7 +228,7 @@ class _SchemaRewriter:
     def _any_of(
         self, flat: Schema, arms: list[Json], types: list[str], followed: tuple[str, ...], depth: int
     ) -> Schema:
-        """A choice. What stands beside the arms holds for each."""
+        """Read a choice. Keywords next to the arms apply to each arm."""
         beside = {
             key: value
             for key, value in flat.items()
@@ -246,7 +246,7 @@ class _SchemaRewriter:
         return _any(read)
 
     def _name(self, own: str) -> str:
-        """The name of a property for models: the same wherever it occurs in the schema, and no other's."""
+        """Return the unique name of a property for models, the same throughout the schema."""
         if own not in self.names:
             new = own
             if not _NAME.fullmatch(own):
@@ -260,7 +260,7 @@ class _SchemaRewriter:
         return self.names[own]
 
     def _flat(self, schema: Schema, followed: tuple[str, ...]) -> tuple[Schema, tuple[str, ...]]:
-        """The schema with its references followed and its `allOf` merged; what it says itself comes first."""
+        """Follow the schema's references and merge its `allOf`. Its own keywords take precedence."""
         flat = dict(schema)
         for _ in range(REFERENCES_MAX):
             reference = next((flat.pop(key) for key in ("$ref", "$dynamicRef", "$recursiveRef") if key in flat), None)
@@ -279,7 +279,6 @@ class _SchemaRewriter:
         return flat, followed
 
     def _target(self, reference: str) -> Json:
-        """What a reference within the schema leads to; nothing for any other."""
         target: Json = self._root
         if not reference.startswith("#"):
             return None
@@ -295,7 +294,7 @@ class _SchemaRewriter:
 
 
 def _merged(one: Schema, two: Schema) -> Schema:
-    """What holds where both schemas hold; where that cannot be said in one, the first."""
+    """Combine two schemas that both apply. If one schema cannot express that, the first wins."""
     merged = {**two, **one}
     properties = {**_properties(two)}
     for name, value in _properties(one).items():
@@ -310,7 +309,7 @@ def _merged(one: Schema, two: Schema) -> Schema:
         merged["required"] = list(dict.fromkeys(required))
     is_closed = one.get("additionalProperties") is False or two.get("additionalProperties") is False
     if is_closed and _properties(one) and _properties(two):
-        merged.pop("additionalProperties", None)  # of one part alone it would shut out the other's
+        merged.pop("additionalProperties", None)  # set by one part, it would reject the other's properties
     parts = [part for each in (one, two) for part in _list(each.get("allOf"))]
     if parts:
         merged["allOf"] = parts
@@ -336,7 +335,6 @@ def _properties(schema: Schema) -> Schema:
 
 
 def _required(schema: Schema, properties: Schema) -> list[str]:
-    """Names of what must be given, also where draft 3 says so of the property itself."""
     names = [str(name) for name in _listed(schema.get("required"))]
     own = [name for name, one in properties.items() if isinstance(one, dict) and one.get("required") is True]
     return [name for name in (*names, *own) if name in properties]
@@ -347,7 +345,7 @@ def _arms_of(schema: Schema) -> list[Json]:
 
 
 def _types_of(schema: Schema) -> list[str]:
-    """The types a schema allows, in its order; where it names none, what its keywords are for; empty for any."""
+    """Return the allowed types in order, inferred from the keywords if none is named; empty for any type."""
     named = schema.get("type")
     given = named if isinstance(named, list) else [named]
     types = [_TYPES[one.lower()] for one in given if isinstance(one, str) and one.lower() in _TYPES]
@@ -382,7 +380,6 @@ def _type_of(value: Json) -> str:
 
 
 def _choices(flat: Schema, kind: str) -> list[Json]:
-    """The values that are allowed, as far as they are of the type."""
     given = [flat["const"]] if "const" in flat else _list(flat.get("enum"))
     fits = {"": ("string", "integer", "number", "boolean"), "number": ("integer", "number")}.get(kind, (kind,))
     found = [one for one in given if _type_of(one) in fits and _is_small(one)]
@@ -411,7 +408,7 @@ def _text_rules(flat: Schema) -> Schema:
 def _number_rules(flat: Schema) -> Schema:
     rules = {key: value for key in _BOUNDS if _is_number(value := flat.get(key))}
     for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
-        if flat.get(exclusive) is True and bound in rules:  # as draft 4 has it
+        if flat.get(exclusive) is True and bound in rules:  # the form of draft 4
             rules[exclusive] = rules.pop(bound)
     low, high = rules.get("minimum"), rules.get("maximum")
     if low is not None and high is not None and cast("float", low) > cast("float", high):
@@ -433,7 +430,6 @@ def _size(value: Json) -> int | None:
 
 
 def _is_small(value: Json) -> bool:
-    """Whether a value can be written into a schema as it is."""
     if isinstance(value, dict | list):
         return value in ({}, [])
     if isinstance(value, str):
@@ -450,7 +446,6 @@ def _description(flat: Schema) -> str:
 
 
 def _any(choices: Sequence[Schema]) -> Schema:
-    """Any of these; where one of them allows everything, everything."""
     arms: list[Schema] = []
     for one in choices:
         if one not in arms:
@@ -471,7 +466,6 @@ def _any(choices: Sequence[Schema]) -> Schema:
 
 
 def _without_words(schema: Schema) -> Schema:
-    """The same without descriptions and defaults."""
     bare: Schema = {}
     for key, value in schema.items():
         if key == "properties":

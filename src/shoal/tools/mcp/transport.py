@@ -51,7 +51,7 @@ class WatchedStream(ObjectReceiveStream["SessionMessage | Exception"]):
         self._more: deque[SessionMessage | Exception] = deque()
 
     async def receive(self) -> "SessionMessage | Exception":
-        """The next message. One that the package could not read comes as an exception that has it, and is mended."""
+        """Return the next message. Messages that the package could not read are repaired."""
         while not self._more:
             try:
                 item = await self._stream.receive()
@@ -87,7 +87,7 @@ def _mended(item: "SessionMessage | Exception") -> "list[SessionMessage | Except
 
 
 NPM_WORDS_LEAST = 4
-"""A line of npm's with so few words, as `npm error code E404`, gives no reason."""
+"""Shorter lines of npm's, such as `npm error code E404`, give no reason."""
 
 
 class LastWords:
@@ -108,9 +108,10 @@ class LastWords:
 
     @property
     def last_line(self) -> str:
-        """The server's own last line that tells of an error, else the reason that npm gives, else the last line.
+        """The server's last error line; otherwise npm's reason; otherwise the last line.
 
-        npm, which starts many servers, ends with lines about its log whatever went wrong."""
+        npm starts many servers and ends every failure with lines about its log.
+        """
         lines = [line.strip() for line in self._bytes.decode(errors="replace").splitlines() if line.strip()]
         own = [line for line in lines if not line.lower().startswith("npm ")]
         telling = [line for line in own if "error" in line.lower()]
@@ -137,8 +138,7 @@ async def _over_http(server: McpServerSettings) -> "AsyncGenerator[TransportStre
     from shoal.tools.mcp.wire import mended_event, mended_json
 
     class Mended(httpx2.AsyncByteStream):
-        """A body as the package takes it: none that is to be unpacked, a document no longer than a message may be, and
-        each message in it mended."""
+        """A response body for the package: not compressed, no longer than a message may be, with repaired messages."""
 
         def __init__(self, response: httpx2.Response, is_events: bool) -> None:
             self._stream = cast("httpx2.AsyncByteStream", response.stream)

@@ -1,11 +1,9 @@
-"""Reads what MCP servers send though it is not quite the protocol, below the package `mcp`, whose models are strict.
+"""Repair messages of MCP servers that deviate from the protocol, before the strict package `mcp` reads them.
 
-Two places, so that the package never meets what it refuses:
-
-- `mended` takes a message that is no JSON-RPC to the letter, as it came, and makes it one: a byte order mark, a batch,
-  a text as an error's code, `result: null`, half a surrogate pair.
-- `TolerantDispatcher` hands answers on in a form that the package always takes, and keeps the server's own words of a
-  listing or a result below RAW of `_meta`, to be read field by field.
+- `mended` turns a malformed message into JSON-RPC: a byte order mark, a batch, a text as an error's code,
+  `result: null`, half a surrogate pair.
+- `TolerantDispatcher` returns answers in a form that the package always accepts. The original listing or result is
+  stored under RAW in `_meta`, to be read field by field.
 """
 
 import json
@@ -24,14 +22,14 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 Message: TypeAlias = "dict[str, Json]"
 
 RAW = "shoal/raw"
-"""Where in `_meta` an answer stands as its server sent it."""
+"""Key in `_meta` of an answer as its server sent it."""
 INTERNAL_ERROR = -32603
 BATCH_MAX = 100
 WORDS_CHARS_MAX = 2_000
 
 
 def mended(sent: object) -> list[Message]:
-    """The JSON-RPC messages in what a server sent, as text or parsed; none in a line of a log."""
+    """Return the JSON-RPC messages that a server sent, as text or parsed. A log line contains none."""
     if isinstance(sent, bytes):
         sent = sent.decode("utf-8", errors="replace")
     if isinstance(sent, str):
@@ -69,7 +67,6 @@ def _mended(message: Message) -> Message:
 
 
 def _error(error: Json) -> Message:
-    """An error with a number as its code and words: those of the server, its own code among them."""
     given = error if isinstance(error, dict) else {"message": error}
     code, words = given.get("code"), given.get("message")
     told = words if isinstance(words, str) else "" if words is None else json.dumps(words)[:WORDS_CHARS_MAX]
@@ -85,7 +82,6 @@ def _error(error: Json) -> Message:
 
 
 def _readable(value: Json) -> Json:
-    """The same without halves of surrogate pairs, which no text can hold."""
     match value:
         case str():
             try:
@@ -102,7 +98,7 @@ def _readable(value: Json) -> Json:
 
 
 def mended_json(body: bytes) -> bytes:
-    """The body of an HTTP answer as one JSON-RPC message; as it is where it has none."""
+    """Return an HTTP body as one JSON-RPC message, or unchanged if it contains none."""
     try:
         types.jsonrpc_message_adapter.validate_json(body, by_name=False)
     except ValidationError:
@@ -113,7 +109,7 @@ def mended_json(body: bytes) -> bytes:
 
 
 def mended_event(line: bytes) -> bytes:
-    """A line of an event stream, whose data is one JSON-RPC message; as it is where it has none."""
+    """Return a line of an event stream with its data as one JSON-RPC message, or unchanged if it contains none."""
     if not line.startswith(b"data:") or not line[5:].strip():
         return line
     ending = line[len(line.rstrip(b"\r\n")) :]
@@ -122,18 +118,18 @@ def mended_event(line: bytes) -> bytes:
 
 
 class TolerantDispatcher(JSONRPCDispatcher[TransportContext]):
-    """Sends requests, and hands their answers on as the package's models have them."""
+    """Sends requests, and converts their answers to what the package's models expect."""
 
     async def send_raw_request(
         self, method: str, params: Mapping[str, object] | None, opts: CallOptions | None = None, **more: object
     ) -> dict[str, object]:
-        """The answer to a request, accepted. Raises what the package raises."""
+        """Send a request and return its converted answer. Raises what the package raises."""
         answer = await super().send_raw_request(method, params, opts, **more)  # pyright: ignore[reportArgumentType]
         return accepted(method, answer)
 
 
 def accepted(method: str, answer: dict[str, object]) -> dict[str, object]:
-    """An answer in a form that the package takes; of others than these methods as it is."""
+    """Convert an answer to a form that the package accepts. Other methods' answers are returned unchanged."""
     if method == "initialize":
         version, said = answer.get("protocolVersion"), answer.get("instructions")
         known = version if version in HANDSHAKE_PROTOCOL_VERSIONS else LATEST_HANDSHAKE_VERSION
@@ -150,7 +146,7 @@ def accepted(method: str, answer: dict[str, object]) -> dict[str, object]:
 
 
 def listed(answer: Mapping[str, object]) -> list[object]:
-    """The definitions of tools in an answer to `tools/list`, of whatever form each has."""
+    """Return the tool definitions in an answer to `tools/list`, in any form."""
     tools = answer.get("tools")
     if tools is None and isinstance(answer.get("content"), list):
         tools = answer["content"]  # a bare list
