@@ -71,13 +71,15 @@ class Driver:
         from shoal.domain.ids import make_thread_id
         from shoal.domain.messages import Author, Prompt
         from shoal.maintenance import collect_seldom, share_one_heap
+        from shoal.permissions.access import AccessRules
 
         share_one_heap()
         self.versions = {name: version(name) for name in ("shoal", "httpx2", "msgspec")}
         self.thread, self.prompt, self.author = make_thread_id, Prompt, Author("ada", "Ada", trusted=True)
         self.chat = make_chat()
         config = load_config(Path(os.environ["SHOAL_HOME"]), os.environ, {})
-        self.opening = open_app(config, Overrides(adapters=(self.chat,)))
+        access = {self.chat.platform: AccessRules(allow=("ada",))}
+        self.opening = open_app(config, Overrides(adapters=(self.chat,), access=access))
         self.app = await self.opening.__aenter__()
         collect_seldom()
 
