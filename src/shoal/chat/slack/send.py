@@ -46,9 +46,9 @@ _NATIVE = re.compile(
     r"<(?:@[UW][A-Z0-9]{1,40}|#[CG][A-Z0-9]{1,40})(?:\|[^<>|]*)?>|<!date\^[0-9]+\^[^<>|^]{1,200}(?:\^https?://[^<>|^]+)?\|[^<>|]*>"
 )
 """People, channels and times, as Slack writes them. What calls everybody (`<!channel>`, `<!subteam^…>`) stays text."""
-_MARK = re.compile(r"(?<![A-Za-z0-9])[*_~]|[*_~](?![A-Za-z0-9])|`")
-"""Marks in plain text that Slack may take for markup: all but those between two letters."""
-_QUOTE = re.compile(r"^(?=&gt;)", re.MULTILINE)
+_MARK = re.compile("(?<![A-Za-z0-9])[*_~\uff0a\uff3f]|[*_~\uff0a\uff3f](?![A-Za-z0-9])|[`\uff40]")
+"""Marks in plain text that Slack may take for markup, their wide forms too: all but those between two letters."""
+_QUOTE = re.compile("^(?=&gt;|\uff1e)", re.MULTILINE)
 SOFT_HYPHEN = "\u00ad"
 _NOT_IN_NAME = re.compile(r"[^\w-]+")
 
