@@ -40,7 +40,7 @@ from shoal.domain.errors import (
     StoreError,
     system_words,
 )
-from shoal.domain.ids import OWN_PLATFORMS, ThreadId, channel_of, thread_address
+from shoal.domain.ids import OWN_PLATFORMS, WHOLE_CHANNEL, ThreadId, channel_of, thread_address
 from shoal.domain.markup import counted, duration_text, short_line
 from shoal.domain.messages import Abort, Prompt, Retry, Steer
 from shoal.domain.permissions import Asker
@@ -270,7 +270,9 @@ class CommandRouter:
         if latest is None:
             if asked.name in ("remind", "model"):
                 return await self._groups[asked.name](asked)
-            return NEW_HERE if asked.name == "new" else NOT_SPOKEN.format(name=asked.name)
+            if asked.name == "new":
+                return NEW_HERE if asked.thread.endswith(f":{WHOLE_CHANNEL}") else await self._answer(asked)
+            return NOT_SPOKEN.format(name=asked.name)
         group = self._groups.get(asked.name, self._answer)
         answer = await group(msgspec.structs.replace(asked, thread=latest))
         return f"{answer}\n{await self._latest_line(asked, latest)}" if answer else ""
