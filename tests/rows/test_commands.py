@@ -1,6 +1,8 @@
 """Commands in a channel whose conversations are threads, threads by number, and what else people find in commands."""
 
+import json
 import re
+from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -14,7 +16,13 @@ from tests.rows.running import Running, call, until
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("rows-commands")]
 
 PLATFORMS = ("discord", "google_chat", "teams")
-SETTINGS = ""
+SECRET = "a-secret-of-the-hooks"
+SETTINGS = f"""
+[triggers.webhooks.harbour]
+secret = "{SECRET}"
+thread = "web:harbour:hook"
+template = "{{{{ body }}}}"
+"""
 
 
 def slash(shoal: Running, name: str, text: str = "", channel: str = "") -> str:
@@ -292,3 +300,44 @@ class TestMemoryAsFiles:
         channel = fresh(shoal)
         asks(shoal, channel, "asks-in-group")
         assert "Kelp of Harbour" not in shoal.requests("asks-in-group")[-1].system
+
+    @pytest.mark.parametrize("tool", ["remember", "write", "edit"])
+    def test_a_change_after_foreign_words_asks_whatever_makes_it(self, shoal: Running, tool: str) -> None:
+        file, word = "/memory/channel/MEMORY.md", f"hook-{tool}"
+        (shoal.home / "data/web/harbour").mkdir(parents=True, exist_ok=True)
+        (shoal.home / "data/web/harbour/MEMORY.md").write_text("- The pier is safe.\n")
+        arguments = {
+            "remember": {"text": "The pier is gone.", "scope": "channel"},
+            "write": {"path": file, "content": "- The pier is gone.\n"},
+            "edit": {"path": file, "old_string": "safe", "new_string": "gone"},
+        }[tool]
+        shoal.plays(word, call(tool, **arguments), "asked")
+        turns = len(shoal.events("web:harbour:hook", "turn_finished"))
+        owner, shoal.process = shoal.process, shoal.process._replace(token=SECRET)
+        assert shoal.api("/hooks/harbour", {"say": word}).status == 202
+        shoal.process = owner
+        question = shoal.approval("web:harbour:hook")
+        assert "ntrusted" in json.dumps(question)
+        shoal.api(f"/api/approvals/{question['id']}", {"decision": "deny"})
+        shoal.ends("web:harbour:hook", turns + 1)
+        assert (shoal.home / "data/web/harbour/MEMORY.md").read_text() == "- The pier is safe.\n"
+
+
+class TestNewHome:
+    """A home that was just made: model names, and the idle timer."""
+
+    def test_it_offers_models_and_tells_once_that_it_was_quiet(self, tmp_path: Path) -> None:
+        with Running(tmp_path / "home", "", ("discord",)) as shoal:
+            with shoal.run(ANTHROPIC_API_KEY="sk-ant-a-key"):
+                until(lambda: bool(re.search(r"anthropic/claude-\w+", slash(shoal, "model"))))
+                channel = fresh(shoal)
+                asks(shoal, channel, "quiet-one")
+                asks(shoal, channel, "quiet-two")
+            (shoal.home / "agents/main/agent.toml").write_text("idle_minutes = 0.0001\n")
+            with shoal.run():  # it looks at the start, and then each minute
+                told = shoal.loop.do(shoal.platforms.discord.sees(channel, "start afresh"))
+                assert "saved 2 conversations" in told.text
+                listed = slash(shoal, "context", "history", channel=channel)
+                assert len(listed.splitlines()) == 2, listed
+            said = [one.text for one in shoal.platforms.discord.said(channel)]
+            assert ["start afresh" in text for text in said].count(True) == 1
