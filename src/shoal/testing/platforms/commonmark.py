@@ -10,7 +10,9 @@ def shown_text(text: str, *, html: bool, break_: str) -> str:
     if not html:
         parser.disable(["html_block", "html_inline"])
     out: list[str] = []
-    numbers: list[int] = []  # of the next item of each open list: its first item counts alone (spec.commonmark.org, 5.3)
+    numbers: list[
+        int
+    ] = []  # of the next item of each open list: its first item counts alone (spec.commonmark.org, 5.3)
     for token in parser.parse(text):
         if token.type == "inline":
             out.append("".join(_span(child, break_) for child in token.children or ()) + "\n")
