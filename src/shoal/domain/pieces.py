@@ -281,7 +281,9 @@ class _Cutter:
             lines = (" | ".join(plain_text(cell.children) for cell in row.children) for row in block.children)
             return self._split_fence(Node("fence", text="\n".join(lines) + "\n"), fits, is_first=True)
         longest = max(len(plain_text(cell.children)) for cell in rows[0].children)
-        first, second = halves(max(1, _count(longest, lambda number: fits(table([halves(number)[0]])))))
+        length = max(1, _count(longest, lambda number: fits(table([halves(number)[0]]))))
+        cells = [_take(cell.children, _end_in_cell(cell.children, length)) for cell in rows[0].children]
+        first, second = (Node("row", [Node("cell", one[side]) for one in cells]) for side in (0, 1))
         rest = [second, *rows[1:]] if plain_text(second.children) else rows[1:]
         return table([first]), table(rest) if rest else None
 
@@ -435,6 +437,21 @@ def _boundary(text: str, least: int, most: int, atoms: Sequence[tuple[int, int]]
                 return cut
             end = min(end - 1, atom[0] + len(boundary) - 1)
     return 0
+
+
+def _end_in_cell(spans: Sequence[Node], most: int) -> int:
+    """Where a cell of a table is cut that is too long for a message: at least 1 of what it says, unless it is empty."""
+    text = plain_text(spans)
+    if len(text) <= most:
+        return len(text)
+    atoms = _atoms(spans, 0)
+    atom = next((atom for atom in atoms if atom[0] < most < atom[1]), None)
+    return (
+        _boundary(text, most // 2, most, atoms)
+        or (atom[0] if atom is not None else 0)
+        or _boundary(text, most // 2, most, ())
+        or _whole_clusters(text, most)
+    )
 
 
 def _whole_clusters(text: str, most: int) -> int:
