@@ -5,6 +5,8 @@ Source: docs.slack.dev/reference.
 
 import logging
 import re
+from collections.abc import Mapping
+from pathlib import Path
 
 import msgspec
 
@@ -190,6 +192,17 @@ class ChannelInfo(msgspec.Struct, frozen=True):
     """What calls about one channel answer."""
 
     channel: SlackChannel
+
+
+def sharing_of(post: OutboundPost, files: Mapping[str, Path]) -> Fields:
+    """What shares uploaded files, by their ids, with the post's text. Raises PlatformError."""
+    channel, thread_ts = place_of(post.thread)
+    return {
+        "files": [{"id": id, "title": file.name} for id, file in files.items()],
+        "channel_id": channel,
+        "thread_ts": thread_ts or None,
+        "initial_comment": rendered(post.markdown) if post.markdown else None,
+    }
 
 
 def blocks_of(text: str, buttons: tuple[Button, ...]) -> list[Json]:
