@@ -87,11 +87,15 @@ MARKDOWN = Dialect(
 """Markdown from a tree, which parses into that tree again."""
 
 
-APART = msgspec.structs.replace(
-    MARKDOWN,
-    text=lambda text: _DRIVE.sub(rf"\1{ZERO_WIDTH_SPACE}", escaped_markdown(text)),
-    token=lambda token: token if token[0] == "<" else f"{ZERO_WIDTH_SPACE}{token}{ZERO_WIDTH_SPACE}",
-)
+def _text_apart(text: str) -> str:
+    return _DRIVE.sub(rf"\1{ZERO_WIDTH_SPACE}", escaped_markdown(text))
+
+
+def _token_apart(token: str) -> str:
+    return token if token[0] == "<" else f"{ZERO_WIDTH_SPACE}{token}{ZERO_WIDTH_SPACE}"
+
+
+APART = msgspec.structs.replace(MARKDOWN, text=_text_apart, token=_token_apart)
 """As `MARKDOWN`, with invisible spaces around addresses and paths, so that nothing next to them counts as theirs."""
 
 

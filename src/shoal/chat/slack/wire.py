@@ -704,7 +704,7 @@ def _form(me: SlackBot) -> CardForm:
 def _of_call(call: Json) -> str:
     """The name of a call, and where it is joined. Source: docs.slack.dev/apis/web-api/using-the-calls-api."""
     about = call.get("v1") if isinstance(call, Mapping) else None
-    told = about if isinstance(about, Mapping) else {}
+    told: Part = about if isinstance(about, Mapping) else {}
     name, url = told.get("name") or "a call", told.get("join_url")
     return f"{name} ({url})" if url else str(name)
 
