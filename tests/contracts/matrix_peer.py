@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 import pytest
 
 from shoal.chat.matrix.adapter import MatrixAdapter
-from shoal.chat.matrix.wire import Encryption
+from shoal.chat.matrix.wire import Encryption, MatrixEvent
 from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.secret import Secret
 from shoal.domain.settings_platforms import MatrixSettings
@@ -38,6 +39,27 @@ OTHERS: dict[Kind, tuple[str, Given]] = {
 """The type and content of an event, by kind."""
 
 
+class LateKeys(Encryption):
+    """Opens nothing until it has the key; what is sealed is the event's own content, under `sealed`."""
+
+    works = True
+
+    def __init__(self) -> None:
+        self.has_key = False
+        self.asked: list[str] = []
+
+    def decrypt(self, room: str, event: MatrixEvent) -> MatrixEvent | None:
+        """The event inside."""
+        if not self.has_key:
+            return None
+        content = msgspec.json.decode(event.content, type=dict[str, msgspec.Raw])
+        return msgspec.structs.replace(event, type="m.room.message", content=content["sealed"])
+
+    async def request_key(self, room: str, event: MatrixEvent) -> None:
+        """Note it."""
+        self.asked.append(event.event_id)
+
+
 class Matrix(Counterpart[MatrixAdapter, FakeMatrix]):
     """A bot that was connected before, and its platform."""
 
@@ -51,6 +73,7 @@ class Matrix(Counterpart[MatrixAdapter, FakeMatrix]):
         super().__init__(home, server, clock)
         self.room = server.add_room()
         self.root = self.pier = ""
+        self.keys = LateKeys()
         self.thread = make_thread_id("matrix", self.room, "0")
         self.other = make_thread_id("matrix", server.add_room(), "0")
         self.adapter = self.make()
@@ -139,6 +162,18 @@ class Matrix(Counterpart[MatrixAdapter, FakeMatrix]):
         for name in (f"{BOT}.evil", f"x{BOT}", f"{BOT}:8448", f"{BOT}-two"):
             content: Given = {"msgtype": "m.text", "body": f"{name}: {text}"}  # as of a client that names nobody
             await self.server.happens(self.pier, ADA, "m.room.message", content)
+
+    async def seals(self, text: str) -> None:
+        await self.adapter.close()
+        self.adapter = self.make(encryption=self.keys)
+        relation: Given = {"rel_type": "m.thread", "event_id": self.root, "is_falling_back": True}
+        more: Given = {"m.relates_to": relation} if self.root else {}
+        inside: Given = {"msgtype": "m.text", "body": text, **more}
+        content: Given = {"algorithm": "m.megolm.v1.aes-sha2", "sealed": inside, **more}
+        await self.server.happens(self.room, ADA, "m.room.encrypted", content)
+
+    async def hands_keys(self) -> None:
+        self.keys.has_key = True
 
     async def moves(self, *, in_other_order: bool = False) -> None:
         """In the other order the bot is invited when it has heard of the new room."""

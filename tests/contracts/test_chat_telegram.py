@@ -142,6 +142,11 @@ class Telegram(Counterpart[TelegramAdapter, FakeTelegram]):
         for name in (f"@{BOT_NAME}_two", f"mail@{BOT_NAME}.org", f"İ@{BOT_NAME}x"):
             await self.server.says(-100, f"{name} {text}", topic=41)
 
+    async def announces(self, text: str, *, named: bool = False) -> None:
+        await self.ready()
+        self.server.add_chat(-200, "channel")
+        await self.server.publishes(-200, f"@{BOT_NAME} {text}" if named else text)
+
     async def moves(self, *, in_other_order: bool = False) -> None:
         self.group, old = -300, self.group
         await self.server.migrates(old, self.group, told=(1, 0, 1) if in_other_order else (0, 1, 0))

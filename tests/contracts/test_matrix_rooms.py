@@ -3,12 +3,10 @@
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import msgspec
 import pytest
-from tests.contracts.matrix_peer import BEN, STRANGER, Matrix
+from tests.contracts.matrix_peer import BEN, STRANGER, LateKeys, Matrix
 
 from shoal.chat.matrix.adapter import LATE_KEY_SECONDS
-from shoal.chat.matrix.wire import Encryption, MatrixEvent
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import make_thread_id, thread_address
 from shoal.domain.posts import Button, OutboundPost
@@ -264,27 +262,6 @@ async def test_nothing_is_posted_in_the_clear_to_an_encrypted_room(peer: Matrix,
 
 
 # ---- keys that come late ----
-
-
-class LateKeys(Encryption):
-    """Opens nothing until it has the key; what is sealed is the event's own content, under `sealed`."""
-
-    works = True
-
-    def __init__(self) -> None:
-        self.has_key = False
-        self.asked: list[str] = []
-
-    def decrypt(self, room: str, event: MatrixEvent) -> MatrixEvent | None:
-        """The event inside."""
-        if not self.has_key:
-            return None
-        inside = msgspec.json.decode(event.content, type=dict[str, msgspec.Raw])["sealed"]
-        return msgspec.structs.replace(event, type="m.room.message", content=inside)
-
-    async def request_key(self, room: str, event: MatrixEvent) -> None:
-        """Note it."""
-        self.asked.append(event.event_id)
 
 
 async def seals(peer: Matrix, text: str) -> str:

@@ -1,17 +1,28 @@
 """Commands in a channel whose conversations are threads, threads by number, and what else people find in commands."""
 
+import json
 import re
+from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from shoal.testing.model import Gate, Reply
 from shoal.testing.platforms.discord_world import BOT
+from shoal.testing.platforms.google_chat_wire import ChatMessage
+from shoal.testing.platforms.teams import FakeTeams, TeamsPosted
 from tests.rows.running import Running, call, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("rows-commands")]
 
 PLATFORMS = ("discord", "google_chat", "teams")
-SETTINGS = ""
+SECRET = "a-secret-of-the-hooks"
+SETTINGS = f"""
+[triggers.webhooks.harbour]
+secret = "{SECRET}"
+thread = "web:harbour:hook"
+template = "{{{{ body }}}}"
+"""
 
 
 def slash(shoal: Running, name: str, text: str = "", channel: str = "") -> str:
@@ -108,6 +119,69 @@ class TestChannelCommands:
         until(lambda: bool(shoal.listed("/api/approvals")))
         assert slash(shoal, "deny", channel=channel) == "Denied."
         shoal.loop.do(shoal.platforms.discord.sees(channel, "asked"))
+
+
+class _Elsewhere:
+    """A channel of Teams or a space of Google Chat, where each message that names the bot begins a thread."""
+
+    def __init__(self, shoal: Running, platform: Literal["teams", "google_chat"], name: str) -> None:
+        self.shoal = shoal
+        teams, google_chat = shoal.platforms.teams, shoal.platforms.google_chat
+        self.fake = {"teams": teams, "google_chat": google_chat}[platform]
+        self.channel = f"19:{name}@thread.tacv2" if platform == "teams" else f"Space{name}"
+        if platform == "teams":
+            shoal.loop.call(lambda: teams.add(self.channel, "channel"))
+            self.user = "ada"
+        else:
+            shoal.loop.call(lambda: google_chat.add(self.channel, "SPACE"))
+            self.user = "1001"
+
+    def says(self, text: str) -> None:
+        self.shoal.loop.do(self.fake.says(self.channel, text, user=self.user, named=True))
+
+    def sees(self, part: str) -> str:
+        return self.shoal.loop.do(self.fake.sees(self.channel, part)).text
+
+    def command(self, text: str) -> str:
+        """What a command is answered that begins a thread of its own; Teams answers in the person's own chat."""
+        count = len(self._posted())
+        self.says(text)
+        until(lambda: len(self._posted()) > count)
+        return self._posted()[count].text
+
+    def _posted(self) -> list[TeamsPosted] | list[ChatMessage]:
+        if isinstance(self.fake, FakeTeams):
+            return self.fake.messages
+        return self.fake.said(self.channel)
+
+
+@pytest.mark.parametrize("platform", ["teams", "google_chat"])
+class TestChannelCommandsElsewhere:
+    """The same on Teams and Google Chat, where a command begins a thread itself."""
+
+    def test_a_command_means_the_thread_at_work_or_the_last_one(
+        self, shoal: Running, platform: Literal["teams", "google_chat"]
+    ) -> None:
+        there, word = _Elsewhere(shoal, platform, "harbour"), f"{platform[:5]}-one"
+        assert there.command("/stop") == "Nothing is running here."
+        assert "Nothing was said in this channel" in there.command("/status")
+        assert "Nothing was saved in this channel" in there.command("/context history")
+        assert "not spoken with me" in there.command("/context clear")
+        gate = Gate()
+        shoal.plays(word, Reply(f"done {word}", gate=gate), f"done {word}")
+        there.says(word)
+        until(gate.reached.is_set)
+        told = there.command("/status")
+        assert "1 conversation in this channel: 1 at work." in told
+        assert word in told
+        assert there.command("/stop") == "Stopping."
+        until(lambda: "none at work" in there.command("/status"))
+        there.says(f"words=1 id={platform[:5]}-two")
+        there.sees(f"DONE 0 {platform[:5]}-two")
+        assert "the moorings" in there.command("/context save the moorings")
+        assert "the moorings" in there.command("/context history")
+        assert "/context restore" in there.command("/new")
+        assert "Cleared." in there.command("/context clear")
 
 
 class TestNumbers:
@@ -226,3 +300,44 @@ class TestMemoryAsFiles:
         channel = fresh(shoal)
         asks(shoal, channel, "asks-in-group")
         assert "Kelp of Harbour" not in shoal.requests("asks-in-group")[-1].system
+
+    @pytest.mark.parametrize("tool", ["remember", "write", "edit"])
+    def test_a_change_after_foreign_words_asks_whatever_makes_it(self, shoal: Running, tool: str) -> None:
+        file, word = "/memory/channel/MEMORY.md", f"hook-{tool}"
+        (shoal.home / "data/web/harbour").mkdir(parents=True, exist_ok=True)
+        (shoal.home / "data/web/harbour/MEMORY.md").write_text("- The pier is safe.\n")
+        arguments = {
+            "remember": {"text": "The pier is gone.", "scope": "channel"},
+            "write": {"path": file, "content": "- The pier is gone.\n"},
+            "edit": {"path": file, "old_string": "safe", "new_string": "gone"},
+        }[tool]
+        shoal.plays(word, call(tool, **arguments), "asked")
+        turns = len(shoal.events("web:harbour:hook", "turn_finished"))
+        owner, shoal.process = shoal.process, shoal.process._replace(token=SECRET)
+        assert shoal.api("/hooks/harbour", {"say": word}).status == 202
+        shoal.process = owner
+        question = shoal.approval("web:harbour:hook")
+        assert "ntrusted" in json.dumps(question)
+        shoal.api(f"/api/approvals/{question['id']}", {"decision": "deny"})
+        shoal.ends("web:harbour:hook", turns + 1)
+        assert (shoal.home / "data/web/harbour/MEMORY.md").read_text() == "- The pier is safe.\n"
+
+
+class TestNewHome:
+    """A home that was just made: model names, and the idle timer."""
+
+    def test_it_offers_models_and_tells_once_that_it_was_quiet(self, tmp_path: Path) -> None:
+        with Running(tmp_path / "home", "", ("discord",)) as shoal:
+            with shoal.run(ANTHROPIC_API_KEY="sk-ant-a-key"):
+                until(lambda: bool(re.search(r"anthropic/claude-\w+", slash(shoal, "model"))))
+                channel = fresh(shoal)
+                asks(shoal, channel, "quiet-one")
+                asks(shoal, channel, "quiet-two")
+            (shoal.home / "agents/main/agent.toml").write_text("idle_minutes = 0.0001\n")
+            with shoal.run():  # it looks at the start, and then each minute
+                told = shoal.loop.do(shoal.platforms.discord.sees(channel, "start afresh"))
+                assert "saved 2 conversations" in told.text
+                listed = slash(shoal, "context", "history", channel=channel)
+                assert len(listed.splitlines()) == 2, listed
+            said = [one.text for one in shoal.platforms.discord.said(channel)]
+            assert ["start afresh" in text for text in said].count(True) == 1

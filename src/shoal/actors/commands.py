@@ -40,7 +40,7 @@ from shoal.domain.errors import (
     StoreError,
     system_words,
 )
-from shoal.domain.ids import OWN_PLATFORMS, ThreadId, channel_of, thread_address
+from shoal.domain.ids import OWN_PLATFORMS, WHOLE_CHANNEL, ThreadId, channel_of, thread_address
 from shoal.domain.markup import counted, duration_text, short_line
 from shoal.domain.messages import Abort, Prompt, Retry, Steer
 from shoal.domain.permissions import Asker
@@ -75,6 +75,7 @@ WELCOMES = (
     "Before I do what my owner has not allowed I ask: press a button, or answer `yes` or `no`.\n"
     "`/help` lists the commands; `/new` begins a new conversation."
 )
+NOTHING_SAID = "Nothing was said here yet."
 NEW_HERE = "Every message to me in this channel begins a new conversation, so there is nothing to put away."
 
 _BIND_USAGE = "`/agent bind NAME [listen=all|named|threads]`"
@@ -204,7 +205,7 @@ class CommandRouter:
                 if place.in_channel:
                     return await self._in_channel(asked, place.thread)
             if asked.name in PAST and await self._store.journal.thread(asked.thread) is None:
-                return "Nothing was said here yet."
+                return NOTHING_SAID
             return await group(asked)
         except StoreError:
             raise
@@ -270,7 +271,11 @@ class CommandRouter:
         if latest is None:
             if asked.name in ("remind", "model"):
                 return await self._groups[asked.name](asked)
-            return NEW_HERE if asked.name == "new" else NOT_SPOKEN.format(name=asked.name)
+            if asked.name in PAST or (asked.name == "context" and word in ("", "show")):
+                return NOTHING_SAID
+            if asked.name == "new":
+                return NEW_HERE if asked.thread.endswith(f":{WHOLE_CHANNEL}") else await self._answer(asked)
+            return NOT_SPOKEN.format(name=asked.name)
         group = self._groups.get(asked.name, self._answer)
         answer = await group(msgspec.structs.replace(asked, thread=latest))
         return f"{answer}\n{await self._latest_line(asked, latest)}" if answer else ""
@@ -287,7 +292,7 @@ class CommandRouter:
         thread = asked.thread
         found = await self._store.journal.thread(thread)
         if found is None:
-            return "Nothing was said here yet."
+            return NOTHING_SAID
         zone = await self._zone(asked)
         doing = "A turn is running or waits for a decision" if found.open_turn else "Idle"
         agent = found.agent or "not chosen yet"
@@ -410,7 +415,7 @@ class CommandRouter:
             case "" | "show":
                 window = await self._store.snapshots.window(thread)
                 if window is None:
-                    return "Nothing was said here yet."
+                    return NOTHING_SAID
                 count = window.last_seq - window.window_seq
                 which = "all" if count == window.last_seq else f"the newest {count} of"
                 return f"I look at {which} {window.last_seq} events. Usage: {CONTEXT_USAGE}."

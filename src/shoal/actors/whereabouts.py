@@ -46,6 +46,5 @@ async def whereabouts(asked: CommandRequest, settings: Settings, journal: Journa
         return Whereabouts(thread, in_channel=False)
     latest = await settings.get(SCOPE, f"{channel_of(thread)}{asked.author.id}")
     if latest is None or await journal.thread(ThreadId(latest)) is None:
-        is_whole = thread.endswith(f":{WHOLE_CHANNEL}")
-        return Whereabouts(None if is_whole else thread, in_channel=is_whole)
+        return Whereabouts(None, in_channel=True)
     return Whereabouts(ThreadId(latest), in_channel=True)

@@ -24,7 +24,8 @@ class CardForm(msgspec.Struct, frozen=True):
     """Where cards keep their words.
 
     `said` are the keys of words, `rows` those of lists that stand in one line each, `inline` the kinds of parts whose
-    words are one line without breaks, `pairs` the keys of a name and its value. `leaf` says a part in words of its own,
+    words are one line without breaks, `pairs` the keys of a name and its value, `links` those of words and the address
+    behind them. `leaf` says a part in words of its own,
     or None where it is read like any other.
     """
 
@@ -32,6 +33,7 @@ class CardForm(msgspec.Struct, frozen=True):
     rows: frozenset[str] = frozenset()
     inline: frozenset[str] = frozenset()
     pairs: tuple[tuple[str, str], ...] = ()
+    links: tuple[tuple[str, str], ...] = ()
     leaf: Callable[[Part], str | None] = lambda part: None
 
 
@@ -96,7 +98,8 @@ class _CardReading:
             if key in pair:
                 continue
             if key in self._form.said and isinstance(value, str):
-                yield value
+                url = next((part.get(address) for words, address in self._form.links if words == key), None)
+                yield f"{value} ({url})" if value and url and isinstance(url, str) else value
             elif key in self._form.said and isinstance(value, list):
                 for one in value:
                     yield from (one,) if isinstance(one, str) else self.lines(one, depth + 1)

@@ -87,11 +87,15 @@ MARKDOWN = Dialect(
 """Writes a tree as Markdown that parses into the same tree."""
 
 
-APART = msgspec.structs.replace(
-    MARKDOWN,
-    text=lambda text: _DRIVE.sub(rf"\1{ZERO_WIDTH_SPACE}", escaped_markdown(text)),
-    token=lambda token: token if token[0] == "<" else f"{ZERO_WIDTH_SPACE}{token}{ZERO_WIDTH_SPACE}",
-)
+def _text_apart(text: str) -> str:
+    return _DRIVE.sub(rf"\1{ZERO_WIDTH_SPACE}", escaped_markdown(text))
+
+
+def _token_apart(token: str) -> str:
+    return token if token[0] == "<" else f"{ZERO_WIDTH_SPACE}{token}{ZERO_WIDTH_SPACE}"
+
+
+APART = msgspec.structs.replace(MARKDOWN, text=_text_apart, token=_token_apart)
 """Like `MARKDOWN`, with invisible spaces around addresses and paths, which keep adjacent text out of them."""
 
 
@@ -279,7 +283,9 @@ class _Cutter:
             lines = (" | ".join(plain_text(cell.children) for cell in row.children) for row in block.children)
             return self._split_fence(Node("fence", text="\n".join(lines) + "\n"), fits, is_first=True)
         longest = max(len(plain_text(cell.children)) for cell in rows[0].children)
-        first, second = halves(max(1, _count(longest, lambda number: fits(table([halves(number)[0]])))))
+        length = max(1, _count(longest, lambda number: fits(table([halves(number)[0]]))))
+        cells = [_take(cell.children, _end_in_cell(cell.children, length)) for cell in rows[0].children]
+        first, second = (Node("row", [Node("cell", one[side]) for one in cells]) for side in (0, 1))
         rest = [second, *rows[1:]] if plain_text(second.children) else rows[1:]
         return table([first]), table(rest) if rest else None
 
@@ -428,6 +434,21 @@ def _boundary(text: str, least: int, most: int, atoms: Sequence[tuple[int, int]]
                 return cut
             end = min(end - 1, atom[0] + len(boundary) - 1)
     return 0
+
+
+def _end_in_cell(spans: Sequence[Node], most: int) -> int:
+    """Return where to cut a cell that is too long for a message: at least 1 character, unless it is empty."""
+    text = plain_text(spans)
+    if len(text) <= most:
+        return len(text)
+    atoms = _atoms(spans, 0)
+    atom = next((atom for atom in atoms if atom[0] < most < atom[1]), None)
+    return (
+        _boundary(text, most // 2, most, atoms)
+        or (atom[0] if atom is not None else 0)
+        or _boundary(text, most // 2, most, ())
+        or _whole_clusters(text, most)
+    )
 
 
 def _whole_clusters(text: str, most: int) -> int:

@@ -89,6 +89,9 @@ BLOCKS: list[tuple[Json, str]] = [
     ({"type": "markdown", "text": "**Deploy** done"}, "**Deploy** done"),
     ({"type": "video", "title": text("Demo", "plain_text"), "description": text("of it", "plain_text"),
       "alt_text": "a film", "video_url": "https://x.test/v"}, "Demo\nof it\na film"),
+    ({"type": "call", "call_id": "R1", "call": {"v1": {"name": "Standup", "join_url": "https://x.test/j"}}},
+     "Standup (https://x.test/j)"),
+    ({"type": "card", "title": text("Outage"), "body": text("db1 is down")}, "Outage\ndb1 is down"),
     ({"type": "divider"}, ""),
     ({"type": "hologram", "title": "of tomorrow", "body": {"text": "deep"}}, "of tomorrow\ndeep"),
     ({"type": "input", "label": text("Why?", "plain_text"), "element": {"type": "static_select", "options": [
@@ -111,6 +114,7 @@ def test_every_block_is_read(block: Json, said: str, inside: str) -> None:
         ({"fields": [{"title": "Host", "value": "db1", "short": True}, {"title": "Load", "value": "9"}]},
          "Host: db1\nLoad: 9"),
         ({"author_name": "Grafana", "footer": "prod", "ts": 1}, "Grafana\nprod"),
+        ({"title": "DiskFull", "title_link": "https://x.test/1", "text": "db1"}, "DiskFull (https://x.test/1)\ndb1"),
         ({"fallback": "only this"}, "only this"),
         ({"fallback": "not this", "text": "this"}, "this"),
     ],
@@ -143,6 +147,9 @@ ADAPTIVE: list[tuple[Json, str]] = [
      "Log (https://x.test/7)"),
     ({"type": "Input.Text", "label": "Why?", "id": "why"}, "Why?"),
     ({"type": "Media", "altText": "a film", "sources": []}, "a film"),
+    ({"type": "CodeBlock", "codeSnippet": "df -h", "language": "Bash"}, "df -h"),
+    ({"type": "ActionSet", "actions": [{"type": "Action.ShowCard", "title": "More", "card": {
+        "type": "AdaptiveCard", "body": [{"type": "TextBlock", "text": "inside"}]}}]}, "More\ninside"),
 ]  # fmt: skip
 
 
@@ -214,6 +221,13 @@ def test_every_part_of_an_embed_is_read() -> None:
         "fields": [{"name": "Host", "value": "db1"}], "footer": {"text": "prod"},
     }  # fmt: skip
     assert of_discord({"embeds": [embed]}) == "CI\nRun 7\nfailed\nHost: db1\nprod"
+
+
+@pytest.mark.parametrize("content", ["", "see https://x.test/7"])
+def test_the_address_behind_a_title_is_told_where_the_text_has_it_not(content: str) -> None:
+    embed: Json = {"title": "Run 7", "url": "https://x.test/7"}
+    said = of_discord({"content": content, "embeds": [embed]})
+    assert said == ("Run 7" if content else "Run 7 (https://x.test/7)")
 
 
 FORM = CardForm(said=frozenset({"text"}))

@@ -1,14 +1,16 @@
 """What every platform is told with an answer: no previews of links, and nobody but the asker is notified."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
+import msgspec
 import pytest
 
-from shoal.chat.discord.messages import message_body
+from shoal.chat.discord.messages import DiscordTarget, message_body, post_body
 from shoal.chat.google_chat.adapter import content_of
-from shoal.chat.matrix.wire import text_content
-from shoal.chat.slack.send import SlackStreams, change_of, message_of, rendered
+from shoal.chat.matrix.wire import MatrixTarget, file_content, text_content
+from shoal.chat.slack.send import SlackStreams, change_of, message_of, rendered, sharing_of
 from shoal.chat.teams.adapter import message_of as teams_message
 from shoal.domain.ids import make_thread_id
 from shoal.domain.posts import WRITING, Button, OutboundPost
@@ -74,6 +76,22 @@ def test_no_platform_calls_everybody_in_posts_edits_or_cards(call: str) -> None:
             assert message_body(text, given)["allowed_mentions"] == {"parse": [], "replied_user": False}
             assert text_content(text, given)["m.mentions"] == {}
             assert "entities" not in teams_message(text, {}, given)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_no_platform_calls_everybody_by_a_file(call: str) -> None:
+    """Neither by its caption nor by its name, which some platforms get as text."""
+    file = Path(f"{call.replace('/', '')}.txt")
+    for place in PLACES:
+        post = OutboundPost(make_thread_id("slack", "D1", "0"), "k", place.format(call), file=file)
+        assert "<!" not in str(sharing_of(post, {"F1": file})["initial_comment"]).replace("<!date^0", "")
+        assert post_body(post, DiscordTarget("1"))["allowed_mentions"] == {"parse": [], "replied_user": False}
+        for text in (post.markdown, ""):
+            given = msgspec.structs.replace(post, markdown=text)
+            assert file_content(given, file.name, MatrixTarget("!r"), "text/plain", b"x")["m.mentions"] == {}
+    for note in (f"The file {file.name} (1 bytes) cannot be sent here.", file.name):
+        assert "<users/all>" not in str(content_of(note, ())).lower()
+        assert "entities" not in teams_message(note, {"all": "29:1"})
 
 
 def test_teams_mentions_only_whom_the_answer_names_outside_of_code() -> None:

@@ -74,6 +74,11 @@ def test_what_is_written_literally_comes_back(text: str) -> None:
     assert shown_text(sent) == text.replace(SOFT_HYPHEN, "")  # which nobody sees
 
 
+@pytest.mark.parametrize("text", ["＞ 引用", "＊重点＊です", "名前＿の＿欄", "｀符号｀", "a ＞ b", "＊", "1 ＊ 2 ＊ 3"])
+def test_wide_marks_are_no_markup(text: str) -> None:
+    assert shown_text(render_markup(text, MRKDWN)) == text
+
+
 @given(CHANNELS, STAMPS, st.one_of(st.just(""), STAMPS))
 def test_thread_ids_survive_a_round_trip(channel: str, ts: str, thread_ts: str) -> None:
     thread = thread_of("slack.second", channel, ts, thread_ts)

@@ -90,6 +90,20 @@ def test_a_table_repeats_its_header() -> None:
     assert all(piece.startswith("| tide | at |\n|---|---|\n") for piece in pieces)
 
 
+@pytest.mark.parametrize(
+    "whole", ["👨‍👩‍👧‍👦", "🇩🇪", "क्षि", "[the pier](https://x.example/a_b)", "`ls -l`", "lighthouse"]
+)
+@pytest.mark.parametrize("shift", range(6))
+def test_a_cell_too_long_for_a_message_is_cut_between_what_people_see_as_one(whole: str, shift: int) -> None:
+    apart = " " if whole.isascii() else ""
+    cell = "x" * shift + apart + apart.join([whole] * 40)
+    pieces = split(f"| key | value |\n|---|---|\n| a | {cell} |\n| b | end |", 120)
+    assert len(pieces) > 1
+    assert all(piece.startswith("| key | value |\n|---|---|\n") for piece in pieces)
+    assert sum(piece.count(whole) for piece in pieces) == 40
+    assert len(pieces) < 2 * (len(cell) // 120 + 40)
+
+
 def test_a_list_goes_on_with_its_numbers_and_a_fence_with_its_language() -> None:
     text = "\n".join(f"{number}. item {number}\n\n   ```py\n   x = {number}\n   ```" for number in range(7, 15))
     pieces = split(text)

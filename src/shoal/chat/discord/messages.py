@@ -163,7 +163,9 @@ def cards_of(message: SnapshotContent) -> str:
     """What its cards and parts say, which bots and links show: words of nobody who wrote in the conversation."""
     said: list[str | None] = []
     for card in message.embeds:
-        said += [card.author.name if card.author is not None else "", card.title, card.description]
+        is_new = bool(card.title and card.url and card.url not in message.content)  # not of a link's own preview
+        title = f"{card.title} ({card.url})" if is_new else card.title
+        said += [card.author.name if card.author is not None else "", title, card.description]
         said += [f"{one.name}: {one.value}" for one in card.fields]
         said.append(card.footer.text if card.footer is not None else "")
     said += [words_of(part, _COMPONENTS) for part in message.components]

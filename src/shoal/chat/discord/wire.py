@@ -149,6 +149,7 @@ class _EmbedPart(msgspec.Struct, frozen=True):
 class _Embed(msgspec.Struct, frozen=True):
     author: _EmbedPart | None = None
     title: str | None = None
+    url: str | None = None
     description: str | None = None
     fields: tuple[_EmbedPart, ...] = ()
     footer: _EmbedPart | None = None

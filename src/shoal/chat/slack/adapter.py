@@ -34,6 +34,7 @@ from shoal.chat.slack.send import (
     message_of,
     place_of,
     rendered,
+    sharing_of,
 )
 from shoal.chat.slack.wire import (
     EVENTS,
@@ -494,7 +495,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
             await self._post_once(msgspec.structs.replace(post, key=f"{post.key}:text", file=None))
             post = msgspec.structs.replace(post, markdown="")
         # The file's id is stored before it is shared, so that a repeat after an unknown outcome shares nothing twice.
-        channel, thread_ts = place_of(post.thread)
+        channel = place_of(post.thread)[0]
         scope = f"uploads:{self.platform}"
         stored = (await self._store.get(scope, post.thread) or "").split(" ")
         file_id = stored[1] if len(stored) == 2 and stored[0] == post.key else ""
@@ -504,12 +505,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         file_ids = [await self._api.upload(one) for one in files]
         file_id = file_ids[0]
         await self._store.put(scope, post.thread, f"{post.key} {file_id}")
-        given: Fields = {
-            "files": [{"id": id, "title": one.name} for id, one in zip(file_ids, files, strict=True)],
-            "channel_id": channel,
-            "thread_ts": thread_ts or None,
-            "initial_comment": rendered(post.markdown) if post.markdown else None,
-        }
+        given = sharing_of(post, dict(zip(file_ids, files, strict=True)))
         await self._api.call("files.completeUploadExternal", Ok, given)
         try:
             return await self._shared_at(file_id, channel) or file_id

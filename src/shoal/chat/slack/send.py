@@ -5,6 +5,8 @@ Source: docs.slack.dev/reference.
 
 import logging
 import re
+from collections.abc import Mapping
+from pathlib import Path
 
 import msgspec
 
@@ -46,9 +48,9 @@ _NATIVE = re.compile(
     r"<(?:@[UW][A-Z0-9]{1,40}|#[CG][A-Z0-9]{1,40})(?:\|[^<>|]*)?>|<!date\^[0-9]+\^[^<>|^]{1,200}(?:\^https?://[^<>|^]+)?\|[^<>|]*>"
 )
 """People, channels and times, as Slack writes them. What calls everybody (`<!channel>`, `<!subteam^…>`) stays text."""
-_MARK = re.compile(r"(?<![A-Za-z0-9])[*_~]|[*_~](?![A-Za-z0-9])|`")
-"""Marks in plain text that Slack may take for markup: all but those between two letters."""
-_QUOTE = re.compile(r"^(?=&gt;)", re.MULTILINE)
+_MARK = re.compile("(?<![A-Za-z0-9])[*_~\uff0a\uff3f]|[*_~\uff0a\uff3f](?![A-Za-z0-9])|[`\uff40]")
+"""Marks in plain text that Slack may take for markup, their wide forms too: all but those between two letters."""
+_QUOTE = re.compile("^(?=&gt;|\uff1e)", re.MULTILINE)
 SOFT_HYPHEN = "\u00ad"
 _NOT_IN_NAME = re.compile(r"[^\w-]+")
 
@@ -190,6 +192,17 @@ class ChannelInfo(msgspec.Struct, frozen=True):
     """What calls about one channel answer."""
 
     channel: SlackChannel
+
+
+def sharing_of(post: OutboundPost, files: Mapping[str, Path]) -> Fields:
+    """What shares uploaded files, by their ids, with the post's text. Raises PlatformError."""
+    channel, thread_ts = place_of(post.thread)
+    return {
+        "files": [{"id": id, "title": file.name} for id, file in files.items()],
+        "channel_id": channel,
+        "thread_ts": thread_ts or None,
+        "initial_comment": rendered(post.markdown) if post.markdown else None,
+    }
 
 
 def blocks_of(text: str, buttons: tuple[Button, ...]) -> list[Json]:

@@ -684,12 +684,29 @@ def _form(me: SlackBot) -> CardForm:
                 return f"{label} ({url})" if url else ""
             case "actions" | "input":
                 return None
+            case "call" if isinstance(part.get("call"), Mapping):
+                return _of_call(part["call"])
             case str() if kind.endswith(("_select", "_picker", "picker", "overflow", "checkboxes", "radio_buttons")):
                 return ""  # what people may choose there is nothing that was said
             case _:
                 return None
 
-    return CardForm(said=_SAID, rows=frozenset({"rows"}), inline=_INLINE, pairs=(("title", "value"),), leaf=leaf)
+    return CardForm(
+        said=_SAID,
+        links=(("title", "title_link"),),
+        rows=frozenset({"rows"}),
+        inline=_INLINE,
+        pairs=(("title", "value"),),
+        leaf=leaf,
+    )
+
+
+def _of_call(call: Json) -> str:
+    """The name of a call, and where it is joined. Source: docs.slack.dev/apis/web-api/using-the-calls-api."""
+    about = call.get("v1") if isinstance(call, Mapping) else None
+    told: Part = about if isinstance(about, Mapping) else {}
+    name, url = told.get("name") or "a call", told.get("join_url")
+    return f"{name} ({url})" if url else str(name)
 
 
 _SAID = frozenset(

@@ -53,6 +53,8 @@ def _of_button(part: Part) -> str | None:
     """Of a button the address it opens, and nothing else; None for other parts."""
     if not _ACTION.fullmatch(str(part.get("type", ""))):
         return None
+    if part.get("type") == "Action.ShowCard":  # whoever opens it sees what it says
+        return None
     url = part.get("url") or (part.get("value") if part.get("type") == "openUrl" else "")
     return f"{part.get('title', '')} ({url})" if isinstance(url, str) and url else ""
 
@@ -60,7 +62,7 @@ def _of_button(part: Part) -> str | None:
 _CARDS = CardForm(
     said=frozenset(
         """title subtitle text value altText alt inlines label heading quantity price tax total vat
-        activityTitle activitySubtitle activityText summary""".split()  # noqa: SIM905
+        codeSnippet description activityTitle activitySubtitle activityText summary""".split()  # noqa: SIM905
     ),
     rows=frozenset({"rows"}),
     inline=frozenset({"RichTextBlock"}),

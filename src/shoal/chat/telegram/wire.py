@@ -45,7 +45,11 @@ class _BotApiAnswer(msgspec.Struct, Generic[T], frozen=True):
 
 _GONE = (
     "chat not found",
+    "channel_invalid",
+    "chat_id_invalid",
+    "input_user_deactivated",
     "message thread not found",
+    "topic_id_invalid",
     "topic_deleted",
     "was deleted",
     "is deactivated",
@@ -53,12 +57,13 @@ _GONE = (
 )
 """How Telegram words that a chat or topic is not there any more."""
 _CLOSED = (
-    "topic_closed", "not enough rights", "have no rights", "need administrator rights", "chat_write_forbidden",
-    "chat_admin_required", "chat_restricted", "user_banned_in_channel", "channel_private",
+    "topic_closed", "not enough rights", "have no rights", "no write access", "need administrator rights",
+    "_forbidden", "chat_admin_required", "chat_restricted", "user_banned_in_channel", "channel_private", "is_blocked",
 )  # fmt: skip
 """How it words that one takes no posts of the bot for now, besides all that it answers 403: kicked, blocked, no member.
 
-Source: core.telegram.org/method/messages.sendMessage, possible errors, and the Bot API server's Client.cpp.
+Source: core.telegram.org/method/messages.sendMessage, possible errors (CHAT_WRITE_FORBIDDEN and one such for each kind
+of message), the Bot API server's Client.cpp, and TDLib ("Have no write access to the chat", tdlib/td issue 2301).
 """
 
 

@@ -228,6 +228,18 @@ class Counterpart(Generic[A_co, P_co]):
         """Post a card without message text in the channel, from another app."""
         pytest.skip("other apps' cards do not reach bots there")
 
+    async def seals(self, text: str) -> None:
+        """Ada writes in the conversation what the adapter has no key for until `hands_keys`."""
+        pytest.skip("what bots are sent there is not encrypted")
+
+    async def hands_keys(self) -> None:
+        """The keys of what ada has sealed arrive."""
+        raise NotImplementedError
+
+    async def announces(self, text: str, *, named: bool = False) -> None:
+        """Somebody posts in a channel in which administrators alone may, naming the bot or not, and is not named."""
+        pytest.skip("every message in a channel has its author there")
+
     async def moves(self, *, in_other_order: bool = False) -> None:
         """Give the channel another id, which the platform reports twice. Then `in_channel` is at the new id."""
         pytest.skip("channels keep their ids there")

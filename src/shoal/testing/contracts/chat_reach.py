@@ -87,6 +87,34 @@ class ChatReach:
             await inbox.prompts(1)
         assert [one.message for one in caplog.records].count("left out on purpose") == 1
 
+    async def test_a_message_that_cannot_be_decrypted_yet_is_read_when_its_key_comes(
+        self, peer: Peer, inbox: Inbox
+    ) -> None:
+        """Also when the bot was restarted meanwhile, and once."""
+        needs(peer, "people")
+        await peer.seals("is the tide high?")
+        async with serving(peer.adapter, inbox):
+            await peer.says("in the clear")
+            await inbox.prompts(1)
+        await peer.hands_keys()
+        async with serving(peer.adapter, inbox):
+            await inbox.prompts(2)
+            await peer.says("thanks")
+            prompts = await inbox.prompts(3)
+        assert [one.text for one in prompts] == ["in the clear", "is the tide high?", "thanks"]
+        assert {one.thread for one in prompts} == {peer.thread}
+
+    async def test_a_channel_of_administrators_is_heard_where_it_names_the_bot(self, peer: Peer, inbox: Inbox) -> None:
+        """As the channel's own words, which are not the owner's."""
+        needs(peer, "people", "channels")
+        async with serving(peer.adapter, inbox):
+            await peer.announces("The tide is in.")
+            await peer.announces("how high?", named=True)
+            (prompt,) = await inbox.prompts(1)
+            assert await peer.adapter.post(OutboundPost(prompt.thread, "k", TIDE))
+        assert (prompt.text, prompt.direct, prompt.author.trusted) == ("how high?", False, False)
+        assert [one.text for one in prompt.refers_to] == ["The tide is in."]
+
     @pytest.mark.parametrize("in_other_order", [False, True])
     async def test_a_chat_that_gets_another_id_goes_on(self, peer: Peer, inbox: Inbox, in_other_order: bool) -> None:
         """Threads keep their ids, also after a restart. People and the owner get one notice."""

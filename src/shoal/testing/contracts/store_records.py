@@ -6,6 +6,7 @@ from datetime import timedelta
 from shoal.domain.clock import to_micros
 from shoal.domain.ids import TurnId
 from shoal.domain.messages import Author, Usage
+from shoal.domain.moved import MovedChats, ids_of
 from shoal.domain.records import GENESIS, AuditEntry, AuditRow, Commit, Spend, canonical_entry, entry_hash
 from shoal.domain.triggers import NewTrigger, Trigger
 from shoal.store.store import Store
@@ -188,6 +189,19 @@ class RecordRules:
             swaps = (store.settings.swap("workspace", "main", expected, value) for _ in range(RACERS))
             assert sorted(await asyncio.gather(*swaps)) == [False] * (RACERS - 1) + [True]
             assert await store.settings.get("workspace", "main") == value
+
+    async def test_a_chat_that_moved_keeps_its_first_id(self, store: Store) -> None:
+        """Whoever hears of the moves, in whatever order, and after a restart."""
+        processes = [MovedChats("fake", store.settings) for _ in range(RACERS)]
+        for old, new in (("a", "b"), ("b", "c")):
+            noted = await asyncio.gather(*(one.note(old, new) for one in processes))
+            assert sorted(noted) == [False] * (RACERS - 1) + [True]
+        assert not await processes[0].note("c", "a")
+        again = MovedChats("fake", store.settings)
+        await again.load()
+        for one in (*processes, again):
+            assert (one.first_id("c"), one.newest_id("a"), one.newest_id("x")) == ("a", "c", "x")
+        assert await ids_of(store.settings, "fake", "a") == ("a", "b", "c")
 
     async def test_settings_are_listed_by_scope_and_page(self, store: Store) -> None:
         """In the order of their keys."""

@@ -10,13 +10,22 @@ def shown_text(text: str, *, html: bool, break_: str) -> str:
     if not html:
         parser.disable(["html_block", "html_inline"])
     out: list[str] = []
+    numbers: list[
+        int
+    ] = []  # of the next item of each open list: its first item counts alone (spec.commonmark.org, 5.3)
     for token in parser.parse(text):
         if token.type == "inline":
             out.append("".join(_span(child, break_) for child in token.children or ()) + "\n")
         elif token.type in ("fence", "code_block"):
             out.append(token.content.rstrip("\n") + "\n")
+        elif token.type in ("ordered_list_open", "bullet_list_open"):
+            start = token.attrGet("start")
+            numbers.append(1 if start is None else int(start))
+        elif token.type in ("ordered_list_close", "bullet_list_close"):
+            numbers.pop()
         elif token.type == "list_item_open":
-            out.append(f"{token.info}{token.markup} " if token.info else "• ")
+            out.append(f"{numbers[-1]}{token.markup} " if token.info else "• ")
+            numbers[-1] += 1
     return "".join(out).removesuffix("\n")
 
 

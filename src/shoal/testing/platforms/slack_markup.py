@@ -1,8 +1,9 @@
 """Show Slack's mrkdwn as people see it.
 
 Sources: docs.slack.dev/messaging/formatting-message-text, and yhatt/jsx-slack, docs/about-escape-and-exact-mode.md, for
-gaps in the documentation. Marks work only at the ends of words, for which a zero-width space is enough. Marks cannot be
-escaped, but the fallback of an invalid time is shown literally. A soft hyphen keeps `>` from starting a quote.
+gaps in the documentation. Marks work only at the ends of words, for which a zero-width space is enough. The wide forms
+of `*`, `_`, `` ` `` and `>` work as well. Marks cannot be escaped, but the fallback of an invalid time is shown
+literally. A soft hyphen keeps `>` from starting a quote.
 
 Slack accepts all markup. Unpaired marks are shown literally.
 """
@@ -11,16 +12,17 @@ import re
 from html import unescape
 
 _WHOLE = re.compile(
-    r"```\n?(.*?)\n?```|`([^`\n]+)`|<!date\^0+\^[^|<>]*\|([^<>]*)>"
+    r"```\n?(.*?)\n?```|`([^`\n]+)`|\uff40([^\uff40\n]+)\uff40|<!date\^0+\^[^|<>]*\|([^<>]*)>"
     r"|(<(?:[@#][A-Z0-9]+(?:\|[^<>]*)?|!date\^[1-9][^<>]*)>)|<((?:https?|mailto|tel)[^<>|]+)(?:\|([^<>]*))?>",
     re.DOTALL,
 )
 """Fences, code, invalid times, mentions and links, inside which marks have no effect."""
-_QUOTE = re.compile(r"^(?:&gt;|>) ?", re.MULTILINE)
+_QUOTE = re.compile("^(?:&gt;|>|\uff1e) ?", re.MULTILINE)
+"""`>`, `&gt;` and U+FF1E start a quote: yhatt/jsx-slack, about-escape-and-exact-mode.md, Leading quotes."""
 _KEPT = re.compile(r"\x00(\d+)\x00")
 _STYLES = tuple(
     re.compile(rf"(?<![^\W_])(?<!{mark}){mark}([^\s](?:[^\n]*?[^\s])??){mark}(?![^\W_])(?!{mark})")
-    for mark in (r"\*", "_", "~")
+    for mark in (r"\*", "_", "~", "\uff0a", "\uff3f")
 )
 _INVISIBLE = str.maketrans("", "", "\u200b\u00ad")
 
@@ -35,7 +37,7 @@ def shown_text(source: str) -> str:
 
     text = _WHOLE.sub(lambda found: keep(next(text for text in found.groups()[::-1] if text is not None)), source)
     text = _QUOTE.sub("", text)
-    for _ in "*_~":  # marks may be nested
+    for _ in _STYLES:  # marks may be nested
         for style in _STYLES:
             text = style.sub(r"\1", text)
     while _KEPT.search(text):
