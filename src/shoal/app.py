@@ -407,6 +407,9 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
         async def ends(thread: ThreadId, author: Author) -> bool:
             return await departures.ends(thread, author)
 
+        async def present(thread: ThreadId, author: Author) -> Author:
+            return await departures.present(thread, author)
+
         orchestrator = Orchestrator(
             ActorServices(
                 store=store,
@@ -428,6 +431,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
                 restored_at=restored_at,
                 pause_seconds=config.mailbox.pause_seconds,
                 ends=ends,
+                present=present,
                 project=ReadableFiles(home, store.journal).project,
                 stopping=stopping.is_set,
             ),

@@ -111,6 +111,7 @@ async def test_attacks_in_a_growing_answer_stay_text(browser: Browser, api: Page
         for at in range(0, len(text), size):
             api.live(THREAD, TextStreamed(text[at : at + size]))
         await expect(page.locator(".live")).to_contain_text("tabindex=1")
+        assert await page.locator(".live .prose a").count() == 0
         await assert_harmless(page, requests, api.address)
 
 

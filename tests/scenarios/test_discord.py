@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -57,19 +57,20 @@ async def pier() -> AsyncIterator[Pier]:
 
 @asynccontextmanager
 async def running(
-    home: Path, pier: Pier, model: FakeModel, profile: str = "open", **more: object
-) -> AsyncGenerator[App]:
+    home: Path, pier: Pier, model: FakeModel, profile: str = "open",
+    overrides: Sequence[Mapping[str, object]] = (), **more: object
+) -> AsyncGenerator[App]:  # fmt: skip
     """The app with one bot, whose owner is ada, connected."""
     account: Mapping[str, object] = {"token": TOKEN, "api_base": pier.fake.api_base, "owner": ADA, **more}
-    overrides: Mapping[str, object] = {
+    settings: Mapping[str, object] = {
         "platforms": {"discord": [account]},
-        "permissions": {"default_profile": profile},
+        "permissions": {"default_profile": profile, "overrides": overrides},
         "sandbox": {"kind": "host"},
     }
     parts = Overrides(clock=pier.clock, models=FakeModels(model), sandbox=HostSandbox())
     known = len(pier.fake.world.commands)
     empty_database(home / "shoal.db")
-    async with open_app(load_config(home, {}, overrides), parts) as app:
+    async with open_app(load_config(home, {}, settings), parts) as app:
         if not known:
             await in_time(pier.clock, pier.fake.until(lambda: pier.fake.world.commands or None))
         yield app
@@ -110,6 +111,22 @@ async def test_a_role_that_was_taken_away_ends_what_its_bearer_had_waiting(tmp_p
     said = [own_words(seen.messages[-1].text) for seen in model.requests]
     assert not any("second" in text for text in said)
     assert any("mine" in text for text in said)
+
+
+async def test_rules_for_a_role_follow_the_roles_of_now(tmp_path: Path, pier: Pier) -> None:
+    pier.fake.world.roles[ADA] = (CREW,)
+    gate = Gate()
+    model = FakeModel(Reply("held", gate=gate), "later")
+    async with running(tmp_path, pier, model, overrides=[{"roles": [CREW], "deny": ["tool:bash.*"]}]):
+        asked = await pier.asks("first", user=ADA)
+        await in_time(pier.clock, gate.reached.wait())
+        await in_time(pier.clock, pier.fake.until(lambda: pier.fake.world.rooms.get(asked)))
+        await pier.fake.says(asked, "second", user=ADA)
+        await in_time(pier.clock, pier.clock.sleep(ROLES_SECONDS))
+        pier.fake.world.roles[ADA] = ()
+        gate.open()
+        await pier.sees(asked, "later")
+    assert ["bash" in {tool.name for tool in seen.tools} for seen in model.requests] == [False, True]
 
 
 async def test_a_session_that_ends_in_the_middle_of_a_turn_loses_and_repeats_nothing(

@@ -39,7 +39,7 @@ from shoal.agents.children import Children
 from shoal.agents.registry import AgentRegistry
 from shoal.delivery.sender import Senders
 from shoal.domain.agents import as_guest, within
-from shoal.domain.begun import SET_ASIDE, Begun, SetAside
+from shoal.domain.begun import Begun, SetAside
 from shoal.domain.cards import STOPPED, card_edit
 from shoal.domain.clock import Clock, to_micros
 from shoal.domain.errors import EndedTwice, InvalidInput, QueueChanged, ShoalError, StaleEpoch, StoreError
@@ -144,7 +144,8 @@ class ActorServices(msgspec.Struct, frozen=True, kw_only=True):
     """What every actor works with.
 
     `project` writes a finished turn into the thread's readable files. Once `stopping`, no further turn is opened.
-    `ends` tells of somebody who has no access any more, after it has ended what they left.
+    `ends` tells of somebody who has no access any more, after it has ended what they left. `present` gives an author
+    the roles that they have now.
     `folders` brings directories to this machine and from it. A turn waits until whoever writes in lines has paused for
     `pause_seconds`; with 0 each message is a turn of its own. `begun` counts in which turns the process died.
     What was open when this home was made from a backup, at `restored_at`, is ended: it may have been done since.
@@ -169,6 +170,7 @@ class ActorServices(msgspec.Struct, frozen=True, kw_only=True):
     restored_at: datetime | None
     pause_seconds: float
     ends: Callable[[ThreadId, Author], Awaitable[bool]]
+    present: Callable[[ThreadId, Author], Awaitable[Author]]
     project: Callable[[ThreadId, list[Event]], Awaitable[None]]
     stopping: Callable[[], bool]
 
@@ -321,8 +323,7 @@ class Actor:
             clean, waiting = services.context.clean, view.waiting
             if isinstance(error, EndedTwice):
                 aside = SetAside(thread_address(self.thread).platform, self.thread, "")
-                key = f"{to_micros(services.clock.now()):020}.{services.clock.new_id()}"
-                await services.store.settings.put(SET_ASIDE, key, msgspec.json.encode(aside).decode())
+                await services.begun.set_aside(aside, services.clock)
             if not view.lease.open_turn:  # it could not be opened, and is opened for this
                 assert waiting is not None, "a turn failed that nobody asked for"
                 prompt = waiting.prompt
@@ -420,10 +421,12 @@ class Actor:
             speaks_in = ThreadId(await settings.get(LAST_CHANNEL, agent.name) or "")
         if caller is not None:
             agent = within(agent, caller)
-            asker = services.links.people.asker(caller.author.asker(chat, direct=caller.direct))
+            author = await services.present(chat, caller.author)
+            asker = services.links.people.asker(author.asker(chat, direct=caller.direct))
             audience = caller.audience
         else:
-            asker = services.links.people.asker(asked.author.asker(chat, direct=asked.direct))
+            author = await services.present(chat, asked.author)
+            asker = services.links.people.asker(author.asker(chat, direct=asked.direct))
             noted = None
             if asked.origin not in ("person", "api"):
                 noted = await settings.get(AUDIENCE, channel_of(self.thread))

@@ -88,20 +88,21 @@ class Departures:
         if address.platform not in self.admissions.gated:
             return False
         if (await self.admissions.of(address.platform, author, address.channel)).allowed:
-            present = await self._with_present_roles(thread, author)
-            if present is author or (await self.admissions.of(address.platform, present, address.channel)).allowed:
+            bare = replace(author, roles=())
+            if not author.roles or (await self.admissions.of(address.platform, bare, address.channel)).allowed:
+                return False
+            present = await self.present(thread, author)
+            if (await self.admissions.of(address.platform, present, address.channel)).allowed:
                 return False
         await self.admissions.pairing.roster(address.platform)  # raises where nobody can know
         return True
 
-    async def _with_present_roles(self, thread: ThreadId, author: Author) -> Author:
-        """Somebody whom only a role lets in, with the roles that the platform says they have now. They keep those of
-        their message where it says nothing."""
+    async def present(self, thread: ThreadId, author: Author) -> Author:
+        """Return the author with the roles that the platform says they have now, or with those of their message where
+        it says nothing."""
         address = thread_address(thread)
-        adapter, bare = self.adapters.get(address.platform), replace(author, roles=())
+        adapter = self.adapters.get(address.platform)
         if not author.roles or not isinstance(adapter, KnowsRoles):
-            return author
-        if (await self.admissions.of(address.platform, bare, address.channel)).allowed:
             return author
         try:
             return replace(author, roles=await adapter.roles_of(address.channel, author.id))

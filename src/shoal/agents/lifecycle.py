@@ -33,6 +33,7 @@ from shoal.agents.folder import (
 from shoal.agents.registry import AgentRegistry, ChannelBindings, ChannelChoices, place_of
 from shoal.domain.agents import LISTENS, AgentSpec, Binding, Listen
 from shoal.domain.clock import Clock
+from shoal.domain.deep_folders import walk
 from shoal.domain.errors import Conflict, InvalidInput, NotFound, PlatformError
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, make_thread_id, thread_address
@@ -343,7 +344,7 @@ def _contents(folder: Path) -> tuple[int, int, str]:
     """How many files are below a folder, one more than FILES_COUNTED_MAX where there are more than that, their bytes,
     and a digest of their names, sizes and times."""
     digest, count, size_bytes = hashlib.sha256(), 0, 0
-    for place, folders, names in os.walk(folder):
+    for place, folders, names in walk(folder):
         folders[:] = sorted(one for one in folders if one != ".git")
         for name in sorted(names):
             path = os.path.join(place, name)

@@ -13,7 +13,7 @@ import anyio.abc
 import msgspec
 
 from shoal.domain.agents import servers_scope
-from shoal.domain.begun import SET_ASIDE, Begun, SetAside
+from shoal.domain.begun import Begun, SetAside
 from shoal.domain.clock import Clock, retry_delay, to_micros
 from shoal.domain.errors import (
     Conflict,
@@ -262,9 +262,7 @@ class Intake:
             "an event was set aside: the process ended twice while reading it",
             extra={"platform": self._platform, "channel": event.lane},
         )
-        aside = SetAside(self._platform, event.lane, event.content)
-        key = f"{to_micros(self._clock.now()):020}.{self._clock.new_id()}"
-        await self._store.put(SET_ASIDE, key, msgspec.json.encode(aside).decode())
+        await self._begun.set_aside(SetAside(self._platform, event.lane, event.content), self._clock)
 
     async def _keep(self, event: _Event) -> None:
         """Write an event down that is not over. Raises StoreError."""

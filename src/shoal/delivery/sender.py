@@ -39,7 +39,7 @@ from shoal.delivery.barred import BarredChats
 from shoal.delivery.hub import Hub
 from shoal.delivery.pacing import Pacer
 from shoal.delivery.previews import ENDING_SECONDS, GracePeriod, Previews, by_adapter, post_once, withdraw
-from shoal.domain.begun import Begun
+from shoal.domain.begun import Begun, SetAside
 from shoal.domain.cards import SHORT_ID_CHARS, card_id
 from shoal.domain.clock import Clock, retry_delay, wall_ahead
 from shoal.domain.errors import EndedTwice, PlatformError, ProviderDown, ProviderRefused, StoreError, StoreUnavailable
@@ -226,10 +226,11 @@ class Sender:
     async def _work_on(self, row: OutboxRow) -> None:
         is_more = True
         try:
-            with self._begun.during(f"post {row.id}"):
+            async with self._begun.one_by_one(f"post {row.id}"):
                 is_more = await self.deliver(row)
         except EndedTwice as error:
             log.error("a post was given up: the process ended twice at it", extra={"post": row.id})
+            await self._begun.set_aside(SetAside(self._adapter.platform, row.thread, ""), self._clock)
             await self._gave_up(row, str(error), True)
         except anyio.get_cancelled_exc_class():
             await self._give_back(row)

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import msgspec
 
+from shoal.domain.clock import Clock, to_micros
 from shoal.domain.errors import EndedTwice
 from shoal.domain.ports import Settings
 
@@ -125,6 +126,12 @@ class Begun:
         """Delete events that finished here from the database. Raises StoreError."""
         if self._over:
             await self.learn()
+
+    async def set_aside(self, aside: SetAside, clock: Clock) -> None:
+        """List what ended the process, for the owner; does nothing before `share`. Raises StoreError."""
+        key = f"{to_micros(clock.now()):020}.{clock.new_id()}"
+        if self._settings is not None:
+            await self._settings.put(SET_ASIDE, key, msgspec.json.encode(aside).decode())
 
     def _deaths(self, digest: str) -> int:
         return self._counts.get(digest, 0) + self._shared.get(digest, 0)

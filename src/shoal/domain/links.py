@@ -27,6 +27,7 @@ _SCHEME = re.compile(
     re.IGNORECASE,
 )
 _LABEL = re.compile(r"[\w\-]{1,63}")
+_INLINE = frozenset({"paragraph", "heading", "cell"})
 _PROCESSES = ("process_list", "process_logs")
 
 Knows = Callable[[str], bool]
@@ -85,8 +86,6 @@ def first_address(text: str) -> int:
 
 def with_known_links(markdown: str, knows: Knows) -> str:
     """Render every unknown address in a text as code. Without one, the text is unchanged."""
-    if not any(is_address(word) for word in map(_bare, _WORDS.findall(markdown))):
-        return markdown
     looked_at: dict[str, bool] = {}
 
     def is_safe(address: str) -> bool:
@@ -145,8 +144,28 @@ def _block(node: Node, is_safe: Knows) -> Node:
             return node
         case _:
             children = list(_spans(node.children, is_safe))
+            if node.kind in _INLINE and _unknown(_visible(children), is_safe):
+                children = list(_spans(_unstyled(children), is_safe))
             is_same = len(children) == len(node.children) and all(map(_is_same, children, node.children))
             return node if is_same else replace(node, children=children)
+
+
+def _visible(nodes: Iterable[Node]) -> str:
+    """What spans say, with a blank for code."""
+    return "".join(" " if node.kind == "code" else node.text or _visible(node.children) for node in nodes)
+
+
+def _unstyled(nodes: Iterable[Node]) -> list[Node]:
+    """The spans without styles and links, so that an address which these divide is one word again, as chats read it."""
+    flat: list[Node] = []
+    for node in nodes:
+        leaves = [node] if node.kind in ("code", "break") or not node.children else _unstyled(node.children)
+        for leaf in leaves:
+            if flat and flat[-1].kind == "text" and leaf.kind in ("text", "token"):
+                flat[-1] = Node("text", text=flat[-1].text + leaf.text)
+            else:
+                flat.append(Node("text", text=leaf.text) if leaf.kind == "token" else leaf)
+    return flat
 
 
 def _is_same(one: Node, other: Node) -> bool:

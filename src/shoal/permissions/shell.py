@@ -14,6 +14,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
+from time import monotonic
 from typing import TYPE_CHECKING, ClassVar
 
 from msgspec.structs import replace
@@ -33,11 +34,12 @@ from shoal.permissions.shell_words import (
 )
 
 if TYPE_CHECKING:
-    from tree_sitter import Language, Node
+    from tree_sitter import Language, Node, Tree
 
 DEPTH_MAX = 40
 PARTS_MAX = 1000
 BASH_SECONDS_MAX = 2.0
+PARSE_SECONDS_MAX = 0.5
 NOWHERE = -1
 
 _LINE = frozenset({";", "&", "\n"})
@@ -242,6 +244,8 @@ class ShellReader:
         first, before = len(self._moves), self.sure
         self.succeeded = _NOWHERE
         self.reached(node)
+        if len(self.parts) > PARTS_MAX:
+            raise Unreadable(f"it has more than {PARTS_MAX} parts")
         self._depth += 1
         if self._depth > DEPTH_MAX:
             raise Unreadable(f"it is nested more than {DEPTH_MAX} levels deep")
@@ -648,10 +652,24 @@ def _language() -> "Language":
     return tree_sitter.Language(tree_sitter_bash.language())
 
 
-def take_apart(command: str, inner: int = 0) -> Taken:
-    """Take a command apart. Raises Unreadable when what bash would do is not beyond doubt."""
+def _parse(source: bytes) -> "Tree":
+    """Parse a text for at most PARSE_SECONDS_MAX. Raises Unreadable.
+
+    Mending what is wrong in a text takes the parser quadratic time; a text that is right takes a few milliseconds.
+    """
     from tree_sitter import Parser
 
+    ends_at = monotonic() + PARSE_SECONDS_MAX
+    try:
+        return Parser(_language()).parse(
+            lambda offset, _: source[offset:], progress_callback=lambda _, __: monotonic() > ends_at
+        )
+    except ValueError as error:
+        raise Unreadable("parsing it takes too long") from error
+
+
+def take_apart(command: str, inner: int = 0) -> Taken:
+    """Take a command apart. Raises Unreadable when what bash would do is not beyond doubt."""
     try:
         source = command.encode()
     except UnicodeEncodeError as error:
@@ -660,9 +678,8 @@ def take_apart(command: str, inner: int = 0) -> Taken:
         raise Unreadable("it has a NUL byte")
     if sum(map(source.count, _SLOW_WHEN_OPEN)) > OPERATORS_MAX:
         raise Unreadable("it has too many operators")
-    tree = Parser(_language()).parse(source)
     try:
-        reader = ShellReader(source, tree.root_node, inner)
+        reader = ShellReader(source, _parse(source).root_node, inner)
         taken = reader.take()
     except RecursionError as error:
         raise Unreadable("it is nested too deeply") from error

@@ -73,6 +73,12 @@ def test_a_command_of_nothing_but_operators_is_not_parsed(pump: str) -> None:
         take_apart(pump * (OPERATORS_MAX + 1))
 
 
+@pytest.mark.parametrize("pump", ["<>", ">&", "a) ", "a;"])
+def test_a_command_that_takes_long_to_take_apart_is_given_up(pump: str) -> None:
+    with stopped_by_timer(), pytest.raises(Unreadable, match=r"takes too long|parts|complete"):
+        take_apart(pump * (32_000 // len(pump)))
+
+
 READERS: dict[str, Callable[[str], object]] = {
     "the HTML of Teams": _teams,
     "calls in a model's text": read_markup,

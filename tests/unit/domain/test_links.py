@@ -78,7 +78,20 @@ MADE_UP = [
     "~~https://evil.example/secret~~",
     "[a](<https://evil.example/with space>)",
     "https://evil.example/" + "s" * 3000,
+    r"https\://evil.example/secret",
+    "https&#58;//evil.example/secret",
+    "[docs](https&#58;//evil.example/secret)",
+    "ht**tps**://evil.example/secret",
+    "evil.exam*pl*e/secret",
+    "**evil.exam***ple/secret*",
+    "evil.[example](https://docs.example.org/guide?page=2)/secret",
+    "| a |\n|---|\n| ~~evil~~.example/secret |",
 ]
+
+
+def said(nodes: list[Node]) -> str:
+    """What a chat shows of spans, with a blank for code."""
+    return "".join(" " if node.kind == "code" else node.text or said(node.children) for node in nodes)
 
 
 def addresses(nodes: list[Node]) -> list[str]:
@@ -90,6 +103,8 @@ def addresses(nodes: list[Node]) -> list[str]:
             for word in (node.url, *node.text.split())
             if node.kind in ("link", "token", "text", "raw") and is_address(word.strip("()<>.,"))
         ]
+        if node.kind in ("paragraph", "heading", "cell"):
+            found += [word for word in said(node.children).split() if is_address(word.strip("()<>.,"))]
         found += addresses(node.children)
     return found
 

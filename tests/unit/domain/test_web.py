@@ -26,6 +26,11 @@ def test_private_addresses_are_refused(address: IPv4Address) -> None:
     assert why_refused(str(address))
 
 
+def test_the_public_address_of_a_cloud_s_own_services_is_refused() -> None:
+    assert why_refused("168.63.129.16")  # Azure: the keys of a machine's extensions
+    assert not why_refused("168.63.129.17")
+
+
 @given(st.ip_addresses(v=4))
 def test_every_ipv6_address_that_carries_an_ipv4_address_is_refused(address: IPv4Address) -> None:
     number = int(address)

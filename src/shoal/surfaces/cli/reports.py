@@ -13,6 +13,7 @@ import msgspec
 
 from shoal.config import default_model, open_catalog
 from shoal.domain.clock import SystemClock
+from shoal.domain.deep_folders import walk
 from shoal.domain.errors import NotFound
 from shoal.domain.home import entry_key
 from shoal.domain.records import AuditRow, BudgetStatus, MemoryChange
@@ -279,7 +280,7 @@ def _archive_of(path: Path) -> bytes:
         return path.read_bytes()
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
-        for file in sorted(path.rglob("*")):
+        for file in sorted(place / name for place, _, names in walk(path) for name in names):
             name = file.relative_to(path.parent)
             if any(part.startswith(".") for part in file.relative_to(path).parts):
                 continue

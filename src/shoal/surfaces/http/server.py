@@ -50,7 +50,7 @@ CLOSE_SECONDS = 5
 """How long requests at work may take to end when the server stops."""
 BACKLOG = 512
 
-DROPPED_BYTES_MAX = 64 * 1024 * 1024
+DROPPED_BYTES_MAX = 256 * 1024 * 1024
 """How much of a body is read after the answer."""
 DROPPED_SECONDS_MAX = 30.0
 """How long a body is read after the answer."""

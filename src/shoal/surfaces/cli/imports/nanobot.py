@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
+from shoal.domain.deep_folders import walk
 from shoal.domain.errors import InvalidInput
 from shoal.domain.zones import local_zone
 from shoal.surfaces.cli.imports.files import Options, Tree, changed_at, json5, leave_files, notes_of, read_workspace
@@ -89,7 +90,8 @@ def read(root: Path) -> Found:
 def read_threads(found: Found, tree: Tree, folder: Path, known: set[str]) -> int:
     """The conversations below a folder that are not `known` yet; returns how many results of tools were in them."""
     results = 0
-    for path in sorted(folder.rglob("sessions.sqlite3")) if folder.is_dir() else ():
+    files = sorted(place / name for place, _, names in walk(folder) for name in names)
+    for path in [file for file in files if file.name == "sessions.sqlite3"]:
         with tree.database(path) as database:
             about = {text_of(row.get("key")): row for row in database("sessions")}
             spoken: dict[str, list[tuple[float, Json]]] = {}
@@ -101,7 +103,7 @@ def read_threads(found: Found, tree: Tree, folder: Path, known: set[str]) -> int
             records = [parsed(record) for _, record in sorted(spoken.get(key, ()), key=lambda one: one[0])]
             since = time_of(row.get("created_at")) or changed_at(path)
             results += read_thread(found, key, text_of(row.get("title")), list(map(as_dict, records)), since, known)
-    for path in sorted(folder.rglob("*.jsonl")) if folder.is_dir() else ():
+    for path in [file for file in files if file.suffix == ".jsonl"]:
         entries = list(tree.lines(path))
         first = next((entry for entry in entries if entry.get("_type") == "metadata"), dict[str, Json]())
         key = text_of(first.get("key")) or path.stem.replace("_", ":", 1)

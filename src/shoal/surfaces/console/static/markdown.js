@@ -213,9 +213,10 @@ function address(href) {
 
 /**
  * A document fragment of the text, free of scripts, styles, forms, frames and foreign images. Of a `thread` the pictures
- * are shown; `live` is a text that grows, which is neither coloured nor typeset yet.
+ * are shown; `live` is a text that grows, which is neither coloured nor typeset yet. The links of a `draft` lead nowhere:
+ * which of them were read or said is known when the answer is whole.
  */
-export function render(text, { thread = "", live = false } = {}) {
+export function render(text, { thread = "", live = false, draft = false } = {}) {
   let fragment;
   notes = [];
   try {
@@ -228,7 +229,7 @@ export function render(text, { thread = "", live = false } = {}) {
     fragment.append(text);
   }
   dressNotes(fragment);
-  for (const link of fragment.querySelectorAll("a")) dressLink(link);
+  for (const link of fragment.querySelectorAll("a")) draft ? link.replaceWith(...link.childNodes) : dressLink(link);
   for (const formula of fragment.querySelectorAll(".math")) dressFormula(formula, live);
   for (const block of fragment.querySelectorAll("pre:not(.math)")) dressCode(block, live);
   for (const table of fragment.querySelectorAll("table")) dressTable(table);

@@ -36,10 +36,10 @@ export class Prose extends Component {
   }
 
   fill() {
-    const { text, thread, live } = this.props;
+    const { text, thread, live, draft } = this.props;
     this.base.classList.toggle("is-plain", !markdown);
     if (markdown) {
-      this.base.replaceChildren(markdown.render(text, { thread, live }));
+      this.base.replaceChildren(markdown.render(text, { thread, live, draft }));
       return;
     }
     this.base.textContent = text;
@@ -56,6 +56,6 @@ export class Prose extends Component {
 export function GrowingProse({ text, thread }) {
   const parts = useMemo(() => pieces(text), [text]);
   return html`<div class="growing">
-    ${parts.map((part, at) => html`<${Prose} key=${at} text=${part} thread=${thread} live=${at === parts.length - 1} />`)}
+    ${parts.map((part, at) => html`<${Prose} key=${at} text=${part} thread=${thread} live=${at === parts.length - 1} draft />`)}
   </div>`;
 }
