@@ -200,9 +200,13 @@ def event_lines(event: Event) -> Iterator[str]:
 
 def request_lines(request: ApprovalRequested) -> Iterator[str]:
     """What a person is asked to allow; each line of what would run stands behind a bar."""
-    yield f"  ? asks to run {printable(request.tool)}:"
+    yield f"  ? The agent asks to run {printable(request.tool)}:"
     yield from (f"{VERBATIM}{line}" for line in printable(request.shown).expandtabs(8).split("\n"))
-    yield from _indented("\n".join(part for part in (coverage_text(request.covers), request.reason) if part))
+    yield from _indented("\n".join(part for part in (coverage_text(request.covers), why(request)) if part))
+
+
+def why(request: ApprovalRequested) -> str:
+    return f"Why it asks: {request.reason or 'your permission rules say to ask before this.'}"
 
 
 def failure_lines(message: str, detail: str) -> Iterator[str]:
