@@ -6,11 +6,14 @@ import re
 import select
 import signal
 import subprocess
+import termios
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 SECONDS_MAX = 60.0
+COLUMNS = 400
+"""Wide enough that no line of Shoal's is wrapped."""
 _TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d(?::\d\d)?")
 
 
@@ -25,6 +28,7 @@ class Terminal:
 
     def __init__(self, command: Sequence[str], environ: Mapping[str, str], folder: Path) -> None:
         self._side, other = pty.openpty()
+        termios.tcsetwinsize(other, (50, COLUMNS))
         self._process = subprocess.Popen(
             ["setsid", "--ctty", *command],  # so that Ctrl-C arrives as a signal
             stdin=other, stdout=other, stderr=other, env=dict(environ), cwd=folder,

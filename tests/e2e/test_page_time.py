@@ -66,7 +66,7 @@ async def test_what_a_turn_changed_is_undone_and_taken_back(page: Page, shoal: R
     changes = page.locator(".row.end .changes")
     await expect(changes.locator(".diff.plus")).to_contain_text(["+Ada", "+# Plan"])
     await page.get_by_text("What cannot be undone").click()
-    await expect(changes).to_contain_text("What was said stays said.")
+    await expect(changes).to_contain_text("Messages stay as they are.")
 
     await page.get_by_role("button", name="Undo these changes").click()
     await expect(page.locator(".row.note")).to_contain_text("You undid what a turn changed: 2 files restored")

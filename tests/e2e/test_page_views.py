@@ -411,7 +411,7 @@ async def test_memory_is_read_edited_forgotten_and_taken_back(browser: Browser, 
             await everywhere.get_by_role("button", name="Forget Boats are wet.").click()
             await everywhere.get_by_role("button", name="Forget it").click()
             await expect(everywhere).not_to_contain_text("Boats are wet.")
-            changes = page.get_by_role("region", name="What was changed")
+            changes = page.get_by_role("region", name="Changes")
             await changes.get_by_role("button", name="Take back").first.click()
             await expect(everywhere).to_contain_text("Boats are wet.")
             await everywhere.get_by_role("button", name="Edit Everywhere").click()

@@ -414,7 +414,7 @@ class Undo:
             lines.append(f"{ran}: what it did elsewhere, to processes or over the network stays.")
         if len(lines) > BEYOND_MAX:
             lines[BEYOND_MAX:] = [f"and {len(lines) - BEYOND_MAX} more"]
-        return notes, (*lines, "What was said stays said.")
+        return notes, (*lines, "Messages stay as they are.")
 
 
 def _why_not(error: OSError) -> ShoalError:

@@ -37,7 +37,7 @@ from shoal.domain.tables import width_of
 from shoal.surfaces.cli.client import Link, open_link
 from shoal.surfaces.cli.completion import agent_option
 from shoal.surfaces.cli.context import CommandContext, command
-from shoal.surfaces.cli.output import limit_words, print_json, printable, says_more, status_words, tell, timed
+from shoal.surfaces.cli.output import limit_words, print_json, printable, says_more, status_words, tell, timed, why
 
 INPUT_CHARS_MAX = 1_000_000
 """Of standard input; no model takes more in one message."""
@@ -217,7 +217,7 @@ class _Turn:
     async def _decide(self, request: ApprovalRequested) -> AskResult | None:
         """Ask the person at the terminal; without one the turn is left waiting."""
         shown = printable(request.shown)
-        asks = f"{shown}\n{printable(request.reason)}" if request.reason else shown
+        asks = f"{shown}\n{printable(why(request))}"
         if not self.may_ask:
             print(f"shoal: the agent asks to run:\n{asks}", file=sys.stderr)
             tell(f"shoal: allow it with `shoal approvals allow {request.approval_id}`.", sys.stderr)

@@ -188,8 +188,8 @@ def _make_from(file: Path, context: CommandContext) -> None:
     missing = missing_secrets(text, root)
     todo = f" The backup left secrets out. Set them again: {', '.join(missing)}." if missing else ""
     tell(
-        f"Made {root} from {file}. `shoal doctor` checks it.{todo} What was open in the backup is not "
-        "acted on; its conversations are told so."
+        f"Made {root} from {file}. `shoal doctor` checks it.{todo} Turns and approvals that were open in "
+        "the backup do not continue. Their threads say so."
     )
 
 

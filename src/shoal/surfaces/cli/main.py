@@ -145,7 +145,9 @@ class Subcommands(click.Group):
 
 
 @click.command(cls=Subcommands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--home", type=click.Path(path_type=Path), help="Home directory; else $SHOAL_HOME, else ~/.shoal.")
+@click.option(
+    "--home", type=click.Path(path_type=Path, readable=False), help="Home directory; else $SHOAL_HOME, else ~/.shoal."
+)
 @click.option("--debug", is_flag=True, help="Show the whole traceback of an error.")
 @click.version_option(package_name="shoal", message="shoal %(version)s", help="Show the version.")
 @click.pass_context
@@ -226,6 +228,8 @@ def _complain(context: CommandContext, error: BaseException) -> None:
                 path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "shoal"
                 said = f"{said.rstrip('.')}. `{path} --help` says what is right."
             lines = [said]
+        case PermissionError() if context.root.is_dir() and not os.access(context.root, os.R_OK | os.X_OK):
+            lines = [f"This user may not read {context.root}. Run Shoal as its owner, or name another with --home DIR."]
         case OSError():
             path = error.filename or (context.root if error.errno in _OF_DISKS else "")  # writing names none
             where = f"{path}: " if path else ""

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TextIO, TypeAlias
@@ -52,13 +53,34 @@ _OUTCOMES = {"aborted": "Stopped.", "failed": "Failed.", "limit": "Ended at a li
 
 
 _CODE = re.compile(r"`([^`\n]+)`")
+_LABEL = re.compile(r" *(?:\S+ {2,})?")
+"""The indent of a line, and a label in front of its text."""
 
 
 def tell(text: str, to: TextIO | None = None) -> None:
     """Print a message of Shoal's own for a person, on standard output unless it is to go elsewhere."""
     stream = to if to is not None else sys.stdout
     colour = stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    print(worded(printable(text), colour=colour), file=stream, flush=True)
+    shown = as_typed(printable(text))
+    if stream.isatty():
+        shown = wrapped(shown, shutil.get_terminal_size().columns)
+    print(worded(shown, colour=colour), file=stream, flush=True)
+
+
+def wrapped(text: str, columns: int) -> str:
+    """Break lines that are too wide between words, under the text of their first line. Commands stay whole."""
+    return "\n".join(_wrapped_line(line, columns) for line in text.split("\n"))
+
+
+def _wrapped_line(line: str, columns: int) -> str:
+    label = _LABEL.match(line)
+    indent = label.end() if label else 0
+    whole = _CODE.sub(lambda code: code[0].replace(" ", "\0"), line)
+    lines = textwrap.wrap(
+        whole, max(columns, 1), subsequent_indent=" " * (indent if indent * 2 < columns else 0),
+        break_long_words=False, break_on_hyphens=False,
+    ) if len(line) > columns else [whole]  # fmt: skip
+    return "\n".join(lines).replace("\0", " ")
 
 
 def worded(text: str, *, colour: bool = False) -> str:
@@ -178,9 +200,13 @@ def event_lines(event: Event) -> Iterator[str]:
 
 def request_lines(request: ApprovalRequested) -> Iterator[str]:
     """What a person is asked to allow; each line of what would run stands behind a bar."""
-    yield f"  ? asks to run {printable(request.tool)}:"
+    yield f"  ? The agent asks to run {printable(request.tool)}:"
     yield from (f"{VERBATIM}{line}" for line in printable(request.shown).expandtabs(8).split("\n"))
-    yield from _indented("\n".join(part for part in (coverage_text(request.covers), request.reason) if part))
+    yield from _indented("\n".join(part for part in (coverage_text(request.covers), why(request)) if part))
+
+
+def why(request: ApprovalRequested) -> str:
+    return f"Why it asks: {request.reason or 'your permission rules say to ask before this.'}"
 
 
 def failure_lines(message: str, detail: str) -> Iterator[str]:

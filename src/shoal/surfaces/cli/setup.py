@@ -41,7 +41,7 @@ from shoal.surfaces.cli import setup_checks
 from shoal.surfaces.cli.client import ServerClient, call_api, find_server
 from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.init import make_home
-from shoal.surfaces.cli.output import printable, tell
+from shoal.surfaces.cli.output import tell
 from shoal.surfaces.cli.prompts import CHOICES_SHOWN, ask_from, ask_line, ask_yes, typing_unseen
 
 NOTHING: Mapping[str, Value] = {}
@@ -135,7 +135,7 @@ class Setup:
             if self._extra:
                 self.write(self._extra)
         except (click.Abort, KeyboardInterrupt):
-            print("\nLeft. What is written stays.")
+            tell("\nLeft. What is written stays.")
             self.finish("`shoal setup` goes on where you left.")
             return EXIT_LEFT
         self.finish(self.next_step())
@@ -154,7 +154,7 @@ class Setup:
             is_other = True
         root = self._context.root
         if is_other:
-            print(f"From now on say so: export SHOAL_HOME={shlex.quote(str(root))}")
+            tell(f"From now on say so: `export SHOAL_HOME={shlex.quote(str(root))}`")
         self._server = find_server(self._context) if root.is_dir() else None
         if self._server is None and is_held(self._context.home.lock_file):
             service = setup_checks.login_service(root)
@@ -177,7 +177,7 @@ class Setup:
             free = next((n for n in range(port + 1, port + 100) if setup_checks.is_free(host, n)), 0)
             typed = ask_line("Port of the page", str(free))
             if not typed.isdecimal() or int(typed) > 65535:
-                print("A port is a number up to 65535; with 0 the system chooses one at each start.")
+                tell("A port is a number up to 65535; with 0 the system chooses one at each start.")
                 continue
             port = int(typed)
             if setup_checks.is_free(host, port):
@@ -292,7 +292,7 @@ class Setup:
         """Which of a provider's models is to answer."""
         if "model" in self._given or not self._asks or len(models) < 2:
             return self.ask("model", "Model", default)
-        print("\nWhich of its models?" if len(models) <= CHOICES_SHOWN else f"\nWhich of its {len(models)} models?")
+        tell("\nWhich of its models?" if len(models) <= CHOICES_SHOWN else f"\nWhich of its {len(models)} models?")
         first = [default, *(one for one in models if one != default)] if default else models
         return ask_from(first, "Model (a number, a name, or a part of one)", default)
 
@@ -433,18 +433,16 @@ class Setup:
             if user != "-":
                 self.write({f"{table}.owner": user})
             return
-        print(f"{shown} is connected. Now write anything to your bot there, directly and not in a group…")
+        tell(f"{shown} is connected. Now write anything to your bot there, directly and not in a group…")
         if self._server is not None:
             self.own_by_code(platform)
             return
         config = self.config()
         with setup_checks.Hearing(self._context, config, platform) as hearing:
             first = hearing.first()
-            print(printable(f"{first.author.name or first.author.id} wrote, and was sent a code."))
+            tell(f"{first.author.name or first.author.id} wrote, and was sent a code.")
             while (prompt := hearing.owner(ask_line("Code"))) is None:
-                print(
-                    "That is not the code in the chat. Is it not yours? Write to your bot, and it sends you your own."
-                )
+                tell("That is not the code in the chat. Is it not yours? Write to your bot, and it sends you your own.")
         self.write({f"{table}.owner": prompt.author.id})
         self._context.write(lambda store: setup_checks.greet(config, platform, store, prompt))
         self._thread = prompt.thread
@@ -452,7 +450,7 @@ class Setup:
 
     def own_by_code(self, platform: str) -> None:
         """Have the Shoal that runs, which answers strangers with a code, take whoever has this one for the owner."""
-        print("It answers with a code.")
+        tell("It answers with a code.")
         while True:
             code = ask_line("Code (- to be let in later with `shoal pair CODE`)".replace("`", "'"))
             if code == "-":
@@ -552,9 +550,9 @@ class Setup:
         if not self._asks:
             return default
         names = list(choices)
-        print(f"\n{question}")
+        tell(f"\n{question}")
         for number, text in enumerate(choices.values(), 1):
-            print(f"  {number}  {text}")
+            tell(f"  {number}  {text}")
         while True:
             answer = ask_line("Number", "1").lower()
             if answer.isdecimal() and 1 <= int(answer) <= len(names):
@@ -564,7 +562,7 @@ class Setup:
             matches = [one for one, text in choices.items() if answer in f"{one} {text}".lower()]
             if len(matches) == 1 and not answer.isdecimal():
                 return matches[0]
-            print(f"Choose a number from 1 to {len(names)}, or type a part of one name.")
+            tell(f"Choose a number from 1 to {len(names)}, or type a part of one name.")
 
     def ask(self, name: str, question: str, default: str = "") -> str:
         """A line, or what the option of that name said, which counts once. Raises LeftOut without a terminal."""
@@ -649,7 +647,7 @@ class Setup:
     def finish(self, last: str) -> None:
         """Say what was written, and what comes next."""
         for line in dict.fromkeys(self._wrote):
-            print(f"wrote    {line}")
+            tell(f"wrote    {line}")
         tell(last)
 
     def next_step(self) -> str:

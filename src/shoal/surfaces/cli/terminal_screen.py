@@ -91,8 +91,8 @@ class TerminalScreen(ChatScreen):
         def is_asked() -> bool:
             return bool(conversation.questions) and not get_app().current_buffer.text
 
-        async def answer(event: KeyPressEvent) -> None:
-            await conversation.type(str(event.key_sequence[0].key))
+        def answer(event: KeyPressEvent) -> None:
+            event.app.exit(result=str(event.key_sequence[0].key))  # as a line: what is typed after it waits
 
         for key in ("y", "t", "n"):
             self._keys.add(key, filter=is_asked)(answer)

@@ -81,7 +81,8 @@ def test_without_anybody_to_ask_the_turn_waits_and_says_how_to_go_on(shoal: Shoa
     assert (ran.code, ran.out) == (1, "")
     (approval,) = json.loads(shoal("approvals", "list", "--json").out)
     assert (approval["state"], approval["shown"]) == ("pending", "echo hi")
-    assert ran.err.splitlines()[0] == "shoal: the agent asks to run:"
+    assert ran.err.splitlines()[:2] == ["shoal: the agent asks to run:", "echo hi"]
+    assert "\nWhy it asks: " in ran.err
     assert f"shoal: allow it with 'shoal approvals allow {approval['id']}'." in ran.err
 
 

@@ -236,7 +236,7 @@ async def test_what_is_to_be_allowed_is_shown_character_for_character(
     )
     stand.screen.wants(request)
     _, asked, *rows, reason = capsys.readouterr().out.rstrip("\n").split("\n")
-    assert (asked.strip(), reason.strip()) == ("? asks to run bash:", "It is not known.")
+    assert (asked.strip(), reason.strip()) == ("? The agent asks to run bash:", "Why it asks: It is not known.")
     assert max(map(len, rows)) <= stand.screen._width
     shown = "".join(row.replace("    │ ", "\n").removeprefix("    ↪ ") for row in rows)
     assert shown == f"\n{command}"

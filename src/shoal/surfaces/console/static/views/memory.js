@@ -20,7 +20,7 @@ export function Memory() {
   return html`
     <${Place} intro="What agents remember. They write it themselves. You can correct it or make them forget. Changes take effect on the next turn." loading=${false}>
       <div class="filter"><label>Show <select value=${thread} onChange=${(event) => setThread(event.target.value)}>
-        <option value="">What holds everywhere</option>
+        <option value="">Everywhere</option>
         ${(chats || []).map((chat) => html`<option key=${chat.thread} value=${chat.thread}>${chat.name}</option>`)}
       </select></label></div>
       <${Files} key=${thread} thread=${thread} />
@@ -71,8 +71,8 @@ function File({ file, thread, reload }) {
 }
 
 const Changes = ({ changes, reload }) => html`
-  <section aria-label="What was changed">
-    <h2>What was changed</h2>
+  <section aria-label="Changes">
+    <h2>Changes</h2>
     ${!changes.length && html`<p class="faint">Nothing was changed lately.</p>`}
     <ul class="cards">${changes.map((change) => html`<${Change} key=${change.id} change=${change} reload=${reload} />`)}</ul>
   </section>
