@@ -68,7 +68,8 @@ def bound_output(
     """The text itself where it is short enough; else an excerpt, with the whole stored by `keep`. Of a `raw` text, of
     which `text` is the last state, that is always stored.
 
-    `keep` answers the digest and raises OSError; `folder` is where commands find the whole, by its digest. What is beyond ARTIFACT_BYTES_MAX is not stored, as the notice says.
+    `keep` answers the digest and raises OSError; `folder` is where commands find the whole, by its digest. What is
+    beyond ARTIFACT_BYTES_MAX is not stored, as the notice says.
     """
     if len(text) <= bounds.stored_chars_min and not raw:
         return BoundedOutput(visible(text))
