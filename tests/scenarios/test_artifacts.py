@@ -198,7 +198,12 @@ async def test_no_conversation_reads_anothers_files(tmp_path: Path) -> None:
 
 async def test_commands_search_whole_results_as_files_and_write_none(tmp_path: Path) -> None:
     search = "grep -rh needle /artifacts; echo x > /artifacts/x || echo refused"
-    model = FakeModel(calls("report"), calls("bash", command="true"), calls("bash", command=search), "done")
+    model = FakeModel(
+        calls("report"),
+        Reply(calls=(Call("bash", json.dumps({"command": "true"})),)),
+        Reply(calls=(Call("bash", json.dumps({"command": search})),)),
+        "done",
+    )
     settings = '[permissions]\ndefault_profile = "open"\n'
     async with scenario(tmp_path, model, tools=[report], sandbox=BubblewrapSandbox(), settings=settings) as world:
         await world.ada.says("find it")
@@ -208,3 +213,28 @@ async def test_commands_search_whole_results_as_files_and_write_none(tmp_path: P
         assert "row 700: needle" in found.text
         assert "refused" in found.text
         assert not found.tainted_by
+
+
+@tool(origin="foreign")
+async def page() -> str:
+    """A long text of somebody else."""
+    return REPORT
+
+
+async def test_a_tainted_whole_result_taints_the_command_that_reads_it_and_no_other(tmp_path: Path) -> None:
+    def script(seen: Seen) -> Step | str:
+        if seen.rounds == 0:
+            return calls("page")
+        if seen.rounds == 1:
+            return Reply(calls=(Call("bash", json.dumps({"command": "grep -rh needle /artifacts"})),))
+        return Reply(calls=(Call("bash", json.dumps({"command": "echo plain"})),)) if seen.rounds == 2 else "done"
+
+    settings = '[permissions]\ndefault_profile = "open"\n'
+    model = FakeModel(script=script)
+    async with scenario(tmp_path, model, tools=[page], sandbox=BubblewrapSandbox(), settings=settings) as world:
+        await world.ada.says("find it")
+        await world.ada.sees("done")
+        _, found, plain = await results(world)
+        assert "needle" in found.text
+        assert "the tool page" in found.tainted_by
+        assert not plain.tainted_by
