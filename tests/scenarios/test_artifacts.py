@@ -204,8 +204,7 @@ async def test_commands_search_whole_results_as_files_and_write_none(tmp_path: P
         Reply(calls=(Call("bash", json.dumps({"command": search})),)),
         "done",
     )
-    settings = '[permissions]\ndefault_profile = "open"\n'
-    async with scenario(tmp_path, model, tools=[report], sandbox=BubblewrapSandbox(), settings=settings) as world:
+    async with scenario(tmp_path, model, tools=[report], sandbox=BubblewrapSandbox(), profile="open") as world:
         await world.ada.says("find it")
         await world.ada.sees("done")
         first, _, found = await results(world)
@@ -229,9 +228,8 @@ async def test_a_tainted_whole_result_taints_the_command_that_reads_it_and_no_ot
             return Reply(calls=(Call("bash", json.dumps({"command": "grep -rh needle /artifacts"})),))
         return Reply(calls=(Call("bash", json.dumps({"command": "echo plain"})),)) if seen.rounds == 2 else "done"
 
-    settings = '[permissions]\ndefault_profile = "open"\n'
     model = FakeModel(script=script)
-    async with scenario(tmp_path, model, tools=[page], sandbox=BubblewrapSandbox(), settings=settings) as world:
+    async with scenario(tmp_path, model, tools=[page], sandbox=BubblewrapSandbox(), profile="open") as world:
         await world.ada.says("find it")
         await world.ada.sees("done")
         _, found, plain = await results(world)
