@@ -10,6 +10,7 @@ from tests.scenarios.kit import calls
 from shoal.domain.events import ToolFinished
 from shoal.domain.ids import parse_thread_id
 from shoal.permissions.access import AccessRules
+from shoal.sandbox.bubblewrap import BubblewrapSandbox
 from shoal.store.files import LocalFiles
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Reply, Seen, Step
@@ -193,3 +194,45 @@ async def test_no_conversation_reads_anothers_files(tmp_path: Path) -> None:
         await world.ada.says("what of bob?")
         await world.happens(world.ada.thread, "turn_finished", 3)
         assert (await results(world))[2].is_error
+
+
+async def test_commands_search_whole_results_as_files_and_write_none(tmp_path: Path) -> None:
+    search = "grep -rh needle /artifacts; echo x > /artifacts/x || echo refused"
+    model = FakeModel(
+        calls("report"),
+        Reply(calls=(Call("bash", json.dumps({"command": "true"})),)),
+        Reply(calls=(Call("bash", json.dumps({"command": search})),)),
+        "done",
+    )
+    async with scenario(tmp_path, model, tools=[report], sandbox=BubblewrapSandbox(), profile="open") as world:
+        await world.ada.says("find it")
+        await world.ada.sees("done")
+        first, _, found = await results(world)
+        assert f"/artifacts/{first.artifact} in commands" in first.text
+        assert "row 700: needle" in found.text
+        assert "refused" in found.text
+        assert not found.tainted_by
+
+
+@tool(origin="foreign")
+async def page() -> str:
+    """A long text of somebody else."""
+    return REPORT
+
+
+async def test_a_tainted_whole_result_taints_the_command_that_reads_it_and_no_other(tmp_path: Path) -> None:
+    def script(seen: Seen) -> Step | str:
+        if seen.rounds == 0:
+            return calls("page")
+        if seen.rounds == 1:
+            return Reply(calls=(Call("bash", json.dumps({"command": "grep -rh needle /artifacts"})),))
+        return Reply(calls=(Call("bash", json.dumps({"command": "echo plain"})),)) if seen.rounds == 2 else "done"
+
+    model = FakeModel(script=script)
+    async with scenario(tmp_path, model, tools=[page], sandbox=BubblewrapSandbox(), profile="open") as world:
+        await world.ada.says("find it")
+        await world.ada.sees("done")
+        _, found, plain = await results(world)
+        assert "needle" in found.text
+        assert "the tool page" in found.tainted_by
+        assert not plain.tainted_by

@@ -66,6 +66,10 @@ class Home:
     def attachments(self, thread: ThreadId) -> Path:
         return self.thread(thread) / "attachments"
 
+    def shown_artifacts(self, thread: ThreadId) -> Path:
+        """Where a thread's stored results are written for its commands to read."""
+        return self.thread(thread) / "artifacts"
+
 
 MemoryScope: TypeAlias = Literal["global", "platform", "channel"]
 

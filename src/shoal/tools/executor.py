@@ -53,6 +53,7 @@ from shoal.tools.live_output import LiveOutput
 from shoal.tools.memory_book import MemoryBook
 from shoal.tools.output import BoundedOutput, OutputBounds, bound_output, bound_piece, excerpt
 from shoal.tools.registry import Registry
+from shoal.tools.shown_artifacts import INSIDE, ShownArtifacts, names_artifacts
 from shoal.tools.tainted_files import KEPT_FOR_PERSON, PromptFiles, amended, may_change, memory_read, secret_below
 
 log = logging.getLogger(__name__)
@@ -157,6 +158,7 @@ class Executor:
         self._content = ContentReader(config.permissions.covered_files_max, config.permissions.covered_bytes_max)
         self._bounds = OutputBounds(config.context.artifact_chars_min, config.context.artifact_excerpt_chars)
         self._services = services
+        self._shown = ShownArtifacts(store.artifacts, services.artifacts, prompt_files.marks)
         self._home = home
         self._clock = clock
         self._hub = hub
@@ -171,6 +173,7 @@ class Executor:
         if tool is None or (agent.tools and call.name not in (*agent.tools, MORE_TOOLS)):
             names = ", ".join(spec.name for spec in self.registry.offer(agent.tools, hidden_by(profiles)).listed)
             return _refuse(call, UNKNOWN_TOOL.format(name=call.name, names=names))
+        await self._show_artifacts(call, context)
         try:
             invocation = tool.prepare(call.arguments, self._tool_context(call, context))
         except ToolError as error:
@@ -247,6 +250,7 @@ class Executor:
         tool = self.registry.get(call.name)
         if tool is None:
             return _refuse(call, UNKNOWN_TOOL.format(name=call.name, names=", ".join(self.registry.names())))
+        await self._show_artifacts(call, context)
         try:
             invocation = tool.prepare(call.arguments, self._tool_context(call, context))
         except ToolError as error:
@@ -279,9 +283,9 @@ class Executor:
         if output.is_pending:
             return None
         if len(output.text) <= self._bounds.stored_chars_min:
-            bounded = self._bound(output)
+            bounded = self._bound(output, context.mounts)
         else:  # in a thread, so that no other turn waits for it
-            bounded = await asyncio.to_thread(self._bound, output)
+            bounded = await asyncio.to_thread(self._bound, output, context.mounts)
         return ToolFinished(
             call_id=admitted.call.id,
             name=admitted.call.name,
@@ -378,12 +382,24 @@ class Executor:
             await self._marked.since(touched, began_ns, output.tainted_by or read)
         return replace(output, tainted_by=output.tainted_by or read)
 
-    def _bound(self, output: ToolOutput) -> BoundedOutput:
+    async def _show_artifacts(self, call: ToolCall, context: CallContext) -> None:
+        """Before it is decided on a call, which looks at the files that it names."""
+        folder = next((mount.host for mount in context.mounts if mount.inside == INSIDE), None)
+        if folder is None or not names_artifacts(call):
+            return
+        try:
+            await self._shown.show(context.thread, folder)
+        except OSError as error:
+            log.warning("stored results could not be shown as files", extra={"why": str(error)})
+
+    def _bound(self, output: ToolOutput, mounts: Sequence[Mount]) -> BoundedOutput:
         text, bounds = self.redactor.redact(output.text), self._bounds
         if output.is_piece:
             return bound_piece(text, bounds)
+        shown = next((self.sandbox.inside(mount.host, mounts) for mount in mounts if mount.inside == INSIDE), "")
+        raw = self.redactor.redact(output.raw)
         try:
-            return bound_output(text, bounds, self._services.artifacts.keep, self.redactor.redact(output.raw))
+            return bound_output(text, bounds, self._services.artifacts.keep, raw, shown)
         except OSError as error:
             log.warning("a result could not be stored", extra={"why": str(error)})
             why = f"[The rest of the output could not be stored: {system_words(error)}]"

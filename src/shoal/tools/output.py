@@ -62,11 +62,22 @@ def visible(text: str) -> str:
     return _CONTROL.sub(escaped, text.replace("\r\n", "\n"))
 
 
+<<<<<<< HEAD
 def bound_output(text: str, bounds: OutputBounds, keep: Callable[[bytes], str], raw: str = "") -> BoundedOutput:
     """Return a short text unchanged, or an excerpt of a long one, with the whole stored by `keep`.
 
     A `raw` text, of which `text` is the last state, is always stored. `keep` returns the digest and raises OSError.
     Only ARTIFACT_BYTES_MAX bytes are stored; the notice says so.
+=======
+def bound_output(
+    text: str, bounds: OutputBounds, keep: Callable[[bytes], str], raw: str = "", folder: str = ""
+) -> BoundedOutput:
+    """The text itself where it is short enough; else an excerpt, with the whole stored by `keep`. Of a `raw` text, of
+    which `text` is the last state, that is always stored.
+
+    `keep` answers the digest and raises OSError; `folder` is where commands find the whole, by its digest. What is
+    beyond ARTIFACT_BYTES_MAX is not stored, as the notice says.
+>>>>>>> q2
     """
     if len(text) <= bounds.stored_chars_min and not raw:
         return BoundedOutput(visible(text))
@@ -81,7 +92,8 @@ def bound_output(text: str, bounds: OutputBounds, keep: Callable[[bytes], str], 
     if len(text) <= bounds.excerpt_chars_max:
         return BoundedOutput(f"{visible(text)}\n[Stored as artifact {digest}: {size}.]", digest, len(stored))
     kept = f"The first {len(stored):,} bytes of it are" if len(stored) < len(content) else "All of it is"
-    notice = f"[The output has {size}; this is an excerpt. {kept} stored as artifact {digest}: see read_artifact.]"
+    where = f"see read_artifact, or {folder}/{digest} in commands" if folder else "see read_artifact"
+    notice = f"[The output has {size}; this is an excerpt. {kept} stored as artifact {digest}: {where}.]"
     return BoundedOutput(f"{excerpt(text, bounds.excerpt_chars_max)}\n{notice}", digest, len(stored))
 
 

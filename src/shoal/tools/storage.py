@@ -108,6 +108,10 @@ class Retention:
         for digest in unused:
             try:
                 gone += await in_thread(lambda digest=digest: self.files.remove(digest))
+                for shown in await in_thread(
+                    lambda digest=digest: list(self.home.data.glob(f"*/*/*/artifacts/{digest}"))
+                ):
+                    await in_thread(shown.unlink)
             except OSError as error:
                 log.warning("an artifact could not be deleted", extra={"digest": digest, "why": str(error)})
         return gone

@@ -489,6 +489,7 @@ class ContextBuilder:
             Mount(agent.workspace, "/workspace", writable=True),
             Mount(self._home.scratch(thread), "/scratch", writable=True),
             Mount(self._home.attachments(thread), "/attachments"),
+            Mount(self._home.shown_artifacts(thread), "/artifacts"),
             Mount(agent.home / "docs", "/docs"),
             *skill_mounts(skill_roots(self._home, agent.home, thread)),
         )
