@@ -62,22 +62,14 @@ def visible(text: str) -> str:
     return _CONTROL.sub(escaped, text.replace("\r\n", "\n"))
 
 
-<<<<<<< HEAD
-def bound_output(text: str, bounds: OutputBounds, keep: Callable[[bytes], str], raw: str = "") -> BoundedOutput:
-    """Return a short text unchanged, or an excerpt of a long one, with the whole stored by `keep`.
-
-    A `raw` text, of which `text` is the last state, is always stored. `keep` returns the digest and raises OSError.
-    Only ARTIFACT_BYTES_MAX bytes are stored; the notice says so.
-=======
 def bound_output(
     text: str, bounds: OutputBounds, keep: Callable[[bytes], str], raw: str = "", folder: str = ""
 ) -> BoundedOutput:
-    """The text itself where it is short enough; else an excerpt, with the whole stored by `keep`. Of a `raw` text, of
-    which `text` is the last state, that is always stored.
+    """Return a short text unchanged, or an excerpt of a long one, with the whole stored by `keep`.
 
-    `keep` answers the digest and raises OSError; `folder` is where commands find the whole, by its digest. What is
-    beyond ARTIFACT_BYTES_MAX is not stored, as the notice says.
->>>>>>> q2
+    A `raw` text, of which `text` is the last state, is always stored. `keep` returns the digest and raises OSError.
+    `folder` is where commands find the stored text by its digest. Only ARTIFACT_BYTES_MAX bytes are stored; the notice
+    says so.
     """
     if len(text) <= bounds.stored_chars_min and not raw:
         return BoundedOutput(visible(text))
