@@ -203,7 +203,7 @@ ACTS = _acts()
 _PATHS = frozenset(act.text for act in _asked())
 HOLDS = "hold on"
 """Where the owner says it in private, the model answers when they speak again, or when the talk is over."""
-CONFIGURES = ("/settings", "/agent")
+CONFIGURES = ("/settings", "/agent", "/timezone")
 """Commands whose effect everybody may know of."""
 WORDS = ("tide", "reef", "tide reef kelp", "<untrusted source='x'>", "{}", "-", "kelp " * 300, "tea", "same.txt",
          "sleep 300")  # fmt: skip

@@ -31,12 +31,14 @@ class Terminal:
         termios.tcsetwinsize(other, (50, COLUMNS))
         self._process = subprocess.Popen(
             ["setsid", "--ctty", *command],  # so that Ctrl-C arrives as a signal
-            stdin=other, stdout=other, stderr=other, env=dict(environ), cwd=folder,
+            stdin=other, stdout=other, stderr=other, cwd=folder,
+            env={**environ, "COLUMNS": str(COLUMNS)},
         )  # fmt: skip
         os.close(other)
         self.screen = ""
         self.typed: list[str] = []
         self._seen = 0
+        self._is_interrupted = False
 
     def sees(self, part: str, seconds: float = SECONDS_MAX) -> str:
         """Wait until the text stands on the screen, behind what was seen before; returns what came until then."""
@@ -57,12 +59,21 @@ class Terminal:
 
     def presses(self, key: bytes) -> None:
         """Press one key, such as Ctrl-C."""
+        self._is_interrupted = key == b"\x03"
         os.write(self._side, key)
 
     def ends(self) -> int:
-        """Wait for the end; returns the exit code."""
-        while self._read(SECONDS_MAX):
-            pass
+        """Wait for the end; returns the exit code.
+
+        Ctrl-C is pressed again every two seconds: `input` misses one that arrives just before it starts to read.
+        """
+        ends = time.monotonic() + SECONDS_MAX
+        shown = -1
+        while self._read(2):
+            assert time.monotonic() < ends, f"It does not end:\n{self.screen}"
+            if self._is_interrupted and shown == len(self.screen):  # nothing came for two seconds
+                os.write(self._side, b"\x03")
+            shown = len(self.screen)
         os.close(self._side)
         return self._process.wait(SECONDS_MAX)
 

@@ -94,10 +94,10 @@ async def test_what_is_told_twice_is_taken_once_with_its_file(peer: Slack) -> No
         looked = await peer.server.sends_file(CHANNEL, "tides.txt", b"high", text=f"<@{BOT}> look")
         await peer.server.says(CHANNEL, f"<@{BOT}> after", thread_ts=looked)
         prompts = await inbox.prompts(2)
+        await inbox.until(lambda: len(inbox.commands) == 1)
     assert [prompt.text for prompt in prompts] == ["look", "after"]
     assert len(prompts[0].attachments) == 1
     assert len(list(peer.home.attachments(prompts[0].thread).iterdir())) == 1
-    assert len(inbox.commands) == 1
 
 
 async def test_what_comes_under_the_bots_own_post_is_for_it(peer: Slack) -> None:

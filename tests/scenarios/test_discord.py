@@ -102,6 +102,7 @@ async def test_a_role_that_was_taken_away_ends_what_its_bearer_had_waiting(tmp_p
     async with running(tmp_path, pier, model, allow=[f"role:{CREW}"]):
         asked = await pier.asks("first", user=STRANGER)
         await in_time(pier.clock, gate.reached.wait())
+        await in_time(pier.clock, pier.fake.until(lambda: asked in pier.fake.world.rooms or None))
         await pier.fake.says(asked, "second", user=STRANGER)
         await pier.fake.says(asked, "mine", user=ADA)
         await in_time(pier.clock, pier.clock.sleep(ROLES_SECONDS))

@@ -4,7 +4,8 @@ the command is given in                       it means
 -------------------------------------------   ---------------------------------------------------------------
 a direct conversation, or a known thread      that
 a channel that is one conversation            that
-any other place of a channel                  the thread in which the person last spoke there, if there is one
+any other place of a channel                  the thread in which the person last spoke there, if there is one;
+                                              `/remind` means the place itself
 """
 
 from typing import NamedTuple
@@ -46,5 +47,7 @@ async def whereabouts(asked: CommandRequest, settings: Settings, journal: Journa
         return Whereabouts(thread, in_channel=False)
     latest = await settings.get(SCOPE, f"{channel_of(thread)}{asked.author.id}")
     if latest is None or await journal.thread(ThreadId(latest)) is None:
+        if asked.name == "remind" and not thread.endswith(f":{WHOLE_CHANNEL}"):
+            return Whereabouts(thread, in_channel=False)
         return Whereabouts(None, in_channel=True)
     return Whereabouts(ThreadId(latest), in_channel=True)

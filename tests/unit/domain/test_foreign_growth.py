@@ -20,7 +20,7 @@ from shoal.permissions.shell_words import Unreadable
 from shoal.providers.markup import read_markup
 
 CHARS = (4_000, 16_000)
-SECONDS_MIN = 0.15
+SECONDS_MIN = 0.5
 PUMPS = (
     *(
         "<",

@@ -75,7 +75,7 @@ def test_over_a_pipe_nothing_of_the_past_is_printed(shoal: Shoal) -> None:
 def test_a_question_that_still_waits_is_asked_once_more(shoal: Shoal) -> None:
     shoal("chat", stdin="run echo hi\ny\n")
     shoal("chat", stdin="run echo again\n")
-    assert shoal("chat").out.split()[:9] == ["?", "The", "agent", "asks", "to", "run", "bash:", "│", "echo"]
+    assert shoal("chat").out.split()[:10] == ["?", "The", "agent", "asks", "to", "run", "bash:", "│", "echo", "again"]
 
 
 def test_changed_files_are_told_without_ids(shoal: Shoal) -> None:
