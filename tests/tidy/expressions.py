@@ -67,7 +67,7 @@ BUILT: dict[str, tuple[str, str]] = {
     ),
     "shoal.permissions.redact: shape.pattern": ("[shape.pattern for shape in _SHAPES]", "sub"),
     "shoal.permissions.redact: shape.glimpse": ("[shape.glimpse for shape in _SHAPES if shape.glimpse]", "search"),
-    "shoal.providers.quirks: words": ("[expression.pattern for expression, _ in _LESSONS]", "search"),
+    "shoal.providers.quirks: pattern": ("[pattern for pattern, _ in _LESSONS]", "search"),
     "shoal.providers.demo: pattern": ("[pattern for _, pattern in _PATTERNS]", "search"),
     "shoal.setup.choices: shape": ("[shape for _, shape in SHAPES]", "match"),
     "shoal.domain.schema: pattern": ("[pattern for pattern, _ in _TOML_PROBLEMS]", "fullmatch"),

@@ -105,51 +105,54 @@ _ABOUT_TOOL = re.compile(
     r"tools?\W{0,3}\d|function_declarations|schema|properties|\bparameters\.|\bgrammar\b|toolSpec", re.IGNORECASE
 )
 """Words about the definition of one tool, not about tools in general."""
-_LESSONS: tuple[tuple[re.Pattern[str], Changes], ...] = tuple(
-    (re.compile(words, re.DOTALL | re.IGNORECASE), changes)
-    for words, changes in (
-        (r"max_tokens.{0,80}max_completion_tokens", {"max_tokens": "max_completion_tokens"}),
-        (rf"max_completion_tokens.{{0,60}}{_NOT}", {"max_tokens": "max_tokens"}),
-        (rf"temperature.{{0,80}}{_NOT}|{_NOT}.{{0,40}}temperature", {"temperature": False}),
-        (r"stream_options", {"usage_option": False}),
-        (r"prompt_cache_key", {"cache_key": False}),
-        (r"reasoning\.encrypted_content|encrypted content is not supported", {"reasoning_items": False}),
-        (r"tool_search|tool_reference|defer_loading", {"tool_search": False}),
-        (r"missing a `?thought_?signature", {"call_signatures": True}),
-        (
-            r"reasoning_content.{0,80}(?:must be passed|missing|required|passed back|返回|回传)"
-            r"|missing.{0,40}reasoning_content",
-            {"reasoning_field": "reasoning_content", "reasoning_needed": True},
-        ),
-        (r"\bthinking\b.{0,60}must be passed back", {"reasoning_needed": True}),
-        (_either("reasoning_content", _NOT), {"reasoning_field": "", "reasoning_needed": False}),
-        (_either(_REASONING, r"(?:not permitted|unsupported|not supported|forbidden|unknown|unrecogni[sz]ed)"),
-         {"thinking": False}),
-        (r"length of 9\b|(?:tool_?call_?id|tool call id|call_id|tool_use\.id|tool_calls\[\d+\]\.id).{0,80}"
-         r"(?:must be|length|pattern|match|too long)", {"nine_char_ids": True}),
-        (r"role\W{1,3}user\W{1,3}after role\W{1,3}tool|alternate.{0,80}except for tool", {"user_after_tool": False}),
-        (r"single tool.?calls?\b|one tool.?call at|parallel.{0,12}(?:tool|function).{0,40}not",
-         {"parallel_calls": False}),
-        (r"system (?:role|message|prompt|instruction)s?\b.{0,40}(?:not|n't) (?:support|enable|allow)"
-         r"|developer instruction is not enabled|only user.{0,24}roles? (?:is|are) supported"
-         r"|(?:does not|n't) support.{0,30}\bsystem\b|(?:unexpected|invalid|unsupported) role\W{1,3}system",
-         {"system_role": False}),
-        (
-            _either(_IMAGE, _NOT)
-            + r"|at most 0 image|is not a (?:multimodal|vision) model|expected `text`|content must be a string"
-            r"|content\W{1,8}(?:msg\W{1,5})?input should be a valid string|mmproj|missing data required for image"
-            r"|`text` is not set|messages\.content\.type",
-            {"images": "none"},
-        ),
-        (
-            _either(_TOOLS, _NOT)
-            + r"|that support tool use|--enable-auto-tool-choice|tools param requires|roles? must alternate"
-            r"|should alternate with|alternate user/assistant",
-            {"tools": False},
-        ),
-    )
-)  # fmt: skip
-"""Words of a refusal, and the quirks to learn from them."""
+_LESSONS: tuple[tuple[str, Changes], ...] = (
+    (r"max_tokens.{0,80}max_completion_tokens", {"max_tokens": "max_completion_tokens"}),
+    (rf"max_completion_tokens.{{0,60}}{_NOT}", {"max_tokens": "max_tokens"}),
+    (rf"temperature.{{0,80}}{_NOT}|{_NOT}.{{0,40}}temperature", {"temperature": False}),
+    (r"stream_options", {"usage_option": False}),
+    (r"prompt_cache_key", {"cache_key": False}),
+    (r"reasoning\.encrypted_content|encrypted content is not supported", {"reasoning_items": False}),
+    (r"tool_search|tool_reference|defer_loading", {"tool_search": False}),
+    (r"missing a `?thought_?signature", {"call_signatures": True}),
+    (
+        r"reasoning_content.{0,80}(?:must be passed|missing|required|passed back|返回|回传)"
+        r"|missing.{0,40}reasoning_content",
+        {"reasoning_field": "reasoning_content", "reasoning_needed": True},
+    ),
+    (r"\bthinking\b.{0,60}must be passed back", {"reasoning_needed": True}),
+    (_either("reasoning_content", _NOT), {"reasoning_field": "", "reasoning_needed": False}),
+    (
+        _either(_REASONING, r"(?:not permitted|unsupported|not supported|forbidden|unknown|unrecogni[sz]ed)"),
+        {"thinking": False},
+    ),
+    (
+        r"length of 9\b|(?:tool_?call_?id|tool call id|call_id|tool_use\.id|tool_calls\[\d+\]\.id).{0,80}"
+        r"(?:must be|length|pattern|match|too long)",
+        {"nine_char_ids": True},
+    ),
+    (r"role\W{1,3}user\W{1,3}after role\W{1,3}tool|alternate.{0,80}except for tool", {"user_after_tool": False}),
+    (r"single tool.?calls?\b|one tool.?call at|parallel.{0,12}(?:tool|function).{0,40}not", {"parallel_calls": False}),
+    (
+        r"system (?:role|message|prompt|instruction)s?\b.{0,40}(?:not|n't) (?:support|enable|allow)"
+        r"|developer instruction is not enabled|only user.{0,24}roles? (?:is|are) supported"
+        r"|(?:does not|n't) support.{0,30}\bsystem\b|(?:unexpected|invalid|unsupported) role\W{1,3}system",
+        {"system_role": False},
+    ),
+    (
+        _either(_IMAGE, _NOT)
+        + r"|at most 0 image|is not a (?:multimodal|vision) model|expected `text`|content must be a string"
+        r"|content\W{1,8}(?:msg\W{1,5})?input should be a valid string|mmproj|missing data required for image"
+        r"|`text` is not set|messages\.content\.type",
+        {"images": "none"},
+    ),
+    (
+        _either(_TOOLS, _NOT)
+        + r"|that support tool use|--enable-auto-tool-choice|tools param requires|roles? must alternate"
+        r"|should alternate with|alternate user/assistant",
+        {"tools": False},
+    ),
+)
+"""Patterns for the words of a refusal, compiled when first needed, and the quirks to learn from them."""
 _IMAGE_FAULT = re.compile(
     r"\bimages?\b.{0,40}(?:exceed|too (?:large|big|small)|dimension|corrupt|damaged|truncated|format|decode)"
     r"|(?:could not|unable to|failed to|cannot|can't) (?:process|decode|load|open|read|download|identify|fetch)\b"
@@ -204,7 +207,7 @@ def fault_of(words: str) -> Fault | None:
 def lesson(quirks: Quirks, words: str) -> Changes:
     """Return the quirks that a refusal teaches; empty if it is unrelated or already known."""
     for pattern, changes in _LESSONS:
-        if pattern.search(words) and quirks.changed(changes) != quirks:
+        if re.search(pattern, words, re.DOTALL | re.IGNORECASE) and quirks.changed(changes) != quirks:
             if changes == {"tools": False} and _ABOUT_TOOL.search(words):
                 continue
             return changes
