@@ -13,7 +13,6 @@ import gzip
 import io
 import logging
 import os
-import re
 import shutil
 import sqlite3
 import stat
@@ -34,6 +33,7 @@ import msgspec
 
 from shoal.config import Config
 from shoal.config.secrets import without_secrets
+from shoal.domain import lazy_re
 from shoal.domain.clock import Clock
 from shoal.domain.deep_folders import walk
 from shoal.domain.errors import ConfigError, Conflict, InvalidInput, ShoalError, StoreCorrupt, StoreError
@@ -61,7 +61,7 @@ PROBLEM = ("backup", "problem")
 
 PLACE_CHARS_MAX = 80
 _PASSED_ON = frozenset({"PATH", "HOME", "LANG", "TMPDIR"})
-_NAME = re.compile(r"shoal-(\d{8}T\d{6}Z)\.tar\.gz")
+_NAME = lazy_re.compile(r"shoal-(\d{8}T\d{6}Z)\.tar\.gz")
 _TIME = "%Y%m%dT%H%M%SZ"
 
 _T = TypeVar("_T")

@@ -75,6 +75,7 @@ BUILT: dict[str, tuple[str, str]] = {
 }
 """Expressions that a function builds or takes from a table: how to make samples in their module, and what runs them."""
 PLAIN = (
+    "shoal.domain.lazy_re: pattern",  # those of its callers are found there
     "re.escape",  # nothing but a name of the home's own files, or a text as it is
     "shoal.tools.mcp.schemas: pattern",  # only parsed
     "shoal.permissions.patterns: ",  # one character is matched, or the pattern is only parsed
@@ -149,7 +150,7 @@ def _expression_of(node: ast.Call) -> tuple[str, ast.expr, ast.expr | None] | No
     """The function, the pattern and the flags of a call that takes an expression."""
     named = {word.arg: word.value for word in node.keywords}
     match node.func:
-        case ast.Attribute(value=ast.Name(id="re"), attr=call) if call in CALLS and node.args:
+        case ast.Attribute(value=ast.Name(id="re" | "lazy_re"), attr=call) if call in CALLS and node.args:
             at = {"sub": 4, "subn": 4, "split": 3}.get(call, 1 if call == "compile" else 2)
             return call, node.args[0], named.get("flags") or (node.args[at] if len(node.args) > at else None)
         case ast.Name(id="Meta") | ast.Attribute(attr="Meta") if "pattern" in named:

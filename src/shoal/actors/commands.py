@@ -48,7 +48,6 @@ from shoal.domain.ports import ONCE
 from shoal.domain.records import Approval
 from shoal.domain.speech import VOICE_MODES
 from shoal.domain.triggers import NewTrigger, Trigger, in_words
-from shoal.domain.when import REMIND_USAGE, parse_reminder
 from shoal.domain.zones import local_time, zone_named
 from shoal.permissions.access import Links
 from shoal.permissions.profiles import Profile
@@ -640,6 +639,8 @@ class CommandRouter:
     async def remind(self, asked: CommandRequest, channel: str = "") -> str:
         """/remind; list and cancel are about the whole `channel` if that is given. Raises InvalidInput, NotFound and
         Conflict with what to tell."""
+        from shoal.domain.when import REMIND_USAGE, parse_reminder  # 2 ms of a start
+
         word, _, rest = asked.argument.partition(" ")
         if word.lower() in ("", "help"):
             return f"Usage: {REMIND_USAGE}"

@@ -4,11 +4,11 @@ It does what the tool `remember` does, without a model: who asks sees what the a
 what it could change there for them, by the same rules. A change is noted, audited and can be taken back like any other.
 """
 
-import re
 from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
+from shoal.domain import lazy_re
 from shoal.domain.agents import AgentSpec
 from shoal.domain.commands import CommandRequest
 from shoal.domain.errors import Forbidden, InvalidInput, NotFound
@@ -29,8 +29,8 @@ MEMORY_USAGE = (
     "`/memory [WORDS]`, `/memory forget ID`, `/memory amend ID TEXT`, `/memory undo`. In place of ID you can write the "
     "entry's words, and then `->` before TEXT"
 )
-_ID = re.compile(r"`?([0-9a-f]{6})`?")
-_ARROW = re.compile(r"(?<!\s)\s++(?:->|=>|→)\s+")
+_ID = lazy_re.compile(r"`?([0-9a-f]{6})`?")
+_ARROW = lazy_re.compile(r"(?<!\s)\s++(?:->|=>|→)\s+")
 
 
 class MemoryCommands(msgspec.Struct, frozen=True, eq=False):

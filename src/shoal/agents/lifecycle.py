@@ -31,6 +31,7 @@ from shoal.agents.folder import (
     template_files,
 )
 from shoal.agents.registry import AgentRegistry, ChannelBindings, ChannelChoices, place_of
+from shoal.domain import lazy_re
 from shoal.domain.agents import LISTENS, AgentSpec, Binding, Listen
 from shoal.domain.clock import Clock
 from shoal.domain.deep_folders import walk
@@ -51,7 +52,7 @@ STOP_SECONDS_MAX = 30.0
 LOOK_SECONDS = 0.2
 FILES_COUNTED_MAX = 10_000
 """Files of an agent that are counted before it is deleted."""
-_CHOICE = re.compile(r"\s*([\w.]+)=(\S*)(.*)", re.S)
+_CHOICE = lazy_re.compile(r"\s*([\w.]+)=(\S*)(.*)", re.S)
 LISTS = ("tools", "fallback")
 
 

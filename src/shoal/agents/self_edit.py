@@ -8,7 +8,6 @@ import asyncio
 import difflib
 import hashlib
 import os
-import re
 import shutil
 import subprocess
 import tempfile
@@ -22,6 +21,7 @@ from msgspec import Meta
 
 from shoal.agents.folder import FILE, GIT_SECONDS_MAX, read_agent, set_key
 from shoal.agents.lifecycle import Checks
+from shoal.domain import lazy_re
 from shoal.domain.agents import AgentSpec
 from shoal.domain.cases import CASES
 from shoal.domain.errors import Conflict, InvalidInput, NotFound, ToolError
@@ -201,8 +201,8 @@ def write_file(path: Path, content: bytes | None) -> None:
 
 TEXT_BYTES_MAX = 262_144
 PERSONA = ("AGENTS.md", "SOUL.md", "IDENTITY.md", "USER.md")
-_SKILL = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-_PART = re.compile(r"[\w][\w .-]{0,99}")
+_SKILL = lazy_re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_PART = lazy_re.compile(r"[\w][\w .-]{0,99}")
 _STRICTNESS = {"open": 0, "guarded": 1, "standard": 2, "locked": 3}
 
 

@@ -31,8 +31,10 @@ def check(config: Config) -> Iterator[Found]:
     zones = {("timezone",): config.timezone}
     zones |= {("access", "people", name, "timezone"): person.timezone for name, person in config.access.people.items()}
     for key, timezone in zones.items():
+        if not timezone:
+            continue
         try:
-            zone_named(timezone or "UTC")
+            zone_named(timezone)
         except InvalidInput as error:
             yield key, f"cannot be used: {error}".rstrip(".")
     for name, provider in config.providers.items():

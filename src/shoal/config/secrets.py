@@ -8,6 +8,7 @@ from typing import cast
 import msgspec
 
 from shoal.config.load import Table, as_list, as_table
+from shoal.domain import lazy_re
 from shoal.domain.errors import ConfigError
 from shoal.domain.home import Home
 from shoal.domain.regular_files import read_regular
@@ -17,19 +18,24 @@ from shoal.domain.secret_forms import is_plain, looks_like_key
 from shoal.domain.settings import Config
 from shoal.domain.untrusted import BAD_TOML, decode_toml
 
-_SECRET_NAME = re.compile(r"key|token|secret|password|passwd|credential", re.IGNORECASE)
+_SECRET_NAME = lazy_re.compile(r"key|token|secret|password|passwd|credential", re.IGNORECASE)
 """Names under which keys that are not ours (of extensions, or commented out) hold secrets."""
-_NAME_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
-_SECRET_WORDS = re.compile(
-    r"(?:api|access|private|secret|master|signing|auth|encryption|app|client|account|license|service|bot|user|db)?"
-    r"(?:keys?|tokens?|secrets?|passw(?:or)?d|pass|passphrase|pwd|credentials?|auth|authorization|bearer|cookies?|pat"
-    r"|private|signature|dsn|jwt|salt|mnemonic)"
-)
+_NAME_WORDS = lazy_re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_SECRET_PREFIXES = (
+    "", "api", "access", "private", "secret", "master", "signing", "auth", "encryption", "app", "client", "account",
+    "license", "service", "bot", "user", "db",
+)  # fmt: skip
+_SECRET_NOUNS = (
+    "key", "keys", "token", "tokens", "secret", "secrets", "passwd", "passwds", "password", "passwords", "pass",
+    "passphrase", "pwd", "credential", "credentials", "auth", "authorization", "bearer", "cookie", "cookies", "pat",
+    "private", "signature", "dsn", "jwt", "salt", "mnemonic",
+)  # fmt: skip
+_SECRET_WORDS = frozenset(prefix + noun for prefix in _SECRET_PREFIXES for noun in _SECRET_NOUNS)
 
 
 def names_secret(name: str) -> bool:
     """Whether a key's name says that its value is a secret: `GITHUB_TOKEN`, `apiKey`, `X-Auth`."""
-    return any(_SECRET_WORDS.fullmatch(word.lower()) for word in _NAME_WORDS.findall(name))
+    return any(word.lower() in _SECRET_WORDS for word in _NAME_WORDS.findall(name))
 
 
 def learned_from(name: str, secret: Secret, learn: Callable[[str], None]) -> Callable[[str], None]:
@@ -123,12 +129,12 @@ def _secrets_of(value: object, name: str = "") -> Iterator[tuple[str, Secret | s
     elif isinstance(value, list | tuple):
         for inner in cast("list[object]", value):
             yield from _secrets_of(inner, name)
-    elif isinstance(value, str) and names_secret(name):
+    elif value and isinstance(value, str) and names_secret(name):
         yield name, value
 
 
-_REMARK = re.compile(r"^[ \t]*+#.*", re.MULTILINE)
-_ASSIGNED = re.compile(r"""(?<!\w)(\w++)\s*+=\s*+(["'])""")
+_REMARK = lazy_re.compile(r"^[ \t]*+#.*", re.MULTILINE)
+_ASSIGNED = lazy_re.compile(r"""(?<!\w)(\w++)\s*+=\s*+(["'])""")
 
 
 def without_secrets(text: str) -> str | None:

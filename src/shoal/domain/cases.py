@@ -29,6 +29,7 @@ from typing import Annotated, Any, Literal, TypeAlias  # noqa: TID251 - the valu
 import msgspec
 from msgspec import Meta
 
+from shoal.domain import lazy_re
 from shoal.domain.comparisons import plain
 from shoal.domain.errors import InvalidInput
 from shoal.domain.ids import CallId
@@ -38,7 +39,7 @@ from shoal.domain.toml_text import literal
 from shoal.domain.untrusted import BAD_TOML, UNREADABLE, decode_toml
 
 CASES = "cases"
-NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+NAME = lazy_re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 CASE_BYTES_MAX = 1_048_576
 CASES_MAX = 200
 

@@ -6,12 +6,12 @@ import asyncio
 import contextlib
 import os
 import random
-import re
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
+from shoal.domain import lazy_re
 from shoal.domain.ids import format_ulid
 from shoal.domain.zones import zone_named
 
@@ -118,7 +118,7 @@ ASKED_SECONDS_MAX = 1e9
 """Longest wait that is told apart from a longer one."""
 
 _DOUBLINGS_MAX = 30
-_NUMBERS = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?(\s*,\s*[+-]?[0-9]+(\.[0-9]*)?)*")
+_NUMBERS = lazy_re.compile(r"[+-]?[0-9]+(\.[0-9]*)?(\s*,\s*[+-]?[0-9]+(\.[0-9]*)?)*")
 
 
 def retry_delay(

@@ -5,13 +5,13 @@ Memory from a direct conversation is private to its person, also in a shared fil
 """
 
 import os
-import re
 from collections.abc import Sequence
 from datetime import date, datetime
 from pathlib import Path
 from typing import Literal, TypeAlias
 from urllib.parse import quote, unquote
 
+from shoal.domain import lazy_re
 from shoal.domain.errors import InvalidInput
 from shoal.domain.ids import ThreadId
 from shoal.domain.regular_files import read_regular
@@ -81,7 +81,7 @@ MEMORY_BYTES_MAX = 262_144
 """Most that one person may see of a memory file or daily note that entries are added to."""
 FILE_BYTES_MAX = 16 * MEMORY_BYTES_MAX
 """Longest such file, with what is for others alone."""
-_ONLY = re.compile(r"(?<![ \t])[ \t]*+<!-- only (\S++) -->[ \t]*+$")
+_ONLY = lazy_re.compile(r"(?<![ \t])[ \t]*+<!-- only (\S++) -->[ \t]*+$")
 _MARK = "<!-- only "
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from msgspec.structs import replace
 
+from shoal.domain import lazy_re
 from shoal.domain.markdown import Node, parse, plain_text
 from shoal.domain.markup import render_tree
 from shoal.domain.messages import AssistantMessage, ModelMessage, ToolMessage, UserMessage
@@ -21,12 +22,12 @@ from shoal.domain.transcript import SUMMARY_HEAD
 ADDRESSES_MAX = 200
 """Addresses checked per answer. Any further one is rendered as code."""
 ENDING = ".,;:!?'\"*_~)]}>"
-_WORDS = re.compile(r"[^\s<>()\[\]{}|\"`]+")
-_SCHEME = re.compile(
+_WORDS = lazy_re.compile(r"[^\s<>()\[\]{}|\"`]+")
+_SCHEME = lazy_re.compile(
     r"[a-z][a-z0-9+.\-]{0,31}:(?://|(?<=https:)|(?<=http:)|(?<=mailto:)|(?<=tel:)|(?<=sms:)|(?<=magnet:))",
     re.IGNORECASE,
 )
-_LABEL = re.compile(r"[\w\-]{1,63}")
+_LABEL = lazy_re.compile(r"[\w\-]{1,63}")
 _INLINE = frozenset({"paragraph", "heading", "cell"})
 _PROCESSES = ("process_list", "process_logs")
 

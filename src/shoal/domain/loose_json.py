@@ -9,16 +9,18 @@ import ast
 import re
 from typing import cast
 
+from shoal.domain import lazy_re
+
 DEPTH_MAX = 100
-_SPACE = re.compile(r"[\s\ufeff]*+")
+_SPACE = lazy_re.compile(r"[\s\ufeff]*+")
 _PLAIN = {'"': re.compile(r'[^"\\]*+'), "'": re.compile(r"[^'\\]*+")}
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,3})?(?![\w.])")
-_WORD = re.compile(r"[A-Za-z_$][\w$-]*+")
-_FENCE = re.compile(r"```[\w-]{0,20}[ \t]*+\r?\n")
+_NUMBER = lazy_re.compile(r"-?(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,3})?(?![\w.])")
+_WORD = lazy_re.compile(r"[A-Za-z_$][\w$-]*+")
+_FENCE = lazy_re.compile(r"```[\w-]{0,20}[ \t]*+\r?\n")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "\n": ""}
-_HEX = re.compile(r"[0-9a-fA-F]{4}")
+_HEX = lazy_re.compile(r"[0-9a-fA-F]{4}")
 _WORDS: dict[str, object] = {"true": True, "false": False, "null": None, "True": True, "False": False, "None": None}
-_AFTER = re.compile(r"(?:\s|<\|[^|<>]{1,40}\|>|</[\w:]{1,40}>|[}\]])*+")
+_AFTER = lazy_re.compile(r"(?:\s|<\|[^|<>]{1,40}\|>|</[\w:]{1,40}>|[}\]])*+")
 """Text that may follow the end: a closing marker of the model's own format, or an extra bracket."""
 
 

@@ -18,6 +18,7 @@ from unicodedata import category, east_asian_width
 
 import msgspec
 
+from shoal.domain import lazy_re
 from shoal.domain.tables import cells_in
 
 if TYPE_CHECKING:
@@ -83,15 +84,15 @@ _WORD = (
     r"""[^\s<>"'`|()\[\]{},;!?\u200b\u2018-\u201f\u2060\u2e80-\uffff]"""
     rf"{{2,{WORD_CHARS_MAX}}}"
 )
-TOKENS = re.compile(f"({_NATIVE})|({_URL})|({_EMAIL})|({_MENTION})|({_SHORTCODE})|({_WORD})")
+TOKENS = lazy_re.compile(f"({_NATIVE})|({_URL})|({_EMAIL})|({_MENTION})|({_SHORTCODE})|({_WORD})")
 """Everything that may be a token, by kind: platform token, URL, e-mail address, mention, shortcode, or any other word,
 which `_inner` searches for a path. No alternative matches one text in two ways, so a scan is linear."""
 _TRAILING = "?!.,:;'*_~)]}"
 _OPENING = {")": "(", "]": "[", "}": "{"}
-_ESCAPE = re.compile(r"\\([!-/:-@\[-`{-~])")
-_DRIVE = re.compile(r"[A-Za-z]:\\")
-_GLOB = re.compile(r"\*+")
-_DOTTED = re.compile(r"\w\.\w")
+_ESCAPE = lazy_re.compile(r"\\([!-/:-@\[-`{-~])")
+_DRIVE = lazy_re.compile(r"[A-Za-z]:\\")
+_GLOB = lazy_re.compile(r"\*+")
+_DOTTED = lazy_re.compile(r"\w\.\w")
 
 
 class TokenSpan(NamedTuple):
@@ -248,13 +249,13 @@ def _flanks(state: "StateInline", start: int, end: int, *, within_words: bool) -
 
 # ---- the parser ----
 
-_MATH = re.compile(r"\$(?![\s$])(?:\\.|[^\\$\n]){1,1000}?(?<!\s)\$(?!\w)")  # any other dollar sign is money
-_MATH_BLOCK_START = re.compile(r" {0,3}(\$\$|\\\[)")
-_BOX = re.compile(r"^\[([ xX])\] ")
-_NOTE = re.compile(r"^\[\^([^\]\s]{1,40})\]:", re.MULTILINE)
-_NOTE_MARK = re.compile(r"\[\^([^\]\s]{1,40})\]")
-_SPECIAL = re.compile(r"[\n\\`*_~!\[<&$]")
-_BRACKETS = re.compile(r"\\.|`+|<[^<>\s]{1,2000}>|[\[\]]", re.DOTALL)
+_MATH = lazy_re.compile(r"\$(?![\s$])(?:\\.|[^\\$\n]){1,1000}?(?<!\s)\$(?!\w)")  # any other dollar sign is money
+_MATH_BLOCK_START = lazy_re.compile(r" {0,3}(\$\$|\\\[)")
+_BOX = lazy_re.compile(r"^\[([ xX])\] ")
+_NOTE = lazy_re.compile(r"^\[\^([^\]\s]{1,40})\]:", re.MULTILINE)
+_NOTE_MARK = lazy_re.compile(r"\[\^([^\]\s]{1,40})\]")
+_SPECIAL = lazy_re.compile(r"[\n\\`*_~!\[<&$]")
+_BRACKETS = lazy_re.compile(r"\\.|`+|<[^<>\s]{1,2000}>|[\[\]]", re.DOTALL)
 
 
 class _Link(NamedTuple):
@@ -620,7 +621,7 @@ class _Tree:
         )
 
 
-_NOT_LANGUAGE = re.compile(r"[^\w+#.-]")
+_NOT_LANGUAGE = lazy_re.compile(r"[^\w+#.-]")
 
 
 def _fence(token: "Token") -> Node:

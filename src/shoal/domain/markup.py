@@ -13,6 +13,7 @@ from unicodedata import category
 
 import msgspec
 
+from shoal.domain import lazy_re
 from shoal.domain.markdown import Node, language_in, parse, plain_text
 from shoal.domain.tables import aligned
 
@@ -33,11 +34,11 @@ HARD_SPACE = "\u00a0"
 
 _MARK_OF: Mapping[str, str] = {"strong": "*", "em": "*", "s": "~"}
 _STYLED: frozenset[str] = frozenset(_MARK_OF)
-_RUNS = re.compile(r"`+")
-_PAIR = re.compile(r"``(?=`)")
-_BLANK_LINES = re.compile(r"\n(?:[ \t]*\n)+")
-_MARKDOWN = re.compile(r"([\\*_~`|\[\]<]|&(?=#?\w))")
-_MARKDOWN_START = re.compile(r"^([ \t]*)([>#+=-]|\d{1,9}[.)](?=\s|$))", re.MULTILINE)
+_RUNS = lazy_re.compile(r"`+")
+_PAIR = lazy_re.compile(r"``(?=`)")
+_BLANK_LINES = lazy_re.compile(r"\n(?:[ \t]*\n)+")
+_MARKDOWN = lazy_re.compile(r"([\\*_~`|\[\]<]|&(?=#?\w))")
+_MARKDOWN_START = lazy_re.compile(r"^([ \t]*)([>#+=-]|\d{1,9}[.)](?=\s|$))", re.MULTILINE)
 
 
 # ---- what dialects are made of ----

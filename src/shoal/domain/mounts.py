@@ -7,11 +7,12 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
+from shoal.domain import lazy_re
 from shoal.domain.ports import Mount
 
 LINKS_MAX = 40
 """Links followed for one path, as many as the kernel follows."""
-_OF_A_PROCESS = re.compile(r"/proc(?:/.*)?|/dev/(?:fd(?:/.*)?|stdin|stdout|stderr|tty)", re.DOTALL)
+_OF_A_PROCESS = lazy_re.compile(r"/proc(?:/.*)?|/dev/(?:fd(?:/.*)?|stdin|stdout|stderr|tty)", re.DOTALL)
 
 
 class MountedPath(msgspec.Struct, frozen=True):

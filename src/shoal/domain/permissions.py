@@ -16,6 +16,7 @@ from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
+from shoal.domain import lazy_re
 from shoal.domain.errors import InvalidInput
 from shoal.domain.ids import OWN_PLATFORMS, ThreadId, channel_of
 
@@ -150,10 +151,10 @@ class Audience(msgspec.Struct, frozen=True, omit_defaults=True):
 TokenScope: TypeAlias = Literal["chat", "read", "approve", "admin"]
 TOKEN_SCOPES: tuple[TokenScope, ...] = get_args(TokenScope)
 
-TOKEN_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+TOKEN_NAME = lazy_re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 """Names of tokens, and of people that only a token lets in (web:NAME)."""
 
-_SPAN = re.compile(r"([1-9][0-9]{0,4})([mhdw])")
+_SPAN = lazy_re.compile(r"([1-9][0-9]{0,4})([mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 

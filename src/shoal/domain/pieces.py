@@ -7,13 +7,13 @@ letters with their accents are never cut, unless one alone is longer than a mess
 Pieces are Markdown, with text that looks like markup escaped. A text that fits is unchanged.
 """
 
-import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 from unicodedata import category, combining
 
 import msgspec
 
+from shoal.domain import lazy_re
 from shoal.domain.markdown import CONTINUED, Node, parse, plain_text, tokens_in
 from shoal.domain.markup import (
     MARKDOWN_MARKS,
@@ -39,10 +39,10 @@ CLUSTER_CHARS_MAX = 64
 _BOUNDARIES = ("\n\n", "\n", ". ", "! ", "? ", "。", "！", "？", " ")
 _ATOMS = frozenset({"token", "code", "link"})
 _STYLES = frozenset({"strong", "em", "s"})
-_BARE = re.compile(r"[()\s\\]|^$")
+_BARE = lazy_re.compile(r"[()\s\\]|^$")
 """Characters that a link's address can contain only inside angle brackets."""
-_PIPE = re.compile(r"(?<!\\)\|")
-_DRIVE = re.compile(r"([A-Za-z]:)(?=\\)")
+_PIPE = lazy_re.compile(r"(?<!\\)\|")
+_DRIVE = lazy_re.compile(r"([A-Za-z]:)(?=\\)")
 """Begins a path, in which backslashes do not escape."""
 _ZWJ = "\u200d"
 

@@ -14,7 +14,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-PLACEHOLDER = re.compile(r"\[redacted:[a-z-]{3,20}\]")
+from shoal.domain import lazy_re
+
+PLACEHOLDER = lazy_re.compile(r"\[redacted:[a-z-]{3,20}\]")
 """Replacement for a secret in a text."""
 CHARS_MIN = 6
 """Shorter values would match inside ordinary words."""
@@ -31,23 +33,23 @@ _PLACEHOLDERS = frozenset(
     unknown unset unused use used user username value vllm with x your yes
     """.split()  # noqa: SIM905
 )
-_WORD = re.compile(r"[A-Za-z]+")
-_CASED = re.compile(r"[A-Z]*[a-z]{2,}|[A-Z]{2,}|[A-Za-z]")
-_PLAIN = re.compile(r"[A-Za-z]{1,20}[0-9]{0,4}|[0-9]{1,9}|[0-9]{1,5}[A-Za-z]{1,4}")
-_HOST = re.compile(r"(?:[A-Za-z0-9_-]{1,63}\.){1,8}[A-Za-z]{2,24}\.?(?::[0-9]{1,5})?|[A-Za-z-]{1,63}:[0-9]{1,5}")
-_ADDRESS = re.compile(
+_WORD = lazy_re.compile(r"[A-Za-z]+")
+_CASED = lazy_re.compile(r"[A-Z]*[a-z]{2,}|[A-Z]{2,}|[A-Za-z]")
+_PLAIN = lazy_re.compile(r"[A-Za-z]{1,20}[0-9]{0,4}|[0-9]{1,9}|[0-9]{1,5}[A-Za-z]{1,4}")
+_HOST = lazy_re.compile(r"(?:[A-Za-z0-9_-]{1,63}\.){1,8}[A-Za-z]{2,24}\.?(?::[0-9]{1,5})?|[A-Za-z-]{1,63}:[0-9]{1,5}")
+_ADDRESS = lazy_re.compile(
     r"(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?:[:/][0-9]{1,5})?|\[?(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4}\]?(?:[:/][0-9]{1,5})?"
 )
-_MAIL = re.compile(r"[A-Za-z0-9._+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,24}")
-_MEDIA_TYPE = re.compile(
+_MAIL = lazy_re.compile(r"[A-Za-z0-9._+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,24}")
+_MEDIA_TYPE = lazy_re.compile(
     r"(?:application|audio|font|image|message|model|multipart|text|video|\*)/[\w.+*-]{1,80}(?:[;,].{0,300})?"
 )
-_AWS_ID = re.compile(r"A[KS]IA[A-Z2-7]{16}")
+_AWS_ID = lazy_re.compile(r"A[KS]IA[A-Z2-7]{16}")
 """An AWS key id. It may consist of letters alone, like a word."""
-_UUID = re.compile(r"[0-9A-Fa-f]{8}-(?:[0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}")
-_DRIVE = re.compile(r"[A-Za-z]:[\\/]")
-_SPLIT = re.compile(r"[^A-Za-z0-9]+")
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{2,20}[ \t]{1,4}(\S{6,})")
+_UUID = lazy_re.compile(r"[0-9A-Fa-f]{8}-(?:[0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}")
+_DRIVE = lazy_re.compile(r"[A-Za-z]:[\\/]")
+_SPLIT = lazy_re.compile(r"[^A-Za-z0-9]+")
+_SCHEME = lazy_re.compile(r"[A-Za-z][A-Za-z0-9_-]{2,20}[ \t]{1,4}(\S{6,})")
 
 
 def is_ordinary(value: str) -> bool:

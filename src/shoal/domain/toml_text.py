@@ -5,11 +5,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias, cast
 
+from shoal.domain import lazy_re
 from shoal.domain.untrusted import BAD_TOML, decode_toml
 
 Value: TypeAlias = "str | int | float | bool | Sequence[Value] | Mapping[str, Value]"
 
-_HEADER = re.compile(r"\s*(\[{1,2}[^\[\]]+\]{1,2})\s*(?:#.*)?")
+_HEADER = lazy_re.compile(r"\s*(\[{1,2}[^\[\]]+\]{1,2})\s*(?:#.*)?")
 
 
 class CannotPlace(Exception):

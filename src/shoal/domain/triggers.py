@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from shoal.domain import lazy_re
 from shoal.domain.clock import iso
 from shoal.domain.errors import InvalidId, InvalidInput
 from shoal.domain.ids import ThreadId, make_thread_id, unopened
@@ -258,9 +259,9 @@ def simulation_of(line: str, start: datetime) -> "CronSim":
         raise InvalidInput(f"The cron line {line[:80]!r} has a wrong {reason}.") from None
 
 
-_AT = re.compile(r"At (?P<times>[\d:]+(?:(?:, | and )[\d:]+)*)(?P<days> .+)")
+_AT = lazy_re.compile(r"At (?P<times>[\d:]+(?:(?:, | and )[\d:]+)*)(?P<days> .+)")
 _ORDINALS = ("second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth")
-_EVERY = re.compile(rf"\bevery (?:({'|'.join(_ORDINALS)})|(\d+)\w\w) (minute|hour)\b", re.IGNORECASE)
+_EVERY = lazy_re.compile(rf"\bevery (?:({'|'.join(_ORDINALS)})|(\d+)\w\w) (minute|hour)\b", re.IGNORECASE)
 _MONTHS = "January|February|March|April|May|June|July|August|September|October|November|December"
 _PLAINER = (
     (r"\b0(\d:)", r"\1"),

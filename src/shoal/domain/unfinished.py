@@ -15,6 +15,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from shoal.domain import lazy_re
 from shoal.domain.markdown import parser
 
 if TYPE_CHECKING:
@@ -23,14 +24,14 @@ if TYPE_CHECKING:
 ROUNDS_MAX = 100
 """Passes over an unfinished end, for example with nested brackets."""
 
-_FENCE = re.compile(r"^((?:[ >]|[-+*] |\d{1,9}[.)] )*)(`{3,}|~{3,})([^\n]*)$", re.MULTILINE)
+_FENCE = lazy_re.compile(r"^((?:[ >]|[-+*] |\d{1,9}[.)] )*)(`{3,}|~{3,})([^\n]*)$", re.MULTILINE)
 _MARKS = "-=+*_#>|:~`\\[!"
 """Lines of these marks, full stops and white space have no visible content yet."""
-_OPENING = re.compile(r"`+|[\\\[\]]")
-_MARK = re.compile(r"[*_~`\[<!\\\n]")
-_ADDRESS = re.compile(r"<(?=[a-zA-Z][a-zA-Z0-9+.-]{1,31}:[^\s<>]*$)")
-_BLANK_LINE = re.compile(r"\n[ \t]*\n")
-_EMPHASIS = re.compile(r"[*_~]")
+_OPENING = lazy_re.compile(r"`+|[\\\[\]]")
+_MARK = lazy_re.compile(r"[*_~`\[<!\\\n]")
+_ADDRESS = lazy_re.compile(r"<(?=[a-zA-Z][a-zA-Z0-9+.-]{1,31}:[^\s<>]*$)")
+_BLANK_LINE = lazy_re.compile(r"\n[ \t]*\n")
+_EMPHASIS = lazy_re.compile(r"[*_~]")
 
 
 def closed(text: str) -> str:

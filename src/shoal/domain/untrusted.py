@@ -6,6 +6,8 @@ from typing import Any, TypeVar  # noqa: TID251 - it edits documents of any form
 
 import msgspec
 
+from shoal.domain import lazy_re
+
 T = TypeVar("T")
 
 UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
@@ -26,15 +28,15 @@ FORWARDED = "a forwarded message"
 QUOTED = "a quoted message"
 """What words are called that somebody passes on, and that are somebody else's."""
 
-_MANY_PARTS = re.compile(rf"(?<![\w\"'.-])(?:[\w\"'-]++[ \t]*+\.[ \t]*+){{{TOML_PARTS_MAX}}}")
-_STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
-_MARK = re.compile(r"<(?=\s*+(?:/\s*+)?untrusted)", re.IGNORECASE)
-_OWN_MARK = re.compile(r"<(?=\s*+(?:/\s*+)?(?:untrusted|context))", re.IGNORECASE)
-_LINE_ENDS = re.compile(r"\r\n|[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
-_HEADING = re.compile(r"^([ \t]*)(#{1,6})(?=\s|$)", re.MULTILINE)
-_UNDERLINE = re.compile(r"(?<=[^\n]\n)([ \t]*(?:=+|-+)[ \t]*)$", re.MULTILINE)
-_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)$", re.MULTILINE)
-_UNSAFE_IN_SOURCE = re.compile(r"[\x00-\x1f\x7f\u2028\u2029'\"<>]")
+_MANY_PARTS = lazy_re.compile(rf"(?<![\w\"'.-])(?:[\w\"'-]++[ \t]*+\.[ \t]*+){{{TOML_PARTS_MAX}}}")
+_STEP = lazy_re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
+_MARK = lazy_re.compile(r"<(?=\s*+(?:/\s*+)?untrusted)", re.IGNORECASE)
+_OWN_MARK = lazy_re.compile(r"<(?=\s*+(?:/\s*+)?(?:untrusted|context))", re.IGNORECASE)
+_LINE_ENDS = lazy_re.compile(r"\r\n|[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+_HEADING = lazy_re.compile(r"^([ \t]*)(#{1,6})(?=\s|$)", re.MULTILINE)
+_UNDERLINE = lazy_re.compile(r"(?<=[^\n]\n)([ \t]*(?:=+|-+)[ \t]*)$", re.MULTILINE)
+_FENCE = lazy_re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)$", re.MULTILINE)
+_UNSAFE_IN_SOURCE = lazy_re.compile(r"[\x00-\x1f\x7f\u2028\u2029'\"<>]")
 
 
 def decode_toml(text: str) -> dict[str, Any]:

@@ -5,7 +5,6 @@ Sources: the IANA registries of special-purpose addresses (RFC 6890), RFC 6052 (
 (Teredo), RFC 5214 (ISATAP), and the WHATWG URL standard for what a host of digits means.
 """
 
-import re
 from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import NamedTuple, Protocol, TypeAlias
@@ -13,6 +12,7 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
+from shoal.domain import lazy_re
 from shoal.domain.errors import FetchError
 
 Address: TypeAlias = IPv4Address | IPv6Address
@@ -21,11 +21,11 @@ Net: TypeAlias = IPv4Network | IPv6Network
 URL_CHARS_MAX = 2048
 PORTS = {"http": 80, "https": 443}
 
-_UNSAFE = re.compile(r"[\x00-\x20\x7f-\xa0\\\u2028\u2029\ufeff\ud800-\udfff]")
-_LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
-_NUMBER = re.compile(r"(?:[0-9]+|0x[0-9a-f]*)")
+_UNSAFE = lazy_re.compile(r"[\x00-\x20\x7f-\xa0\\\u2028\u2029\ufeff\ud800-\udfff]")
+_LABEL = lazy_re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
+_NUMBER = lazy_re.compile(r"(?:[0-9]+|0x[0-9a-f]*)")
 _PATH_SAFE = "/%:@!$&'()*+,;=~-._"
-_ISATAP = re.compile(r"^(?:0000|0200):5efe$")
+_ISATAP = lazy_re.compile(r"^(?:0000|0200):5efe$")
 
 _V4_REFUSED = tuple(
     IPv4Network(text)

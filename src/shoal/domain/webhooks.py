@@ -32,13 +32,13 @@ leads to the same delivery: taking the stronger one away gains nothing.
 
 import hashlib
 import hmac
-import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Literal, Protocol, TypeAlias, Union, runtime_checkable
 
 import msgspec
 
+from shoal.domain import lazy_re
 from shoal.domain.clock import from_micros, to_micros
 from shoal.domain.errors import InvalidInput
 from shoal.domain.ports import ONCE, Settings
@@ -64,8 +64,8 @@ class HttpInbound(Protocol):
 
 SECRET_CHARS_MIN = 16
 AGE_SECONDS_MAX = 300.0
-_SIGNED = re.compile(r"t=([0-9]{1,12}),\s*v1=([0-9a-f]{64})")
-_TIMED_BODY = re.compile(rb"[0-9]{1,12}\.")
+_SIGNED = lazy_re.compile(r"t=([0-9]{1,12}),\s*v1=([0-9a-f]{64})")
+_TIMED_BODY = lazy_re.compile(rb"[0-9]{1,12}\.")
 
 
 class Proof(msgspec.Struct, frozen=True):
@@ -176,7 +176,7 @@ VALUE_CHARS_MAX = 500
 BODY_CHARS_MAX = 10_000
 """Of a longer body, `{{ body }}` brings in the beginning."""
 
-_PLACE = re.compile(r"\{\{\s*([A-Za-z0-9_.\-]+)\s*\}\}")
+_PLACE = lazy_re.compile(r"\{\{\s*([A-Za-z0-9_.\-]+)\s*\}\}")
 
 
 def render(template: str, name: str, body: bytes) -> str:

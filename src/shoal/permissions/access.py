@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from shoal.domain import lazy_re
 from shoal.domain.ids import OWN_PLATFORMS, ThreadId, is_personal, thread_address
 from shoal.domain.messages import Author, verdict_of
 from shoal.domain.permissions import Asker, Audience, Trust
@@ -223,8 +224,10 @@ class Bucket:
 
 ANSWER_CHARS_MAX = 200
 
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[ -/]*[0-OQ-WYZ`-~])")
-_UNSEEN = re.compile("[\u2800\u3164\uffa0\u115f\u1160\u00ad\u034f\u17b4\u17b5\u180e\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+_ESCAPES = lazy_re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[ -/]*[0-OQ-WYZ`-~])")
+_UNSEEN = lazy_re.compile(
+    "[\u2800\u3164\uffa0\u115f\u1160\u00ad\u034f\u17b4\u17b5\u180e\ufe00-\ufe0f\U000e0100-\U000e01ef]"
+)
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
 
 _YES = (
@@ -236,7 +239,7 @@ _NO = (
     "拒绝|拒否|いいえ"
 )
 _ALWAYS = "always|thread|immer|toujours|siempre|sempre|всегда|总是|常に"
-_ANSWER = re.compile(
+_ANSWER = lazy_re.compile(
     rf"[/!]?(?:(?P<yes>{_YES})|(?P<no>{_NO}))(?:\s+(?P<first>{_ALWAYS}))?"
     rf"(?:\s+[#`(]*(?P<id>[A-Za-z0-9_-]{{4,64}})[`)]*)?(?:\s+(?P<last>{_ALWAYS}))?[.,!。！]*",
     re.IGNORECASE,

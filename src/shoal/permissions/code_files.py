@@ -10,6 +10,7 @@ import stat
 from functools import cache
 from pathlib import Path, PurePosixPath
 
+from shoal.domain import lazy_re
 from shoal.domain.regular_files import regular_only
 
 _DATA = frozenset(
@@ -25,7 +26,7 @@ _DATA_FOLDERS = frozenset({"data", "out", "output", "outputs", "result", "result
                            "fixtures", "exports", "downloads", "coverage", "scratch"})  # fmt: skip
 _CODE_FOLDERS = frozenset({"templates", "views", "layouts", "partials", "_includes", "_layouts", "hooks", "bin",
                            "requirements", "constraints"})  # fmt: skip
-_LOOKED_FOR = re.compile(
+_LOOKED_FOR = lazy_re.compile(
     r"CMake.*|entry_points\.txt|meson_options\.txt|conanfile\.txt|(?=(?:.*-)?(?:requirements|constraints)[-._]).*\.txt"
     r"|(?:package|composer|deno|[jt]sconfig.*|tasks|launch|settings|pom|build)\.(?:json|xml)",
     re.IGNORECASE,

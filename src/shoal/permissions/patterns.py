@@ -18,6 +18,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from shoal.domain import lazy_re
+
 PATTERN_CHARS_MAX = 1000
 PROGRAM_STEPS_MAX = 600
 COUNTED_STEPS_MAX = 100
@@ -94,13 +96,13 @@ Node: TypeAlias = One | Test | Every | Check | Choice | Repeat | Look
 
 _FLAGS = {"i": re.IGNORECASE, "s": re.DOTALL, "x": re.VERBOSE, "a": re.ASCII, "u": re.UNICODE}
 _TEST_FLAGS = re.IGNORECASE | re.ASCII | re.DOTALL
-_PLAIN = re.compile(r"[^\\.^$*+?{}\[\]|()]+")
-_GROUP = re.compile(r"\((?:\?(P<[^>]*>|P=[^)]*\)|#[^)]*\)|\(|<?[=!]|>|[A-Za-z]*(?:-[A-Za-z]*)?[:)]))?")
-_CLASS = re.compile(r"\[\^?\]?(?:[^\]\\]|\\.)*\]", re.DOTALL)
-_SPELLED_OUT = re.compile(r"\[((?!\^)-?(?:[^-\\]|\\[^A-Za-z0-9])*-?)\]", re.DOTALL)
-_ESCAPE = re.compile(r"\\(?:x..|u.{4}|U.{8}|N\{[^}]*\}|0[0-7]{0,2}|[1-3][0-7]{2}|.)", re.DOTALL)
-_QUANTIFIER = re.compile(r"([*+?]|\{(?!\})([0-9]*)(,?)([0-9]*)\})([?+]?)")
-_IGNORED_IF_VERBOSE = re.compile(r"(?:[ \t\n\r\v\f]|#[^\n]*)*")
+_PLAIN = lazy_re.compile(r"[^\\.^$*+?{}\[\]|()]+")
+_GROUP = lazy_re.compile(r"\((?:\?(P<[^>]*>|P=[^)]*\)|#[^)]*\)|\(|<?[=!]|>|[A-Za-z]*(?:-[A-Za-z]*)?[:)]))?")
+_CLASS = lazy_re.compile(r"\[\^?\]?(?:[^\]\\]|\\.)*\]", re.DOTALL)
+_SPELLED_OUT = lazy_re.compile(r"\[((?!\^)-?(?:[^-\\]|\\[^A-Za-z0-9])*-?)\]", re.DOTALL)
+_ESCAPE = lazy_re.compile(r"\\(?:x..|u.{4}|U.{8}|N\{[^}]*\}|0[0-7]{0,2}|[1-3][0-7]{2}|.)", re.DOTALL)
+_QUANTIFIER = lazy_re.compile(r"([*+?]|\{(?!\})([0-9]*)(,?)([0-9]*)\})([?+]?)")
+_IGNORED_IF_VERBOSE = lazy_re.compile(r"(?:[ \t\n\r\v\f]|#[^\n]*)*")
 _REFUSED = {
     "P=": "has a backreference",
     "(": "has a conditional group",
@@ -424,7 +426,7 @@ class Automaton:
         """Of texts with this prefix: the patterns that may match some of them, and those that surely match all."""
         state = self._first
         for char in prefix:
-            state = self._move(state, char)
+            state = state.moves.get(char) or self._move(state, char)
         alive = {
             step.pattern
             for step, promises in state.core

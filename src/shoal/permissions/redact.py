@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from shoal.domain import lazy_re
 from shoal.domain.records import AuditEntry
 from shoal.domain.secret_forms import CHARS_MIN, is_ordinary, is_plain, looks_like_key, secret_parts
 
@@ -152,7 +153,7 @@ def _spellings(secret: str) -> set[str]:
 
 
 _URL_SAFE = str.maketrans("+/", "-_")
-_OPEN_KEY = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:[^-]|-(?!----)){0,20000}\Z")
+_OPEN_KEY = lazy_re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:[^-]|-(?!----)){0,20000}\Z")
 _GLIMPSE_CHARS = 4
 """So much of a known secret's beginning is not told from other text."""
 

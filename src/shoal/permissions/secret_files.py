@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from shoal.domain import lazy_re
 from shoal.domain.regular_files import regular_only
 from shoal.permissions.redact import has_key
 
@@ -19,14 +20,14 @@ _DATA = frozenset(
     rtf doc docx xls xlsx pdf html rst org plist lst list enc b64 out
     """.split()  # noqa: SIM905
 )
-_COPIES = re.compile(
+_COPIES = lazy_re.compile(
     r"(?:~|\.(?:bak|backup|old|orig|save|saved|copy|swp|swo|tmp|new|prev|dist|example|sample|template|local|enc|gz|zip"
     r"|[0-9]{1,4})|[ _-](?:copy|backup|bak|old)| \([0-9]{1,3}\))\Z"
 )
 _COPIES_MAX = 4
-_PARTS = re.compile(r"[^a-z0-9]+")
-_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_SAID = re.compile(r"credential|secret|passw(?:or)?d|api[_-]?key|token|private[_-]?key", re.IGNORECASE)
+_PARTS = lazy_re.compile(r"[^a-z0-9]+")
+_CAMEL = lazy_re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_SAID = lazy_re.compile(r"credential|secret|passw(?:or)?d|api[_-]?key|token|private[_-]?key", re.IGNORECASE)
 
 
 class _Names(NamedTuple):

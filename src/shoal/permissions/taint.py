@@ -14,6 +14,7 @@ from functools import reduce
 
 import msgspec
 
+from shoal.domain import lazy_re
 from shoal.domain.events import (
     AssistantSaid,
     Cleared,
@@ -45,9 +46,9 @@ _HARMLESS_TOOLS = frozenset(
     """.split()  # noqa: SIM905
 )
 _LASTING_TOOLS = frozenset({"remember", "note_today", "remind", "schedule"})
-_INSIDE = re.compile(r"(?!.*(?:^|/)\.\.(?:/|$))(?:/(?:workspace|scratch)(?:/.*)?|(?![/~]|host:).*)", re.DOTALL)
-_GIT = re.compile(r"(?:.*/)?\.git(?:/.*)?", re.DOTALL)
-_SECRET = re.compile(
+_INSIDE = lazy_re.compile(r"(?!.*(?:^|/)\.\.(?:/|$))(?:/(?:workspace|scratch)(?:/.*)?|(?![/~]|host:).*)", re.DOTALL)
+_GIT = lazy_re.compile(r"(?:.*/)?\.git(?:/.*)?", re.DOTALL)
+_SECRET = lazy_re.compile(
     r"(?<![\w.-])(?:\.env(?:\.[\w.-]+)?|\.netrc|\.npmrc|\.pypirc|\.pgpass|\.git-credentials|shadow|environ"
     r"|id_(?:rsa|dsa|ecdsa|ed25519))(?![\w-])"
     r"|\.(?:ssh|gnupg|aws|kube)(?:/|$)|\.(?:pem|p12|pfx|key|kdbx)(?:$|[\s'\"])"
@@ -79,8 +80,8 @@ _INSTALLS = frozenset(
 )
 _COMMANDS = tuple(f"tool:{name}:" for name in COMMAND_TOOLS)
 _FETCHES = r"(?:clone|fetch|pull|ls-remote|submodule|remote update)\b"
-_GIT_COMMAND = re.compile(rf"(?:\A|/)git(?: -\S++(?: (?!{_FETCHES})[^-\s]\S*+)?+)*+")
-_GIT_FETCH = re.compile(rf" {_FETCHES}")
+_GIT_COMMAND = lazy_re.compile(rf"(?:\A|/)git(?: -\S++(?: (?!{_FETCHES})[^-\s]\S*+)?+)*+")
+_GIT_FETCH = lazy_re.compile(rf" {_FETCHES}")
 
 
 MESSAGE_OF = "a message of "

@@ -7,11 +7,11 @@ answer. Through a proxy of the environment a request goes over httpx2, which is 
 
 import asyncio
 import contextlib
-import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Literal, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
+from shoal.domain import lazy_re
 from shoal.domain.errors import ShoalError
 from shoal.domain.messages import FailureKind
 from shoal.domain.network import default_tls, network_reason
@@ -40,8 +40,8 @@ ASKED_SECONDS = 1.0
 """Maximum age of a lease check: a request that could not be sent by then is not sent, and has to be made again."""
 KEEP_ALIVE_SECONDS = 60.0
 HAPPY_EYEBALLS_SECONDS = 0.25
-_STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})(?: |$)")
-_SIZE = re.compile(rb"[0-9A-Fa-f]{1,15}")
+_STATUS = lazy_re.compile(rb"HTTP/1\.[01] (\d{3})(?: |$)")
+_SIZE = lazy_re.compile(rb"[0-9A-Fa-f]{1,15}")
 _Body: TypeAlias = Literal["none", "sized", "chunked", "until close"]
 
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]

@@ -5,12 +5,12 @@ and a model that answers whole, with vectors or speech.
 import asyncio
 import contextlib
 import math
-import re
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from typing import Literal
 
 import msgspec
 
+from shoal.domain import lazy_re
 from shoal.domain.clock import Clock
 from shoal.domain.errors import ConfigError, ProviderDown, ProviderRefused
 from shoal.domain.messages import (
@@ -82,8 +82,8 @@ IMAGE_SIZES_MAX = 4096
 HEAVY_BYTES_MIN = 500_000
 """Images smaller than this in total are not the reason that a request is too large."""
 STRAY_BYTES_MAX = 1_000
-_NAME = re.compile(rb"[a-z_.]{1,100}")
-_FIELD = re.compile(rb"(?::|event|data|id|retry)")
+_NAME = lazy_re.compile(rb"[a-z_.]{1,100}")
+_FIELD = lazy_re.compile(rb"(?::|event|data|id|retry)")
 """Start of a line in an event stream."""
 
 

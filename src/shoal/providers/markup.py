@@ -25,6 +25,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple, cast
 
+from shoal.domain import lazy_re
 from shoal.domain.loose_json import loose_value, python_calls
 from shoal.providers.odd_json import JsonScan
 
@@ -56,17 +57,17 @@ _ENVELOPES = {"<answer>": "</answer>", "<|begin_of_solution|>": "<|end_of_soluti
 _MARKS_MAX = 100
 """Markers in one answer that are parsed as calls. Later ones are text, because each may scan all that follows."""
 _MARK_CHARS_MAX = max(map(len, (*_THINKING, *_CLOSES, *_CALLS, *_ENDS, *_ENVELOPES)))
-_FIRST_CHARS = re.compile(r"[<\[◁]")
+_FIRST_CHARS = lazy_re.compile(r"[<\[◁]")
 _LINE_CHARS_MAX = 4_000
 """Characters of a line that are scanned for inline code."""
 _QUOTES = frozenset("\"'“‘«")
-_FENCE = re.compile(r"[\s>*-]{0,20}(`{3,}|~{3,})(.*)", re.DOTALL)
-_TICKS = re.compile("`+")
-_PROSE = re.compile(r" [a-z]")
+_FENCE = lazy_re.compile(r"[\s>*-]{0,20}(`{3,}|~{3,})(.*)", re.DOTALL)
+_TICKS = lazy_re.compile("`+")
+_PROSE = lazy_re.compile(r" [a-z]")
 
 
 def _pattern(marks: tuple[str, ...]) -> re.Pattern[str]:
-    return re.compile("|".join(map(re.escape, marks)))
+    return lazy_re.compile("|".join(map(re.escape, marks)))
 
 
 _PLAIN_MARKS = (*_CLOSES, *_HARMONY, *_ENDS)
@@ -216,6 +217,9 @@ class MarkupFilter:
         return text
 
     def _say(self, text: str) -> str:
+        if _FIRST_CHARS.search(text) is None:
+            self._texts.append(text)
+            return ""
         at = 0
         for found in _MARKS[self._reads_calls].finditer(text):
             self._texts.append(text[at : found.start()])
@@ -321,34 +325,40 @@ def _partial(text: str, marks: tuple[str, ...]) -> int:
 
 # ---- calls ----
 
-_GLUE = re.compile(
+_GLUE = lazy_re.compile(
     r"(?:\s|[,;]|<\|[^|<>\n]{1,40}\|>|<\|tool_call>|<tool_call\|>|<｜[^｜<>\n]{1,40}｜>|```(?:json)?"
     r"|</?(?:tool_calls?|toolcall|function_calls?|minimax:tool_call|seed:tool_call|function|｜DSML｜\w+)>|\[TOOL_CALLS\])*+"
 )
-_TAGGED = re.compile(r"<(?:\w+:|｜DSML｜)?(function|invoke)(?:=|\s+name\s*=)\s*[\"']?([^\"'<>\s]{1,100})[\"']?\s*>")
-_PARAMETER = re.compile(r"<(?:\w+:|｜DSML｜)?parameter(?:=|\s+name\s*=)\s*[\"']?([^\"'<>\s]{1,100})[\"']?[^<>]{0,40}>")
-_PARAMETER_END = re.compile(
+_TAGGED = lazy_re.compile(
+    r"<(?:\w+:|｜DSML｜)?(function|invoke)(?:=|\s+name\s*=)\s*[\"']?([^\"'<>\s]{1,100})[\"']?\s*>"
+)
+_PARAMETER = lazy_re.compile(
+    r"<(?:\w+:|｜DSML｜)?parameter(?:=|\s+name\s*=)\s*[\"']?([^\"'<>\s]{1,100})[\"']?[^<>]{0,40}>"
+)
+_PARAMETER_END = lazy_re.compile(
     r"</(?:\w+:|｜DSML｜)?parameter>(?=\s*(?:</?(?:\w+:|｜DSML｜)?(?:parameter|function|invoke)|\Z))"
 )
-_TAGGED_END = re.compile(r"\s*</(?:\w+:|｜DSML｜)?(?:function|invoke)>")
-_NAMED = re.compile(
+_TAGGED_END = lazy_re.compile(r"\s*</(?:\w+:|｜DSML｜)?(?:function|invoke)>")
+_NAMED = lazy_re.compile(
     r"(?:function\s*<｜tool▁sep｜>\s*)?(?:call:)?([A-Za-z_][\w.:/-]{0,99}?)(?::\d{1,3})?"
     r"(?=\s*(?:[{(]|<arg_key>|</tool_call>|<\||<｜|\[ARGS\]|\[CALL_ID\]|\Z)|\s*\n)"
 )
-_BETWEEN = re.compile(r"(?:\s|<\|[^|<>\n]{1,40}\|>|<｜[^｜<>\n]{1,40}｜>|\[CALL_ID\]\w{0,40}|\[ARGS\]|```(?:json)?)*+")
-_ARGUMENT = re.compile(r"\s*<arg_key>([^<]{1,100})</arg_key>\s*<arg_value>")
-_ARGUMENT_END = re.compile(r"</arg_value>(?=\s*(?:<arg_key>|</tool_call>|\Z))")
-_PYTHON = re.compile(r"\[?\s*[A-Za-z_][\w.]{0,99}\(")
-_PYTHON_END = re.compile(r"<\||</|\Z")
-_NAME_IN_JSON = re.compile(r"\"(?:tool_)?name\"\s*:\s*\"([^\"\\]{1,100})\"")
-_CLOSING_TOKEN = re.compile(
+_BETWEEN = lazy_re.compile(
+    r"(?:\s|<\|[^|<>\n]{1,40}\|>|<｜[^｜<>\n]{1,40}｜>|\[CALL_ID\]\w{0,40}|\[ARGS\]|```(?:json)?)*+"
+)
+_ARGUMENT = lazy_re.compile(r"\s*<arg_key>([^<]{1,100})</arg_key>\s*<arg_value>")
+_ARGUMENT_END = lazy_re.compile(r"</arg_value>(?=\s*(?:<arg_key>|</tool_call>|\Z))")
+_PYTHON = lazy_re.compile(r"\[?\s*[A-Za-z_][\w.]{0,99}\(")
+_PYTHON_END = lazy_re.compile(r"<\||</|\Z")
+_NAME_IN_JSON = lazy_re.compile(r"\"(?:tool_)?name\"\s*:\s*\"([^\"\\]{1,100})\"")
+_CLOSING_TOKEN = lazy_re.compile(
     r"<\|[^|<>\n]{1,40}\|>|<｜[^｜<>\n]{1,40}｜>"
     r"|</(?:tool_calls?|function_calls?|minimax:tool_call|seed:tool_call|function|｜DSML｜\w{1,40})>|<tool_call\|>"
 )
-_RESPONSE = re.compile(r"<tool_response>(?:(?!</tool_response>).)*+(?:</tool_response>)?", re.DOTALL)
-_CHANNEL = re.compile(r"<\|(start|end|return|call|channel|message|constrain)\|>")
-_RECIPIENT = re.compile(r"\bto=([\w.-]{1,100})")
-_FENCE_END = re.compile(r"\s*```")
+_RESPONSE = lazy_re.compile(r"<tool_response>(?:(?!</tool_response>).)*+(?:</tool_response>)?", re.DOTALL)
+_CHANNEL = lazy_re.compile(r"<\|(start|end|return|call|channel|message|constrain)\|>")
+_RECIPIENT = lazy_re.compile(r"\bto=([\w.-]{1,100})")
+_FENCE_END = lazy_re.compile(r"\s*```")
 _GEMMA_QUOTE = '<|"|>'
 
 

@@ -173,11 +173,7 @@ PRICED_AS = {"anthropic": "anthropic", "openai": "openai", "openai-responses": "
 @lru_cache(maxsize=MODELS_REMEMBERED_MAX)
 def model_row(model: str) -> ModelRow | None:
     name = _plain(model)
-    for row in MODELS:
-        begin = row.pattern.partition("*")[0].partition("[")[0]
-        if name.startswith(begin) and fnmatchcase(name, row.pattern):  # which compiles each pattern it is given
-            return row
-    return None
+    return next((row for row in MODELS if _matches(name, row.pattern)), None)
 
 
 def server_row(base_url: str) -> ServerRow:
@@ -189,11 +185,11 @@ def server_row(base_url: str) -> ServerRow:
 def known_quirks(base_url: str, model: str) -> Quirks:
     """Return the built-in quirks for this model at this address: those of the family, then those of the server."""
     name, quirks = _plain(model), Quirks()
-    family = next((row for row in FAMILIES if fnmatchcase(name, row.pattern)), None)
+    family = next((row for row in FAMILIES if _matches(name, row.pattern)), None)
     if family is not None:
         quirks = quirks.changed(family.quirks)
     for row in SERVERS:
-        if row.address in base_url and fnmatchcase(name, row.pattern):
+        if row.address in base_url and _matches(name, row.pattern):
             quirks = quirks.changed(row.quirks)
     known = model_row(model)
     return quirks.changed(
@@ -202,6 +198,11 @@ def known_quirks(base_url: str, model: str) -> Quirks:
             "temperature": quirks.temperature and (known is None or known.temperature),
         }
     )
+
+
+def _matches(name: str, pattern: str) -> bool:
+    begin = pattern.partition("*")[0].partition("[")[0]
+    return name.startswith(begin) and fnmatchcase(name, pattern)  # which compiles each pattern it is given
 
 
 def _plain(model: str) -> str:

@@ -6,7 +6,6 @@ its text). Other values are dropped.
 """
 
 import json
-import re
 import types
 from collections.abc import Iterator
 from functools import cache
@@ -14,15 +13,17 @@ from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hin
 
 import msgspec
 
+from shoal.domain import lazy_re
+
 T = TypeVar("T")
 
 REPAIRED_CHARS_MAX = 4_096
 """Longest broken event that is repaired."""
 NUMBER_CHARS_MAX = 18
-_STRUCTURE = re.compile(rb'["{}\[\]]')
-_STRING = re.compile(rb'["\\]')
-_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}")
-_LONE = re.compile("[\ud800-\udbff\udc00-\udc7f\udd00-\udfff]")
+_STRUCTURE = lazy_re.compile(rb'["{}\[\]]')
+_STRING = lazy_re.compile(rb'["\\]')
+_WHOLE_NUMBER = lazy_re.compile(r"-?[0-9]{1,18}")
+_LONE = lazy_re.compile("[\ud800-\udbff\udc00-\udc7f\udd00-\udfff]")
 _TEXT_KEYS = ("text", "content", "value")
 _BOOLS = {"true": True, "1": True, "false": False, "0": False}
 _NOTHING: tuple[object, ...] = (None, False, "", [], {}, 0)

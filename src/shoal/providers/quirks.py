@@ -21,6 +21,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from shoal.domain import lazy_re
 from shoal.domain.clock import Clock, iso
 from shoal.domain.regular_files import read_regular
 from shoal.domain.untrusted import UNREADABLE
@@ -101,7 +102,7 @@ def _either(one: str, other: str, gap: int = 60) -> str:
     return rf"{one}.{{0,{gap}}}{other}|{other}.{{0,{gap}}}{one}"
 
 
-_ABOUT_TOOL = re.compile(
+_ABOUT_TOOL = lazy_re.compile(
     r"tools?\W{0,3}\d|function_declarations|schema|properties|\bparameters\.|\bgrammar\b|toolSpec", re.IGNORECASE
 )
 """Words about the definition of one tool, not about tools in general."""
@@ -153,7 +154,7 @@ _LESSONS: tuple[tuple[str, Changes], ...] = (
     ),
 )
 """Patterns for the words of a refusal, compiled when first needed, and the quirks to learn from them."""
-_IMAGE_FAULT = re.compile(
+_IMAGE_FAULT = lazy_re.compile(
     r"\bimages?\b.{0,40}(?:exceed|too (?:large|big|small)|dimension|corrupt|damaged|truncated|format|decode)"
     r"|(?:could not|unable to|failed to|cannot|can't) (?:process|decode|load|open|read|download|identify|fetch)\b"
     r".{0,30}\bimage|(?:unsupported|invalid) image\b|image_parse_error|invalid_image|invalid base64|unsupported mime"
@@ -161,27 +162,27 @@ _IMAGE_FAULT = re.compile(
     re.DOTALL | re.IGNORECASE,
 )
 """Words about one image, from a model that accepts others."""
-_TEMPLATE = re.compile(
+_TEMPLATE = lazy_re.compile(
     r"\bjinja\b|raise_exception|chat template (?:prompt )?error|at row \d+, column \d+", re.IGNORECASE
 )
 """Words of a chat template error. It would fail again on the same conversation."""
-_MANY_IMAGES = re.compile(
+_MANY_IMAGES = lazy_re.compile(
     r"too many (?:images|image)|many-image|at most [1-9]\d{0,4} images?\b|(?:up to|maximum|max|limit|supports?|only)\b"
     r"[^.\d]{0,40}[1-9]\d{0,4} images?\b|number of images|images?.{0,40}\b(?:exceeds?|over) the (?:limit|maximum)",
     re.IGNORECASE,
 )
 """Words about the number of images in a request."""
-_NUMBER = re.compile(r"(?<![\d.])\d{1,5}(?![\d.]\d)")
+_NUMBER = lazy_re.compile(r"(?<![\d.])\d{1,5}(?![\d.]\d)")
 MANY_IMAGES = 20
 """Anthropic refuses sides above 2,000 pixels from this number of images on."""
-_HEAVY = re.compile(
+_HEAVY = lazy_re.compile(
     r"(?:payload|body|entity|request|message)(?: size)?.{0,24}(?:too large|exceed|over the)|request_too_large"
     r"|(?:too large|exceeds).{0,40}(?:payload|body|entity)|maximum (?:request|payload|body) size",
     re.IGNORECASE,
 )
 """Words about the size of a request in bytes."""
-_LONG = re.compile(r"token|context", re.IGNORECASE)
-_THINKING_FAULT = re.compile(
+_LONG = lazy_re.compile(r"token|context", re.IGNORECASE)
+_THINKING_FAULT = lazy_re.compile(
     r"signature\W{1,3}in\W{1,3}thinking|thinking\W.{0,60}(?:cannot be modified|signature)|encrypted.content.{0,300}"
     r"(?:verif|decrypt|parsed|match)|invalid_encrypted_content|(?:corrupted|invalid) thought|thought.?signature.{0,20}"
     r"(?:not valid|invalid|corrupt|mismatch)|reasoning\b.{0,80}required following|\bitem\b.{0,90}not found",

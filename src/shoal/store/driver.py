@@ -16,6 +16,7 @@ from typing import Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
+from shoal.domain import lazy_re
 from shoal.domain.clock import Clock, from_micros, to_micros
 from shoal.domain.untrusted import UNREADABLE
 
@@ -221,12 +222,12 @@ _READERS: dict[object, Callable[..., object]] = {
 # ---- the SQL files ------------------------------------------------------------------------------------------------
 
 _HERE = Path(__file__).parent
-_NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
-_POSTGRES_ONLY = re.compile(r"/\*pg: (.*?) \*/")
-_SQLITE_ONLY = re.compile(r"/\*sqlite: (.*?) \*/")
-_COMMENT = re.compile(r"^--.*\n?", re.MULTILINE)
-_CREATE = re.compile(r"^create (table|virtual table|index|trigger) ", re.MULTILINE)
-PARAMETER = re.compile(r"(?<![:\w]):(\w+)")
+_NAME = lazy_re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
+_POSTGRES_ONLY = lazy_re.compile(r"/\*pg: (.*?) \*/")
+_SQLITE_ONLY = lazy_re.compile(r"/\*sqlite: (.*?) \*/")
+_COMMENT = lazy_re.compile(r"^--.*\n?", re.MULTILINE)
+_CREATE = lazy_re.compile(r"^create (table|virtual table|index|trigger) ", re.MULTILINE)
+PARAMETER = lazy_re.compile(r"(?<![:\w]):(\w+)")
 EARLY_TABLE = "agents"
 """Made by the first migration since it is final; a home with that migration done and without this table is older."""
 

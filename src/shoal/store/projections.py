@@ -10,13 +10,13 @@ is cut off and written again, so that the files are the same bytes however often
 import contextlib
 import fcntl
 import os
-import re
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
 import msgspec
 
+from shoal.domain import lazy_re
 from shoal.domain.clock import iso
 from shoal.domain.events import (
     ApprovalRequested,
@@ -117,7 +117,7 @@ class _Line(NamedTuple):
 _encoder = msgspec.json.Encoder()
 _log_place = msgspec.json.Decoder(_LogPlace)
 _seq = msgspec.json.Decoder(ContextPlace)
-_SYSTEM = re.compile(rb'\{"seq":\d+,"system":"([^"]*)"')
+_SYSTEM = lazy_re.compile(rb'\{"seq":\d+,"system":"([^"]*)"')
 
 
 class _Written(NamedTuple):

@@ -3,11 +3,11 @@
 import hashlib
 import io
 import os
-import re
 import secrets
 import struct
 from pathlib import Path
 
+from shoal.domain import lazy_re
 from shoal.domain.errors import InvalidInput
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId
@@ -178,7 +178,7 @@ def _why_not(content: bytes) -> str:
 
 
 FOLDER = "kept"
-_UNSAFE = re.compile(r"[^\w.() -]+")
+_UNSAFE = lazy_re.compile(r"[^\w.() -]+")
 
 
 def keep_copy(home: Home, thread: ThreadId, name: str, content: bytes) -> Path:

@@ -30,6 +30,7 @@ from typing import TypeVar
 
 import msgspec
 
+from shoal.domain import lazy_re
 from shoal.domain.mounts import MountedPath
 from shoal.domain.permissions import NO_COVERAGE, Action, Coverage, CoveredFile
 from shoal.domain.ports import Mount, RunFile
@@ -61,10 +62,10 @@ _GIT_DATA = frozenset(
 _SCRIPTS = frozenset(
     {".sh", ".bash", ".zsh", ".py", ".js", ".mjs", ".cjs", ".ts", ".pl", ".rb", ".php", ".awk", ".sed", ".lua", ".jq"}
 )
-_INCLUDES = re.compile(rb"^[ \t]*(?:#!|[-s]?include\b|source\b|\.[ \t]).*", re.MULTILINE)
+_INCLUDES = lazy_re.compile(rb"^[ \t]*(?:#!|[-s]?include\b|source\b|\.[ \t]).*", re.MULTILINE)
 """Lines by which scripts and makefiles take in other files."""
-_WORD = re.compile(r"[\w@%+=:,./~-]+")
-_FOLDER = re.compile(r"(?:.*[=:,])?[./~]*")
+_WORD = lazy_re.compile(r"[\w@%+=:,./~-]+")
+_FOLDER = lazy_re.compile(r"(?:.*[=:,])?[./~]*")
 
 
 _Key = TypeVar("_Key")

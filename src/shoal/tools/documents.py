@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from shoal.domain import lazy_re
 from shoal.domain.deep_folders import walk
 from shoal.domain.errors import ToolError
 from shoal.domain.untrusted import UNREADABLE
@@ -31,8 +32,10 @@ FOLDER_DEPTH_MAX = 3
 EXIT_TOLD = 3
 """How the child ends when it says why a document cannot be read."""
 
-_HTML = re.compile(rb"\s*+(?:<!--(?:[^-]|-(?!->))*+-->\s*+)*+<(?:!doctype html|html)\b", re.IGNORECASE)
-_MAIL = re.compile(rb"(?:Return-Path|Received|Delivered-To|MIME-Version|Message-ID|From|Date|Subject): ", re.IGNORECASE)
+_HTML = lazy_re.compile(rb"\s*+(?:<!--(?:[^-]|-(?!->))*+-->\s*+)*+<(?:!doctype html|html)\b", re.IGNORECASE)
+_MAIL = lazy_re.compile(
+    rb"(?:Return-Path|Received|Delivered-To|MIME-Version|Message-ID|From|Date|Subject): ", re.IGNORECASE
+)
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 
 

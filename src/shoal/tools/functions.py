@@ -7,13 +7,13 @@ and says what the call will do, and what is shown, decided on and run is that on
 
 import asyncio
 import inspect
-import re
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import Annotated, Generic, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints, overload
 
 import msgspec
 
+from shoal.domain import lazy_re
 from shoal.domain.errors import InvalidInput, ShoalError, ToolError
 from shoal.domain.messages import ResultOrigin, ToolSpec
 from shoal.domain.permissions import Action
@@ -23,11 +23,11 @@ from shoal.domain.untrusted import UNREADABLE
 
 ARGUMENTS_CHARS_MAX = 30_000_000
 """Longest JSON text of arguments that is looked at."""
-NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+NAME = lazy_re.compile(r"[A-Za-z0-9_-]{1,64}")
 """What every provider takes as a tool's name."""
 
-_PARAMETER_LINE = re.compile(r"\s*(\w+)(?:\s*\([^)]*\))?:\s+(.+)")
-_WRAPPED = re.compile(r"(?<=\S)\n(?=[^\W\d])")
+_PARAMETER_LINE = lazy_re.compile(r"\s*(\w+)(?:\s*\([^)]*\))?:\s+(.+)")
+_WRAPPED = lazy_re.compile(r"(?<=\S)\n(?=[^\W\d])")
 """A line end inside a paragraph of a docstring."""
 _Result = TypeVar("_Result")
 _canonical_encoder = msgspec.json.Encoder(order="sorted")

@@ -23,7 +23,6 @@ import heapq
 import logging
 import re
 import stat
-import statistics
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
@@ -463,11 +462,15 @@ class Floor:
     def __init__(self, cohort: Sequence[Sequence[float]]) -> None:
         self.numbers = len(cohort[0])
         self._codes = [code_of(vector) for vector in cohort]
-        self._deviation = statistics.pstdev(closeness(one, other) for one, other in combinations(self._codes, 2))
+        from statistics import pstdev
+
+        self._deviation = pstdev(closeness(one, other) for one, other in combinations(self._codes, 2))
 
     def of(self, question: bytes) -> float:
         """The closeness that an answer exceeds."""
-        return statistics.fmean(closeness(question, code) for code in self._codes) + DEVIATIONS * self._deviation
+        from statistics import fmean
+
+        return fmean(closeness(question, code) for code in self._codes) + DEVIATIONS * self._deviation
 
 
 def code_of(vector: Sequence[float]) -> bytes:

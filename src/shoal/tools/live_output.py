@@ -10,9 +10,9 @@ longest secret takes is left out then, up to the next line.
 
 import asyncio
 import codecs
-import re
 from collections import defaultdict, deque
 
+from shoal.domain import lazy_re
 from shoal.domain.clock import Clock
 from shoal.domain.events import OutputShown
 from shoal.domain.ids import CallId, ThreadId, TurnId
@@ -31,8 +31,8 @@ SECRET_CHARS_MAX = 24_576
 SHOWN_BYTES_MAX = 3_000
 """Of the end that is shown; as JSON it fits into one notification of PostgreSQL, whatever it is."""
 
-_STYLES = re.compile(r"\x1b\[[0-9;:?]*[ -/]*[@-~]")
-_WRITTEN_OVER = re.compile(r"(?<![^\n\r])(?:[^\n\r]++|(?<!\r))\r++(?=[^\n\r])")
+_STYLES = lazy_re.compile(r"\x1b\[[0-9;:?]*[ -/]*[@-~]")
+_WRITTEN_OVER = lazy_re.compile(r"(?<![^\n\r])(?:[^\n\r]++|(?<!\r))\r++(?=[^\n\r])")
 """What a terminal shows no more, as all but the last of a progress."""
 
 

@@ -19,6 +19,7 @@ from typing import Protocol, cast
 
 import msgspec
 
+from shoal.domain import lazy_re
 from shoal.domain.loose_json import loose_value
 from shoal.domain.messages import MORE_TOOLS, ToolCall, ToolSpec
 from shoal.domain.ports import Tool
@@ -32,13 +33,13 @@ TEXTS_MAX = 3
 """Levels of JSON inside text that are unwrapped."""
 DEPTH_MAX = 8
 SCHEMAS_MAX = 512
-_PREFIX = re.compile(
+_PREFIX = lazy_re.compile(
     r"(?:functions?|tools?|default_api|namespace|multi_tool_use|assistant|builtin)[.:/]", re.IGNORECASE
 )
-_SUFFIX = re.compile(r"(?::\d{1,4}|\(\s*\))\Z")
-_SEPARATORS = re.compile(r"[^a-z0-9]+")
-_WHOLE = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
-_DECIMAL = re.compile(r"-?(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,18})?(?:[eE][+-]?[0-9]{1,3})?")
+_SUFFIX = lazy_re.compile(r"(?::\d{1,4}|\(\s*\))\Z")
+_SEPARATORS = lazy_re.compile(r"[^a-z0-9]+")
+_WHOLE = lazy_re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
+_DECIMAL = lazy_re.compile(r"-?(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,18})?(?:[eE][+-]?[0-9]{1,3})?")
 _REMARKS = frozenset(
     {
         "callid", "comment", "comments", "description", "dummy", "explain", "explanation", "extra", "foo", "goal",

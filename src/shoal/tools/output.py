@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from shoal.domain import lazy_re
 from shoal.domain.markup import counted
 from shoal.domain.text_encodings import find_encoding, read_text
 
@@ -12,7 +13,7 @@ ARTIFACT_BYTES_MAX = 26_214_400
 """Of a longer result, only the beginning is stored."""
 HEAD_SHARE = 0.6
 """So much of an excerpt is the beginning, the rest the end."""
-_CONTROL = re.compile(
+_CONTROL = lazy_re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff\ufff9-\ufffb"
     r"\U000e0000-\U000e01ef]"  # tags and further selectors, which can spell out whole sentences unseen
 )

@@ -32,7 +32,6 @@ template/                                        what the files of a new agent a
 """
 
 import os
-import re
 import shlex
 import stat
 import time
@@ -46,6 +45,7 @@ from pathlib import Path, PurePosixPath
 import anyio
 import msgspec
 
+from shoal.domain import lazy_re
 from shoal.domain.deep_folders import walk
 from shoal.domain.files import digest_of_file, in_thread
 from shoal.domain.home import MEMORY_FILE, MEMORY_SCOPES, Home, MemoryScope, memory_path, note_path
@@ -160,7 +160,7 @@ SETTLED_NS = 3_600_000_000_000
 _UNSEEN = frozenset({"write", "create_file", "upload"})
 """Tools that show nothing of the file they name."""
 _PATH_CHARS_MAX = 4096
-_TEXT = re.compile(r'("(?:[^"\\]|\\.)*+(?:"|\\?\Z))(\s*+:)?')
+_TEXT = lazy_re.compile(r'("(?:[^"\\]|\\.)*+(?:"|\\?\Z))(\s*+:)?')
 """A text of a JSON document, and whether it is the name of a field."""
 _APART = frozenset({"workspace", "scratch", "attachments", "artifacts", "checkpoints", ".git"})
 """Folders of the home that have marks of their own, or none: what lies in them enters no prompt by itself."""

@@ -1,13 +1,13 @@
 """Reduce a command's output to its last state on a terminal, without progress bars and colors."""
 
-import re
+from shoal.domain import lazy_re
 
 ROWS_UP_MAX = 500
 """Lines above the last that the cursor can reach, about the height of a tall terminal."""
 COLUMNS_MAX = 400
 """Last column that a sequence can move the cursor to."""
-_MOVES = re.compile(r"[\x08\x1b\x9b]|\r(?!\n)")
-_TOKEN = re.compile(
+_MOVES = lazy_re.compile(r"[\x08\x1b\x9b]|\r(?!\n)")
+_TOKEN = lazy_re.compile(
     r"(?:\x1b\[|\x9b)([0-9;:?<=>]{0,64})[ -/]{0,8}([@-~])"  # a control sequence
     r"|\x1b[\]PX^_][^\x07\x1b\n]{0,4096}(?:\x07|\x1b\\)?"  # a title, link or other string
     r"|\x1b[ -/]{0,8}[0-~]?"

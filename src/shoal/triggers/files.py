@@ -41,7 +41,6 @@ from shoal.domain.regular_files import read_regular
 from shoal.domain.schema import refusal
 from shoal.domain.triggers import HEARTBEAT_THREAD, NewTrigger, Trigger, check, first_time, single_time
 from shoal.domain.untrusted import UNREADABLE, is_text, written_after
-from shoal.domain.when import When, parse_schedule
 from shoal.domain.zones import zone_named
 from shoal.store.triggers import TriggerStore, key_of
 from shoal.triggers.service import LATE_SECONDS_MIN, SourceOf, TriggerTarget, message_of
@@ -312,6 +311,8 @@ def _spec(name: str, event: _EventFile, source: str, timezone: str, written_at: 
 
     Raises InvalidInput naming what is wrong.
     """
+    from shoal.domain.when import When, parse_schedule
+
     thread = _place_of(event) if event.threadId else None
     when = When("one-shot", "1970-01-01", zone_named(timezone).key)
     if event.type != "immediate":

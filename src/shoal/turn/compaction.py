@@ -32,6 +32,7 @@ from typing import Literal, TypeAlias
 import anyio
 import msgspec
 
+from shoal.domain import lazy_re
 from shoal.domain.clock import Clock
 from shoal.domain.errors import InvalidInput, StoreError
 from shoal.domain.events import Compacted, Failed
@@ -79,7 +80,9 @@ HEADINGS = ("Goal", "Constraints", "Progress", "Decisions", "Next steps", "Open 
 
 _READERS = frozenset({"read", "read_file", "view"})
 _WRITERS = frozenset({"write", "write_file", "create_file", "edit", "edit_file", "str_replace"})
-_BLOCK = re.compile(r"(?<!\n)\n*+<(request|files-read|files-changed)>\n((?:(?!\n</\1>|<\1>\n).)*+)\n</\1>", re.DOTALL)
+_BLOCK = lazy_re.compile(
+    r"(?<!\n)\n*+<(request|files-read|files-changed)>\n((?:(?!\n</\1>|<\1>\n).)*+)\n</\1>", re.DOTALL
+)
 
 _SYSTEM = f"""You keep the record of a conversation between people and an agent. Write the summary by which the agent
 goes on with the work, and nothing else. Use these headings, in this order, leaving out one with nothing under it:

@@ -12,6 +12,8 @@ from typing import TypeAlias, cast
 
 import msgspec
 
+from shoal.domain import lazy_re
+
 Value: TypeAlias = "str | tuple[Value, ...] | dict[str, Value]"
 
 DEPTH_MAX = 32
@@ -19,10 +21,10 @@ EVENTS_MAX = 20_000
 """Scalars, lists and tables together."""
 _FENCE = "---"
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
-_KEY = re.compile(r"[\w.-]+")
-_PLAIN = re.compile(r"(?:[^\W_]|[/(./$+<=^~;_])[^:#\r]*")
+_KEY = lazy_re.compile(r"[\w.-]+")
+_PLAIN = lazy_re.compile(r"(?:[^\W_]|[/(./$+<=^~;_])[^:#\r]*")
 """A value that YAML reads unchanged: it starts no other form and contains no character that could end it."""
-_PLAIN_KEY = re.compile(r"([A-Za-z][A-Za-z0-9_-]*): +(\S.*)")
+_PLAIN_KEY = lazy_re.compile(r"([A-Za-z][A-Za-z0-9_-]*): +(\S.*)")
 
 
 class FrontMatterError(Exception):

@@ -7,7 +7,6 @@ be missing or differ from the folder's, a missing description is replaced by the
 ignored.
 """
 
-import re
 import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from shoal.domain import lazy_re
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId
 from shoal.domain.ports import Mount
@@ -33,8 +33,8 @@ SKILL_BYTES_MAX = 65_536
 SKILLS_MAX = 100
 """Most skills of one scope; more are a problem."""
 
-_NOT_IN_NAME = re.compile(r"[\W_]+")
-_TOOL = re.compile(r"[^\s,(]++(?:\([^()]*+\))?")
+_NOT_IN_NAME = lazy_re.compile(r"[\W_]+")
+_TOOL = lazy_re.compile(r"[^\s,(]++(?:\([^()]*+\))?")
 _NO_PARAGRAPH = ("#", "<", "```", "~~~", "![", "---", "***", "|", "{%")
 
 

@@ -9,7 +9,6 @@ After one it takes effect at once, so that nothing begins in a turn whose stop w
 """
 
 import hashlib
-import re
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -20,6 +19,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
+from shoal.domain import lazy_re
 from shoal.domain.agents import AgentSpec, report_of
 from shoal.domain.cards import outage_over, outage_post
 from shoal.domain.events import (
@@ -81,7 +81,7 @@ from shoal.turn.prompt import SystemPrompt
 DIGEST_BYTES = 8
 
 _encoder = msgspec.json.Encoder()
-_ATTACHMENTS = re.compile(rb'/data/[^/\s"]+/[^/\s"]+/[^/\s"]+/attachments/')
+_ATTACHMENTS = lazy_re.compile(rb'/data/[^/\s"]+/[^/\s"]+/[^/\s"]+/attachments/')
 """Where the files of a thread lie, as a sandbox that maps nothing names it: of a copy that is another place."""
 _Described = tuple[str, str, str]
 """What a model is told of a tool: its name, its description and its parameters."""

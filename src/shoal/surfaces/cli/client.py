@@ -6,7 +6,6 @@ HTTP/1.0 are enough.
 """
 
 import asyncio
-import re
 import secrets
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager, nullcontext
@@ -18,6 +17,7 @@ import click
 import msgspec
 
 from shoal.config.secrets import read_token
+from shoal.domain import lazy_re
 from shoal.domain.clock import SystemClock
 from shoal.domain.commands import CommandRequest, parse_command
 from shoal.domain.errors import Conflict, Gone, InvalidId, InvalidInput, NotFound, ShoalError, StoreNewer
@@ -45,7 +45,7 @@ RECONNECTS_MAX = 30
 OWNER = Author("owner", trusted=True)
 ASKER = Asker(trust="owner", user="owner", platform="terminal")
 
-_HOLDER = re.compile(r"process \d+ at (http://\S+)")
+_HOLDER = lazy_re.compile(r"process \d+ at (http://\S+)")
 
 
 class _ReceivedEvent(msgspec.Struct):

@@ -12,6 +12,7 @@ from typing import TextIO, TypeAlias
 import click
 import msgspec
 
+from shoal.domain import lazy_re
 from shoal.domain.cards import coverage_text
 from shoal.domain.events import (
     ApprovalRequested,
@@ -52,8 +53,8 @@ VERDICTS = {
 _OUTCOMES = {"aborted": "Stopped.", "failed": "Failed.", "limit": "Ended at a limit."}
 
 
-_CODE = re.compile(r"`([^`\n]+)`")
-_LABEL = re.compile(r" *(?:\S+ {2,})?")
+_CODE = lazy_re.compile(r"`([^`\n]+)`")
+_LABEL = lazy_re.compile(r" *(?:\S+ {2,})?")
 """The indent of a line, and a label in front of its text."""
 
 

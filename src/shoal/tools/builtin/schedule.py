@@ -2,17 +2,19 @@
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Meta
 
 from shoal.domain.errors import InvalidInput, ToolError
 from shoal.domain.ports import Invocation, ToolContext, ToolOutput
 from shoal.domain.triggers import NewTrigger, Trigger, source_of
-from shoal.domain.when import When, parse_when
 from shoal.domain.zones import local_time, zone_named
 from shoal.store.triggers import TriggerStore
 from shoal.tools.functions import FunctionTool, as_tool_error, planned, tool
+
+if TYPE_CHECKING:
+    from shoal.domain.when import When
 
 LIST_MAX = 50
 TEXT_SHOWN_MAX = 120
@@ -59,7 +61,9 @@ def _reminder(name: str, does: str, when: str, text: str, timezone: str, context
     if not text:
         raise ToolError("There is nothing to be reminded of: the text is empty.")
 
-    def moment() -> When:
+    def moment() -> "When":
+        from shoal.domain.when import parse_when
+
         with as_tool_error(InvalidInput):
             return parse_when(when, timezone, context.clock.now())
 

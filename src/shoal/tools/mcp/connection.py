@@ -50,8 +50,6 @@ from shoal.tools.mcp.pins import (
     described,
     tool_name,
 )
-from shoal.tools.mcp.results import marked, output_of, source_of
-from shoal.tools.mcp.schemas import Json, own_names, portable
 from shoal.tools.mcp.transport import LastWords, McpServer, failures, opened
 from shoal.tools.output import visible
 from shoal.tools.registry import Registry
@@ -59,6 +57,8 @@ from shoal.tools.registry import Registry
 if TYPE_CHECKING:
     from mcp import types
     from mcp.client.session import ClientSession
+
+    from shoal.tools.mcp.schemas import Json
 
 ARGUMENTS_CHARS_MAX = 1_000_000
 
@@ -91,6 +91,8 @@ class McpTool:
         try:
             values = msgspec.json.decode(arguments.strip() or "{}", type=dict[str, object])
             if self._names:
+                from shoal.tools.mcp.schemas import own_names
+
                 values = cast("dict[str, object]", own_names(cast("Json", values), self._names))
         except UNREADABLE as error:
             raise ToolError(
@@ -394,6 +396,7 @@ class McpConnection:
         """Call a tool by the server's name for it. Raises ToolError when the server cannot be asked."""
         from mcp import MCPError, types
 
+        from shoal.tools.mcp.results import marked, output_of, source_of
         from shoal.tools.mcp.wire import RAW
 
         session, server = self._session, self.server.name
@@ -434,6 +437,8 @@ def definition_of(server: str, tool: object) -> tuple[str, Definition]:
     """
     from mcp import types
     from pydantic import ValidationError
+
+    from shoal.tools.mcp.schemas import portable
 
     given = cast("dict[str, object]", tool) if isinstance(tool, dict) else {}
     own = given.get("name")

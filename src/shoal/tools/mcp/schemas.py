@@ -23,6 +23,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias, cast
 
+from shoal.domain import lazy_re
 from shoal.domain.errors import InvalidInput
 from shoal.tools.output import visible
 
@@ -67,8 +68,8 @@ _HINTS = (
 )
 _SIZES = {"string": ("minLength", "maxLength"), "array": ("minItems", "maxItems")}
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
-_FORMAT = re.compile(r"[a-z][a-z0-9-]{1,30}")
+_NAME = lazy_re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+_FORMAT = lazy_re.compile(r"[a-z][a-z0-9-]{1,30}")
 
 
 class Portable(NamedTuple):
