@@ -439,14 +439,15 @@ class HttpProvider:
             notes.append(TOOLS_REFUSED.format(provider=self.name, model=model))
         elif request.tools and not quirks.tools:
             notes.append(NO_TOOLS.format(model=model))
+        refused = self._protocol.conversations.refused
         if healing.is_bare:
             notes.append(HISTORY_REFUSED.format(provider=self.name, model=model))
+            self._protocol.conversations.refuse(request.cache_key, request.messages)
             if (
                 healing.is_guess or healing.is_toolless or (model in self._seen_images and "images" in changes)
             ):  # the cause was something else
-                self._protocol.conversations.refuse(request.cache_key, request.messages)
                 changes = {}
-        elif quirks.images == "none" and any(True for _ in images_of(request.messages)):
+        elif quirks.images == "none" and any(one not in refused for one in images_of(request.messages)):
             notes.append(NO_PICTURES.format(model=model))
         elif quirks.images != "none" and any(True for _ in images_of(request.messages)):
             self._seen_images.add(model)

@@ -131,6 +131,18 @@ async def test_words_nobody_knows_cost_one_attempt_without_images(tmp_path: Path
         assert fake.calls == 3
 
 
+async def test_images_that_a_notice_was_about_need_no_second_one(tmp_path: Path, picture: Image) -> None:
+    memory = QuirkMemory(tmp_path / "learned.json", ManualClock())
+    async with asking(no_images(SILENT), memory) as (provider, _):
+        first, second = UserMessage("look", (picture,)), UserMessage("and this one", (picture,))
+        done = await answer(provider, request(first))
+        assert len(done.notes) == 1
+        later = (first, AssistantMessage("I see."), UserMessage("thanks"))
+        assert (await answer(provider, request(*later))).notes == ()
+        again = await answer(provider, request(*later, AssistantMessage("Welcome."), second))
+        assert again.notes == ("m takes no images, so it did not see yours.",)
+
+
 async def test_a_model_that_has_seen_images_keeps_them_in_other_conversations(picture: Image) -> None:
     memory = QuirkMemory(None, ManualClock())
 
