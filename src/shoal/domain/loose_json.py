@@ -1,8 +1,8 @@
 """Read JSON as models write it, if only one reading makes sense and no part is missing.
 
 Accepts trailing commas, raw line ends in strings, single quotes, bare keys, Python's True, False and None, an
-unnecessary backslash before a character, and a code fence around all of it. Unclosed values and values followed by
-anything else are refused, because half a command is a different command.
+unnecessary backslash before a character, comments between values, and a code fence around all of it. Unclosed values
+and values followed by anything else are refused, because half a command is a different command.
 """
 
 import ast
@@ -12,7 +12,7 @@ from typing import cast
 from shoal.domain import lazy_re
 
 DEPTH_MAX = 100
-_SPACE = lazy_re.compile(r"[\s\ufeff]*+")
+_SPACE = lazy_re.compile(r"(?:[\s\ufeff]|//[^\n]*+(?:\n|\Z)|/\*(?:[^*]|\*(?!/))*+\*/)*+")  # and comments
 _PLAIN = {'"': re.compile(r'[^"\\]*+'), "'": re.compile(r"[^'\\]*+")}
 _NUMBER = lazy_re.compile(r"-?(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,3})?(?![\w.])")
 _WORD = lazy_re.compile(r"[A-Za-z_$][\w$-]*+")

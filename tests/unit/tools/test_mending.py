@@ -59,6 +59,7 @@ MENDED: dict[str, dict[str, object]] = {
     json.dumps(json.dumps(json.dumps({"command": "ls"}))): {"command": "ls"},
     '[{"command":"ls"}]': {"command": "ls"},
     '{"command":"ls",}': {"command": "ls"},
+    '{"command": // runs it\n"ls" /* all */}': {"command": "ls"},
     '{"command":"a\nb"}': {"command": "a\nb"},
     "{'command': 'ls', 'wait': True, 'count': None}": {"command": "ls", "wait": True},
     '```json\n{"command":"ls"}\n```': {"command": "ls"},
