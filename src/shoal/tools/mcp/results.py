@@ -24,9 +24,9 @@ from shoal.domain.errors import InvalidInput
 from shoal.domain.markup import counted
 from shoal.domain.messages import Image
 from shoal.domain.ports import ToolOutput
+from shoal.domain.text_encodings import read_text
 from shoal.domain.untrusted import untrusted_block
 from shoal.tools.attachments import IMAGE_BYTES_MAX, fit_image, media_type_of
-from shoal.tools.output import is_binary
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
@@ -126,11 +126,11 @@ class _ResultReading:
         elif media_type_of(content).startswith("image/"):
             self.lines.append(head)
             self._image(blob)
-        elif is_binary(content):
+        elif (text := read_text(content)) is not None:
+            self.lines.append(f"{head}\n{text}")
+        else:
             kind = _word(resource, "mimeType") or media_type_of(content)
             self.lines.append(f"{head} (binary, {kind}, {counted(len(content), 'byte')})")
-        else:
-            self.lines.append(f"{head}\n{content.decode('utf-8', errors='replace')}")
 
     def _image(self, data: Json) -> None:
         if len(self.images) >= IMAGES_MAX:

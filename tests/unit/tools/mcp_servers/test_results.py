@@ -69,6 +69,8 @@ def test_what_cannot_be_shown_is_named() -> None:
         ({"type": "resource", "resource": {"uri": "a:b"}}, "[resource a:b] (nothing that can be read)"),
         ({"type": "text", "text": "nul\0byte"}, "nul\ufffdbyte"),
         (blob(b"a,b\n1,2\n", "text/csv"), "[resource memo://c]\na,b\n1,2\n"),
+        (blob("höhle".encode("utf-16"), "text/plain"), "[resource memo://c]\nhöhle"),
+        (blob("Größe".encode("cp1252"), ""), "[resource memo://c]\nGröße"),
         (blob(b'{"a": 1}', "application/json"), '[resource memo://c]\n{"a": 1}'),
         (blob("naïve".encode()), "[resource memo://c]\nnaïve"),
         (
