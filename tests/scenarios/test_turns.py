@@ -157,6 +157,15 @@ async def test_calls_made_in_spite_of_the_limit_do_not_run(tmp_path: Path) -> No
         assert len(await data_of(world, ToolFinished)) == 1
 
 
+async def test_a_turn_that_ends_at_its_limit_without_an_answer_says_so(tmp_path: Path) -> None:
+    model = FakeModel(echoes("1"), echoes("2"), "done now")
+    async with scenario(tmp_path, model, tools=[echo], settings={"turns": {"steps_max": 1}}) as world:
+        await world.ada.says("go")
+        await world.ada.sees('I used all steps of this turn before I had an answer. Write "go on" and I continue.')
+        await world.ada.says("go on")
+        await world.ada.sees("done now")
+
+
 async def test_an_answer_cut_off_at_the_token_limit_goes_on(tmp_path: Path) -> None:
     model = FakeModel(Reply("once upon ", stop="max_tokens"), "a time")
     async with scenario(tmp_path, model) as world:

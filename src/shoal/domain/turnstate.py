@@ -58,7 +58,11 @@ CUT_OFF_MAX = 2
 CONTINUATIONS_MAX = 3
 """Consecutive continuations of a truncated answer."""
 CUT_SHORT = "My answer was cut off at the model's length limit. Ask for less at once, or raise model.max_output_tokens."
-
+UNANSWERED = {
+    "steps": 'I used all steps of this turn before I had an answer. Write "go on" and I continue.',
+    "tool_errors": "Too many of my tool calls failed in a row, and I have no answer. Tell me how to go on.",
+}
+"""Replies for turns that a limit ended and whose last call brought no text."""
 ONLY_THOUGHT = "The model only thought and gave no answer. Please ask again."
 BROKE_OFF = "The model's answer broke off here. Please ask again."
 REPEATED_CHARS_MIN = 20

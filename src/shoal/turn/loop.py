@@ -64,6 +64,7 @@ from shoal.domain.turnstate import (
     FALLBACK,
     LEFT_OUT,
     ONLY_THOUGHT,
+    UNANSWERED,
     CallModel,
     Finish,
     NoteLimit,
@@ -229,7 +230,9 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
     ) -> None:
         """Close the turn and hand its reply to delivery, unless somebody has more to say to it."""
         view, state = run.view, run.view.open
-        reply = move.reply if move.reply.strip() or move.outcome == "aborted" else self.limits.default_response
+        reply = move.reply
+        if not reply.strip() and move.outcome != "aborted":
+            reply = UNANSWERED.get(state.limit, self.limits.default_response)
         has_answered = state.told and state.caller is None and move.outcome in ("done", "limit")
         if reply.strip() == SILENT or has_answered:
             reply = ""
