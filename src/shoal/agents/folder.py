@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
@@ -19,7 +20,7 @@ from shoal.domain.errors import InvalidInput
 from shoal.domain.home import Home
 from shoal.domain.regular_files import decode_settings, read_regular, read_regular_text, unusable
 from shoal.domain.schema import refusal
-from shoal.domain.toml_text import find_statement
+from shoal.domain.toml_text import CannotPlace, Value, with_value, without_key
 from shoal.domain.untrusted import BAD_TOML, UNREADABLE, decode_toml
 from shoal.domain.zones import zone_named
 
@@ -213,16 +214,19 @@ def set_key(folder: Path, key: str, value: str) -> None:
     if key not in KEYS:
         raise InvalidInput(f"{key[:80]!r} is not a key of an agent. Keys: {', '.join(KEYS)}.")
     file = folder / FILE
-    lines = read_regular_text(file).splitlines() if file.exists() else []
-    begins, ends = find_statement(lines, key) or (0, 0)
-    del lines[begins:ends]
-    if value:
-        # after what stands there already, but before the first table: a key below one would belong to it
-        end = next((number for number, line in enumerate(lines) if re.match(r"\s*\[", line)), len(lines))
-        lines.insert(end, f"{key} = {_literal(key, value)}")
-    content = "\n".join(lines) + "\n"
+    content = read_regular_text(file) if file.exists() else ""
+    path = tuple(key.split("."))
     try:
+        if value:
+            content = with_value(content, path, _value(key, value))
+        else:
+            with suppress(CannotPlace):  # it is not there
+                content = without_key(content, path)
+                if len(path) > 1 and not decode_toml(content).get(path[0]):
+                    content = without_key(content, path[:1])
         _checked(msgspec.convert(decode_toml(content), AgentFile), folder)
+    except CannotPlace as error:
+        raise InvalidInput(f"{error} Change it in {file} yourself.") from error
     except (*BAD_TOML, *UNREADABLE) as error:
         why = refusal(error, AgentFile, table="a table")
         raise InvalidInput(f"{key} cannot be {value[:200]!r}: {why}.") from error
@@ -231,12 +235,15 @@ def set_key(folder: Path, key: str, value: str) -> None:
     temporary.replace(file)
 
 
-def _literal(key: str, value: str) -> str:
-    """The value as TOML: as it is if the key can hold it so, else as text."""
-    text = msgspec.json.encode(value).decode()
+def _value(key: str, value: str) -> Value:
+    """The TOML value that the text writes, if the key can hold it, else the text itself."""
     try:
-        parsed = decode_toml(f"{key} = {value}")
+        parsed: object = decode_toml(f"{key} = {value}")
         msgspec.convert(parsed, AgentFile)
     except (*BAD_TOML, *UNREADABLE):
-        return text
-    return value if set(parsed) == {key.partition(".")[0]} else text
+        return value
+    *table, last = key.split(".")
+    for name in table:
+        parsed = cast("dict[str, object]", parsed)[name]
+    content = cast("dict[str, Value]", parsed)
+    return content[last] if set(content) == {last} else value

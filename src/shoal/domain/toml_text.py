@@ -1,14 +1,22 @@
-"""Sets keys in the text of a TOML file and leaves everything else of it as it was written, comments included."""
+"""Set and remove keys in the text of a TOML file. Comments and everything else stay as they were written.
+
+Each result is read back and has to say exactly what was asked for, or the file is left alone. docs/decisions/001 says
+why `tomlkit` alone is not enough.
+"""
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import TypeAlias, cast
 
 from shoal.domain import lazy_re
 from shoal.domain.untrusted import BAD_TOML, decode_toml
 
 Value: TypeAlias = "str | int | float | bool | Sequence[Value] | Mapping[str, Value]"
+
+Table: TypeAlias = "MutableMapping[str, object]"
+New: TypeAlias = "Callable[[Value], object]"
+"""Makes a value of what a decoder returns, or of a syntax tree."""
 
 _HEADER = lazy_re.compile(r"\s*(\[{1,2}[^\[\]]+\]{1,2})\s*(?:#.*)?")
 
@@ -18,10 +26,75 @@ class CannotPlace(Exception):
 
 
 def with_value(text: str, path: tuple[str, ...], value: Value) -> str:
-    """The text with this key set, whose last part is the key and whose others are its table.
+    """Return the text with this key set: its last part is the key, the others are its table.
 
-    A table that is missing is added at the end. Raises CannotPlace where the result would not say exactly that.
+    A missing table is added at the end. Raises CannotPlace.
     """
+
+    def change(content: Table, new: New) -> None:
+        _table_at(content, path[:-1])[path[-1]] = new(value)
+
+    return _changed(text, path, change, _with_line(text, path, value))
+
+
+def with_element(text: str, path: tuple[str, ...], at: int, value: Mapping[str, Value] | None) -> str:
+    """Return the text with element `at` of the array of tables at `path` replaced, or removed if `value` is None.
+
+    If `at` is the number of elements, one is added at the end. Raises CannotPlace.
+    """
+
+    def change(content: Table, new: New) -> None:
+        elements = cast("list[object]", _table_at(content, path[:-1]).setdefault(path[-1], []))
+        if value is None:
+            del elements[at]
+        elif at < len(elements):
+            element = cast("Table", elements[at])
+            for key in list(element):
+                del element[key]
+            element.update({key: new(one) for key, one in value.items()})
+        else:
+            elements.append(new(value))
+
+    return _changed(text, path, change, _with_block(text, path, at, value))
+
+
+def without_key(text: str, path: tuple[str, ...]) -> str:
+    """Return the text without this key, or table and those below it. Raises CannotPlace, also if it is missing."""
+
+    def change(content: Table, new: New) -> None:
+        table = content
+        for name in path[:-1]:
+            table = cast("Table", table[name])
+        del table[path[-1]]
+
+    return _changed(text, path, change, _without_block(text, path))
+
+
+def _changed(text: str, path: tuple[str, ...], change: Callable[[Table, New], None], by_lines: str) -> str:
+    """Return `by_lines` if it says what is wanted, else the text with its syntax tree changed. Raises CannotPlace."""
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    try:
+        wanted = decode_toml(text)
+        change(wanted, _plain)
+        if _says(by_lines, wanted):
+            return by_lines
+        document = tomlkit.parse(text)
+        change(document, _item)
+        changed = tomlkit.dumps(document).rstrip("\n") + "\n"
+        if _says(changed, wanted):
+            return changed
+    except (*BAD_TOML, TOMLKitError, LookupError, AttributeError, TypeError):
+        pass
+    raise CannotPlace(f"{'.'.join(path)} cannot be changed in the file as it is written.")
+
+
+# ---- whole lines, where the file has a header for the table: every comment keeps its place ----
+
+
+def _with_line(text: str, path: tuple[str, ...], value: Value) -> str:
+    """Add a key below those of its table, or below the comment that shows it."""
     *table, key = path
     lines = text.splitlines()
     statement = f"{_name(key)} = {literal(value)}"
@@ -31,28 +104,15 @@ def with_value(text: str, path: tuple[str, ...], value: Value) -> str:
     else:
         ends = next((n for n in range(begins, len(lines)) if _table_of(lines[n]) is not None), len(lines))
         inner = lines[begins:ends]
-        found = find_statement(inner, _name(key))
-        if found is not None:
-            inner[found[0] : found[1]] = [statement]
-        else:  # below what is set there already, or below the comment that shows the key
-            last = [n for n, line in enumerate(inner) if line.strip() and not line.lstrip().startswith("#")]
-            shown = [n for n, line in enumerate(inner) if re.match(rf"\s*#\s*{re.escape(_name(key))}\s*=", line)]
-            inner.insert(max([*last, *shown], default=-1) + 1, statement)
+        last = [n for n, line in enumerate(inner) if line.strip() and not line.lstrip().startswith("#")]
+        shown = [n for n, line in enumerate(inner) if re.match(rf"\s*#\s*{re.escape(_name(key))}\s*=", line)]
+        begin = -1 if table else max((n for n, line in enumerate(inner) if line.strip()), default=-1)
+        inner.insert(max([*last, *shown], default=begin) + 1, statement)
         lines[begins:ends] = inner
-    result = "\n".join(lines) + "\n"
-    try:
-        wanted = _with(decode_toml(text), path, value)
-        is_right = decode_toml(result) == wanted
-    except (*BAD_TOML, LookupError):
-        is_right = False
-    if not is_right:
-        raise CannotPlace(f"{'.'.join(path)} cannot be set in the file as it is written.")
-    return result
+    return "\n".join(lines) + "\n"
 
 
-def with_element(text: str, path: tuple[str, ...], at: int, value: Mapping[str, Value] | None) -> str:
-    """The text with element `at` of an array of tables, `[[a.b]]`, put in the place of the one there, added at the end
-    (`at` is their number) or, with None, taken out. Raises CannotPlace where the result would not say exactly that."""
+def _with_block(text: str, path: tuple[str, ...], at: int, value: Mapping[str, Value] | None) -> str:
     lines = text.splitlines()
     heads = [n for n, line in enumerate(lines) if line.lstrip().startswith("[[") and _table_of(line) == [*path]]
     keys = [f"{_name(key)} = {literal(one)}" for key, one in (value or {}).items()]
@@ -64,42 +124,56 @@ def with_element(text: str, path: tuple[str, ...], at: int, value: Mapping[str, 
         lines[heads[at] : ends] = block if value is not None else []
     else:
         lines += [*([""] if lines and lines[-1].strip() else []), *block]
-    result = "\n".join(lines).rstrip() + "\n"
-    wanted = decode_toml(text)
-    try:
-        table: dict[str, object] = wanted
-        for name in path[:-1]:
-            table = cast("dict[str, object]", table.setdefault(name, {}))
-        listed = cast("list[object]", table.setdefault(path[-1], []))
-        listed[at : at + 1] = [] if value is None else [{key: _plain(one) for key, one in value.items()}]
-        is_right = _without_empty(decode_toml(result)) == _without_empty(wanted) and at <= len(heads)
-    except (AttributeError, TypeError, *BAD_TOML):
-        is_right = False
-    if not is_right:
-        raise CannotPlace(f"[[{'.'.join(path)}]] cannot be changed in the file as it is written.")
-    return result
+    return "\n".join(lines).rstrip() + "\n"
 
 
-def cut_table(text: str, path: tuple[str, ...]) -> str:
-    """The text without this table and those below it. Raises CannotPlace where it does not stand there as one."""
-    kept, is_within = list[str](), False
+def _without_block(text: str, path: tuple[str, ...]) -> str:
+    kept, cut, is_within = list[str](), list[str](), False
     for line in text.splitlines():
-        table = _table_of(line)
-        is_within = is_within if table is None else tuple(table[: len(path)]) == path
-        if not is_within:
-            kept.append(line)
-    result = "\n".join(kept) + "\n"
-    wanted = table = decode_toml(text)
+        if (table := _table_of(line)) is not None:
+            is_next, is_within = is_within, tuple(table[: len(path)]) == path
+            kept += _remarks(cut) if is_next and not is_within else []
+            cut = []
+        (cut if is_within else kept).append(line)
+    return "\n".join(kept).rstrip() + "\n"
+
+
+def _remarks(lines: list[str]) -> list[str]:
+    """Return the comments at the end of a table, which are about the next one."""
+    begins = len(lines)
+    while begins and lines[begins - 1].lstrip().startswith("#"):
+        begins -= 1
+    return lines[begins:]
+
+
+# ---- what both ways share ----
+
+
+def _item(value: Value) -> object:
+    import tomlkit
+
+    return tomlkit.parse(f"x = {literal(value)}")["x"]
+
+
+def _says(text: str, wanted: Table) -> bool:
+    """Whether the text is TOML with this content; tables and arrays that contain nothing do not count."""
     try:
-        for name in path[:-1]:
-            table = table[name]
-        del table[path[-1]]
-        is_right = _without_empty(decode_toml(result)) == _without_empty(wanted)
-    except (LookupError, TypeError, *BAD_TOML):
-        is_right = False
-    if not is_right:
-        raise CannotPlace(f"[{'.'.join(path)}] does not stand in the file as a table of its own.")
-    return result
+        return _without_empty(decode_toml(text)) == _without_empty(wanted)
+    except BAD_TOML:
+        return False
+
+
+def _table_at(content: Table, path: tuple[str, ...]) -> Table:
+    """Return the table at a path, added if it is missing. Raises LookupError if there are several, or another value."""
+    table = content
+    for name in path:
+        inner: object = table.setdefault(name, {})
+        if isinstance(inner, list):
+            (inner,) = cast("list[object]", inner) if len(cast("list[object]", inner)) == 1 else (None,)
+        if not isinstance(inner, MutableMapping):
+            raise LookupError(name)
+        table = cast("Table", inner)
+    return table
 
 
 def _without_empty(content: Mapping[str, object]) -> dict[str, object]:
@@ -112,21 +186,8 @@ def _without_empty(content: Mapping[str, object]) -> dict[str, object]:
 
 
 def _plain(value: Value) -> object:
-    return list(value) if isinstance(value, tuple) else value
-
-
-def find_statement(lines: list[str], key: str) -> tuple[int, int] | None:
-    """From which line to which the key's statement goes; it may span several."""
-    start = next((n for n, line in enumerate(lines) if re.match(rf"\s*{re.escape(key)}\s*=", line)), None)
-    if start is None:
-        return None
-    for end in range(start + 1, len(lines) + 1):
-        try:
-            decode_toml("\n".join(lines[start:end]))
-        except BAD_TOML:
-            continue
-        return start, end
-    return None
+    """The value as a decoder returns it."""
+    return decode_toml(f"x = {literal(value)}")["x"]
 
 
 def literal(value: Value) -> str:
@@ -161,17 +222,3 @@ def _table_of(line: str) -> list[str] | None:
         path += table
         found = next(iter(table.values()), None)
     return path or None
-
-
-def _with(content: dict[str, object], path: tuple[str, ...], value: Value) -> dict[str, object]:
-    """What the file should say then. Raises LookupError where the path leads through several tables, or none."""
-    table = content
-    for name in path[:-1]:
-        inner: object = table.setdefault(name, {})
-        if isinstance(inner, list):
-            (inner,) = cast("list[object]", inner) if len(cast("list[object]", inner)) == 1 else (None,)
-        if not isinstance(inner, dict):
-            raise LookupError(name)
-        table = cast("dict[str, object]", inner)
-    table[path[-1]] = _plain(value)
-    return content

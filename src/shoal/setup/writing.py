@@ -9,7 +9,7 @@ from shoal.config.load import PREFIX, SEPARATOR
 from shoal.domain.errors import ConfigError
 from shoal.domain.home import Home
 from shoal.domain.regular_files import read_regular_text
-from shoal.domain.toml_text import CannotPlace, Value, cut_table, literal, with_value
+from shoal.domain.toml_text import CannotPlace, Value, literal, with_value, without_key
 from shoal.domain.untrusted import decode_toml
 from shoal.permissions.profiles import Profiles
 
@@ -83,7 +83,7 @@ def without_table(home: Home, path: tuple[str, ...]) -> None:
     """Take a table, with those below it, out of shoal.toml. Raises ConfigError where it is not written as one."""
     file = home.config_file.resolve()
     try:
-        text = cut_table(read_regular_text(file), path)
+        text = without_key(read_regular_text(file), path)
     except CannotPlace as error:
         raise ConfigError([f"{error} Take it out of {file} yourself."]) from error
     write_private(file, text)

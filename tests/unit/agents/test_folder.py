@@ -29,7 +29,7 @@ def test_keys_stand_before_tables_and_comments_stay(tmp_path: Path) -> None:
     file.write_text('# mine\nmodel = "a"  # old\n\n[budget]\nusd_per_day = 1.0\n')
     set_key(tmp_path, "model", "b")
     set_key(tmp_path, "taint", "false")
-    assert file.read_text() == '# mine\n\nmodel = "b"\ntaint = false\n[budget]\nusd_per_day = 1.0\n'
+    assert file.read_text() == '# mine\nmodel = "b"  # old\ntaint = false\n\n[budget]\nusd_per_day = 1.0\n'
     assert read_agent(tmp_path).budget.usd_per_day == 1.0
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.domain.toml_text import CannotPlace, literal, with_element, with_value
+from shoal.domain.toml_text import CannotPlace, literal, with_element, with_value, without_key
 
 FILE = """# mine
 [model]  # which one
@@ -27,7 +27,7 @@ token = "t"
     ("path", "value", "line"),
     [
         (("model", "name"), "a/b", '# name = "openai/gpt-5"\nname = "a/b"\n\n[web]'),
-        (("web", "port"), 8421, "[web]\nport = 8421\nallow"),
+        (("web", "port"), 8421, "[web]\nport = 8421  # the old one\nallow"),
         (("web", "allow"), ["x", "y"], 'allow = ["x", "y"]\n\n[['),
         (("platforms", "telegram", "owner"), "7", 'token = "t"\nowner = "7"\n'),
         (("providers", "a b", "kind"), "openai", '\n\n[providers."a b"]\nkind = "openai"\n'),
@@ -48,7 +48,6 @@ def test_a_key_is_set_where_it_belongs(path: tuple[str, ...], value: str | int |
             "[[platforms.telegram]]\naccount = 'a'\n[[platforms.telegram]]\naccount = 'b'\n",
             ("platforms", "telegram", "x"),
         ),
-        ("web = { port = 1 }\n", ("web", "port")),
         ("model = 'x'\n", ("model", "name")),
         ("not toml", ("model", "name")),
     ],
@@ -121,8 +120,50 @@ def test_an_element_is_added_at_the_end() -> None:
     assert with_element("", RULES, 0, {"allow": ("z",)}) == '[[a.rules]]\nallow = ["z"]\n'
 
 
+@pytest.mark.parametrize(
+    ("text", "changed"),
+    [
+        ("web = { port = 1 }  # small\n", "web = { port = 8421 }  # small\n"),
+        ('web.port = 1\nweb.host = "h"\n', 'web.port = 8421\nweb.host = "h"\n'),
+        ('"web" = {}\n', '"web" = {port = 8421}\n'),
+        ("[web]\nport=1 # old\n[model]\n[web.sub]\na=1\n", "[web]\nport=8421 # old\n[model]\n[web.sub]\na=1\n"),
+        ("[web]\n'port' = 1\n", "[web]\n'port' = 8421\n"),
+        ("[web]\nport = [\n 1, # one\n]\n", "[web]\nport = 8421\n"),
+        ("web.host = 'h'\n", "web.host = 'h'\nweb.port = 8421\n"),
+        ("[web.sub]\na = 1\n", "[web.sub]\na = 1\n\n[web]\nport = 8421\n"),
+    ],
+)
+def test_a_key_is_set_in_whatever_form_its_table_has(text: str, changed: str) -> None:
+    assert with_value(text, ("web", "port"), 8421) == changed
+
+
 @pytest.mark.parametrize("text", ['[a]\nrules = [{ allow = ["x"] }]\n', "[[a.rules]]\n[a.rules.inner]\nx = 1\n"])
-def test_elements_in_another_form_are_left_to_the_person(text: str) -> None:
-    for value in (None, {"allow": ("z",)}):
-        with pytest.raises(CannotPlace, match="cannot be changed"):
-            with_element(text, RULES, 0, value)
+def test_elements_in_another_form_are_changed_too(text: str) -> None:
+    assert tomllib.loads(with_element(text, RULES, 0, {"allow": ("z",)})) == {"a": {"rules": [{"allow": ["z"]}]}}
+    assert tomllib.loads(with_element(text, RULES, 0, None)).get("a", {}).get("rules", []) == []
+    assert len(tomllib.loads(with_element(text, RULES, 1, {"allow": ("z",)}))["a"]["rules"]) == 2
+
+
+def test_elements_that_are_something_else_are_left_to_the_person() -> None:
+    with pytest.raises(CannotPlace, match="cannot be changed"):
+        with_element("a.rules = 1\n", RULES, 0, {"allow": ("z",)})
+
+
+TABLES = "[a.b]\nx = 1\n# about c\n[a.c]\ny = 2\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "changed"),
+    [
+        (TABLES, "# about c\n[a.c]\ny = 2\n"),
+        ("a = { b = { x = 1 }, c = 1 }\n", "a = {  c = 1 }\n"),
+        ("a.b.x = 1\na.c = 1\n", "a.c = 1\n"),
+    ],
+)
+def test_a_table_is_removed(text: str, changed: str) -> None:
+    assert without_key(text, ("a", "b")) == changed
+
+
+def test_what_is_not_there_cannot_be_removed() -> None:
+    with pytest.raises(CannotPlace):
+        without_key(TABLES, ("a", "d"))

@@ -16,7 +16,7 @@ from shoal.domain.ids import encode_part
 from shoal.domain.permissions import AccessToken, Decision, Ruling, TokenScope
 from shoal.domain.regular_files import read_regular_text
 from shoal.domain.settings import OverrideSettings, ProfileSettings
-from shoal.domain.toml_text import cut_table
+from shoal.domain.toml_text import without_key
 from shoal.permissions.actions import action_of, shell_actions
 from shoal.permissions.hindsight import ChangedDecision, SuggestedRule, decided_anew, suggestions
 from shoal.permissions.profiles import BUILTIN_PROFILES, RuleList, compile_profile, decide_all
@@ -385,7 +385,7 @@ async def remove_profile(web: WebContext, by: Principal, name: str) -> Removed:
     if found.agents:
         raise Conflict(f"{', '.join(found.agents)} acts by the profile {name}. Choose another one there first.")
     table = ("permissions", "profiles", name)
-    await web.setup.change_rules(f"remove profile {name}", lambda text: cut_table(text, table), by.person)
+    await web.setup.change_rules(f"remove profile {name}", lambda text: without_key(text, table), by.person)
     return Removed(True)
 
 

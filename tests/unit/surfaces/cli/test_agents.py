@@ -92,19 +92,19 @@ def test_a_name_that_cannot_be_is_refused(shoal: Shoal, name: str, problem: str)
     [
         ("model", "demo", 'model = "demo"'),
         ("tools", '["bash", "read"]', 'tools = ["bash", "read"]'),
-        ("tools", "bash, subagent", 'tools = ["bash","subagent"]'),
+        ("tools", "bash, subagent", 'tools = ["bash", "subagent"]'),
         ("temperature", "0.5", "temperature = 0.5"),
         ("taint", "false", "taint = false"),
         ("system_prompt", 'Two\n"lines"', 'system_prompt = "Two\\n\\"lines\\""'),
         ("system_prompt", "4", 'system_prompt = "4"'),
-        ("budget.usd_per_day", "2.5", "budget.usd_per_day = 2.5"),
+        ("budget.usd_per_day", "2.5", "usd_per_day = 2.5"),
     ],
 )
 def test_a_key_is_set_and_taken_out_again(shoal: Shoal, home: Path, key: str, value: str, written: str) -> None:
     file = home / "agents/main/agent.toml"
     before = file.read_text()
     assert shoal("agents", "config", "main", key, value).code == 0
-    assert file.read_text().splitlines()[-1] == written
+    assert written in file.read_text().splitlines()
     assert "main" in listed(shoal)
     assert shoal("agents", "config", "main", key, "").code == 0
     assert file.read_text() == before
