@@ -6,7 +6,7 @@ TESTS = tests/tidy tests/unit
 # starts, compiles all of its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run test check check-types check-tests fmt types rows bench chaos soak fuzz mutants lock
+.PHONY: help setup run test check check-types check-tests fmt types rows bench chaos soak fuzz mutants lock release
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-7s %s\n", $$1, $$2}' Makefile
@@ -63,3 +63,6 @@ mutants: setup ## change the core in small ways and list what no test notices; A
 
 lock: setup ## pin requirements/ again from pyproject.toml; ARGS=--upgrade takes the newest
 	@scripts/lock.sh $(ARGS)
+
+release: setup ## build and try everything that a release publishes, in dist/; make release TAG=v0.1.0 checks the version
+	@scripts/release.sh $(TAG)

@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Builds everything that a release publishes into dist/ and tries it: wheel, source archive, the image's build context,
+# a bill of materials (CycloneDX), checksums and the notes.
+#
+#   scripts/release.sh          of the version in pyproject.toml
+#   scripts/release.sh v0.1.0   fails unless that is the version
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+version=$(sed -n 's/^version = "\(.*\)"$/\1/p' pyproject.toml)
+[ -z "${1:-}" ] || [ "$1" = "v$version" ] || { echo "release: the tag $1 is not v$version, the version in pyproject.toml" >&2; exit 1; }
+grep -q "^VERSION = \"$version\"$" src/shoal/domain/version.py || { echo "release: domain/version.py has another version" >&2; exit 1; }
+[ -z "$(git status --porcelain)" ] || { echo "release: commit or remove what 'git status' shows" >&2; exit 1; }
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+rm -rf dist
+mkdir dist
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
+export SOURCE_DATE_EPOCH PIP_DISABLE_PIP_VERSION_CHECK=1
+
+echo "release: building $version"
+python=${PYTHON:-.venv/bin/python}
+"$python" -m venv "$work/build"
+"$work/build/bin/pip" install --quiet --require-hashes -r requirements/build.txt
+git archive HEAD | tar -x -C "$work" --one-top-level=source
+(cd "$work/source" && "$work/build/bin/hatchling" build -d "$OLDPWD/dist")
+git archive --prefix="shoal-$version/" -o "dist/shoal-$version-image-context.tar.gz" HEAD \
+    deploy/Dockerfile requirements pyproject.toml README.md LICENSE src docs
+
+echo "release: trying the wheel in an empty environment"
+"$python" -m venv "$work/empty"
+"$work/empty/bin/pip" install --quiet --require-hashes -r requirements/run.txt
+"$work/empty/bin/pip" install --quiet --no-deps dist/*.whl
+export SHOAL_HOME="$work/home" HOME="$work"
+[ "$("$work/empty/bin/shoal" --version | grep -o '[0-9][0-9.]*' | head -1)" = "$version" ]
+"$work/empty/bin/shoal" ask "What can you do?" </dev/null | tee "$work/answer"
+grep -q "demo model" "$work/answer"
+
+echo "release: bill of materials"
+"$python" -m venv "$work/sbom"
+"$work/sbom/bin/pip" install --quiet "cyclonedx-bom>=7,<8"
+"$work/sbom/bin/cyclonedx-py" environment --output-reproducible --pyproject pyproject.toml --mc-type application \
+    --output-file "dist/shoal-$version.cdx.json" "$work/empty/bin/python"
+
+awk '/^## /{found++} found==1' CHANGELOG.md >dist/NOTES.md
+(cd dist && sha256sum -- * >SHA256SUMS)
+ls -l dist
+cat <<END
+
+Left to do by hand (docs/releasing.md):
+  1. Read dist/NOTES.md as a user would.
+  2. git tag -s v$version -m "Shoal $version" && git push origin v$version
+  3. Approve the environment 'release' when the workflow asks.
+END
