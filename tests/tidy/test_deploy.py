@@ -199,3 +199,14 @@ def test_the_image_runs_as_a_user_without_rights() -> None:
     assert users
     assert users[-1].isdecimal()
     assert int(users[-1]) >= 1000
+
+
+WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_workflows_pin_actions_and_may_only_read_by_default(path: Path) -> None:
+    workflow = yaml.safe_load(path.read_text())
+    assert workflow["permissions"] == {"contents": "read"}
+    used = [step["uses"] for job in workflow["jobs"].values() for step in job["steps"] if "uses" in step]
+    assert [one for one in used if re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", one) is None] == []
