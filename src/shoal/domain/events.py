@@ -487,8 +487,8 @@ class TextStreamed(msgspec.Struct, frozen=True):
     """A piece of the answer being written. `step` identifies the model call; a retry starts the text again.
 
     `offset` is the number of earlier characters in the call's text, which lets a watcher detect gaps. `after` is the
-    number of the last event before the call; a later `assistant_message` repeats this text. `is_tainted` means that
-    untrusted content was read before, so addresses in the text are not links yet.
+    number of the last event before the call; a later `assistant_message` repeats this text. After untrusted content,
+    made-up addresses are code here too (`domain.links.GrowingLinks`).
     """
 
     type: ClassVar[str] = "text_delta"
@@ -496,7 +496,6 @@ class TextStreamed(msgspec.Struct, frozen=True):
     step: int = 0
     offset: int = 0
     after: int = 0
-    is_tainted: bool = False
 
 
 class ThinkingStreamed(msgspec.Struct, frozen=True):

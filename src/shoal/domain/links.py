@@ -4,6 +4,9 @@ An address can leak the model's knowledge in its query, its path or a label of i
 have asked for that. An address that appears word for word in people's messages or in read content leaks nothing. The
 model's own output does not count as either: the arguments of its calls, the output of commands, and files read after a
 command ran, which may have written them.
+
+`with_known_links` changes an answer block by block, and `GrowingLinks` shows the same text while it is written: an
+address, link or block that is not finished is held back, so no reader of a stream sees what the answer will not have.
 """
 
 import re
@@ -12,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec.structs import replace
 
 from shoal.domain import lazy_re
-from shoal.domain.markdown import Node, parse, plain_text
+from shoal.domain.markdown import Node, block_starts, parse, plain_text
 from shoal.domain.markup import render_tree
 from shoal.domain.messages import AssistantMessage, ModelMessage, ToolMessage, UserMessage
 from shoal.domain.permissions import COMMAND_TOOLS, FILE_READERS
@@ -28,6 +31,13 @@ _SCHEME = lazy_re.compile(
     re.IGNORECASE,
 )
 _LABEL = lazy_re.compile(r"[\w\-]{1,63}")
+_NETWORK_PATH = lazy_re.compile(r"(?:^|=)[/\\]{2}[^/\\]")
+_TAG = lazy_re.compile("<[A-Za-z]")
+_FENCE = lazy_re.compile(r" {0,3}(?:```|~~~)[^`\n]*\n")
+_MARKUP = frozenset("[]<>&\\|`*_~")
+"""What can hide, divide or end an address."""
+PARSED_AGAIN_CHARS = 2_000
+"""An open block longer than this is parsed again only after it grew by a quarter."""
 _INLINE = frozenset({"paragraph", "heading", "cell"})
 _PROCESSES = ("process_list", "process_logs")
 
@@ -40,7 +50,7 @@ def is_address(word: str) -> bool:
     That is a word with a scheme, `www.`, an e-mail address, a host with a path or the like, or a host of three labels
     or more.
     """
-    if _SCHEME.search(word) or word.lower().startswith(("www.", "//")):
+    if _SCHEME.search(word) or _NETWORK_PATH.search(word) or word.lower().startswith("www."):
         return True
     host = re.split(r"[/?#:\\]", word.rpartition("@")[2], maxsplit=1)[0].rstrip(".")
     labels = re.split("[.\u3002\uff0e\uff61]", host)
@@ -79,14 +89,94 @@ def known_from(messages: Sequence[ModelMessage]) -> Knows:
     return knows
 
 
-def first_address(text: str) -> int:
-    """Return the position of the first word that a chat may make a link of, or the text's length."""
-    found = (word.start() for word in _WORDS.finditer(text) if is_address(_bare(word[0])))
-    return next(found, len(text))
-
-
 def with_known_links(markdown: str, knows: Knows) -> str:
-    """Render every unknown address in a text as code. Without one, the text is unchanged."""
+    """Render every unknown address in a text as code, and HTML tags as text. Blocks without any stay unchanged."""
+    is_safe = _remembered(knows)
+    return "".join(_block_with_known_links(block, is_safe) for block in _blocks(markdown))
+
+
+class GrowingLinks:
+    """The text that `with_known_links` makes of an answer, while the answer is written.
+
+    `take` returns what can be shown in addition. A word is held back until it ends, and a block from its first unknown
+    address or tag on until the block ends. If the changed block no longer begins with what was shown of it, nothing
+    more is shown: the finished answer has the rest.
+    """
+
+    def __init__(self, knows: Knows) -> None:
+        self._is_safe = _remembered(knows)
+        self._open = ""
+        self._shown = self._ended = self._parsed = 0
+        self._is_over = False
+
+    def take(self, text: str) -> str:
+        is_held, before = self._shown < self._ended, len(self._open)
+        self._open += text
+        last = max(text.rfind(" "), text.rfind("\n"))
+        end = self._ended = before + last + 1 if last >= 0 else self._ended
+        if self._is_over or end == self._shown:
+            return ""
+        if not is_held and self._stays(self._open[self._shown : end]):
+            return self._show(end)
+        if self._parsed > PARSED_AGAIN_CHARS and len(self._open) < self._parsed * 5 // 4:
+            return ""
+        self._parsed = len(self._open)
+        return self._show_blocks() + self._show_open()
+
+    def _stays(self, words: str) -> bool:
+        is_code = bool(_FENCE.match(self._open, 0, self._shown)) and "```" not in words and "~~~" not in words
+        return is_code or all(map(_is_plain, words.split()))
+
+    def _show(self, end: int) -> str:
+        shown = self._open[self._shown : end]
+        self._shown = max(self._shown, end)
+        return shown
+
+    def _show_blocks(self) -> str:
+        """Show the blocks that have ended, as the finished answer has them."""
+        *ended, last = _blocks(self._open)
+        written = "".join(_block_with_known_links(block, self._is_safe) for block in ended)
+        done = len(self._open) - len(last)
+        if not written.startswith(self._open[: min(self._shown, done)]):
+            self._is_over = True
+            return ""
+        shown = written[self._shown :] if self._shown < done else ""
+        self._open, self._parsed = last, len(last)
+        self._shown, self._ended = max(0, self._shown - done), max(0, self._ended - done)
+        return shown
+
+    def _show_open(self) -> str:
+        """Show as much of the open block as stays, whatever follows."""
+        end = self._ended
+        if not _FENCE.match(self._open[:end]):
+            end = _links_end(self._open, end)
+            if _TAG.search(self._open, 0, end) or _unknown(self._open[:end], self._is_safe):
+                return ""
+        stays = self._open[:end]
+        return self._show(end) if _block_with_known_links(stays, self._is_safe) == stays else ""
+
+
+def _links_end(text: str, end: int) -> int:
+    """Return where the text before `end` stops without its last link, if that is not finished."""
+    opened = text.rfind("[", 0, end)
+    closed = text.find("]", opened, end)
+    is_open = closed < 0 or (text.startswith("(", closed + 1) and text.find(")", closed, end) < 0)
+    return opened if opened >= 0 and is_open else end
+
+
+def _is_plain(word: str) -> bool:
+    bare = word.strip("*_~()\"'.,;:!?")
+    return _MARKUP.isdisjoint(bare) and not is_address(bare)
+
+
+def _blocks(markdown: str) -> list[str]:
+    """Divide a text into its blocks, each with the empty lines after it."""
+    starts = block_starts(markdown)
+    ends = [*starts[1:], len(markdown)]
+    return [markdown[start:end] for start, end in zip([0, *starts[1:]], ends, strict=True)] or [markdown]
+
+
+def _remembered(knows: Knows) -> Knows:
     looked_at: dict[str, bool] = {}
 
     def is_safe(address: str) -> bool:
@@ -94,11 +184,16 @@ def with_known_links(markdown: str, knows: Knows) -> str:
             looked_at[address] = len(looked_at) < ADDRESSES_MAX and knows(address)
         return looked_at[address]
 
-    blocks = parse(markdown)
-    changed = [_block(node, is_safe) for node in blocks]
-    if all(old is new for old, new in zip(blocks, changed, strict=True)):
+    return is_safe
+
+
+def _block_with_known_links(markdown: str, is_safe: Knows) -> str:
+    nodes = parse(markdown)
+    changed = [_block(node, is_safe) for node in nodes]
+    if all(old is new for old, new in zip(nodes, changed, strict=True)):
         return markdown
-    return render_tree(changed, MARKDOWN)
+    ends = len(markdown) - len(markdown.rstrip("\n"))
+    return render_tree(changed, MARKDOWN).rstrip("\n") + ("\n" * max(ends, 2) if ends else "")
 
 
 def _body(address: str) -> str:
@@ -178,6 +273,8 @@ def _spans(nodes: Iterable[Node], is_safe: Knows) -> Iterable[Node]:
         match node.kind:
             case "token" if _unknown(node.text, is_safe):
                 yield Node("code", text=node.text)
+            case "text" if _TAG.search(node.text):  # written again, it is escaped
+                yield from _words(node.text, is_safe)
             case "text" if _unknown(node.text, is_safe):
                 yield from _words(node.text, is_safe)
             case "link":

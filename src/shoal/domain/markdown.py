@@ -254,6 +254,7 @@ _MATH_BLOCK_START = lazy_re.compile(r" {0,3}(\$\$|\\\[)")
 _BOX = lazy_re.compile(r"^\[([ xX])\] ")
 _NOTE = lazy_re.compile(r"^\[\^([^\]\s]{1,40})\]:", re.MULTILINE)
 _NOTE_MARK = lazy_re.compile(r"\[\^([^\]\s]{1,40})\]")
+_LINE_END = lazy_re.compile(r"\r\n?|\n")
 _SPECIAL = lazy_re.compile(r"[\n\\`*_~!\[<&$]")
 _BRACKETS = lazy_re.compile(r"\\.|`+|<[^<>\s]{1,2000}>|[\[\]]", re.DOTALL)
 
@@ -515,6 +516,17 @@ def parse(markdown: str) -> list[Node]:
     if any(token.level >= NESTING_MAX - 1 for token in tokens):
         return [Node("paragraph", [Node("text", text=markdown)])]
     return _Tree(markdown).blocks(iter(tokens), "")
+
+
+def block_starts(markdown: str) -> list[int]:
+    """Return where each block of a text begins. All but the last stay as they are, whatever is written after them."""
+    lines = [
+        token.map[0]
+        for token in parser().parse(markdown)
+        if token.level == 0 and token.nesting >= 0 and token.map is not None
+    ]
+    offsets = [0, *(end.end() for end in _LINE_END.finditer(markdown))]
+    return [offsets[line] for line in lines]
 
 
 class _Tree:

@@ -202,7 +202,6 @@ class _Text(msgspec.Struct, tag="t", array_like=True):
     offset: int = 0
     after: int = 0
     is_thought: bool = False
-    is_tainted: bool = False
 
 
 class _Status(msgspec.Struct, tag="s", array_like=True):
@@ -264,8 +263,7 @@ class LiveBridge:
             case TextStreamed() | ThinkingStreamed():
                 text, step, offset = data.text, data.step, data.offset
                 is_thought = isinstance(data, ThinkingStreamed)
-                is_tainted = isinstance(data, TextStreamed) and data.is_tainted
-                written = _Text(thread, turn, step, text, offset, data.after, is_thought, is_tainted)
+                written = _Text(thread, turn, step, text, offset, data.after, is_thought)
                 for item in reversed(self._outgoing):
                     if isinstance(item, _Text) and (item.turn, item.step, item.is_thought) == (turn, step, is_thought):
                         if item.offset + len(item.text) != offset:
@@ -296,7 +294,7 @@ class LiveBridge:
                     match item:
                         case _Text(turn=turn, step=step, text=text, offset=offset, after=after):
                             thought = ThinkingStreamed(text, step, offset, after) if item.is_thought else None
-                            written = thought or TextStreamed(text, step, offset, after, item.is_tainted)
+                            written = thought or TextStreamed(text, step, offset, after)
                             self._hub.show(thread, TurnId(turn), written)
                         case _Status(turn=turn, state=state, text=text, seconds=seconds):
                             self._hub.show(thread, TurnId(turn), StatusChanged(state, text, seconds))

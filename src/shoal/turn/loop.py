@@ -337,7 +337,8 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
         await self.spending.release(charge_of(run, agent.model))
         partial = max(failures, key=lambda failure: len(failure.partial.strip()))
         if partial.partial.strip():  # keep text that has arrived and been paid for
-            said = AssistantSaid(partial.partial, tainted_by=run.view.tainted_by, asked=run.asked, model=agent.model)
+            text = run.view.with_known_links(partial.partial)
+            said = AssistantSaid(text, tainted_by=run.view.tainted_by, asked=run.asked, model=agent.model)
             log.warning("answer broke off", extra={"kind": partial.kind, "why": self.context.clean(partial.message)})
             return ModelStep(said, step("model broke off"), broke_off=BROKE_OFF)
         last = failures[-1]

@@ -44,7 +44,7 @@ from shoal.domain.events import (
 )
 from shoal.domain.files import STILL_FOLDERS, Folders, relocated
 from shoal.domain.ids import ThreadId, TurnId, is_child
-from shoal.domain.links import known_from, with_known_links
+from shoal.domain.links import GrowingLinks, Knows, known_from, with_known_links
 from shoal.domain.messages import (
     AssistantMessage,
     Caller,
@@ -464,9 +464,14 @@ class ThreadView:
 
     def with_known_links(self, text: str) -> str:
         """Return the model's text for display. After untrusted content, made-up addresses are not links."""
-        if not self.tainted_by or not text:
-            return text
-        return with_known_links(text, known_from([entry.message for entry in self.transcript.entries]))
+        return with_known_links(text, self._knows()) if self.tainted_by and text else text
+
+    def growing_links(self) -> GrowingLinks | None:
+        """Return the same for a text that is still written; None where it is shown as it is."""
+        return GrowingLinks(self._knows()) if self.tainted_by else None
+
+    def _knows(self) -> Knows:
+        return known_from([entry.message for entry in self.transcript.entries])
 
     def answer(self, text: str, outcome: Outcome) -> tuple[NewPost, ...]:
         """Return the posts of the turn's answer, written and spoken; none if nobody reads along.
@@ -544,7 +549,7 @@ class TurnRun(msgspec.Struct, eq=False):
     def begin_call(self) -> Callable[[ModelEvent], None]:
         """Begin a model call for live watchers; what is to see its events."""
         view, streamed, number, offset, thought = self.view, self.streamed, next(self.view.call_numbers), 0, 0
-        after, is_tainted = view.transcript.last_seq, bool(view.tainted_by)
+        after, links = view.transcript.last_seq, view.growing_links()
         streamed.clear()
         view.show(StatusChanged("thinking"))
 
@@ -555,8 +560,10 @@ class TurnRun(msgspec.Struct, eq=False):
                 thought += len(event.text)
             elif isinstance(event, TextDelta):
                 streamed.append(event.text)
-                view.show(TextStreamed(event.text, number, offset, after, is_tainted))
-                offset += len(event.text)
+                text = event.text if links is None else links.take(event.text)
+                if text:
+                    view.show(TextStreamed(text, number, offset, after))
+                    offset += len(text)
             else:
                 streamed.clear()
 

@@ -12,12 +12,10 @@ from tests.dialects import DIALECTS
 
 from shoal.delivery.hub import Hub
 from shoal.delivery.pacing import Pacer
-from shoal.delivery.previews import STOPPED, WRITING, Previews, shown_of, without_links
+from shoal.delivery.previews import STOPPED, WRITING, Previews, shown_of
 from shoal.domain.errors import PlatformError
 from shoal.domain.events import Event, EventData, StatusChanged, TextStreamed, ToolFinished, TurnFinished, UserSaid
 from shoal.domain.ids import CallId, ThreadId, TurnId, make_thread_id
-from shoal.domain.links import is_address
-from shoal.domain.markdown import parse
 from shoal.domain.messages import Author
 from shoal.domain.posts import Button, ChatLimits, OutboundPost
 from shoal.domain.records import NewPost, OutboxRow
@@ -404,42 +402,3 @@ async def test_an_adapters_mistake_costs_the_preview_alone(tmp_path: Path) -> No
     running.cancel()
     await asyncio.wait({running})
     await store.close()
-
-
-PIECES = (
-    *("see ", "words ", "\n", " ", "`", "**", "(", ")", "- ", "<https://evil.example>", "//evil.example"),
-    *("https://evil.example/?q=1", "www.evil.example", "[a](https://evil.example/x)", "a@evil.example"),
-)
-
-
-@given(st.lists(st.sampled_from(PIECES), max_size=20).map("".join), st.integers(0, 200), st.booleans())
-def test_a_preview_of_a_tainted_turn_has_no_link(text: str, cut: int, can_stream: bool) -> None:
-    limits = ChatLimits(400, can_edit=True, has_preview=True, can_stream=can_stream)
-    shown = without_links(text[:cut], limits)
-    assert not any(is_address(word) for word in plain_words(shown))
-    if can_stream:
-        assert without_links(text, limits).startswith(shown)
-
-
-def plain_words(markdown: str) -> list[str]:
-    """Words of a message that are not code, and the addresses of its links."""
-    words, open_nodes = list[str](), list(parse(markdown))
-    while open_nodes:
-        node = open_nodes.pop()
-        if node.kind not in ("code", "fence"):
-            words += [word.rstrip(".") for word in f"{node.text} {node.url}".split()]
-            open_nodes += node.children
-    return words
-
-
-async def test_addresses_of_a_tainted_turn_are_code_while_they_are_written(stand: Stand) -> None:
-    stand.hub.show(
-        THREAD,
-        TURN,
-        TextStreamed("See https://evil.example/?q=secret or [this](https://evil.example) now", 0, is_tainted=True),
-    )
-    await stand.clock.advance(0)
-    await stand.clock.sleepers()
-    (text,) = stand.texts
-    assert text.startswith("See `https://evil.example/?q=secret` or ")
-    assert "](" not in text

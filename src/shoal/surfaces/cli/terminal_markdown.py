@@ -5,7 +5,7 @@ from functools import lru_cache
 
 from prompt_toolkit.utils import get_cwidth
 
-from shoal.domain.markdown import parser
+from shoal.domain.markdown import block_starts
 from shoal.domain.markup import Dialect, Wrap, around, before_lines, render_markup
 from shoal.surfaces.cli.output import printable
 
@@ -32,11 +32,8 @@ def rows(markdown: str, width: int, *, colour: bool) -> list[str]:
 
 def whole_blocks(markdown: str) -> int:
     """How many characters at the beginning are blocks that stay as they are, whatever is written after them."""
-    last = 0
-    for token in parser().parse(markdown):
-        if token.level == 0 and token.nesting >= 0 and token.map is not None:
-            last = token.map[0]
-    return sum(len(line) + 1 for line in markdown.split("\n")[:last])
+    starts = block_starts(markdown)
+    return starts[-1] if starts else 0
 
 
 @lru_cache(4)
