@@ -12,6 +12,8 @@ import httpx2
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from starlette.responses import StreamingResponse
+from starlette.types import Message
 from tests.e2e.http_stand import Served, served
 
 from shoal.actors.access_tokens import NewToken
@@ -26,7 +28,7 @@ from shoal.domain.permissions import TOKEN_SCOPES, AccessToken, TokenScope
 from shoal.domain.records import AuditEntry, Commit, NewApproval
 from shoal.domain.triggers import NewTrigger
 from shoal.surfaces.http import page
-from shoal.surfaces.http.endpoints import Endpoint
+from shoal.surfaces.http.endpoints import EndedWithToken, Endpoint
 from shoal.surfaces.http.openai_routes import chosen_thread, response_id, thread_of_response
 from shoal.surfaces.http.server import API
 
@@ -461,6 +463,44 @@ async def test_a_reply_that_is_awaited_ends_with_its_token(shoal: Served) -> Non
         async with asyncio.timeout(60):
             answer = await waiting
     assert (answer.status_code, answer.json()["error"]["code"]) == (401, "unauthorized")
+
+
+async def test_what_is_uploaded_when_its_token_ends_is_not_kept(shoal: Served) -> None:
+    async with await bearer(shoal, Kind("chat")) as client:
+
+        async def content() -> AsyncIterator[bytes]:
+            yield b"half"
+            await shoal.tokens.revoke("ben", "web:owner")
+            yield b" and half"
+
+        answer = await client.post(f"/api/threads/{OWN}/attachments", params={"name": "a.txt"}, content=content())
+        assert (answer.status_code, answer.json()["error"]) == (401, "unauthorized")
+    assert list(shoal.home.attachments(OWN).iterdir()) == []
+
+
+async def test_a_download_ends_with_its_token_though_nobody_reads_it() -> None:
+    sent: list[Message] = []
+
+    async def pieces() -> AsyncIterator[bytes]:
+        while True:
+            yield b"x"
+
+    async def send(message: Message) -> None:
+        if sent and message["type"] == "http.response.body":
+            await asyncio.Event().wait()
+        sent.append(message)
+
+    async def receive() -> Message:
+        await asyncio.Event().wait()
+        return {}
+
+    async def allowed() -> bool:
+        return False
+
+    async with asyncio.timeout(60):
+        scope = {"type": "http", "method": "GET", "path": "/"}
+        await EndedWithToken(StreamingResponse(pieces()), allowed)(scope, receive, send)
+    assert [message["type"] for message in sent] == ["http.response.start"]
 
 
 async def test_a_token_that_never_was_is_told_how_to_get_one(shoal: Served) -> None:

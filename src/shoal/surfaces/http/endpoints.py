@@ -24,8 +24,9 @@ import anyio
 import anyio.to_thread
 import msgspec
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shoal.actors.access_gate import MESSAGE_SECONDS, MESSAGES_BURST, PEOPLE_MAX
 from shoal.actors.principals import HOME_TOKEN, Principal, may_use, no_such_thread
@@ -37,6 +38,7 @@ from shoal.domain.schema import refusal
 from shoal.domain.untrusted import UNREADABLE
 from shoal.permissions.access import Bucket
 from shoal.surfaces.http.errors import ApiError
+from shoal.surfaces.http.streams import ALLOWED_SECONDS, Allowed, cancel_when_refused
 
 if TYPE_CHECKING:
     from shoal.app import App
@@ -119,10 +121,13 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         """Whether it needs no token."""
         return self.scopes == OPEN
 
-    async def respond(self, web: WebContext, request: Request) -> Response:
+    async def respond(self, web: WebContext, request: Request) -> ASGIApp:
         """Check the caller and what they send, do the call, and answer. Raises what `errors` turns into answers."""
+        request.state.allowed = None
         if not self.is_open:
             await _admit(web, self, caller(request), request)
+            thread = request.path_params.get("thread")
+            request.state.allowed = still_allowed(web, caller(request), parse_thread_id(thread) if thread else None)
         given: dict[str, object] = {}
         for name, kind in self.parameters.items():
             if kind is WebContext:
@@ -151,6 +156,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         call = self.handler(**given)
         given.clear()  # a large body is not held while the answer is made
         value = await call
+        if isinstance(value, StreamingResponse) and request.state.allowed is not None:
+            return EndedWithToken(value, request.state.allowed)
         if isinstance(value, Response):
             return value
         # Records lose the fields that the API does not show.
@@ -240,7 +247,7 @@ def starlette_routes(web: WebContext, endpoints: Iterable[Endpoint]) -> list[Rou
     for endpoint in endpoints:
         by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
 
-    async def respond(methods: Mapping[str, Endpoint], request: Request) -> Response:
+    async def respond(methods: Mapping[str, Endpoint], request: Request) -> ASGIApp:
         return await methods["GET" if request.method == "HEAD" else request.method].respond(web, request)
 
     return [Route(path, partial(respond, methods), methods=list(methods)) for path, methods in by_path.items()]
@@ -283,6 +290,32 @@ async def _admit(web: WebContext, endpoint: Endpoint, by: Principal, request: Re
     await web.app.store.audit.record(CHAIN, [entry])
 
 
+def still_allowed(web: WebContext, by: Principal, thread: ThreadId | None = None) -> Allowed | None:
+    """Return a test whether a caller still may make their call; None for the home's token, which cannot be revoked."""
+    if by.token is HOME_TOKEN:
+        return None
+
+    async def allowed() -> bool:
+        is_good = await web.app.tokens.stands(by.token)
+        return is_good and (thread is None or await may_use(by, web.app.store.journal, thread))
+
+    return allowed
+
+
+class EndedWithToken:
+    """A streamed answer that breaks off soon after the caller's token was revoked."""
+
+    def __init__(self, response: StreamingResponse, allowed: Allowed) -> None:
+        self._response = response
+        self._allowed = allowed
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(cancel_when_refused, self._allowed, group.cancel_scope)
+            await self._response(scope, receive, send)
+            group.cancel_scope.cancel()
+
+
 # ---- what handlers answer ----
 
 
@@ -313,7 +346,8 @@ async def whole_body(request: Request, bytes_max: int = BODY_BYTES_MAX, *, secon
 
 
 async def bounded_body(request: Request, bytes_max: int, *, seconds: float) -> AsyncIterator[bytes]:
-    """The body, piece by piece. Raises ApiError 413 as soon as it is known to be too large, and 408 when slow."""
+    """The body, piece by piece. Raises ApiError 413 as soon as it is known to be too large, 408 when slow, and 401 when
+    the caller's token was revoked while it arrived."""
     message = f"The body is larger than {bytes_max // 1_048_576} MiB, the most this call takes; send less."
     too_large = ApiError(413, "too_large", message)
     declared = request.headers.get("content-length", "")
@@ -321,6 +355,8 @@ async def bounded_body(request: Request, bytes_max: int, *, seconds: float) -> A
         raise too_large
     total = 0
     deadline = anyio.current_time() + seconds
+    allowed: Allowed | None = getattr(request.state, "allowed", None)
+    checked_at = anyio.current_time()
     stream = request.stream()
     while True:
         try:
@@ -330,6 +366,12 @@ async def bounded_body(request: Request, bytes_max: int, *, seconds: float) -> A
             raise ApiError(408, "slow_body", "The body did not arrive in time; send it again.") from error
         except ClientDisconnect as error:
             raise ApiError(400, "incomplete_body", "The connection ended inside the body.") from error
+        if allowed is not None and (piece is None or anyio.current_time() - checked_at >= ALLOWED_SECONDS):
+            if not await allowed():
+                raise ApiError(
+                    401, "unauthorized", "The token ended before the body was complete; ask for another one."
+                )
+            checked_at = anyio.current_time()
         if piece is None:
             return
         total += len(piece)

@@ -24,7 +24,16 @@ from shoal.domain.errors import InvalidId, InvalidInput
 from shoal.domain.events import AssistantSaid, Event, RetryScheduled, TextStreamed, TurnFinished, UserSaid
 from shoal.domain.ids import PART_CHARS_MAX, ThreadId, TurnId, encode_part, make_thread_id, parse_thread_id
 from shoal.domain.messages import Abort, Attachment, Usage
-from shoal.surfaces.http.endpoints import EVERYONE, TALKERS, AnyObject, Routes, WebContext, checked_text, json_answer
+from shoal.surfaces.http.endpoints import (
+    EVERYONE,
+    TALKERS,
+    AnyObject,
+    Routes,
+    WebContext,
+    checked_text,
+    json_answer,
+    still_allowed,
+)
 from shoal.surfaces.http.errors import ApiError, compat_body
 from shoal.surfaces.http.openai_messages import (
     BODY_BYTES_MAX,
@@ -35,7 +44,7 @@ from shoal.surfaces.http.openai_messages import (
     spoken,
 )
 from shoal.surfaces.http.routes_files import store_upload
-from shoal.surfaces.http.routes_threads import make_prompt, still_allowed, submit
+from shoal.surfaces.http.routes_threads import make_prompt, submit
 from shoal.surfaces.http.streams import HEARTBEAT, EventStream, cancel_when_refused, thread_items
 
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"

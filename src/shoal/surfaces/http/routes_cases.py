@@ -15,8 +15,7 @@ from shoal.domain.comparisons import DIFFERENCES, Wanted
 from shoal.domain.errors import InvalidInput, NotFound
 from shoal.domain.ids import ThreadId
 from shoal.providers.catalog import existing_model
-from shoal.surfaces.http.endpoints import ADMINS, Removed, Routes, Text64, Text200, WebContext
-from shoal.surfaces.http.routes_threads import still_allowed
+from shoal.surfaces.http.endpoints import ADMINS, Removed, Routes, Text64, Text200, WebContext, still_allowed
 from shoal.surfaces.http.streams import OPENING, EventStream
 from shoal.turn.checks import read_cases, save_case
 from shoal.turn.comparisons import ComparedStep, Comparisons, ComparisonState

@@ -10,7 +10,7 @@ from starlette.responses import Response, StreamingResponse
 
 from shoal.actors.commands import agent_here
 from shoal.actors.orchestrator import CHOOSES_NO_MODEL
-from shoal.actors.principals import HOME_TOKEN, Principal, may_use, no_such_thread
+from shoal.actors.principals import Principal, no_such_thread
 from shoal.domain.checkpoints import ChangedSince, TurnChanges, UndoResult
 from shoal.domain.commands import COMMANDS, CommandRequest, CommandSpec, parse_command
 from shoal.domain.errors import Conflict, Forbidden, InvalidInput, NotFound
@@ -39,12 +39,13 @@ from shoal.surfaces.http.endpoints import (
     Text200,
     WebContext,
     checked_text,
+    still_allowed,
     view,
     wants_event_stream,
 )
 from shoal.surfaces.http.errors import ApiError
 from shoal.surfaces.http.routes_files import AttachmentRef, take_attachments
-from shoal.surfaces.http.streams import REPLAY_EVENTS_MAX, Allowed, EventStream, all_frames, thread_frames
+from shoal.surfaces.http.streams import REPLAY_EVENTS_MAX, EventStream, all_frames, thread_frames
 from shoal.turn.context import ContextCosts
 from shoal.turn.replay import Difference, Today, replay_thread
 
@@ -258,18 +259,6 @@ def check_intake(web: WebContext) -> None:
     if web.app.state == "draining":
         message = "Shoal is stopping: the message was not taken. Send it again when it is back."
         raise ApiError(503, "stopping", message, {"Retry-After": "5"})
-
-
-def still_allowed(web: WebContext, by: Principal, thread: ThreadId | None = None) -> Allowed | None:
-    """What a live stream asks about its reader now and then; None for the home's token, which cannot be revoked."""
-    if by.token is HOME_TOKEN:
-        return None
-
-    async def allowed() -> bool:
-        is_good = await web.app.tokens.stands(by.token)
-        return is_good and (thread is None or await may_use(by, web.app.store.journal, thread))
-
-    return allowed
 
 
 async def submit(web: WebContext, prompt: Prompt) -> Receipt:
