@@ -1,6 +1,8 @@
 """Finding, keeping, exporting and deleting threads over HTTP, and who may."""
 
+import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -8,10 +10,11 @@ import pytest
 from tests.e2e.http_stand import Served, served
 
 from shoal.actors.access_tokens import NewToken
-from shoal.domain.events import AssistantSaid, ToolFinished
+from shoal.domain.events import AssistantSaid, Event, ToolFinished
 from shoal.domain.ids import CallId, ThreadId, TurnId
 from shoal.domain.messages import Author, Prompt, ToolCall, Usage
 from shoal.domain.records import Spend
+from shoal.surfaces.export import WRITERS, MarkdownWriter
 from shoal.surfaces.http.routes_history import excerpt_of
 
 THREAD = ThreadId("web:lobby:one")
@@ -130,6 +133,29 @@ async def test_a_conversation_is_exported(shoal: Served, form: str, kind: str) -
     else:
         assert "````\n```\n<b>out</b>\n````" in answer.text
         assert answer.text.index("## owner") < answer.text.index("**bash**") < answer.text.index("## main")
+
+
+async def test_exports_are_written_in_pages_off_the_loop_one_at_a_time(
+    shoal: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[str] = []
+    at_work = threading.Lock()
+
+    class Watched(MarkdownWriter):
+        def event(self, event: Event) -> str:
+            assert threading.current_thread() is not threading.main_thread()
+            assert at_work.acquire(blocking=False)
+            written.append(self.title)
+            at_work.release()
+            return super().event(event)
+
+    monkeypatch.setitem(WRITERS, "markdown", Watched)
+    for _ in range(10):
+        await talk(shoal, "a question")
+    answers = await asyncio.gather(*[shoal.client.get(f"{HERE}/export") for _ in range(4)])
+    assert {answer.text for answer in answers} == {answers[0].text}
+    assert answers[0].text.count("## owner") == 10
+    assert len(written) == 4 * 60
 
 
 async def test_a_turns_cost_is_what_its_calls_took(shoal: Served) -> None:

@@ -1,7 +1,7 @@
 """Calls about what was said: finding it, keeping, exporting and deleting threads; and the models to choose from."""
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Annotated, Literal
 from urllib.parse import quote
 
@@ -26,7 +26,8 @@ routes = Routes()
 
 FOUND_MAX = 1000
 MODELS_MAX = 2000
-EXPORTED_AT_ONCE = 500
+EXPORTED_AT_ONCE = 20
+"""Events that are read and written for an export at a time."""
 EXCERPT_CHARS = 160
 BEFORE_CHARS = 50
 
@@ -121,19 +122,23 @@ async def _exported(web: WebContext, info: ThreadInfo, form: ExportFormat) -> As
     writer = WRITERS[form](info.thread, info.title) if form != "json" else None
     yield writer.head() if writer else b'{"thread":%s,"events":[' % msgspec.json.encode(shown)
     journal, after = web.app.store.journal, 0
+
+    def written(events: Sequence[Event]) -> str | bytes:
+        if writer:
+            return "".join(map(writer.event, events))
+        return (b"," if after else b"") + b",".join(map(encode_event, events))
+
     while after < info.last_seq:
-        if writer:  # what people see: the branch that the conversation is on
-            events = await journal.along(info.thread, info.last_seq, after, EXPORTED_AT_ONCE)
-        else:
-            events = await journal.events(info.thread, after, EXPORTED_AT_ONCE, before=info.last_seq + 1)
-        if not events:
-            break
-        for event in events:
-            if writer:
-                yield writer.event(event)
+        async with web.streams.exporting:
+            if writer:  # what people see: the branch that the conversation is on
+                events = await journal.along(info.thread, info.last_seq, after, EXPORTED_AT_ONCE)
             else:
-                yield b"," * (after > 0) + encode_event(event)
-            after = event.seq
+                events = await journal.events(info.thread, after, EXPORTED_AT_ONCE, before=info.last_seq + 1)
+            if not events:
+                break
+            piece = await anyio.to_thread.run_sync(written, events)
+        yield piece
+        after = events[-1].seq
     yield writer.tail() if writer else b"]}"
 
 

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import Annotated
 
+import anyio.lowlevel
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -28,7 +29,6 @@ from shoal.domain.messages import Abort, Attachment, Author, Prompt, Receipt, Re
 from shoal.domain.ports import channel_names
 from shoal.domain.records import Snapshot, Step, ThreadInfo
 from shoal.providers.catalog import existing_model
-from shoal.store.journal import Journal
 from shoal.surfaces.http.endpoints import (
     ADMINS,
     EVERYONE,
@@ -551,18 +551,24 @@ async def events(
         admitted = web.streams.admit()
         frames = thread_frames(web.app, web.streams, thread, after)
         return EventStream(frames, web.streams, admitted, allowed=still_allowed(web, by, thread))
-    journal = web.app.store.journal
-    first = await journal.events(thread, after, min(limit, REPLAY_EVENTS_MAX), before=before)
-    return StreamingResponse(_event_list(journal, thread, before, limit, first), media_type=JSON)
+    first = await _page(web, thread, after, limit, before)
+    return StreamingResponse(_event_list(web, thread, before, limit, first), media_type=JSON)
+
+
+async def _page(web: WebContext, thread: ThreadId, after: int, left: int, before: int) -> list[Event]:
+    async with web.streams.reading:
+        events = await web.app.store.journal.events(thread, after, min(left, REPLAY_EVENTS_MAX), before=before)
+        await anyio.lowlevel.checkpoint()  # whoever else waits for the loop comes first
+        return events
 
 
 async def _event_list(
-    journal: Journal, thread: ThreadId, before: int, left: int, events: Sequence[Event]
+    web: WebContext, thread: ThreadId, before: int, left: int, events: Sequence[Event]
 ) -> AsyncIterator[bytes]:
     """A JSON list that begins with these events; the others are read while it is sent, so that few are in memory."""
     yield b"[" + b",".join(map(encode_event, events))
     while events and (left := left - len(events)):
-        events = await journal.events(thread, events[-1].seq, min(left, REPLAY_EVENTS_MAX), before=before)
+        events = await _page(web, thread, events[-1].seq, left, before)
         yield b"".join(b"," + encode_event(event) for event in events)
     yield b"]"
 

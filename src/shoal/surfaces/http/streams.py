@@ -66,6 +66,8 @@ class LiveStreams:
         self.closing = False
         self.reading = anyio.Semaphore(READ_AT_ONCE_MAX)
         """Held while a page of a journal is read and made into objects."""
+        self.exporting = anyio.Semaphore(1)
+        """Held while a page of an export is read and rendered, in a thread of its own."""
         self._options = options
         self._frames: OrderedDict[tuple[ThreadId, int, datetime], bytes] = OrderedDict()
         self._frames_bytes = 0
