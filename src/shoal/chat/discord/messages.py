@@ -146,17 +146,21 @@ def text_of(message: RepliedMessage, me: str) -> str:
         known = names.get(found[1]) or ("you" if found[1] == me else "")
         return f"@{known}" if known else found[0]
 
-    return "\n".join(filter(None, (_MENTION.sub(name, content).strip(), said_besides(message))))
+    return "\n".join(filter(None, (_MENTION.sub(name, content).strip(), poll_of(message))))
 
 
-def said_besides(message: SnapshotContent) -> str:
-    """What it says in another way than by words and files; empty for none."""
-    parts = [f"[a sticker: {sticker.name}]" for sticker in message.sticker_items]
-    if message.poll is not None:
-        media = [answer.poll_media for answer in message.poll.answers]
-        answers = " / ".join(one.text or (one.emoji.name if one.emoji is not None else "") or "" for one in media)
-        parts.append(f"[a poll: {message.poll.question.text or ''} {answers}]")
-    return "\n".join(parts)
+def poll_of(message: SnapshotContent) -> str:
+    """The question and the answers of its poll; empty for none."""
+    if message.poll is None:
+        return ""
+    media = [answer.poll_media for answer in message.poll.answers]
+    answers = " / ".join(one.text or (one.emoji.name if one.emoji is not None else "") or "" for one in media)
+    return f"[a poll: {message.poll.question.text or ''} {answers}]"
+
+
+def stickers_of(message: SnapshotContent) -> str:
+    """The names of its stickers, which whoever uploaded them chose; empty for none."""
+    return "\n".join(f"[a sticker: {sticker.name}]" for sticker in message.sticker_items)
 
 
 def cards_of(message: SnapshotContent) -> str:
@@ -202,17 +206,22 @@ def references_of(message: DiscordMessage, me: str) -> list[Reference]:
         text = text_of(replied, me)
         if replied.message_snapshots:  # whoever passed it on did not write it
             author, text = _NOBODY, "\n".join(_snapshot(one.message) for one in replied.message_snapshots)
+        own, shown = replied.author.id == me, "\n".join(filter(None, (stickers_of(replied), cards_of(replied))))
+        if shown and not own:  # pages, programs and makers of stickers wrote that
+            author = Author("", author.name, trusted=False)
         files = (f"[file {file.filename}]" for file in replied.attachments)
-        said = "\n".join(filter(None, (text, cards_of(replied), *files)))
-        found.append(Reference("reply", said, author, replied.id, own=replied.author.id == me))
+        said = "\n".join(filter(None, (text, shown, *files)))
+        found.append(Reference("reply", said, author, replied.id, own=own))
     for one in message.message_snapshots:
         found.append(Reference("forward", _snapshot(one.message), _NOBODY, message.id))
+    if message.sticker_items:
+        found.append(Reference("forward", stickers_of(message), _NOBODY))
     return found
 
 
 def _snapshot(content: SnapshotContent) -> str:
     files = (f"[file {file.filename}]" for file in content.attachments)
-    return "\n".join(filter(None, (content.content, said_besides(content), cards_of(content), *files)))
+    return "\n".join(filter(None, (content.content, stickers_of(content), poll_of(content), cards_of(content), *files)))
 
 
 _NOBODY = Author("", trusted=False)

@@ -35,6 +35,7 @@ from shoal.chat.matrix.wire import (
     content_of,
     edit_content,
     file_content,
+    foreign_in,
     is_addressed,
     is_said,
     path_of,
@@ -430,7 +431,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
             key, new = content.relation.event_id, content.new_content
             if new is not None and is_addressed(new, self._me) and await self._take_named(room, key, new, inbox):
                 return True
-            text = said_of(happened, new, self._me) if new is not None else ""
+            text = said_of(happened, new, self._me, changes=True) if new is not None else ""
             if text:
                 author = await self._author(room, happened.sender)
                 await self._pending.send(Edit(place, key, text, author, key, at=time_of(happened)), inbox)
@@ -488,9 +489,14 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         if found is not None:
             one, said = found
             own = one.sender == self._me.user_id
-            told = said_of(one, said, self._me) or (f"[file {said.filename or said.body}]" if said.url else "")
-            author = await self._author(room, one.sender)
-            prompt = msgspec.structs.replace(prompt, refers_to=(Reference("reply", told, author, answered, own=own),))
+            foreign, author = foreign_in(one, said, self._me), await self._author(room, one.sender)
+            if foreign:
+                author = Author("", author.name, trusted=False)
+            told = (
+                foreign or said_of(one, said, self._me) or (f"[file {said.filename or said.body}]" if said.url else "")
+            )
+            reply = Reference("reply", told, author, answered, own=own)
+            prompt = msgspec.structs.replace(prompt, refers_to=(*prompt.refers_to, reply))
             if said.msgtype in MEDIA and not own:
                 files.append(self._incoming(one, said, author))
         await self._take_in(prompt, inbox, files)

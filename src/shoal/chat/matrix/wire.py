@@ -27,7 +27,7 @@ from shoal.domain.errors import PlatformError
 from shoal.domain.ids import ThreadId, make_thread_id, thread_address
 from shoal.domain.markdown import language_in
 from shoal.domain.markup import Dialect, around, is_link, render_markup
-from shoal.domain.messages import Author, Prompt
+from shoal.domain.messages import Author, Prompt, Reference
 from shoal.domain.ports import Settings
 from shoal.domain.posts import Button, ChatLimits, OutboundPost, Window
 from shoal.domain.settings_platforms import MatrixSettings
@@ -190,6 +190,9 @@ class MatrixApi(PlatformHttp):
 # ---- what events hold ----
 
 
+_ABSENT = msgspec.Raw(b"null")
+
+
 class InReplyTo(msgspec.Struct, frozen=True):
     event_id: str = ""
 
@@ -239,9 +242,16 @@ class EventContent(msgspec.Struct, frozen=True):
     live: bool = False
     poll: "_PollStart | None" = msgspec.field(name="m.poll", default=None)
     unstable_poll: "_PollStart | None" = msgspec.field(name="org.matrix.msc3381.poll.start", default=None)
+    forwarded: msgspec.Raw = msgspec.field(name="m.forwarded", default=_ABSENT)
+    unstable_forwarded: msgspec.Raw = msgspec.field(name="org.matrix.msc2723.forwarded", default=_ABSENT)
     is_direct: bool = False
     replacement_room: str = ""
     post: str = msgspec.field(name=POST, default="")
+
+    @property
+    def is_forwarded(self) -> bool:
+        """Whether it says that it is a message of somebody else (MSC2723). Many clients pass on without a mark."""
+        return (self.forwarded, self.unstable_forwarded) != (_ABSENT, _ABSENT)
 
 
 class _PollText(msgspec.Struct, frozen=True):
@@ -361,7 +371,7 @@ _CALLS = frozenset({"m.call.invite", "m.rtc.notification", "org.matrix.msc4075.r
 _LIVE_LOCATIONS = frozenset({"m.beacon_info", "org.matrix.msc3672.beacon_info"})
 WRITTEN = _CALLS | _LIVE_LOCATIONS | {"m.room.message", "m.sticker", "m.poll.start", "org.matrix.msc3381.poll.start"}
 """Types of events that people send."""
-_QUOTED = re.compile(r"^> (?:\* )?<@[^>\n]+>.*\n(?:>.*\n)*\n?")
+_QUOTED = re.compile(r"^> (?:\* )?<[^>\n]+>.*(?:\n|\Z)(?:>.*(?:\n|\Z))*\n?")
 """What old clients put before an answer: whom they answer, and their words."""
 _LINK = re.compile(r"<a\s([^<>]*+)>", re.IGNORECASE)
 _LINK_END = re.compile(r"</a", re.IGNORECASE)
@@ -477,27 +487,36 @@ def _leading(me: MatrixBot, *, named: bool = False) -> re.Pattern[str]:
 
 def prompt_of(thread: ThreadId, event: MatrixEvent, content: EventContent, author: Author, me: MatrixBot) -> Prompt:
     """The prompt a message makes, without its file; a file's name is not text, its caption is."""
-    text = said_of(event, content, me)
+    text, foreign = said_of(event, content, me), foreign_in(event, content, me)
     if content.msgtype == "m.notice":
         author = msgspec.structs.replace(author, is_bot=True)
     return Prompt(
         thread=thread,
         key=event.event_id,
-        text=f"* {text}" if content.msgtype == "m.emote" else text,
+        text="" if content.is_forwarded else f"* {text}" if content.msgtype == "m.emote" else text,
         author=author,
         at=time_of(event),
         reply_to=answered_id(content),
         message_id=event.event_id,
+        refers_to=(Reference("forward", foreign, Author("", trusted=False)),) if foreign else (),
     )
 
 
-def said_of(event: MatrixEvent, content: EventContent, me: MatrixBot) -> str:
-    """What it says; of what is no text, what it is. A file's name is not text, its caption is."""
+def foreign_in(event: MatrixEvent, content: EventContent, me: MatrixBot) -> str:
+    """The words of others that it brings: what is passed on, and those of a sticker, whose maker chose them."""
+    if event.type == "m.sticker":
+        return f"[a sticker: {content.body}]"
+    return said_of(event, content, me) if content.is_forwarded else ""
+
+
+def said_of(event: MatrixEvent, content: EventContent, me: MatrixBot, *, changes: bool = False) -> str:
+    """What it says; of what is no text, what it is. A file's name is not text, its caption is. `changes`: it is what an
+    older message was changed to, in which some clients repeat what that answers."""
     captioned = bool(content.filename) and content.filename != content.body
     body = "" if content.msgtype in MEDIA and not captioned else content.body
     poll = content.poll or content.unstable_poll
     if event.type == "m.sticker":
-        body = f"[a sticker: {content.body}]"
+        body = ""
     elif poll is not None:
         body = f"[a poll: {poll.question.said} {' / '.join(answer.said for answer in poll.answers)}]"
     elif content.msgtype == "m.location":
@@ -508,9 +527,10 @@ def said_of(event: MatrixEvent, content: EventContent, me: MatrixBot) -> str:
         body = f"[a live location, which cannot be followed: {content.description or ''}]" if content.live else ""
     elif content.msgtype not in MEDIA | _WORDS:
         body = ""
-    answers = bool(content.relation.answered.event_id)
+    answers = changes or bool(content.relation.answered.event_id)
+    formatted = content.formatted_body.rpartition("</mx-reply>")[2]
     text = text_of(body, me, answers=answers, named=is_addressed(content, me))
-    for address, label in links_of(content.formatted_body) if body else ():  # the plain form may lack addresses
+    for address, label in links_of(formatted) if body else ():  # the plain form may lack addresses
         if "matrix.to/#/" not in address and address not in text:
             text = text.replace(label, f"{label} ({address})", 1) if label in text else f"{text} ({address})"
     return text

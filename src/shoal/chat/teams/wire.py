@@ -31,7 +31,7 @@ T = TypeVar("T")
 CHAT = "0"
 """The thread part of chats, which have no threads."""
 DOWNLOAD = "application/vnd.microsoft.teams.file.download.info"
-FORWARDED_REFERENCE = "forwardedMessageReference"
+FORWARDED_REFERENCE = "forwardedmessagereference"
 """What stands for a forwarded message, in the words of Microsoft Graph."""
 ISSUERS = ("https://api.botframework.com", "https://api.botframework.us")
 SCOPE = "https://api.botframework.com/.default"
@@ -122,6 +122,11 @@ class TeamsAttachment(msgspec.Struct, frozen=True, rename="camel"):
     content_url: str | None = None
     name: str | None = None
     content: msgspec.Raw = msgspec.Raw(b"null")
+
+    @property
+    def kind(self) -> str:
+        """Its media type in small letters, without parameters."""
+        return self.content_type.partition(";")[0].strip().lower()
 
 
 class _FileDownloadInfo(msgspec.Struct, frozen=True, rename="camel"):
@@ -334,7 +339,7 @@ def _page_of(activity: TeamsActivity) -> _Page | None:
     """The HTML of a message that quotes; None where it quotes nothing."""
     for attached in activity.attachments or ():
         try:
-            body = msgspec.json.decode(attached.content, type=str) if attached.content_type == "text/html" else ""
+            body = msgspec.json.decode(attached.content, type=str) if attached.kind == "text/html" else ""
         except UNREADABLE:
             body = ""
         if _QUOTE.search(body):
@@ -358,15 +363,15 @@ def references_of(activity: TeamsActivity) -> list[Reference]:
         found.append(
             Reference("quote", text, Author("", "".join(one.names).strip(), trusted=False), one.message_id, own=own)
         )
-    cards = (words_of(one.content, _CARDS) for one in activity.attachments or () if _CARD.fullmatch(one.content_type))
+    cards = (words_of(one.content, _CARDS) for one in activity.attachments or () if _CARD.fullmatch(one.kind))
     return found + [Reference("forward", words, Author("", trusted=False)) for words in cards if words]
 
 
 def quotes_unclearly(activity: TeamsActivity) -> bool:
     """Whether words of somebody else are among the text that cannot be told from it, as of what is passed on."""
-    if any(attached.content_type == FORWARDED_REFERENCE for attached in activity.attachments or ()):
+    if any(attached.kind == FORWARDED_REFERENCE for attached in activity.attachments or ()):
         return True
-    pages = sum(attached.content_type == "text/html" for attached in activity.attachments or ())
+    pages = sum(attached.kind == "text/html" for attached in activity.attachments or ())
     page = _page_of(activity)
     return page is not None and (pages > 1 or not page.is_plain)
 
@@ -415,7 +420,7 @@ def files_of(activity: TeamsActivity) -> list[tuple[str, str, str]]:
     """Name, media type and address of each file; cards and the text's own HTML do not count."""
     found: list[tuple[str, str, str]] = []
     for attached in activity.attachments or ():
-        kind = attached.content_type
+        kind = attached.kind
         if kind == DOWNLOAD:
             try:
                 info = msgspec.json.decode(attached.content, type=_FileDownloadInfo)
@@ -436,7 +441,7 @@ def untold_files(activity: TeamsActivity) -> int:
     told = {attached.id for attached in activity.attachments or () if attached.id}
     places: set[str] = set()
     for attached in activity.attachments or ():
-        if attached.content_type == "text/html":
+        if attached.kind == "text/html":
             try:
                 places.update(_PLACE.findall(msgspec.json.decode(attached.content, type=str)))
             except UNREADABLE:

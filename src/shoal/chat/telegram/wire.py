@@ -182,7 +182,6 @@ class TelegramFile(msgspec.Struct):
 
 class _Sticker(msgspec.Struct):
     emoji: str = ""
-    set_name: str = ""
 
 
 class _Location(msgspec.Struct):
@@ -234,6 +233,12 @@ class _ChecklistTask(msgspec.Struct):
 class _Checklist(msgspec.Struct):
     title: str = ""
     tasks: tuple[_ChecklistTask, ...] = ()
+    others_can_add_tasks: bool = False
+
+    @property
+    def said(self) -> str:
+        tasks = " / ".join(task.said for task in self.tasks)
+        return f"[a checklist: {': '.join(filter(None, (self.title, tasks)))}]"
 
 
 class _Story(msgspec.Struct):
@@ -329,12 +334,12 @@ class TelegramMessage(_Content):
 
     @property
     def maker(self) -> Author | None:
-        """Who made what somebody sends who did not make it themselves: whoever said first what is passed on, or the bot
-        whose answer they picked or which writes for them."""
-        if self.forward_origin is not None:
-            return _origin_of(self.forward_origin)
+        """Who made what somebody sends who did not make it themselves: the bot whose answer they picked or which writes
+        for them, also where that is passed on, or whoever said first what is passed on."""
         bot = self.via_bot or self.sender_business_bot
-        return author_of(bot) if bot is not None else None
+        if bot is not None:
+            return author_of(bot)
+        return _origin_of(self.forward_origin) if self.forward_origin is not None else None
 
     @property
     def answered(self) -> "TelegramMessage | None":
@@ -507,19 +512,30 @@ def references_of(message: TelegramMessage, text: str, me: TelegramUser) -> list
         if own and replied.sender is not None:
             author = author_of(replied.sender)
         said = quoted or (task and f"[a task of a checklist: {task}]") or _all_said(replied, replied.said)
+        author = author if own else _vouched(replied, author)
         found.append(Reference(kind, said, author, str(replied.message_id), own=own))
     elif external is not None:
         said = quoted or _all_said(external) or "[a message of another chat]"
-        found.append(Reference(kind, said, _origin_of(external.origin), str(external.message_id or "")))
+        found.append(Reference(kind, said, _sender_elsewhere(external), str(external.message_id or "")))
     if message.reply_to_story is not None:
         found.append(Reference("reply", "[a story]", _author_as(message.reply_to_story.chat)))
     shown = shown_by(message)
     if message.maker is not None:
         said = "\n".join(filter(None, (text, shown))) or _all_said(message)
-        found.append(Reference("forward", said, message.maker, str(message.message_id)))
+        found.append(Reference("forward", said, _vouched(message, message.maker), str(message.message_id)))
     elif shown:
         found.append(Reference("forward", shown, Author("", trusted=False), str(message.message_id)))
     return found
+
+
+def _vouched(content: _Content, author: Author) -> Author:
+    """The author, without their id where the message also shows what others have written."""
+    return Author("", author.name, trusted=False) if shown_by(content) else author
+
+
+def _sender_elsewhere(external: _ExternalReply) -> Author:
+    """Who sent a message of another chat, by name alone: Telegram does not say whether a bot wrote it for them."""
+    return Author("", _origin_of(external.origin).name, trusted=False)
 
 
 def _all_said(content: _Content, text: str = "") -> str:
@@ -547,7 +563,7 @@ def files_of(message: TelegramMessage, me: TelegramUser) -> list[tuple[TelegramF
     if replied is not None and shown is not None:
         found.append((shown, author_in(replied) or Author("", trusted=False)))
     elif external is not None and (shown := file_of(external)) is not None:
-        found.append((shown, _origin_of(external.origin)))
+        found.append((shown, _sender_elsewhere(external)))
     return found
 
 
@@ -562,7 +578,7 @@ def _origin_of(origin: _ForwardOrigin) -> Author:
 
 def shown_by(message: _Content) -> str:
     """What a message shows that others have written, whoever sends it: a game or an invoice of a bot, a place of a map,
-    a contact, a poll. Empty for none."""
+    a contact, a poll, a checklist to which others may add. Empty for none."""
     parts: list[str] = []
     if message.venue is not None:
         venue, place = message.venue, message.venue.location
@@ -573,6 +589,8 @@ def shown_by(message: _Content) -> str:
         parts.append(f"[a contact: {name}, {contact.phone_number}]")
     if message.poll is not None:
         parts.append(f"[a poll: {message.poll.question} {' / '.join(option.text for option in message.poll.options)}]")
+    if message.checklist is not None and message.checklist.others_can_add_tasks:
+        parts.append(message.checklist.said)
     for kind, titled in (("a game", message.game), ("an invoice", message.invoice)):
         if titled is not None:
             parts.append(f"[{kind}: {': '.join(filter(None, (titled.title, titled.description)))}]")
@@ -583,14 +601,13 @@ def said_besides(message: _Content) -> str:
     """What a message says in another way than by words and files; empty for none."""
     parts: list[str] = []
     if message.sticker is not None:
-        parts.append(f"[a sticker: {message.sticker.emoji or message.sticker.set_name or 'without an emoji'}]")
+        parts.append(f"[a sticker: {message.sticker.emoji or 'without an emoji'}]")
     if message.location is not None and message.venue is None:
         parts.append(f"[a location: {message.location.latitude:.6f}, {message.location.longitude:.6f}]")
     if message.dice is not None:
         parts.append(f"[thrown: {message.dice.emoji} {message.dice.value}]")
-    if message.checklist is not None:
-        tasks = " / ".join(task.said for task in message.checklist.tasks)
-        parts.append(f"[a checklist: {': '.join(filter(None, (message.checklist.title, tasks)))}]")
+    if message.checklist is not None and not message.checklist.others_can_add_tasks:
+        parts.append(message.checklist.said)
     for kind, content in (
         ("a story", message.story), ("paid media", message.paid_media), ("a giveaway", message.giveaway),
         ("the winners of a giveaway", message.giveaway_winners),
