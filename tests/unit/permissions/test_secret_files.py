@@ -21,13 +21,15 @@ SECRETS = """
     deploy-key .config/sops/age/keys.txt .erlang.cookie .vnc/passwd .terraformrc sftp-config.json
     my_private_key.txt aws-keys.csv .codex/auth.json Cookies KEYS.TXT copy/prod.env.old.bak
     seed-phrase.txt 2fa-backup.txt bearer.txt .m2/settings.xml .gradle/gradle.properties .config/hub winscp.ini
+    ngrok.yml .ngrok2/ngrok.yml .google_authenticator tdata/key_datas ntds.dit unattend.xml rsa.txt
+    wireguard.conf application-prod.yml github-recovery-codes.txt .stripe/config.toml .circleci/cli.yml .mutt/muttrc
     lastpass.csv bitwarden_export.json ansible-vault.yml .circleci/local.yml
 """.split()  # noqa: SIM905
 OTHERS = """
     notes.md README.md main.py package.json tokens.py src/auth.py keyboard.md monkey.txt src/keys.go index.html
     data.csv report.pdf Makefile key-findings.md authors.txt tokenizer.py secretary.py Dockerfile config.toml
     settings.json settings.xml gradle.properties hub history.md todo.txt server.crt envoy.yaml
-    sessions.py image.png ssh/config
+    sessions.py image.png ssh/config ssh.md application-prod.ts
 """.split()  # noqa: SIM905
 EXECUTED = """
     .bashrc .vscode/tasks.json .github/workflows/x.yml AGENTS.md CLAUDE.md docs/CLAUDE.md .mcp.json Makefile
