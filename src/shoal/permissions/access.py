@@ -5,7 +5,6 @@ questions to people: what they are bound to, how they are shown, who may answer,
 import hashlib
 import hmac
 import re
-import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
@@ -224,12 +223,6 @@ class Bucket:
 
 ANSWER_CHARS_MAX = 200
 
-_ESCAPES = lazy_re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[ -/]*[0-OQ-WYZ`-~])")
-_UNSEEN = lazy_re.compile(
-    "[\u2800\u3164\uffa0\u115f\u1160\u00ad\u034f\u17b4\u17b5\u180e\ufe00-\ufe0f\U000e0100-\U000e01ef]"
-)
-_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
-
 _YES = (
     "yes,? please|go ahead|allow|yes|approve|ok|okay|y|erlauben|ja|autoriser|oui|permitir|sí|si|consenti|sì|sim|"
     "разрешить|да|允许|許可|はい"
@@ -258,18 +251,6 @@ def approval_digest(tool: str, canonical: str, *extra: str) -> str:
     """The digest an approval is bound to: SHA-256, hex, of the tool's name, the call's canonical JSON, and `extra`
     (the agent, and whatever else determines the effect). Any difference in any of them changes it."""
     return hashlib.sha256(msgspec.json.encode(["shoal-approval-1", tool, canonical, *extra])).hexdigest()
-
-
-def strip_controls(text: str) -> str:
-    """The text as a person can trust to see it. Escape sequences that style it or move the cursor go; characters that
-    are invisible or change the direction of writing become `\\u{…}`. New lines, tabs and all other text stay."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(
-        char if char in "\n\t " or not (_UNSEEN.match(char) or unicodedata.category(char) in _HIDDEN)
-        else f"\\u{{{ord(char):x}}}"
-        for char in _ESCAPES.sub("", text)
-    )  # fmt: skip
 
 
 def may_decide(approval: Approval, by: Asker, approvers: Sequence[str] = (), *, allow: bool = True) -> bool:

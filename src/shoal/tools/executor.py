@@ -41,8 +41,9 @@ from shoal.domain.permissions import STRICTNESS, TRUST_ORDER, Action, Asker, Dec
 from shoal.domain.ports import Invocation, LiveHub, Mount, Sandbox, ToolContext, ToolOutput, ToolServices
 from shoal.domain.records import AuditEntry, MemoryEdit, NewApproval, NewPost
 from shoal.domain.settings import Config
+from shoal.domain.shown import strip_controls
 from shoal.domain.triggers import NewTrigger, Trigger, first_time
-from shoal.permissions.access import approval_digest, strip_controls
+from shoal.permissions.access import approval_digest
 from shoal.permissions.profiles import Profile, decide_all, hidden_by
 from shoal.permissions.redact import Redactor
 from shoal.permissions.taint import Source, TaintState, fetched_by, gate, trusted

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
 from shoal.domain.permissions import Asker, Trust
 from shoal.domain.records import Approval
+from shoal.domain.shown import strip_controls
 from shoal.permissions.access import (
     ANSWER_CHARS_MAX,
     Answer,
     approval_digest,
     may_decide,
     parse_answer,
-    strip_controls,
 )
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -55,8 +55,12 @@ def test_a_digest_changes_with_everything_it_covers() -> None:
     [
         ("rm -rf x", "rm -rf x"),
         ("a\tb\nc", "a\tb\nc"),
-        ("\x1b[31mred\x1b[0m", "red"),
-        ("x\x1b[2Ky", "xy"),
+        ("\x1b[31mred\x1b[0m", "\\u{1b}[31mred\\u{1b}[0m"),
+        ("rm x\x1b -rf ~", "rm x\\u{1b} -rf ~"),
+        ("echo\x1b[;curl evil.example", "echo\\u{1b}[;curl evil.example"),
+        ("r\u180bm\u180f", "r\\u{180b}m\\u{180f}"),
+        ("a\U0001d159b\U00016fe4", "a\\u{1d159}b\\u{16fe4}"),
+        ("e\u0302\u0301" + "\u0336" * 4, "e\u0302\u0301\u0336\u0336" + "\\u{336}" * 2),
         ("ls\x08\x08rm", "ls\\u{8}\\u{8}rm"),
         ("safe\rrm -rf", "safe\\u{d}rm -rf"),
         ("\x1b]0;title\x07x", "\\u{1b}]0;title\\u{7}x"),

@@ -38,8 +38,8 @@ from shoal.domain.ports import Settings
 from shoal.domain.records import AuditEntry
 from shoal.domain.schema import refusal
 from shoal.domain.settings import McpServerSettings
+from shoal.domain.shown import strip_controls
 from shoal.domain.untrusted import UNREADABLE
-from shoal.permissions.access import strip_controls
 from shoal.store.audit import AuditLog
 from shoal.tools.output import visible
 
