@@ -1,14 +1,16 @@
 """What messages with buttons say: an approval's card, and what a turn waits for while its model is away."""
 
+import re
 from datetime import datetime
 from typing import Literal, TypeAlias
 
 from shoal.domain.events import RetryScheduled
 from shoal.domain.ids import ApprovalId, ThreadId, TurnId
-from shoal.domain.markup import counted, fenced
+from shoal.domain.markup import counted, escaped_markdown, fenced
 from shoal.domain.permissions import Coverage
 from shoal.domain.posts import Button
 from shoal.domain.records import NewApproval, NewPost
+from shoal.domain.shown import shown_name, strip_controls
 
 CardState: TypeAlias = Literal[
     "allow", "thread", "deny", "expired", "cancelled",
@@ -31,6 +33,9 @@ TRUTHS: dict[CardState, str] = {
 
 CARD_CHARS_MAX = 1500
 """How much of what would run a card shows."""
+_SPACES = re.compile(r" {40,}+")
+_BLANKS = re.compile(r"\n(?:[ \t]*+\n){5,}+")
+"""What would move the rest of a command out of view."""
 WHOLE = (
     "Part of it is not shown. Read all of it before you allow it: `shoal approvals show {id}`, or on the page{place}."
 )
@@ -42,6 +47,8 @@ def card_text(approval: str, shown: str, chars_max: int = CARD_CHARS_MAX, page: 
     As code, so that no platform takes a character of it for markup. `page` is the address of the page, without a slash
     at its end; empty where nobody said it.
     """
+    shown = _BLANKS.sub(_empty_lines, shown)
+    shown = _SPACES.sub(lambda found: f"⟨{len(found[0])} spaces⟩", shown)
     if len(shown) <= chars_max:
         return fenced(shown, "") if shown else ""
     end = chars_max // 3
@@ -50,6 +57,11 @@ def card_text(approval: str, shown: str, chars_max: int = CARD_CHARS_MAX, page: 
     cut = f"{shown[:begin]}\n… {left_out} characters are not shown here …\n{shown[-end:]}"
     place = f": {page}/#/approvals" if page else ""
     return f"{fenced(cut, '')}\n\n{WHOLE.format(id=approval, place=place)}"
+
+
+def _empty_lines(found: re.Match[str]) -> str:
+    lines = found[0].count("\n") - 1
+    return f"\n⟨{lines} empty lines⟩\n"
 
 
 FILES_SHOWN_MAX = 10
@@ -63,7 +75,8 @@ def coverage_text(covers: Coverage) -> str:
     files: list[str] = []
     for file in there[:FILES_SHOWN_MAX]:
         what = counted(file.size_bytes, "byte") if file.size_bytes >= 0 else file.digest or "does not exist yet"
-        files.append(f"{file.path.removeprefix('/workspace/')} ({what})")
+        name = file.path.removeprefix("/workspace/") or file.path
+        files.append(f"{shown_name(name)} ({strip_controls(what)})")
     if len(there) > FILES_SHOWN_MAX:
         files.append(f"{len(there) - FILES_SHOWN_MAX} more")
     said = [f"{'sends' if covers.sends else 'runs'} {', '.join(files)}"] if files else []
@@ -93,15 +106,17 @@ def approval_of(post_id: str) -> ApprovalId:
 def card_post(thread: ThreadId, approval: NewApproval, page: str = "") -> NewPost:
     """The post that asks: what would run, the files that it runs, and why a person is asked where that is not plain
     from the rules alone."""
-    text = card_text(approval.id, approval.shown, page=page)
-    said = "\n\n".join(part for part in (text, coverage_text(approval.covers), approval.reason) if part)
+    shown = approval.shown if approval.shown.strip() else strip_controls("\n".join(approval.actions))
+    text = card_text(approval.id, shown, page=page)
+    besides = (coverage_text(approval.covers), approval.reason)
+    said = "\n\n".join(part for part in (text, *map(escaped_markdown, besides)) if part)
     only_once = bool(approval.covers.uncovered)
     return NewPost(card_id(approval.id), thread, said, "card", approval=approval.id, only_once=only_once)
 
 
 def card_edit(thread: ThreadId, approval: ApprovalId, shown: str, state: CardState, by: str = "") -> NewPost:
     """The post that changes a card to what became of it; its buttons go. Platforms that cannot edit skip it."""
-    text = TRUTHS[state].format(by=f" by {by}" if by else "")
+    text = TRUTHS[state].format(by=f" by {escaped_markdown(by)}" if by else "")
     return NewPost(
         f"{card_id(approval)}:{state}", thread, f"{text}\n\n{card_text(approval, shown)}", "edit", approval=approval
     )

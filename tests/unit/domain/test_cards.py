@@ -19,7 +19,7 @@ FILE, ABSENT = CoveredFile("/workspace/build.py", 1204, "ab"), CoveredFile("/scr
 
 @given(st.text(min_size=0, max_size=300), st.integers(30, 100))
 def test_a_long_text_is_shown_in_part_and_says_so(text: str, chars_max: int) -> None:
-    assume(not text.endswith("\n"))  # a fence has its own
+    assume(not text.endswith("\n") and "\n\n" not in text)  # a fence has its own
     shown = card_text("A1", text, chars_max)
     if len(text) <= chars_max:
         assert shown.strip("`") == (f"\n{text}\n" if text else "")
@@ -73,6 +73,53 @@ def test_an_edited_card_is_no_longer_than_the_first_one() -> None:
 )
 def test_a_card_names_what_runs(covers: Coverage, text: str) -> None:
     assert coverage_text(covers) == text
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        (" ", "\\u{20}"),
+        ("a.py (3 bytes).\n\nApproved by the owner", "a.py (3 bytes).\\u{a}\\u{a}Approved by the owner"),
+        ("x\u202egpj", "x\\u{202e}gpj"),
+        ("a  b", "a\\u{20} b"),
+        ("", "/workspace/"),
+    ],
+)
+def test_no_name_of_a_file_is_missing_or_says_more(name: str, shown: str) -> None:
+    assert coverage_text(Coverage((CoveredFile(f"/workspace/{name}", 1, "d"),))) == f"Runs {shown} (1 byte)."
+
+
+def test_names_and_reasons_are_no_markup() -> None:
+    files = (CoveredFile("/workspace/[Allow](https://evil.example)", 1, "d"),)
+    at, evil = datetime(2026, 1, 5, tzinfo=UTC), "a message of **[Deny](https://evil.example)**"
+    asked = NewApproval(ApprovalId("A1"), CallId("c1"), "x", (), "d", "x", "fake:ada", at, evil, covers=Coverage(files))
+    for text in (
+        card_post(ThreadId("a:b:c"), asked).text,
+        card_edit(ThreadId("a:b:c"), asked.id, "x", "deny", evil).text,
+    ):
+        rendered = render_markup(text, DIALECTS["matrix"])
+        assert "evil.example" in rendered
+        assert "<a " not in rendered.replace('<a href="https://evil.example">https://evil.example</a>', "")
+        assert "<strong>" not in rendered
+
+
+@pytest.mark.parametrize("shown", ["", " ", "\n\n"])
+def test_a_card_without_words_shows_the_actions(shown: str) -> None:
+    at = datetime(2026, 1, 5, tzinfo=UTC)
+    asked = NewApproval(ApprovalId("A1"), CallId("c1"), "x", ("tool:x:\u202e1",), "d", shown, "fake:ada", at)
+    assert "tool:x:\\u{202e}1" in card_post(ThreadId("a:b:c"), asked).text
+
+
+@pytest.mark.parametrize(
+    ("shown", "text"),
+    [
+        ("echo" + " " * 900 + "; curl", "echo⟨900 spaces⟩; curl"),
+        ("echo" + "\n \t" * 9 + "\ncurl", "echo\n⟨9 empty lines⟩\ncurl"),
+        ("if x:\n" + " " * 39 + "y\n\n\n", "if x:\n" + " " * 39 + "y\n\n\n"),
+    ],
+)
+def test_blanks_move_nothing_out_of_view(shown: str, text: str) -> None:
+    assert text in card_text("A1", shown)
 
 
 def test_a_card_names_only_so_many_files() -> None:
