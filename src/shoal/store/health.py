@@ -60,6 +60,8 @@ RESCUES_MAX = 100
 MARKS_MAX = 128
 """Marks that processes have announced or confirmed lately; at most one of each is on its way into the file."""
 BACKGROUND_NICENESS = 19
+DISK_LOOK_SECONDS = 2.0
+DISK_READ_BYTES = 1 << 20
 STORING_FAILED = "Storing failed"
 """How the damage begins that a restart may well mend."""
 WHAT_TO_DO = "`shoal restore` names the newest backup and says how to go on."
@@ -517,6 +519,26 @@ def copy_connection(reading: sqlite3.Connection, target: Path) -> None:
 def disk_failed(error: BaseException | None) -> bool:
     """Whether this error of SQLite means that the disk failed, after which only a new process knows what is stored."""
     return getattr(error, "sqlite_errorcode", 0) in _UNREADABLE
+
+
+def disk_words(path: Path) -> str:
+    """Return what the disk says where the files of a database cannot be read; empty where they can. Blocking.
+
+    SQLite calls it damage when the disk fails to read a page, after which a restart may find all of it whole. The files
+    stay open: closing them would drop the locks that SQLite has on them in this process.
+    """
+    until = time.monotonic() + DISK_LOOK_SECONDS
+    for file in (path, path.with_name(f"{path.name}-wal")):
+        try:
+            opened = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+            at = 0
+            while time.monotonic() < until and (read := len(os.pread(opened, DISK_READ_BYTES, at))):
+                at += read
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            return error.strerror or str(error)
+    return ""
 
 
 def is_damage(error: BaseException | None) -> bool:

@@ -54,6 +54,7 @@ from shoal.store.health import (
     FileHealth,
     Health,
     disk_failed,
+    disk_words,
     is_damage,
     refuse_what_is_no_file,
     refuse_without_wal,
@@ -287,13 +288,28 @@ class SqliteDriver:
                 found = found.with_traceback(None)
             return _Done(error=found)
 
+    def _other_schema(self) -> StoreError | None:
+        """Return the error to raise where another Shoal wrote the database, whose tables may differ from ours."""
+        newest = migrations("sqlite")[-1][0]
+        try:
+            version = int(self._writer.execute("pragma user_version").fetchone()[0])
+        except sqlite3.Error:
+            return None
+        if version > newest:
+            return _newer(self._path, version)
+        return StoreError(f"{self._path} has an older schema. Run `shoal migrate`.") if version < newest else None
+
     @contextlib.contextmanager
     def _noticing(self) -> Generator[None]:
         """Translate errors, and note in `health` those that mean damage."""
         try:
             yield
         except (sqlite3.Error, UnicodeError, OverflowError) as error:
+            if is_damage(error) and self._read_only and (other := self._other_schema()) is not None:
+                raise other from error
             found = _translate(error, self._path)
+            if is_damage(error) and not self.health.damage and (words := disk_words(self._path)):
+                found = _storing_failed(self._path, words)
             if isinstance(found, StoreFull | StoreReadOnly):
                 self.health.trouble = str(found)
             raise (self.health.report(str(found)) if is_damage(error) else found) from error
@@ -350,12 +366,16 @@ def _settle(settled: Sequence[tuple[asyncio.Future[object], _Done]]) -> None:
             future.set_result(value)
 
 
+def _storing_failed(path: Path, words: str) -> StoreCorrupt:
+    return StoreCorrupt(
+        f"{STORING_FAILED}: the disk of {path} reports “{words}”. Look at the disk, then restart Shoal: it checks "
+        "the database when it starts."
+    )
+
+
 def _translate(error: BaseException, path: Path) -> BaseException:
     if disk_failed(error):
-        return StoreCorrupt(
-            f"{STORING_FAILED}: the disk of {path} reports “{error}”. Look at the disk, then restart Shoal: it checks "
-            "the database when it starts."
-        )
+        return _storing_failed(path, str(error))
     if is_damage(error):
         return StoreCorrupt(f"{path} is damaged: {why(error)}. Stop Shoal. {WHAT_TO_DO}")
     if isinstance(error, UnicodeError | OverflowError):
@@ -374,6 +394,9 @@ _MEANING: dict[int, tuple[type[StoreError], str]] = {
     sqlite3.SQLITE_CANTOPEN: (StoreReadOnly, "{path} cannot be opened. Check that its directory exists and is yours."),
     sqlite3.SQLITE_PERM: (StoreReadOnly, "{path} cannot be opened. Check its owner and rights."),
     sqlite3.SQLITE_BUSY: (StoreUnavailable, "{path} is locked by another program. Close it, then try again."),
+    sqlite3.SQLITE_LOCKED: (StoreUnavailable, "{path} is locked for the moment. Try again."),
+    sqlite3.SQLITE_PROTOCOL: (StoreUnavailable, "{path} cannot be locked. Check the disk or share that it lies on."),
+    sqlite3.SQLITE_NOMEM: (StoreUnavailable, "There is too little memory to use {path}. Free some, then try again."),
 }
 
 _HAS_TABLE = "select 1 from sqlite_master where type = 'table' and name = ?"
@@ -397,7 +420,7 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
     try:
         version = int(connection.execute("pragma user_version").fetchone()[0])
         if version > steps[-1][0]:
-            raise StoreNewer(f"{path} was written by a newer Shoal (schema {version}). Install that version to use it.")
+            raise _newer(path, version)
         if version and not connection.execute(_HAS_TABLE, (EARLY_TABLE,)).fetchone():
             for statement in _split(completion("sqlite")):
                 connection.execute(statement)
@@ -413,6 +436,10 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
         raise
     finally:
         connection.execute("pragma cache_spill = off")
+
+
+def _newer(path: Path, version: int) -> StoreNewer:
+    return StoreNewer(f"{path} was written by a newer Shoal (schema {version}). Install that version to use it.")
 
 
 def _split(script: str) -> list[str]:

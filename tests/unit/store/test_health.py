@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import os
 import shutil
 import sqlite3
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.domain.errors import StoreCorrupt, StoreError
+from shoal.domain.errors import StoreCorrupt, StoreError, StoreUnavailable
 from shoal.domain.home import Home
 from shoal.maintenance import HEALTH_CHECK_SECONDS, watch_health
 from shoal.store.driver import (
@@ -546,6 +547,57 @@ async def test_a_disk_that_fails_asks_for_a_restart_and_for_no_restore(tmp_path:
     again = SqliteDriver(tmp_path / "shoal.db")
     assert not again.health.damage
     await again.close()
+
+
+@pytest.mark.parametrize(("version", "says"), [(9_999, "written by a newer Shoal"), (3, "older schema")])
+async def test_tables_of_another_version_are_not_called_damage(tmp_path: Path, version: int, says: str) -> None:
+    await SqliteDriver(tmp_path / "shoal.db").close()
+    with contextlib.closing(sqlite3.connect(tmp_path / "shoal.db")) as changed:
+        changed.execute("alter table settings rename to preferences")
+        changed.execute(f"pragma user_version = {version}")
+    driver = SqliteDriver(tmp_path / "shoal.db", read_only=True)
+    with pytest.raises(StoreError, match=says):
+        await driver.read(query("setting_get", scope="a", key="b"))
+    assert not driver.health.damage
+    await driver.close()
+
+
+async def test_a_disk_that_fails_to_read_is_not_called_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite tells both by the same code."""
+    driver = SqliteDriver(tmp_path / "shoal.db")
+
+    def fails() -> Script[None]:
+        yield from query("setting_get", scope="a", key="b")
+        error = sqlite3.DatabaseError("database disk image is malformed")
+        error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+        raise error
+
+    def read(*_: object) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "pread", read)
+    with pytest.raises(StoreCorrupt, match=r"Storing failed: .*Input/output error.*restart Shoal"):
+        await driver.write(fails())
+    monkeypatch.undo()
+    await driver.close()
+
+
+@pytest.mark.parametrize(
+    "code", [sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_NOMEM]
+)
+async def test_what_passes_by_itself_ends_no_service(tmp_path: Path, code: int) -> None:
+    driver = SqliteDriver(tmp_path / "shoal.db")
+
+    def fails() -> Script[None]:
+        yield from query("setting_get", scope="a", key="b")
+        error = sqlite3.OperationalError("locking protocol")
+        error.sqlite_errorcode = code
+        raise error
+
+    with pytest.raises(StoreUnavailable, match=r"shoal\.db"):
+        await driver.write(fails())
+    assert not driver.health.damage
+    await driver.close()
 
 
 @pytest.mark.parametrize("code", [sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_READONLY])
