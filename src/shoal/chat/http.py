@@ -147,7 +147,7 @@ class PlatformHttp:
             return msgspec.json.decode(body, type=kind)
         except UNREADABLE as error:
             reason = f"{self._name_first} answered {status} with something other than its API's JSON."
-            raise PlatformError(reason, outcome_unknown=True) from error
+            raise PlatformError(reason, outcome_unknown=not 400 <= status < 500) from error
 
     async def close(self) -> None:
         http, self._http = self._http, None
@@ -162,6 +162,10 @@ class PlatformHttp:
                 verify=default_tls(), timeout=CALL_SECONDS, follow_redirects=False, headers=self._headers
             )
         return self._http
+
+
+PASSING_STATUSES = frozenset({408, 409, 423, 425})
+"""Refusals that pass by themselves: too slow, in conflict with another call, locked, too early."""
 
 
 class PlatformRefusal(PlatformError):
@@ -248,6 +252,8 @@ class RestApi(PlatformHttp):
         except UNREADABLE:
             reason = ""
         told = f"{self.name} refused with {status}: {reason or 'it gave no reason.'}"
+        if status in PASSING_STATUSES:
+            raise PlatformError(told)
         raise PlatformRefusal(told, status, closed=status == 403, gone=status == 404)
 
     async def request_token(self, url: str, form: Mapping[str, str]) -> Granted:

@@ -39,9 +39,9 @@ class BarredChats:
         """A chat does not take a post; the owner is told unless they know. Raises StoreError."""
         channel = channel_of(row.thread)
         if channel not in self._known:
-            self._known.add(channel)
             await self._settings.put(self._scope, channel, why)
             await self._tell(row, why)
+            self._known.add(channel)
 
     async def works(self, thread: ThreadId) -> None:
         """A chat has taken a post."""

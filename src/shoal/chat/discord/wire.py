@@ -43,9 +43,15 @@ UNKNOWN_CHANNEL = 10003
 UNKNOWN_MESSAGE = 10008
 CANNOT_MESSAGE_USER = 50007
 THREAD_EXISTS = 160004
-CLOSED = frozenset({50001, 50007, 50009, 50013, 50083, 50278, 160005})
+CLOSED = frozenset(
+    {40002, 40007, 40058, 50001, 50007, 50009, 50013, 50083, 50095, 50278, 60003, 110001, 160005}
+)  # fmt: skip
 """Codes where a channel takes no posts for now: no access, no permission, no direct messages, an archived or locked
-thread. Source: docs.discord.com/developers/topics/opcodes-and-status-codes."""
+thread, or one whose author has said nothing, and what the bot's owner has to verify.
+Source: docs.discord.com/developers/topics/opcodes-and-status-codes."""
+PASSING = frozenset({20016, 20028, 20029, 40003, 40004, 40006, 40333, 130000})
+"""Codes of limits and outages that pass by themselves."""
+RESET_SECONDS_MAX = 3600.0
 GONE = frozenset({10003, 10004, 50008})
 """Codes of a channel or server that is not there, or holds no text."""
 
@@ -325,7 +331,7 @@ class DiscordApi(PlatformHttp):
                 seconds = float(answer.headers.get("x-ratelimit-reset-after", 0.0))
             except ValueError:
                 seconds = 0.0
-            self._spent.put(_route(method, path), self._clock.monotonic() + seconds)
+            self._spent.put(_route(method, path), self._clock.monotonic() + min(seconds, RESET_SECONDS_MAX))
         status = answer.status_code
         if 200 <= status < 300:
             return self.decode(status, answer.content or b"null", kind)
@@ -343,9 +349,11 @@ class DiscordApi(PlatformHttp):
             raise PlatformError(_REFUSALS[4004].format(account=self._account))
         if 400 <= status < 500 and failure is not None:
             reason = failure.message or f"status {status}"
+            if failure.code in PASSING:
+                raise PlatformError(f"Discord takes nothing for now: {reason} ({failure.code})")
             closed, gone = failure.code in CLOSED, failure.code in GONE
             raise PlatformRefusal(f"Discord refused: {reason} ({failure.code})", failure.code, closed=closed, gone=gone)
-        raise PlatformError(f"Discord failed with {status}.", outcome_unknown=True)
+        raise PlatformError(f"Discord failed with {status}.", outcome_unknown=not 400 <= status < 500)
 
     async def messages(self, channel: str, after: int, limit: int) -> list[DiscordMessage]:
         """The newest messages of a channel with ids above `after`, at most `limit`, oldest first."""

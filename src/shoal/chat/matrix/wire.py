@@ -51,6 +51,10 @@ POST = "dev.shoal.post"
 # ---- calls ----
 
 
+CLOSED = frozenset({"M_FORBIDDEN", "M_USER_SUSPENDED", "M_RESOURCE_LIMIT_EXCEEDED", "M_CONSENT_NOT_GIVEN"})
+"""Reasons for which a room takes no posts for now, besides all that the homeserver answers 403."""
+
+
 class _MatrixError(msgspec.Struct, frozen=True):
     errcode: str = ""
     error: str = ""
@@ -181,10 +185,11 @@ class MatrixApi(PlatformHttp):
             reason = failure.error or f"status {status}"
             # A thread whose first message is not in the room: Synapse's words for a relation that leads nowhere.
             is_astray = status == 400 and "relation" in failure.error.lower()
-            closed, gone = failure.errcode == "M_FORBIDDEN", failure.errcode == "M_NOT_FOUND" or is_astray
+            closed = status == 403 or failure.errcode in CLOSED
+            gone = failure.errcode == "M_NOT_FOUND" or is_astray
             told = f"Matrix refused: {reason} ({failure.errcode})"
             return PlatformRefusal(told, failure.errcode, closed=closed, gone=gone)
-        return PlatformError(f"The homeserver failed with {status}.", outcome_unknown=True)
+        return PlatformError(f"The homeserver failed with {status}.", outcome_unknown=not 400 <= status < 500)
 
 
 # ---- what events hold ----

@@ -53,10 +53,14 @@ TOKEN_ERRORS = frozenset(
         "user_removed_from_team"
     },
 )  # fmt: skip
-PASSING_ERRORS = frozenset({"service_unavailable", "request_timeout", "team_added_to_org", "accesslimited"})
+PASSING_ERRORS = frozenset(
+    {"service_unavailable", "request_timeout", "team_added_to_org", "accesslimited", "org_login_required"}
+)
 CLOSED_ERRORS = frozenset(
     {
-        "channel_not_found", "ekm_access_denied", "is_archived", "messages_tab_disabled", "no_permission",
+        "access_denied", "channel_not_found", "ekm_access_denied", "enterprise_is_restricted", "is_archived",
+        "message_limit_exceeded", "messages_tab_disabled", "missing_scope", "no_permission",
+        "two_factor_setup_required", "user_is_restricted",
         "not_in_channel", "restricted_action", "restricted_action_non_threadable_channel",
         "restricted_action_read_only_channel", "restricted_action_thread_locked",
         "restricted_action_thread_only_channel", "team_access_not_granted", "thread_locked",
@@ -348,7 +352,7 @@ class SlackApi(PlatformHttp):
         if outcome.ok:
             return self.decode(answer.status_code, answer.content, kind)
         code = outcome.error
-        if code == "ratelimited":
+        if code in ("ratelimited", "rate_limited"):
             raise _slow_down(None)
         if code in TOKEN_ERRORS:
             which = "app token" if method == "apps.connections.open" else "bot token"

@@ -11,7 +11,7 @@ from typing import Generic, Literal, TypeVar
 import msgspec
 from msgspec import field
 
-from shoal.chat.http import CALL_SECONDS, TRANSFER_SECONDS, Fields, PlatformHttp
+from shoal.chat.http import CALL_SECONDS, PASSING_STATUSES, TRANSFER_SECONDS, Fields, PlatformHttp
 from shoal.chat.inbox import open_file
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import ThreadId, make_thread_id
@@ -59,6 +59,7 @@ _GONE = (
 _CLOSED = (
     "topic_closed", "not enough rights", "have no rights", "no write access", "need administrator rights",
     "_forbidden", "chat_admin_required", "chat_restricted", "user_banned_in_channel", "channel_private", "is_blocked",
+    "payment_required", "premium_required", "privacy_restricted", "peer_flood",
 )  # fmt: skip
 """How it words that one takes no posts of the bot for now, besides all that it answers 403: kicked, blocked, no member.
 
@@ -129,6 +130,8 @@ class TelegramApi(PlatformHttp):
             )
         if hints.migrate_to_chat_id is not None:
             raise ChatMigrated(hints.migrate_to_chat_id)
+        if code in PASSING_STATUSES or code == 420:
+            raise PlatformError(f"Telegram takes nothing for now: {answer.description}")
         if 400 <= code < 500:
             raise TelegramBadRequest(answer.description, code)
         raise PlatformError(f"Telegram failed with {code}: {answer.description}", outcome_unknown=True)
