@@ -29,15 +29,17 @@ class Rest(RestApi):
 
 
 async def by_discord(base: str) -> None:
-    await DiscordApi(DiscordSettings(token=Secret("t"), api_base=base), CLOCK).call("POST", "/channels/1/messages", Ok)
+    await DiscordApi(DiscordSettings(token=Secret("value", "t"), api_base=base), CLOCK).call(
+        "POST", "/channels/1/messages", Ok
+    )
 
 
 async def by_slack(base: str) -> None:
-    await SlackApi(SlackSettings(bot_token=Secret("t"), api_base=base), CLOCK).call("chat.postMessage", Ok, {})
+    await SlackApi(SlackSettings(bot_token=Secret("value", "t"), api_base=base), CLOCK).call("chat.postMessage", Ok, {})
 
 
 async def by_telegram(base: str) -> None:
-    await TelegramApi(TelegramSettings(token=Secret("t"), api_base=base)).call("sendMessage", Ok, {})
+    await TelegramApi(TelegramSettings(token=Secret("value", "t"), api_base=base)).call("sendMessage", Ok, {})
 
 
 async def by_rest(base: str) -> None:
@@ -99,7 +101,7 @@ async def test_what_is_refused_for_now_is_kept(
 async def test_no_header_of_discord_holds_a_route_for_ever(seconds: str) -> None:
     head = f"HTTP/1.1 200 X\r\nx-ratelimit-remaining: 0\r\nx-ratelimit-reset-after: {seconds}\r\n"
     async with answering(at_once(f"{head}content-length: 2\r\nconnection: close\r\n\r\n{{}}".encode())) as base:
-        api = DiscordApi(DiscordSettings(token=Secret("t"), api_base=base), CLOCK)
+        api = DiscordApi(DiscordSettings(token=Secret("value", "t"), api_base=base), CLOCK)
         await api.call("POST", "/channels/1/messages", Ok)
         assert 0 <= api.wait_seconds("POST", "/channels/1/messages") <= 3600
         await api.close()
@@ -120,7 +122,7 @@ async def test_what_a_homeserver_refuses_for_now_is_kept(tmp_path: Path, status:
     head = f"HTTP/1.1 {status} X\r\ncontent-length: {len(said)}\r\nconnection: close\r\n\r\n"
     store = Store(SqliteDriver(empty_database(tmp_path / "shoal.db")), CLOCK)
     async with answering(at_once(head.encode() + said)) as base:
-        settings = MatrixSettings(homeserver=base, access_token=Secret("t"))
+        settings = MatrixSettings(homeserver=base, access_token=Secret("value", "t"))
         with pytest.raises(PlatformError) as refused:
             await MatrixApi(settings, store.settings, "x").call("PUT", "/x", Ok, {})
     await store.close()
