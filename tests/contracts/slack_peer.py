@@ -133,8 +133,10 @@ class Slack(Counterpart[SlackAdapter, FakeSlack]):
         root = thread_address(self.other).thread
         if place == "chat":
             self.server.barred[CHANNEL] = "not_in_channel"
+        elif gone:
+            await self.server.deletes(root)
         else:
-            self.server.barred[f"{CHANNEL}/{root}"] = "thread_not_found" if gone else "restricted_action_thread_locked"
+            self.server.barred[f"{CHANNEL}/{root}"] = "restricted_action_thread_locked"
         return self.other
 
     def around(self) -> Sequence[str]:

@@ -8,7 +8,7 @@ import pytest
 from tests.contracts.slack_peer import CHANNEL, DIRECT, SECRET_ROOM, Slack, workspace
 
 from shoal.domain.errors import PlatformError
-from shoal.domain.ids import make_thread_id
+from shoal.domain.ids import make_thread_id, thread_address
 from shoal.domain.ports import ChannelHost
 from shoal.domain.posts import WRITING, Button
 from shoal.domain.webhooks import HttpInbound
@@ -65,6 +65,56 @@ async def test_without_the_right_to_read_a_repeat_is_marked(peer: Slack) -> None
         await peer.adapter.post(post(peer, "maybe"))
     await peer.adapter.post(post(peer, "maybe"))
     assert [shown.text for shown in peer.shown()] == ["maybe", "(possibly a repeat)\nmaybe"]
+
+
+@pytest.mark.parametrize("kind", ["text", "preview", "stream", "file"])
+async def test_nothing_stays_outside_a_thread_whose_first_message_was_deleted(
+    peer: Slack, tmp_path: Path, kind: str
+) -> None:
+    file = tmp_path / "tides.txt"
+    file.write_bytes(b"high at noon")
+    async with serving(peer.adapter, Inbox()):
+        if kind == "stream":
+            await peer.move_to_thread()
+            await peer.says("is it high?")
+            asked = next(one for one in peer.server.messages if one.thread_ts == peer.root)
+            await peer.server.until(lambda: peer.server.socket.pending == {})
+            peer.server.messages.remove(asked)
+        else:
+            peer.thread, peer.root = peer.other, thread_address(peer.other).thread
+        await peer.server.deletes(peer.root)
+        key = "preview:k" if kind in ("preview", "stream") else "k"
+        made = post(peer, "High at six.", key=key)
+        if kind == "file":
+            made = post(peer, "High at six.", kind="file", file=file)
+        for _ in range(2):
+            with pytest.raises(PlatformError) as caught:
+                await peer.adapter.post(made)
+            assert (caught.value.barred, caught.value.permanent) == (True, True)
+    assert peer.server.said(CHANNEL) == []
+
+
+async def test_a_post_that_went_astray_before_a_restart_is_withdrawn(peer: Slack) -> None:
+    peer.thread = peer.other
+    await peer.server.deletes(thread_address(peer.other).thread)
+    peer.lose_answer()
+    with pytest.raises(PlatformError):
+        await peer.adapter.post(post(peer, "High at six."))
+    assert [one.text for one in peer.server.said(CHANNEL)] == ["High at six."]
+    again = peer.make()
+    with pytest.raises(PlatformError) as caught:
+        await again.post(post(peer, "High at six.", maybe_posted=True))
+    await again.close()
+    assert caught.value.barred
+    assert peer.server.said(CHANNEL) == []
+
+
+async def test_a_deleted_message_with_replies_keeps_its_thread(peer: Slack) -> None:
+    peer.thread, root = peer.other, thread_address(peer.other).thread
+    await peer.server.says(CHANNEL, "and tomorrow?", thread_ts=root)
+    await peer.server.deletes(root)
+    made = await peer.adapter.post(post(peer, "High at six."))
+    assert peer.server.message(made).thread_ts == root
 
 
 async def test_a_post_is_found_behind_many_others(peer: Slack) -> None:

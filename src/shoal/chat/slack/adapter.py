@@ -40,6 +40,7 @@ from shoal.chat.slack.wire import (
     EVENTS,
     PAGE,
     PAGES_MAX,
+    THREAD_NOT_FOUND,
     UNUSED_EVENTS,
     Confirm,
     Envelope,
@@ -100,6 +101,8 @@ LOST = "I could not save that. Try again in a moment."
 STATUS_SECONDS = 30.0
 """A status that was shown so recently is not shown again; Slack keeps it for two minutes."""
 STATUSES_MAX = 1000
+GONE_MAX = 1000
+"""Threads remembered whose first message was deleted."""
 LOOK_BACK = timedelta(days=1)
 """How far back a post is looked for whose outcome is unknown; posts are tried for as long."""
 DOUBTFUL_MAX = 2000
@@ -132,6 +135,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         self._streams = SlackStreams(self._api, clock)
         self._doubtful: Recent[None] = Recent(DOUBTFUL_MAX)
         self._statuses: Recent[tuple[str, float]] = Recent(STATUSES_MAX)
+        self._gone: Recent[None] = Recent(GONE_MAX)
 
     async def _keep_connected(self, inbox: InboxPort) -> None:
         assert self._tasks is not None
@@ -486,7 +490,10 @@ class SlackAdapter(ChatAccount[SlackSettings]):
                 **message_of(post), "user": post.user, "metadata": None, "unfurl_links": None, "unfurl_media": None,
             }  # fmt: skip
             return (await self._api.call("chat.postEphemeral", SlackPosted, shown)).message_ts
-        if post.key.startswith("preview:") and (ts := await self._start_preview(post)):
+        is_preview = post.key.startswith("preview:")
+        if post.thread in self._gone or ((is_preview or post.file is not None) and await self._is_gone(post.thread)):
+            raise await self._refusal_of_gone(post.thread)
+        if is_preview and (ts := await self._start_preview(post)):
             return ts
         path = post.file
         if path is None:
@@ -519,6 +526,10 @@ class SlackAdapter(ChatAccount[SlackSettings]):
             try:
                 found = await self._find(post)
             except PlatformRefusal as refusal:  # without the right to read, the repeat is marked
+                around = self.around(post.thread)
+                if refusal.code == THREAD_NOT_FOUND and around is not None:
+                    stray = await self._find(msgspec.structs.replace(post, thread=around))
+                    raise await self._refusal_of_gone(post.thread, stray) from refusal
                 log.info("a post could not be looked for", extra={"platform": self.platform, "why": str(refusal)})
                 given = message_of(msgspec.structs.replace(post, markdown=REPEATED + post.markdown))
             else:
@@ -532,7 +543,43 @@ class SlackAdapter(ChatAccount[SlackSettings]):
                 self._doubtful.put(post.key, None)
             raise
         self._doubtful.pop(post.key)
+        if given["thread_ts"] and posted.message is not None and not posted.message.thread_ts:
+            raise await self._refusal_of_gone(post.thread, posted.ts)
         return posted
+
+    async def _is_gone(self, thread: ThreadId) -> bool:
+        """Whether the first message of a thread was deleted; one with replies leaves its thread. Raises
+        PlatformError."""
+        channel, thread_ts = place_of(thread)
+        if not thread_ts:
+            return False
+        try:
+            await self._api.call("chat.getPermalink", Ok, {"channel": channel, "message_ts": thread_ts})
+        except PlatformRefusal as refusal:
+            if refusal.code == "message_not_found":
+                with Tolerating("missing_scope"):
+                    return not await self._has_replies(channel, thread_ts)
+        return False
+
+    async def _has_replies(self, channel: str, thread_ts: str) -> bool:
+        with Tolerating(THREAD_NOT_FOUND):
+            await self._api.page(channel, thread_ts, "", "", 1)
+            return True
+        return False
+
+    async def _refusal_of_gone(self, thread: ThreadId, stray_ts: str = "") -> PlatformRefusal:
+        """The refusal of posts in a thread whose first message was deleted.
+
+        Slack accepts such a post and shows it in the channel, where nothing says what it answers; only the `thread_ts`
+        of the answered message is missing. So it is deleted. Source: github.com/slack-go/slack/issues/1571.
+        """
+        self._gone.put(thread, None)
+        if stray_ts:
+            try:
+                await self._api.call("chat.delete", Ok, {"channel": place_of(thread)[0], "ts": stray_ts})
+            except PlatformError as error:
+                log.warning("a post was left outside its thread", extra={"thread_id": thread, "why": str(error)})
+        return PlatformRefusal("The first message of the Slack thread was deleted.", THREAD_NOT_FOUND, gone=True)
 
     async def _find(self, post: OutboundPost) -> str:
         """The id of our message that was posted with this key; empty when there is none. Raises PlatformError."""

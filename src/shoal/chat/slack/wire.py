@@ -70,7 +70,8 @@ CLOSED_ERRORS = frozenset(
 
 Source: docs.slack.dev/reference/methods/chat.postMessage, errors.
 """
-GONE_ERRORS = frozenset({"cannot_reply_to_message", "invalid_thread_ts", "thread_not_found"})
+THREAD_NOT_FOUND = "thread_not_found"
+GONE_ERRORS = frozenset({"cannot_reply_to_message", "invalid_thread_ts", THREAD_NOT_FOUND})
 """The message that a thread hangs from was deleted."""
 UNKNOWN_ERRORS = frozenset({"fatal_error", "internal_error"})
 """Slack says of these that the call may have been carried out in part."""
@@ -224,6 +225,7 @@ class SlackPosted(msgspec.Struct, frozen=True):
     ts: str = ""
     message_ts: str = ""
     channel: str = ""
+    message: SlackMessage | None = None
 
 
 class EventType(msgspec.Struct, frozen=True):

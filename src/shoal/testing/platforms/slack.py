@@ -119,6 +119,7 @@ class FakeSlack(FakePlatform, Workspace):
             await self._about("message_changed", sent, {"message": after, "previous_message": before})
         else:
             self.messages.remove(sent)
+            self.deleted.add((sent.channel, ts))
             await self._about("message_deleted", sent, {"deleted_ts": ts, "previous_message": before})
 
     async def reacts(self, ts: str, emoji: str, *, user: str = "UADA") -> None:

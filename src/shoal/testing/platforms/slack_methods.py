@@ -56,6 +56,7 @@ class Workspace:
         self.users: dict[str, Given] = {}
         self.rooms: dict[str, Room] = {}
         self.messages: list[Sent] = []
+        self.deleted: set[tuple[str, str]] = set()
         self.files: dict[str, Given] = {}
         self.contents: dict[str, bytes] = {}
         self.statuses: list[tuple[str, str, str]] = []
@@ -80,7 +81,7 @@ class Workspace:
             "chat.postEphemeral": self._post_ephemeral,
             "chat.update": self._update,
             "chat.delete": self._delete,
-            "chat.getPermalink": lambda given: {"permalink": f"{self.address}/archives/{self.find(given).ts}"},
+            "chat.getPermalink": self._permalink,
             "chat.startStream": self._start_stream,
             "chat.appendStream": self._append_stream,
             "chat.stopStream": self._stop_stream,
@@ -159,6 +160,10 @@ class Workspace:
     # ---- messages ----
 
     def _place(self, given: Given) -> tuple[Room, str]:
+        """Where a post goes. A reply to a deleted message that had no replies goes to the channel, without an error.
+
+        Source: github.com/slack-go/slack/issues/1571.
+        """
         room = self.room(given)
         for place in (room.id, f"{room.id}/{text_in(given, 'thread_ts')}"):
             if place in self.barred:
@@ -170,7 +175,7 @@ class Workspace:
         thread_ts = text_in(given, "thread_ts")
         if thread_ts and not _TS.fullmatch(thread_ts):
             raise refused("invalid_thread_ts")
-        return room, thread_ts
+        return room, "" if (room.id, thread_ts) in self.deleted else thread_ts
 
     def _made(self, given: Given, only_for: str = "") -> Sent:
         room, thread_ts = self._place(given)
@@ -210,11 +215,15 @@ class Workspace:
         self.messages.remove(message)
         return {"channel": message.channel, "ts": message.ts}
 
+    def _permalink(self, given: Given) -> Mapping[str, Json]:
+        sent = self.find(given, "message_ts")
+        return {"channel": sent.channel, "permalink": f"{self.address}/archives/{sent.channel}/p{sent.ts}"}
+
     def _start_stream(self, given: Given) -> Mapping[str, Json]:
         if not self.streaming_offered:
             raise refused("feature_not_enabled")
         room, thread_ts = self._place(given)
-        if not thread_ts:
+        if not text_in(given, "thread_ts"):
             raise refused("invalid_arguments")
         if room.kind != "im" and not (text_in(given, "recipient_user_id") and text_in(given, "recipient_team_id")):
             raise refused("missing_recipient_user_id")
