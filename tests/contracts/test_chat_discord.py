@@ -11,7 +11,7 @@ import pytest
 from shoal.chat.discord.adapter import DiscordAdapter
 from shoal.chat.discord.messages import Threading
 from shoal.domain.errors import PlatformError, StoreError
-from shoal.domain.ids import ThreadId, make_thread_id
+from shoal.domain.ids import ThreadId, make_thread_id, thread_address
 from shoal.domain.messages import UNTOLD, Deletion, Inbound, Receipt
 from shoal.domain.ports import ChannelHost
 from shoal.domain.posts import WRITING, OutboundPost
@@ -259,6 +259,33 @@ async def test_where_no_thread_can_be_opened_it_replies(peer: Discord) -> None:
     await peer.adapter.edit(thread, message_id, "Hello!")
     (said,) = peer.server.said(voice)
     assert (said.text, said.reply_to) == ("Hello!", asked)
+
+
+@pytest.mark.parametrize(
+    ("code", "permanent"),
+    [
+        (10003, True), (10004, True), (40004, False), (40058, True), (50001, False), (50008, True), (50013, False),
+        (50024, True), (50055, True), (50083, False), (50095, False), (160005, False),
+    ],
+)  # fmt: skip
+async def test_a_place_that_takes_no_posts_is_told_from_a_refused_text(
+    peer: Discord, code: int, permanent: bool
+) -> None:
+    """Discord's list of JSON error codes: docs.discord.com/developers/topics/opcodes-and-status-codes."""
+    thread = await peer.bars("thread")
+    peer.server.barred[thread_address(thread).thread] = str(code)
+    with pytest.raises(PlatformError) as caught:
+        await peer.adapter.post(OutboundPost(thread, "k", "High tide is at six."))
+    assert (caught.value.barred, caught.value.permanent) == (True, permanent)
+
+
+@pytest.mark.parametrize("code", [160002, 160009, 160010])
+async def test_where_messages_cannot_be_referred_to_the_answer_is_posted_all_the_same(peer: Discord, code: int) -> None:
+    asked = await peer.says("well?")
+    peer.server.world.replies_refused = code
+    for _ in range(2):
+        await peer.adapter.post(OutboundPost(peer.thread, "k", "High tide is at six.", reply_to=asked))
+    assert [(one.text, one.reply_to) for one in peer.shown()] == [("High tide is at six.", "")]
 
 
 async def test_a_session_is_resumed_by_the_next_process(peer: Discord) -> None:

@@ -49,6 +49,7 @@ from shoal.chat.discord.messages import (
 )
 from shoal.chat.discord.wire import (
     CANNOT_MESSAGE_USER,
+    NO_REFERENCE,
     THREAD_EXISTS,
     UNKNOWN_CHANNEL,
     UNKNOWN_MESSAGE,
@@ -644,6 +645,10 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
             files = (post.file, *post.album) if post.file is not None else ()
             return (await self._api.call("POST", path, DiscordMessage, body, files=files)).id
         except PlatformRefusal as error:
+            if error.code in NO_REFERENCE and "message_reference" in body:
+                log.info("posted without a reference", extra={"platform": self.platform, "why": str(error)})
+                unreferring = msgspec.structs.replace(post, reply_to="")
+                return await self._create(unreferring, msgspec.structs.replace(target, answers=""))
             if post.kind != "voice" or error.code not in NO_VOICE:
                 raise
             log.info("sent as a file", extra={"platform": self.platform, "why": str(error)})

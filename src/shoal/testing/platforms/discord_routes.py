@@ -275,6 +275,8 @@ class Routes:
         reference = given.get("message_reference")
         if not isinstance(reference, dict):
             return ""
+        if self.world.replies_refused:
+            raise Refusal(self.world.replies_refused)
         answered = str(reference.get("message_id"))
         if any(one.id == answered and one.channel == room for one in self.world.messages):
             return answered

@@ -32,6 +32,8 @@ class DiscordWorld:
         self.roles: dict[str, tuple[str, ...]] = {}
         self.shut: set[str] = set()
         self.barred: dict[str, str] = {}
+        self.replies_refused = 0
+        """The code that answers to messages are refused with. Source: github.com/discord/discord-api-docs/pull/8424."""
         self.commands: list[Given] = []
         self.heard: dict[str, Heard] = {}
         self.files: dict[str, tuple[str, bytes]] = {}
