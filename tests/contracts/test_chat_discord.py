@@ -489,6 +489,21 @@ async def test_a_forum_is_a_channel_whose_posts_are_threads(peer: Discord) -> No
     assert [one.text for one in peer.server.said(asked)] == ["Two metres."]
 
 
+async def test_the_chat_around_a_deleted_forum_post_is_a_new_post(peer: Discord, tmp_path: Path) -> None:
+    forum = peer.server.add_channel(peer.guild, name="questions", kind=15)
+    file = tmp_path / "tides.txt"
+    file.write_bytes(b"high at noon")
+    lost = OutboundPost(make_thread_id("discord", forum, peer.server.world.fresh()), "k", "Two metres.", file=file)
+    with pytest.raises(PlatformError) as caught:
+        await peer.adapter.post(lost)
+    assert caught.value.barred
+    around = peer.adapter.around(lost.thread)
+    assert around is not None
+    for _ in range(2):
+        made = await peer.adapter.post(msgspec.structs.replace(lost, thread=around))
+    assert [(one.text, one.file) for one in peer.server.said(made)] == [("Two metres.", ("tides.txt", b"high at noon"))]
+
+
 async def test_a_deletion_counts_for_what_an_earlier_process_took_in(peer: Discord) -> None:
     """Discord does not say whose message it was."""
     first, inbox = Inbox(), Inbox()

@@ -49,6 +49,7 @@ from shoal.chat.discord.messages import (
 )
 from shoal.chat.discord.wire import (
     CANNOT_MESSAGE_USER,
+    IS_FORUM,
     NO_REFERENCE,
     THREAD_EXISTS,
     UNKNOWN_CHANNEL,
@@ -519,9 +520,12 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
             try:
                 message_id = await self._create(post, target)
             except PlatformRefusal as error:
-                if error.code != UNKNOWN_CHANNEL or not target.parent:
+                if error.code == IS_FORUM and not (target.parent or target.answers):
+                    message_id = await self._begin_forum_post(post)
+                elif error.code == UNKNOWN_CHANNEL and target.parent:
+                    message_id = await self._create(post, await self._open(target))  # the first post opens its thread
+                else:
                     raise
-                message_id = await self._create(post, await self._open(target))  # the first post opens its thread
         self._posted.put(nonce, message_id)
         return message_id
 
@@ -573,9 +577,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         threading = self._settings.threading_in(place.guild)
         thread = here
         if place.is_forum:
-            body: Fields = {**thread_body(first), "message": message_body(first)}
-            path = f"/channels/{place.channel}/threads"
-            message_id, threading = (await self._api.call("POST", path, DiscordChannel, body)).id, "native"
+            message_id, threading = await self._begin_forum_post(OutboundPost(here, key, first)), "native"
         else:
             message_id = await self.post(OutboundPost(here, key, first))
         if not place.direct and place.topic == WHOLE and threading != "channel":
@@ -653,6 +655,16 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
                 raise
             log.info("sent as a file", extra={"platform": self.platform, "why": str(error)})
             return await self._create(msgspec.structs.replace(post, kind="file"), target)
+
+    async def _begin_forum_post(self, post: OutboundPost) -> str:
+        """Begin a post in a forum; returns its id, which is its first message's too."""
+        target = self._target(post.thread)
+        message = await asyncio.to_thread(post_body, post, target)
+        del message["nonce"], message["enforce_nonce"]  # Discord knows neither here
+        body: Fields = {**thread_body(post.markdown), "message": message}
+        files = (post.file, *post.album) if post.file is not None else ()
+        path = f"/channels/{target.channel}/threads"
+        return (await self._api.call("POST", path, DiscordChannel, body, files=files)).id
 
     async def _change(
         self, method: str, thread: ThreadId, message_id: str, body: dict[str, Json] | None = None

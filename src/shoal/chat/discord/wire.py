@@ -43,6 +43,7 @@ UNKNOWN_CHANNEL = 10003
 UNKNOWN_MESSAGE = 10008
 CANNOT_MESSAGE_USER = 50007
 THREAD_EXISTS = 160004
+IS_FORUM = 40058
 CLOSED = frozenset({40002, 40007, 50001, 50007, 50009, 50013, 50083, 50095, 50278, 60003, 110001, 160005})
 """Codes where a channel takes no posts for now: no access, no permission, no direct messages, an archived or locked
 thread, or one whose author has said nothing, and what the bot's owner has to verify.
@@ -50,7 +51,7 @@ Source: docs.discord.com/developers/topics/opcodes-and-status-codes."""
 PASSING = frozenset({20016, 20028, 20029, 40003, 40004, 40006, 40333, 130000})
 """Codes of limits and outages that pass by themselves."""
 RESET_SECONDS_MAX = 3600.0
-GONE = frozenset({10003, 10004, 40058, 50008, 50024, 50055})
+GONE = frozenset({10003, 10004, IS_FORUM, 50008, 50024, 50055})
 """Codes of a channel or server that does not exist, or that has no messages of its own, as a forum."""
 NO_REFERENCE = frozenset({160002, 160009, 160010})
 """Codes where the bot may post, but not refer to a message."""

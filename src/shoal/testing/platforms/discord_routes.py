@@ -120,10 +120,10 @@ class Routes:
         message = given.get("message")
         if not isinstance(message, dict) or not 1 <= len(str(given.get("name", ""))) <= 100:
             raise refused("message", "This field is required.")
-        checked_message(message, (), new=True)
+        checked_message(message, asked[1], new=True)
         thread = Room(self.world.fresh(), 11, room.guild, room.id, str(given["name"]))
         self.world.rooms[thread.id] = thread
-        sent = self._made(thread.id, message, ())
+        sent = self._made(thread.id, message, asked[1])
         sent.id = thread.id
         self.world.keep(sent)
         return self.world.channel(thread)
@@ -148,6 +148,8 @@ class Routes:
             raise Refusal(50007)
         if room.id in self.world.barred:
             raise Refusal(int(self.world.barred[room.id]))
+        if room.type in (15, 16):
+            raise Refusal(40058)
         checked_message(given, asked[1], new=True)
         nonce = str(given.get("nonce") or "")
         repeated = self.world.repeated(nonce, BOT) if nonce and given.get("enforce_nonce") else None
