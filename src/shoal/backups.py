@@ -340,6 +340,8 @@ def write_archive(
         left_out: list[OSError] = []
         for name in FOLDERS:
             for path in _below(home.root / name, left_out.append):
+                if home.is_shown_artifact(path):
+                    continue  # written again when a command names it
                 _add(archive, path, path.relative_to(home.root).as_posix())
         if left_out:
             notes.append(_left_out(home, left_out))

@@ -70,6 +70,11 @@ class Home:
         """Where a thread's stored results are written for its commands to read."""
         return self.thread(thread) / "artifacts"
 
+    def is_shown_artifact(self, path: Path) -> bool:
+        """Whether a path is in such a directory."""
+        parts = path.parts[len(self.data.parts) :]
+        return len(parts) > 4 and parts[3] == "artifacts" and path.is_relative_to(self.data)
+
 
 MemoryScope: TypeAlias = Literal["global", "platform", "channel"]
 

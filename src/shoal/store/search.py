@@ -8,6 +8,7 @@ import re
 from datetime import datetime
 from functools import lru_cache
 from hashlib import blake2b
+from typing import NamedTuple
 
 from shoal.domain.events import Event
 from shoal.domain.ids import ThreadId, channel_of
@@ -53,6 +54,13 @@ class SearchIndex(StorePart):
         return [event(ThreadId(text(row[0])), row[1:]) for row in rows]
 
 
+class ExpiredArtifacts(NamedTuple):
+    """The rows that were forgotten, and the digests that no thread keeps any more."""
+
+    forgotten: list[tuple[ThreadId, str]]
+    unkept: list[str]
+
+
 class ArtifactStore(StorePart):
     """Which results threads keep whole; a row is made by the `tool_result` event that names it."""
 
@@ -67,14 +75,15 @@ class ArtifactStore(StorePart):
         return await self._one(_artifact, "artifact_find", thread=thread, low=name, high=name + "g")
 
     @writes
-    def expire(self, before: datetime) -> Script[list[str]]:
-        """Forget those made before this time; returns the digests that no thread keeps any more."""
+    def expire(self, before: datetime) -> Script[ExpiredArtifacts]:
+        """Forget those made before this time."""
         gone = yield from query("artifacts_expire", before=before)
-        digests = {text(row[0]) for row in gone}
-        for digest in sorted(digests):
+        forgotten = sorted((ThreadId(text(row[0])), text(row[1])) for row in gone)
+        unkept = {digest for _, digest in forgotten}
+        for digest in sorted(unkept):
             if (yield from query("artifact_kept", digest=digest)):
-                digests.discard(digest)
-        return sorted(digests)
+                unkept.discard(digest)
+        return ExpiredArtifacts(forgotten, sorted(unkept))
 
 
 @lru_cache(PLACES_MAX)

@@ -5,12 +5,17 @@ it (see `tainted_files`), so that whatever reads it is tainted as `read_artifact
 """
 
 import asyncio
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
+from stat import S_ISDIR, S_ISREG
 
+from shoal.domain.deep_folders import remove_tree
 from shoal.domain.files import Files, in_thread
 from shoal.domain.ids import ThreadId
 from shoal.domain.messages import ToolCall
 from shoal.domain.permissions import COMMAND_TOOLS, FILE_READERS
+from shoal.domain.records import Artifact
 from shoal.store.search import ArtifactStore
 from shoal.tools.tainted_files import MarkedFiles
 
@@ -39,28 +44,30 @@ class ShownArtifacts:
     async def show(self, thread: ThreadId, folder: Path) -> None:
         """Write what is missing and remove what is kept no more. Raises StoreError, OSError."""
         async with self._lock:
-            wanted: dict[str, str] = {}
-            size_bytes = 0
+            wanted: dict[str, Artifact] = {}
+            left_bytes = BYTES_MAX
             for row in await self._artifacts.of_thread(thread, FILES_MAX):
-                size_bytes += row.size_bytes
-                if size_bytes > BYTES_MAX:
-                    break
-                wanted[row.digest] = row.tainted_by
+                if row.size_bytes <= left_bytes:
+                    left_bytes -= row.size_bytes
+                    wanted[row.digest] = row
             source_of = await self._marks.sources([folder])
-            present = await in_thread(lambda: {path.name: source_of(path) for path in folder.iterdir()})
-            for name in present.keys() - wanted.keys():
-                await in_thread((folder / name).unlink)
-            missing = [name for name, by in wanted.items() if name not in present or (by and not present[name])]
-            for name in [name for name in missing if not wanted[name]]:
-                await in_thread(lambda name=name: self._write(folder, name))
-            tainted = [name for name in missing if wanted[name]]
+            present = await in_thread(lambda: _tidied(folder, wanted))
+            missing = [
+                row
+                for name, row in wanted.items()
+                if name not in present or (row.tainted_by and not source_of(folder / name))
+            ]
+            for row in missing:
+                if not row.tainted_by:
+                    await in_thread(partial(self._write, folder, row.digest))
+            tainted = [row for row in missing if row.tainted_by]
             if not tainted:
                 return
             apart_seconds = self._marks.clock.slack_ns / 1e9  # else clean files would be in the span
             await asyncio.sleep(apart_seconds)
-            for name in tainted:
-                async with self._marks.during([folder], wanted[name], WRITE_SECONDS_MAX):
-                    await in_thread(lambda name=name: self._write(folder, name))
+            for row in tainted:
+                async with self._marks.during([folder], row.tainted_by, WRITE_SECONDS_MAX):
+                    await in_thread(partial(self._write, folder, row.digest))
             await asyncio.sleep(apart_seconds)
 
     def _write(self, folder: Path, name: str) -> None:
@@ -70,3 +77,19 @@ class ShownArtifacts:
             return  # it was too old to be kept
         (folder / name).unlink(missing_ok=True)
         (folder / name).write_bytes(content)
+
+
+def _tidied(folder: Path, wanted: Mapping[str, Artifact]) -> set[str]:
+    """Remove all but whole files of stored results, also what a command without a sandbox has put there. Returns the
+    names of those."""
+    present = set[str]()
+    for path in folder.iterdir():
+        found = path.lstat()
+        row = wanted.get(path.name)
+        if row is not None and S_ISREG(found.st_mode) and found.st_size == row.size_bytes:
+            present.add(path.name)
+        elif S_ISDIR(found.st_mode):
+            remove_tree(path)
+        else:
+            path.unlink()
+    return present

@@ -5,6 +5,7 @@ import logging
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 from shoal.domain.checkpoints import CheckpointsSettings
@@ -103,15 +104,16 @@ class Retention:
         """Forget what is too old now; returns how many files went."""
         if not self.days:
             return 0
-        unused = await self.store.artifacts.expire(self.clock.now() - timedelta(days=self.days))
+        expired = await self.store.artifacts.expire(self.clock.now() - timedelta(days=self.days))
         gone = 0
-        for digest in unused:
+        for thread, digest in expired.forgotten:
             try:
-                gone += await in_thread(lambda digest=digest: self.files.remove(digest))
-                for shown in await in_thread(
-                    lambda digest=digest: list(self.home.data.glob(f"*/*/*/artifacts/{digest}"))
-                ):
-                    await in_thread(shown.unlink)
+                await in_thread(partial((self.home.shown_artifacts(thread) / digest).unlink, missing_ok=True))
+            except OSError as error:
+                log.warning("an artifact is still shown to commands", extra={"digest": digest, "why": str(error)})
+        for digest in expired.unkept:
+            try:
+                gone += await in_thread(partial(self.files.remove, digest))
             except OSError as error:
                 log.warning("an artifact could not be deleted", extra={"digest": digest, "why": str(error)})
         return gone

@@ -18,7 +18,7 @@ where thread = :thread and digest >= :low and digest < :high order by created_at
 
 -- name: artifacts_expire
 -- Forget what was made before a time.
-delete from artifacts where created_at < :before returning digest;
+delete from artifacts where created_at < :before returning thread, digest;
 
 -- name: artifact_kept
 -- Whether any thread keeps this content.

@@ -85,5 +85,7 @@ class SearchRules:
         other = await opened(store, "T2", ThreadId("web:lobby:other"))
         again = ToolFinished(CallId("c9"), "bash", "…", artifact="bb" * 16, artifact_bytes=1)
         await store.journal.commit(other, Commit(TurnId("T2"), (again,)))
-        assert await store.artifacts.expire(clock.now() - timedelta(seconds=50)) == ["aa" * 16]
+        expired = await store.artifacts.expire(clock.now() - timedelta(seconds=50))
+        assert expired.forgotten == [(THREAD, "aa" * 16), (THREAD, "bb" * 16)]
+        assert expired.unkept == ["aa" * 16]
         assert await store.artifacts.of_thread(THREAD) == []
