@@ -44,6 +44,7 @@ _BARE = lazy_re.compile(r"[()\s\\]|^$")
 _PIPE = lazy_re.compile(r"(?<!\\)\|")
 _DRIVE = lazy_re.compile(r"([A-Za-z]:)(?=\\)")
 """Begins a path, in which backslashes do not escape."""
+_FORMULA_MARK = lazy_re.compile(r"[\[\]$]")
 _ZWJ = "\u200d"
 
 Fits: TypeAlias = Callable[[list[Node]], bool]
@@ -97,6 +98,15 @@ def _token_apart(token: str) -> str:
 
 APART = msgspec.structs.replace(MARKDOWN, text=_text_apart, token=_token_apart)
 """Like `MARKDOWN`, with invisible spaces around addresses and paths, which keep adjacent text out of them."""
+
+
+def _text_without_formulas(text: str) -> str:
+    escaped = _text_apart(text).replace("\\[", "[").replace("\\]", "]")
+    return _FORMULA_MARK.sub(lambda mark: f"&#{ord(mark[0])};", escaped)
+
+
+NO_FORMULAS = msgspec.structs.replace(APART, text=_text_without_formulas)
+"""Like `APART`, with brackets and dollar signs as entities: `\\[` and `\\]` would enclose a formula."""
 
 
 class FirstPiece(NamedTuple):
@@ -172,12 +182,12 @@ class _Cutter:
         written: list[str] = []
         for nodes in (blocks, plain):
             wanted = self._words(nodes)
-            for dialect in (MARKDOWN, APART):
+            for dialect in (MARKDOWN, APART, NO_FORMULAS):
                 text = render_tree(nodes, dialect)
                 if self._words(parse(text)) == wanted and self.takes(text):
                     return text
                 written.append(text)
-        return next((text for text in (*written[2:], *written[:2]) if self.takes(text)), written[-1])
+        return next((text for text in (*written[3:], *written[:3]) if self.takes(text)), written[-1])
 
     def _words(self, blocks: list[Node]) -> list[str]:
         return render_tree(blocks, self._dialect).replace(ZERO_WIDTH_SPACE, "").split()
