@@ -6,11 +6,12 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 from tests.soup import ADDRESSES, MENTIONS, SIGNS, WORDS, spans
 
-from shoal.domain.markdown import Node, parse, tokens_in
+from shoal.domain.markdown import Definition, Node, parse, parser, tokens_in
 from shoal.domain.markup import around
 
 ROOT = Path(__file__).parents[2]
@@ -18,7 +19,7 @@ TOKENS_JS = ROOT / "src" / "shoal" / "surfaces" / "console" / "static" / "tokens
 SOUPS = 3000
 DRIVER = """
 import { readFileSync } from "node:fs";
-const { tokens, emphasis } = JSON.parse(readFileSync(0, "utf8"));
+const { tokens, emphasis, definitions } = JSON.parse(readFileSync(0, "utf8"));
 function shown(text, pairs, from, to) {
   let out = "";
   for (let at = from; at < to; ) {
@@ -33,6 +34,7 @@ function shown(text, pairs, from, to) {
 process.stdout.write(JSON.stringify({
   tokens: tokens.map((text) => tokensIn(text).map((token) => [token.text, token.start, token.end])),
   emphasis: emphasis.map((text) => shown(text, emphasisIn(text), 0, text.length)),
+  definitions: definitions.map((text) => definitionIn(text)).map((found) => found && [found.href, found.title]),
 }));
 """
 HTML = {
@@ -51,6 +53,24 @@ def marked(source: random.Random) -> str:
     ]
     line = "".join(source.choice(parts) for _ in range(source.randint(2, 14)))
     return f"x{line}x" if source.random() < 0.5 else f"x {line}".rstrip()
+
+
+def definition(source: random.Random) -> str:
+    """A line that defines a link's label, or nearly does."""
+    label = source.choice(("1", "a b", "Tür", "a\\]b", "^1", " ", "", "a[b", "`c`", "docs/a_b.md"))
+    address = source.choice(
+        (*ADDRESSES, "<https://kelp.example/a b>", "<>", "docs/a.md", "#part", "javascript:x", "", "a\\*b")
+    )
+    indent, gap = source.choice(("", " ", "   ", "    ")), source.choice(("", " ", "  "))
+    title = source.choice(("", "", ' "a title"', " 'it\\'s'", " (so)", ' "open', " more", '"near"'))
+    return f"{indent}[{label}]:{gap}{address}{title}{source.choice(('', ' '))}"
+
+
+def read_definition(line: str) -> list[str] | None:
+    """The address and the title by Python's parser."""
+    found: dict[str, Definition] = {}
+    parser().parse(line, {"definitions": found})
+    return next(([unquote(one.url), one.title] for one in found.values()), None)
 
 
 def utf16(text: str, at: int) -> int:
@@ -76,10 +96,11 @@ def test_the_page_reads_tokens_and_emphasis_as_python_does() -> None:
     listed = [f"**{token}**，see {token} and _({token})_." for token in (*ADDRESSES, *MENTIONS)]
     texts = listed + [spans(random.Random(seed)) for seed in range(SOUPS)]
     lines = [line for line in (marked(random.Random(seed)) for seed in range(SOUPS)) if not list(tokens_in(line))]
+    defined = [definition(random.Random(seed)) for seed in range(SOUPS)]
     script = TOKENS_JS.read_text() + DRIVER
     ran = subprocess.run(
         [node, "--input-type=module", "--eval", script],
-        input=json.dumps({"tokens": texts, "emphasis": lines}),
+        input=json.dumps({"tokens": texts, "emphasis": lines, "definitions": defined}),
         check=True,
         capture_output=True,
         text=True,
@@ -92,3 +113,6 @@ def test_the_page_reads_tokens_and_emphasis_as_python_does() -> None:
     assert len(lines) > SOUPS / 2
     for line, html in zip(lines, answer["emphasis"], strict=True):
         assert html == as_html(line), line
+    assert sum(found is not None for found in answer["definitions"]) > SOUPS / 4
+    for line, found in zip(defined, answer["definitions"], strict=True):
+        assert found == read_definition(line), line

@@ -1,16 +1,17 @@
-"""Parse Markdown into a tree: CommonMark with tables, ~~strikethrough~~ and formulas, without HTML.
+"""Parse Markdown into a tree: CommonMark with tables, ~~strikethrough~~ and formulas, without HTML but for `<br>` in a
+table.
 
 CommonMark is extended by two rules. Addresses, paths and tokens of chat platforms are read before emphasis, so none of
 their characters count as markup. Emphasis next to Chinese, Japanese and Korean characters works without spaces:
 github.com/tats-u/markdown-cjk-friendly, specification.md. `surfaces/console/static/tokens.js` implements the same two
-rules for the page.
+rules for the page. The definition of a link's label takes one line, and is shown where no link refers to it.
 
 Parsing takes linear time: one scan of each paragraph finds everything that CommonMark would search for repeatedly.
 """
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from functools import cache, lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
@@ -45,8 +46,8 @@ Kind: TypeAlias = Literal[
 class Node(msgspec.Struct, eq=False):
     """A block or a span.
 
-    `text` is a leaf's text. `info` is a fence's language or a list's marker. `url` and `title` belong to links.
-    `number` is a heading's level or a list's first number, -1 for bullets.
+    `text` is a leaf's text. `info` is a fence's language, a list's marker, or `definition` for a paragraph of those.
+    `url` and `title` belong to links. `number` is a heading's level or a list's first number, -1 for bullets.
     """
 
     kind: Kind
@@ -257,6 +258,8 @@ _NOTE_MARK = lazy_re.compile(r"\[\^([^\]\s]{1,40})\]")
 _LINE_END = lazy_re.compile(r"\r\n?|\n")
 _SPECIAL = lazy_re.compile(r"[\n\\`*_~!\[<&$]")
 _BRACKETS = lazy_re.compile(r"\\.|`+|<[^<>\s]{1,2000}>|[\[\]]", re.DOTALL)
+_LABEL = lazy_re.compile(r"\[((?:\\.|[^\[\]\\]){0,999})\]", re.DOTALL)
+_LINE_BREAK = lazy_re.compile(r"<br[ \t]{0,9}/?>", re.IGNORECASE)
 
 
 class _Link(NamedTuple):
@@ -264,6 +267,12 @@ class _Link(NamedTuple):
     end: int
     url: str
     title: str
+
+
+class Definition(NamedTuple):
+    url: str
+    title: str
+    line: int
 
 
 class _Scan(NamedTuple):
@@ -289,7 +298,9 @@ def parser() -> "MarkdownIt":
     inline = parser.inline.ruler
     inline.before("text", "token", _token)
     inline.at("text", _text)
-    parser.enable(["table", "strikethrough"]).disable(["reference", "html_block", "html_inline"])
+    inline.before("autolink", "line_break", _line_break)
+    parser.block.ruler.at("reference", _define)
+    parser.enable(["table", "strikethrough"]).disable(["html_block", "html_inline"])
     inline.at("link", _link)
     inline.at("image", _link)
     inline.at("emphasis", _emphasis)
@@ -315,7 +326,8 @@ def _scan_of(state: "StateInline") -> _Scan:
 def _links(state: "StateInline", tokens: dict[int, TokenSpan]) -> dict[int, _Link]:
     """Return the links and images of a paragraph. Links do not nest: the inner one counts, as in CommonMark."""
     src = state.src
-    if "](" not in src:
+    definitions: dict[str, Definition] = state.env.get("definitions", {})
+    if "](" not in src and not definitions:
         return {}
     runs: dict[int, list[int]] = {}
     for found in re.finditer(r"`+", src):
@@ -344,6 +356,8 @@ def _links(state: "StateInline", tokens: dict[int, TokenSpan]) -> dict[int, _Lin
             is_active = is_image or len(opened) >= inactive
             inactive = min(inactive, len(opened))
             link = _destination(state, at) if is_active and src.startswith("(", at) else None
+            if link is None and is_active and definitions:
+                link = _reference(state, definitions, start, at)
             if link is not None:
                 links[start] = link
                 at = link.end
@@ -370,6 +384,61 @@ def _destination(state: "StateInline", at: int) -> _Link | None:
             title, behind = quoted.str, _skip_blank(src, quoted.pos)
         at = behind
     return _Link(label_end, at + 1, url, title) if src.startswith(")", at) else None
+
+
+def _reference(state: "StateInline", definitions: dict[str, Definition], start: int, at: int) -> _Link | None:
+    """Return a link by its label: `[text][label]`, `[label][]` or `[label]`, whose first bracket closes before `at`."""
+    from markdown_it.common.utils import normalizeReference
+
+    own, label = _LABEL.match(state.src, start, at), _LABEL.match(state.src, at)
+    if label is not None and (label[1] and not label[1].strip()):
+        label = None
+    name = label[1] if label is not None and label[1] else own[1] if own is not None and own.end() == at else ""
+    key = normalizeReference(name) if name.strip() else ""
+    if key not in definitions:
+        return None
+    state.env.setdefault("referred", set()).add(key)
+    url, title, _ = definitions[key]
+    return _Link(at - 1, label.end() if label is not None else at, url, title)
+
+
+def _define(state: "StateBlock", start: int, end: int, silent: bool) -> bool:
+    """Read the definition of a link's label, which takes one line: `[label]: address "title"`."""
+    from markdown_it.common.utils import normalizeReference
+
+    src, first, last = state.src, state.bMarks[start] + state.tShift[start], state.eMarks[start]
+    found = None if silent or state.is_code_block(start) else _LABEL.match(src, first, last)
+    if found is None or found[1].startswith("^") or not found[1].strip() or not src.startswith(":", found.end()):
+        return False
+    helpers, at = state.md.helpers, _skip_blank(src, found.end() + 1)
+    address = helpers.parseLinkDestination(src, at, last) if at < last else None
+    if address is None or not address.ok or not address.str:
+        return False
+    url, title, behind = state.md.normalizeLink(address.str), "", _skip_blank(src, address.pos)
+    if behind < last:
+        quoted = helpers.parseLinkTitle(src, behind, last) if behind > address.pos else None
+        if quoted is None or not quoted.ok or src[quoted.pos : last].strip():
+            return False
+        title = quoted.str
+    if not state.md.validateLink(url):
+        return False
+    key = normalizeReference(found[1])
+    state.env.setdefault("definitions", {}).setdefault(key, Definition(url, title, start))
+    token = state.push("definition", "", 0)
+    token.content = src[first:last]
+    token.map, token.meta = [start, start + 1], {"label": key}
+    state.line = start + 1
+    return True
+
+
+def _line_break(state: "StateInline", silent: bool) -> bool:
+    found = _LINE_BREAK.match(state.src, state.pos, state.posMax)
+    if found is None:
+        return False
+    if not silent:
+        state.push("line_break", "", 0).content = found[0]
+    state.pos = found.end()
+    return True
 
 
 def _skip_blank(src: str, at: int) -> int:
@@ -512,10 +581,12 @@ def _math_block(state: "StateBlock", start: int, end: int, silent: bool) -> bool
 
 def parse(markdown: str) -> list[Node]:
     """Parse a text into blocks. Excessively nested text becomes one paragraph of plain text."""
-    tokens = parser().parse(markdown)
+    definitions: dict[str, Definition] = {}
+    referred = set[str]()
+    tokens = parser().parse(markdown, {"definitions": definitions, "referred": referred})
     if any(token.level >= NESTING_MAX - 1 for token in tokens):
         return [Node("paragraph", [Node("text", text=markdown)])]
-    return _Tree(markdown).blocks(iter(tokens), "")
+    return _Tree(markdown, {definitions[label].line for label in referred}).blocks(iter(tokens), "")
 
 
 def block_starts(markdown: str) -> list[int]:
@@ -530,10 +601,12 @@ def block_starts(markdown: str) -> list[int]:
 
 
 class _Tree:
-    """Converts tokens to nodes once."""
+    """Converts tokens to nodes once. `used` are the lines of the definitions that links refer to."""
 
-    def __init__(self, markdown: str) -> None:
+    def __init__(self, markdown: str, used: Set[int]) -> None:
         self._lines = markdown.split("\n")
+        self._used = used
+        self._is_in_table = False
         self._notes = set(_NOTE.findall(markdown)) if "[^" in markdown else set[str]()
 
     def blocks(self, tokens: "Iterator[Token]", until: str) -> list[Node]:
@@ -564,9 +637,25 @@ class _Tree:
                     nodes.append(self._table(tokens, token))
                 case "hr":
                     nodes.append(Node("rule"))
+                case "definition":
+                    if token.map is None or token.map[0] not in self._used:
+                        self._append_definition(nodes, token.content)
                 case _:
                     nodes.append(Node("raw", text=token.content))
         return nodes
+
+    def _append_definition(self, nodes: list[Node], line: str) -> None:
+        """Show a definition that no link refers to as it is written. Adjacent ones are one paragraph."""
+        spans: list[Node] = []
+        at = 0
+        for start, end, text in tokens_in(line):
+            spans += [Node("text", text=line[at:start]), Node("token", text=text)]
+            at = end
+        spans += [Node("text", text=line[at:])] if at < len(line) else []
+        if nodes and nodes[-1].kind == "paragraph" and nodes[-1].info == "definition":
+            nodes[-1].children += [Node("break", text="\n"), *spans]
+        else:
+            nodes.append(Node("paragraph", spans, info="definition", tight=True))
 
     def _table(self, tokens: "Iterator[Token]", table: "Token") -> Node:
         rows: list[Node] = []
@@ -578,7 +667,9 @@ class _Tree:
                     rows.append(Node("row"))
                     rows[-1].children = []
                 case "inline":
+                    self._is_in_table = True
                     rows[-1].children.append(Node("cell", self.spans(token)))
+                    self._is_in_table = False
                 case _:
                     pass
         lines = self._lines[table.map[0] : table.map[1]] if table.map else []
@@ -604,6 +695,8 @@ class _Tree:
                 case closing if closing == until:
                     break
                 case "softbreak" | "hardbreak":
+                    nodes.append(Node("break", text="\n"))
+                case "line_break" if self._is_in_table:
                     nodes.append(Node("break", text="\n"))
                 case "code_inline":
                     nodes.append(Node("code", text=token.content))

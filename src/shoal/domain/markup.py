@@ -1,8 +1,8 @@
 """Render Markdown in a platform's own markup by walking the tree with the platform's dialect.
 
 These pure functions are in the domain because adapters render with them and delivery measures with them. Dialects are
-defined with their platforms. Nothing is lost: HTML and link definitions stay text, and tables become aligned monospace
-text on platforms without tables.
+defined with their platforms. Nothing is lost: HTML and unused link definitions stay text, and tables become aligned
+monospace text on platforms without tables.
 """
 
 import re

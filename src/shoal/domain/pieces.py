@@ -64,7 +64,7 @@ def _written_link(label: str, url: str) -> str:
 
 
 def _written_table(rows: Sequence[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(_PIPE.sub(r"\\|", cell.replace("\n", " ")) for cell in row) + " |" for row in rows]
+    lines = ["| " + " | ".join(_PIPE.sub(r"\\|", cell.replace("\n", "<br>")) for cell in row) + " |" for row in rows]
     return "\n".join((lines[0], "|" + "---|" * len(rows[0]), *lines[1:]))
 
 

@@ -20,13 +20,14 @@ def cells_in(line: str) -> int:
 def aligned(rows: Sequence[Sequence[str]], width_max: int = 0) -> str:
     """Rows of cells as monospace text, wide characters counted as two.
 
-    A row is a line; with a `width_max`, what is wider is wrapped within its cells, and where they would be too narrow
-    for that each row is written as lines of `head: cell`.
+    A row has as many lines as its longest cell. With a `width_max`, cells are wrapped to fit, and where they would be
+    too narrow for that each row is written as lines of `head: cell`.
     """
-    cells = [[cell.replace("\n", " ") for cell in row] for row in rows]
+    cells = rows
     columns = max((len(row) for row in cells), default=0)
     wanted = [
-        max((width_of(row[column]) for row in cells if column < len(row)), default=0) for column in range(columns)
+        max((width_of(line) for row in cells if column < len(row) for line in row[column].split("\n")), default=0)
+        for column in range(columns)
     ]
     if width_max:
         widths, room = list(wanted), width_max - 3 * (columns - 1)
@@ -38,7 +39,9 @@ def aligned(rows: Sequence[Sequence[str]], width_max: int = 0) -> str:
         blocks = [list(zip_longest(*map(_wrapped, row, widths), fillvalue="")) if row else [()] for row in cells]
     else:
         widths = [min(CELL_WIDTH_MAX, width) for width in wanted]
-        blocks = [[tuple(row)] for row in cells]
+        blocks = [
+            list(zip_longest(*(cell.split("\n") for cell in row), fillvalue="")) if row else [()] for row in cells
+        ]
     rule = "-+-".join("-" * width for width in widths)
     lines: list[str] = []
     is_set_apart = any(len(one) > 1 for one in blocks)  # blocks of several lines are separated
@@ -55,6 +58,10 @@ def aligned(rows: Sequence[Sequence[str]], width_max: int = 0) -> str:
 
 def _wrapped(text: str, width: int) -> Iterator[str]:
     """Lines no wider than this, broken between words, and within those that are wider."""
+    if "\n" in text:
+        for part in text.split("\n"):
+            yield from _wrapped(part, width)
+        return
     line = ""
     for word in text.split():
         if line and width_of(line) + 1 + width_of(word) > width:
@@ -76,7 +83,8 @@ def _records(rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
         if number:
             yield ""
         for name, cell in zip(rows[0], row, strict=False):
-            first, *rest = _wrapped(f"{name}: {cell}" if name else cell, max(1, width - 2))
+            head = name.replace("\n", " ")
+            first, *rest = _wrapped(f"{head}: {cell}" if head else cell, max(1, width - 2))
             yield first
             yield from (f"  {line}" for line in rest)
 

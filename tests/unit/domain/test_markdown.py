@@ -1,10 +1,13 @@
 """Addresses and tokens are read before emphasis, emphasis works next to CJK, and no text takes long."""
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.domain.markdown import Node, parse, plain_text, tokens_in
+from shoal.domain.markup import PLAIN, render_markup
 
 
 def tokens(text: str) -> list[str]:
@@ -138,8 +141,81 @@ def test_tokens_follow_one_another(text: str) -> None:
         "\n",
         "|a",
         "*a **b ",
+        "[a][1]",
+        "][",
+        "[a][",
+        "[[a]",
+        "[1]: https://a\n",
+        "\n\n[1]: <",
+        "|<br> ",
     ],
 )
 def test_no_answer_takes_long(part: str) -> None:
     text = part * (20_000 // len(part))
-    assert parse(text) or not text.strip()
+    assert parse(f"{text}\n\n[1]: https://a")
+
+
+# ---- links by label, and lines in cells ----
+
+DEFINED = '\n\n[1]: https://kelp.example/a_b "Kelp"\n[Long Name]: <docs/a b.md>'
+KELP = ("https://kelp.example/a_b", "Kelp")
+
+
+def links_in(nodes: Sequence[Node]) -> list[tuple[str, str, str]]:
+    """The text, address and title of each link."""
+    found: list[tuple[str, str, str]] = []
+    for node in nodes:
+        if node.kind == "link":
+            found.append((plain_text(node.children), node.url, node.title))
+        found += links_in(node.children)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("[the docs][1]", [("the docs", *KELP)]),
+        ("[1][] and [1]", [("1", *KELP), ("1", *KELP)]),
+        ("![a picture][1]", [("a picture", *KELP)]),
+        ("[x][long  name], [y][LONG\nNAME]", [("x", "docs/a%20b.md", ""), ("y", "docs/a%20b.md", "")]),
+        ("**[bold][1]** and [**bold** text][1]", [("bold", *KELP), ("bold text", *KELP)]),
+        ("> [quoted][1]\n\n- [listed][1]", [("quoted", *KELP), ("listed", *KELP)]),
+        ("| a |\n|---|\n| [cell][1] |", [("cell", *KELP)]),
+        ("[[inner][1] outer][1]", [("inner", *KELP), ("1", *KELP)]),
+        ("[x](docs/y.md)[1]", [("x", "docs/y.md", ""), ("1", *KELP)]),
+        ("[x][2], [2], [x][2][3]", []),
+        ("`[x][1]` \\[1] [1\\] [^1] [ ][ ]", []),
+        ("[" * 300 + "1" + "]" * 300, [("1", *KELP)]),
+    ],
+)
+def test_a_link_is_found_by_its_label(text: str, found: list[tuple[str, str, str]]) -> None:
+    assert links_in(parse(text + DEFINED)) == found
+    assert links_in(parse(DEFINED.strip() + "\n\n" + text)) == found, "also where it is defined before"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("[1]: https://kelp.example", "[1]: https://kelp.example"),
+        ("[x][1]\n\n[1]: https://kelp.example", "x (https://kelp.example)"),
+        ("[x][1]\n\n[1]: http://x\n[1]: http://y", "x (http://x)\n\n[1]: http://y"),
+        ("[x][1]\n\n[1]: http://x\n[2]: http://y\n[3]: docs", "x (http://x)\n\n[2]: http://y\n[3]: docs"),
+        ("[x][1]\n\n[1]: javascript:go()", "[x][1]\n\n[1]: javascript:go()"),
+        ("[x][1]\n\n[1]: not a definition", "[x][1]\n\n[1]: not a definition"),
+        ("words\n[1]: https://kelp.example\n\n[x][1]", "words\n[1]: https://kelp.example\n\n[x][1]"),
+        ("[Note]: read this first", "[Note]: read this first"),
+        ("- one\n\n  [1]: https://kelp.example\n- [two][1]", "• one\n• two (https://kelp.example)"),
+    ],
+)  # fmt: skip
+def test_a_definition_is_shown_where_no_link_refers_to_it(text: str, shown: str) -> None:
+    assert render_markup(text, PLAIN) == shown
+
+
+@pytest.mark.parametrize("tag", ["<br>", "<br/>", "<br />", "<BR>"])
+def test_lines_break_in_cells_and_nowhere_else(tag: str) -> None:
+    text = f"| a | b |\n|---|---|\n| **one{tag}two** | `{tag}` \\{tag} |\n\nout{tag}side"
+    table, paragraph = parse(text)
+    first, second = table.children[1].children
+    assert (plain_text(first.children), plain_text(second.children)) == ("one\ntwo", f"{tag} {tag}")
+    assert plain_text(paragraph.children) == f"out{tag}side"
+    assert render_markup(text, PLAIN).splitlines()[3:5] == [f"one | {tag} {tag}", "two |"]

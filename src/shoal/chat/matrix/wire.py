@@ -595,7 +595,7 @@ def _fence(content: str, info: str) -> str:
 
 def _table(rows: Sequence[Sequence[str]]) -> str:
     lines = [
-        "<tr>" + "".join(f"<{tag}>{cell}</{tag}>" for cell in row) + "</tr>"
+        "<tr>" + "".join(f"<{tag}>{cell.replace(chr(10), '<br>')}</{tag}>" for cell in row) + "</tr>"
         for row, tag in zip(rows, ["th", *["td"] * len(rows)], strict=False)
     ]
     return f"<table>{''.join(lines)}</table>"

@@ -2,11 +2,11 @@
 // elsewhere are links. Only pictures of the thread and of its agent are shown.
 
 import "./vendor/purify.min.js";
-import { Marked } from "./vendor/marked.js";
+import { Marked, Tokenizer } from "./vendor/marked.js";
 import { pictureAddress } from "./api.js";
 import { copyText } from "./clipboard.js";
 import { visible } from "./format.js";
-import { emphasisIn, tokensIn } from "./tokens.js";
+import { definitionIn, emphasisIn, tokensIn } from "./tokens.js";
 
 const { DOMPurify } = globalThis;
 
@@ -75,10 +75,13 @@ let kept = []; // of the text that is rendered now: its tokens that have marks
 function withTokensKept(text) {
   let out = "";
   let at = 0;
+  const numbers = new Map(); // one for each token, so that a link's label is the same where it is defined
   for (const token of tokensIn(text)) {
     const before = text.slice(Math.max(0, token.start - 2), token.start);
     if (!/[*_~]/.test(token.text) || before.endsWith("](") || (token.isUrl && before.endsWith("<"))) continue;
-    out += `${text.slice(at, token.start)}\ue000${kept.push({ ...token, raw: text.slice(token.start, token.end) }) - 1}\ue001`;
+    const raw = text.slice(token.start, token.end);
+    if (!numbers.has(raw)) numbers.set(raw, kept.push({ ...token, raw }) - 1);
+    out += `${text.slice(at, token.start)}\ue000${numbers.get(raw)}\ue001`;
     at = token.end;
   }
   return out + text.slice(at);
@@ -160,6 +163,21 @@ const noteText = {
   },
 };
 
+/** The address of a link's label, which counts as referred to from now on. */
+function referred(links, label) {
+  const found = Object.hasOwn(links, label) ? links[label] : undefined;
+  if (found) found.isReferred = true;
+  return found;
+}
+
+/** Break lines at `<br>` in a table's cell, where Markdown has no other way. */
+function breakLines(tokens) {
+  for (const token of tokens ?? []) {
+    if (token.type === "html" && /^<br[ \t]{0,9}\/?>$/i.test(token.raw)) token.type = "br";
+    breakLines(token.tokens);
+  }
+}
+
 const marked = new Marked({
   gfm: true,
   breaks: true,
@@ -171,6 +189,14 @@ const marked = new Marked({
     del(text, masked) {
       return styledPart(this.lexer, text, masked);
     },
+    def(text) {
+      const found = definitionIn(text);
+      const isFirst = found && !Object.hasOwn(this.lexer.tokens.links, found.label);
+      return isFirst ? { type: "def", tag: found.label, raw: found.raw, href: found.href, title: found.title } : undefined;
+    },
+    reflink(text, links) {
+      return Tokenizer.prototype.reflink.call(this, text, new Proxy(links, { get: referred }));
+    },
   },
   hooks: {
     /** A document's first level of headings comes after the page's own two, whichever it is. */
@@ -178,11 +204,16 @@ const marked = new Marked({
       const headings = tokens.filter((token) => token.type === "heading");
       const least = Math.min(...headings.map((token) => token.depth));
       for (const token of headings) token.depth -= least - 1;
+      marked.walkTokens(tokens, (token) => {
+        if (token.type === "def") token.isReferred = tokens.links[token.tag]?.isReferred;
+        if (token.type === "table") for (const cell of [token.header, ...token.rows].flat()) breakLines(cell.tokens);
+      });
       return tokens;
     },
   },
   renderer: {
     html: ({ text }) => escapeHtml(text),
+    def: ({ raw, isReferred }) => (isReferred ? "" : `<p>${escapeHtml(raw.trim())}</p>`),
     heading({ tokens, depth }) {
       const level = Math.min(depth + 2, 6); // the page itself has the first two
       return `<h${level}>${this.parser.parseInline(tokens)}</h${level}>`;

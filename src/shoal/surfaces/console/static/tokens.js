@@ -1,6 +1,6 @@
-// The two rules that our Markdown adds to CommonMark, as `shoal/domain/markdown.py` has them: addresses, paths and tokens
-// of chat platforms are read before emphasis, and emphasis counts next to Chinese, Japanese and Korean characters
-// (github.com/tats-u/markdown-cjk-friendly, specification.md).
+// The rules in which our Markdown differs from CommonMark, as `shoal/domain/markdown.py` has them: addresses, paths and
+// tokens of chat platforms are read before emphasis, emphasis counts next to Chinese, Japanese and Korean characters
+// (github.com/tats-u/markdown-cjk-friendly, specification.md), and the definition of a link's label takes one line.
 
 const NATIVE =
   "<(?:@[!&]?[0-9]{1,20}|@[UW][A-Z0-9]{1,40}(?:\\|[^<>|\\n]{1,80})?|#[0-9]{1,20}|#[CG][A-Z0-9]{1,40}(?:\\|[^<>|\\n]{0,80})?" +
@@ -16,7 +16,21 @@ const MENTION =
 const SHORTCODE = "(?<![\\p{L}\\p{N}_:]):[a-z0-9_+\\-]{2,64}:(?![\\p{L}\\p{N}_:]|//)";
 const WORD = "[^\\s<>\"'`|()\\[\\]{},;!?\\u200b\\u2018-\\u201f\\u2060\\u2e80-\\uffff]{2,512}";
 const TOKENS = new RegExp(`(${NATIVE})|(${URL_})|(${EMAIL})|(${MENTION})|(${SHORTCODE})|(${WORD})`, "gu");
+const DEFINITION =
+  /^ {0,3}\[((?:\\.|[^\[\]\\\n]){1,999})\]:[ \t]*(?:<((?:\\.|[^<>\\\n])+)>|([^\s<]\S*))(?:[ \t]+(?:"((?:\\.|[^"\\\n])*)"|'((?:\\.|[^'\\\n])*)'|\(((?:\\.|[^()\\\n])*)\)))?[ \t]*(?:\n+|$)/;
+const ESCAPE = /\\([!-/:-@[-`{-~])/g;
 const OPENING = { ")": "(", "]": "[", "}": "{" };
+
+/** The definition of a link's label that a text begins with, on one line: `[label]: address "title"`; null for none. */
+export function definitionIn(text) {
+  const found = DEFINITION.exec(text);
+  if (!found || found[1].startsWith("^") || !found[1].trim()) return null;
+  const plain = (written) => written.replace(ESCAPE, "$1");
+  const href = plain(found[2] ?? found[3]);
+  if (/^(?:vbscript|javascript|file|data):/i.test(href) && !/^data:image\/(?:gif|png|jpeg|webp);/i.test(href)) return null;
+  const label = found[1].trim().replace(/\s+/g, " ").toLowerCase();
+  return { raw: found[0], label, href, title: plain(found[4] ?? found[5] ?? found[6] ?? "") };
+}
 
 /** The addresses, paths and platform tokens of a paragraph, in order: where they stand, what they say, which are URLs. */
 export function tokensIn(text) {
