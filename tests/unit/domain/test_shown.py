@@ -2,7 +2,8 @@
 
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from urllib.parse import unquote
 
 import msgspec
 import pytest
@@ -17,6 +18,7 @@ from shoal.domain.pieces import pieces_of
 from shoal.domain.posts import ChatLimits
 from shoal.domain.tables import aligned
 from shoal.testing.platforms import discord_markup, google_chat_wire, matrix_wire, slack_markup, teams_markup
+from shoal.testing.platforms.commonmark import Run
 
 SOUPS = 300
 SHOWN: dict[str, Callable[[str], str]] = {
@@ -111,6 +113,109 @@ def test_people_see_what_the_text_says(platform: str) -> None:
     for seed in range(SOUPS):
         text = soup(random.Random(seed))
         assert difference(platform, text) is None, f"soup {seed}: {text!r}"
+
+
+# ---- and its styles, code and links ----
+
+PLAIN_RUN = frozenset[str]()
+EXACT = frozenset({"matrix", "telegram"})
+"""Platforms whose marks work anywhere. On the others some cannot be written, and are left out."""
+STYLES = frozenset({"strong", "em", "s"})
+_TYPES = {"bold": "strong", "italic": "em", "strikethrough": "s", "code": "code", "pre": "code"}
+
+
+def telegram_runs(rendered: str) -> list[Run]:
+    text, entities = styled(rendered)
+    styles = [set[str]() for _ in _units(text)]
+    for one in entities:
+        assert isinstance(one, Mapping)
+        start, length = int(str(one["offset"])), int(str(one["length"]))
+        assert 0 <= start < start + length <= len(styles), one
+        kind = _TYPES.get(str(one["type"])) or str(one.get("url", ""))
+        for at in range(start, start + length) if kind else ():
+            styles[at].add(kind)
+    return [(unit, frozenset(on)) for unit, on in zip(_units(text), styles, strict=True)]
+
+
+RUNS: dict[str, Callable[[str], list[Run]]] = {
+    "teams": teams_markup.shown_runs,
+    "google_chat": google_chat_wire.shown_runs,
+    "matrix": matrix_wire.shown_runs,
+    "telegram": telegram_runs,
+}
+
+
+def meant(nodes: Sequence[Node], platform: str, styles: frozenset[str] = PLAIN_RUN) -> Iterator[Run]:
+    """What blocks or spans say on a platform, as `said` has it, with the styles of each part."""
+    dialect = DIALECTS[platform]
+    assert dialect is not None
+    for at, node in enumerate(nodes):
+        match node.kind:
+            case "strong" if "in a heading" in styles:  # which is bold already
+                yield from meant(node.children, platform, styles)
+            case "strong" | "em" | "s":
+                yield from meant(node.children, platform, styles | {node.kind})
+            case "heading":
+                within = "in a heading" if platform == "matrix" else "strong"
+                yield from meant(node.children, platform, styles | {within})
+            case "code" if platform == "telegram" and "in a link" in styles:  # there it is one or the other
+                yield node.text, styles
+            case "code" | "fence":
+                yield node.text, styles | {"code"}
+            case "token":
+                is_linked = dialect.token is not None and "in a link" not in styles and dialect.opens(node.text)
+                yield node.text, styles | {node.text} if is_linked else styles
+            case "table" if platform != "matrix":
+                yield _said(node, platform), frozenset({"code"})
+            case "list":
+                for number, item in enumerate(node.children):
+                    yield _item(node, number, platform).removesuffix(said(item.children, platform)), styles
+                    yield from meant(item.children, platform, styles)
+            case "link" if "in a link" in styles:
+                yield from meant(node.children, platform, styles)
+            case "link":
+                label = said([_pictured(one) for one in node.children], platform)
+                opens = dialect.opens(node.url) and not (platform == "telegram" and label == node.url)
+                within = styles | {node.url, "in a link"} if opens else styles
+                yield from meant(node.children, platform, within)
+                whole = _link(node, label, platform)
+                yield whole.removeprefix(label) if whole.startswith(label) else whole, within
+            case _ if node.children:
+                yield from meant(node.children, platform, styles)
+            case _:
+                yield _said(nodes[at], platform), styles
+
+
+def characters(runs: Iterable[Run]) -> list[Run]:
+    """Each visible character with its styles."""
+    return [
+        (unit, frozenset(unquote(_PLAIN.normalizeLink(style)) for style in styles - {"in a link", "in a heading"}))
+        for text, styles in runs
+        for unit in _units(visible(text))
+    ]
+
+
+def _units(text: str) -> Iterator[str]:
+    units = text.encode("utf-16-le", "surrogatepass")
+    return (units[at : at + 2].decode("utf-16-le", "surrogatepass") for at in range(0, len(units), 2))
+
+
+@pytest.mark.parametrize("platform", RUNS)
+def test_people_see_the_styles_code_and_links_of_the_text(platform: str) -> None:
+    for seed in range(SOUPS):
+        text = soup(random.Random(seed))
+        blocks = parse(text)
+        if nests_quotes(blocks):
+            continue
+        wanted = characters(meant(blocks, platform))
+        shown = characters(RUNS[platform](render_markup(text, DIALECTS[platform])))
+        assert [one for one, _ in shown] == [one for one, _ in wanted], f"soup {seed}: {text!r}"
+        for at, ((_, seen), (_, asked)) in enumerate(zip(shown, wanted, strict=True)):
+            where = f"soup {seed} at {at}, {''.join(one for one, _ in wanted[max(0, at - 9) : at + 9])!r}: {text!r}"
+            assert seen - STYLES == asked - STYLES, where
+            if platform in EXACT and "code" not in asked:
+                assert seen & STYLES == asked & STYLES, where
+            assert seen & STYLES <= asked, where
 
 
 # ---- the parsed text is what CommonMark says ----

@@ -80,12 +80,12 @@ def styled(rendered: str) -> Styled:
         out.append(text)
         place, at = place + utf16_length(text), mark.end()
         if mark[1]:
-            if mark[1] in _CODE:
+            is_shown = not (mark[1] in _CODE and any(kind == "text_link" for kind, _, _ in opened))
+            if mark[1] in _CODE and is_shown:
                 for number, (kind, detail, start) in enumerate(opened):
                     if kind not in ("blockquote", "text_link", "none"):
                         end(kind, detail, start)
                         opened[number] = (kind, detail, -1)
-            is_shown = not (mark[1] in _CODE and any(kind == "text_link" for kind, _, _ in opened))
             opened.append((mark[1] if is_shown else "none", mark[2], place))
         elif opened:
             kind, detail, start = opened.pop()

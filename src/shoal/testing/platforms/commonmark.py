@@ -1,41 +1,62 @@
 """Show Markdown like a platform with a CommonMark parser of its own. Source: spec.commonmark.org, and `~~`."""
 
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
+
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
+
+Run: TypeAlias = tuple[str, frozenset[str]]
+"""A part of what people see, with its styles: `strong`, `em`, `s`, `code`, and a link's address."""
 
 
 def shown_text(text: str, *, html: bool, break_: str) -> str:
     """Return the text without markup. `break_` replaces a single line break; with `html`, tags are dropped."""
+    return "".join(part for part, _ in shown_runs(text, html=html, break_=break_)).removesuffix("\n")
+
+
+def shown_runs(text: str, *, html: bool, break_: str) -> list[Run]:
+    """Return the text without markup in parts with their styles."""
     parser = MarkdownIt("commonmark", {"html": html}).enable("strikethrough")
     if not html:
         parser.disable(["html_block", "html_inline"])
-    out: list[str] = []
+    plain, out = frozenset[str](), list[Run]()
     numbers: list[
         int
     ] = []  # of the next item of each open list: its first item counts alone (spec.commonmark.org, 5.3)
     for token in parser.parse(text):
         if token.type == "inline":
-            out.append("".join(_span(child, break_) for child in token.children or ()) + "\n")
+            out += [*_spans(token.children or (), break_), ("\n", plain)]
         elif token.type in ("fence", "code_block"):
-            out.append(token.content.rstrip("\n") + "\n")
+            out += [(token.content.rstrip("\n"), frozenset({"code"})), ("\n", plain)]
         elif token.type in ("ordered_list_open", "bullet_list_open"):
             start = token.attrGet("start")
             numbers.append(1 if start is None else int(start))
         elif token.type in ("ordered_list_close", "bullet_list_close"):
             numbers.pop()
         elif token.type == "list_item_open":
-            out.append(f"{numbers[-1]}{token.markup} " if token.info else "• ")
+            out.append((f"{numbers[-1]}{token.markup} " if token.info else "• ", plain))
             numbers[-1] += 1
-    return "".join(out).removesuffix("\n")
+    return out
 
 
-def _span(token: Token, break_: str) -> str:
-    match token.type:
-        case "softbreak":
-            return break_
-        case "hardbreak":
-            return "\n"
-        case "text" | "text_special" | "code_inline":
-            return token.content
-        case _:
-            return ""
+def _spans(tokens: Sequence[Token], break_: str) -> Iterator[Run]:
+    opened: list[str] = []
+    for token in tokens:
+        match token.type:
+            case "softbreak":
+                yield break_, frozenset(opened)
+            case "hardbreak":
+                yield "\n", frozenset(opened)
+            case "text" | "text_special":
+                yield token.content, frozenset(opened)
+            case "code_inline":
+                yield token.content, frozenset((*opened, "code"))
+            case "link_open":
+                opened.append(str(token.attrGet("href")))
+            case opening if opening.endswith("_open"):
+                opened.append(opening.removesuffix("_open"))
+            case closing if closing.endswith("_close"):
+                opened.pop()
+            case _:
+                pass

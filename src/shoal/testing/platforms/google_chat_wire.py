@@ -150,6 +150,11 @@ def shown_text(text: str) -> str:
     return commonmark.shown_text(_PEOPLE.sub(r"\\<\1\\>", text), html=False, break_="\n")
 
 
+def shown_runs(text: str) -> list[commonmark.Run]:
+    """Return the words in parts with their styles."""
+    return commonmark.shown_runs(_PEOPLE.sub(r"\\<\1\\>", text), html=False, break_="\n")
+
+
 class ChatMessage(msgspec.Struct):
     """A message as it stands now; `text` is as it was written, `shown` as people read it."""
 

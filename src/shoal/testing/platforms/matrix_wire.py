@@ -4,6 +4,7 @@ from html.parser import HTMLParser
 
 import msgspec
 
+from shoal.testing.platforms.commonmark import Run
 from shoal.testing.platforms.wire import Given, Refused, ok
 
 EVENT_BYTES_MAX = 65_536
@@ -78,23 +79,33 @@ class Written(msgspec.Struct):
     edits: int = 0
 
 
+_STYLED = {"strong": "strong", "em": "em", "del": "s", "code": "code", "a": ""}
+
+
 class _Text(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
         self.parts: list[str] = []
+        self.runs: list[Run] = []
+        self.opened: list[str] = []
         self.unknown: set[str] = set()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in _STYLED:
+            self.opened.append(dict(attrs).get("href") or _STYLED[tag])
         if tag not in TAGS:
             self.unknown.add(tag)
         if tag in ("br", "hr", "pre"):
             self.parts.append("\n")
 
     def handle_endtag(self, tag: str) -> None:
+        if tag in _STYLED:
+            self.opened.pop()
         self.parts.append("\n" if tag in _BLOCKS else " " if tag in ("td", "th") else "")
 
     def handle_data(self, data: str) -> None:
         self.parts.append(data)
+        self.runs.append((data, frozenset(self.opened)))
 
 
 def shown_text(html: str) -> str:
@@ -105,6 +116,14 @@ def shown_text(html: str) -> str:
     if reader.unknown:
         raise Refusal("M_BAD_JSON", f"clients do not show {sorted(reader.unknown)}")
     return "".join(reader.parts).strip()
+
+
+def shown_runs(html: str) -> list[Run]:
+    """Return the words of HTML in parts with their styles."""
+    reader = _Text()
+    reader.feed(html)
+    reader.close()
+    return reader.runs
 
 
 def text_in(content: Given, name: str) -> str:
