@@ -192,6 +192,25 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 SINGLE_MARKS: Mapping[Style, Wrap] = {"strong": around("*"), "em": around("_"), "s": around("~")}
 """As most chats mark text."""
 MARKDOWN_MARKS: Mapping[Style, Wrap] = {"strong": around("**"), "em": around("*"), "s": around("~~")}
+
+
+def flat_markdown(text: Wrap, token: Wrap, silent: Wrap) -> Dialect:
+    """CommonMark for chats that indent no lists. `silent` keeps code from mentioning anybody."""
+    return Dialect(
+        text=text,
+        token=token,
+        styles=MARKDOWN_MARKS,
+        edges="flanking",
+        code=lambda code: markdown_code(silent(code)),
+        fence=lambda content, info: fenced(silent(content), info),
+        link=markdown_link,
+        heading=lambda text, level: f"**{text}**",
+        inner_quote=before_lines("\\> "),
+        item=lambda text: indented(text, space=HARD_SPACE),
+        continued=lambda item, marker, body: f"{HARD_SPACE * 2}{body}",
+    )
+
+
 PLAIN = Dialect(
     text=_same,
     styles={"strong": _same, "em": _same, "s": _same},

@@ -53,16 +53,10 @@ from shoal.domain.errors import PlatformError, StoreError
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, make_thread_id, thread_address
 from shoal.domain.markup import (
-    HARD_SPACE,
-    MARKDOWN_MARKS,
     ZERO_WIDTH_SPACE,
-    Dialect,
-    before_lines,
     escaped_markdown,
-    fenced,
-    indented,
+    flat_markdown,
     is_link,
-    markdown_code,
     markdown_link,
     render_markup,
 )
@@ -110,19 +104,7 @@ def _silent(code: str) -> str:
     return _ANYBODY.sub(f"<{ZERO_WIDTH_SPACE}", code)
 
 
-GOOGLE_CHAT_MARKUP = Dialect(
-    text=_text,
-    token=_token,
-    styles=MARKDOWN_MARKS,
-    code=lambda code: markdown_code(_silent(code)),
-    fence=lambda content, info: fenced(_silent(content), info),
-    link=markdown_link,
-    heading=lambda text, level: f"**{text}**",
-    inner_quote=before_lines("\\> "),
-    item=lambda text: indented(text, space=HARD_SPACE),
-    continued=lambda item, marker, body: f"{HARD_SPACE * 2}{body}",
-    edges="flanking",
-)
+GOOGLE_CHAT_MARKUP = flat_markdown(_text, _token, _silent)
 LIMITS = ChatLimits(
     opens_threads=True,
     text_chars_max=4096,

@@ -45,17 +45,11 @@ from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, make_thread_id, thread_address
 from shoal.domain.markup import (
     CODE_LINE,
-    HARD_SPACE,
-    MARKDOWN_MARKS,
     ZERO_WIDTH_SPACE,
-    Dialect,
-    before_lines,
     escaped_markdown,
-    fenced,
-    indented,
+    flat_markdown,
     is_link,
     joined,
-    markdown_code,
     markdown_link,
     render_markup,
 )
@@ -114,18 +108,8 @@ def _with_breaks(text: str) -> str:
     )
 
 
-TEAMS_MARKDOWN = Dialect(
-    text=_text,
-    token=_token,
-    styles=MARKDOWN_MARKS,
-    edges="flanking",
-    code=lambda code: markdown_code(_silent(code)),
-    fence=lambda content, info: fenced(_silent(content), info),
-    link=markdown_link,
-    heading=lambda text, level: f"**{text}**",
-    inner_quote=before_lines("\\> "),
-    item=lambda text: indented(text, space=HARD_SPACE),
-    continued=lambda item, marker, body: f"{HARD_SPACE * 2}{body}",
+TEAMS_MARKDOWN = msgspec.structs.replace(
+    flat_markdown(_text, _token, _silent),
     blocks=lambda blocks, tight: joined([_with_breaks(part) for part in blocks], tight),
 )
 
