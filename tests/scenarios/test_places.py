@@ -15,7 +15,7 @@ from shoal.domain.ids import ThreadId
 from shoal.domain.records import NewPost
 from shoal.sandbox.host import HostSandbox
 from shoal.testing.database import empty_database
-from shoal.testing.model import FakeModel, Reply
+from shoal.testing.model import Call, FakeModel, Gate, Reply
 from shoal.testing.platforms.telegram import BOT_NAME, TOKEN, FakeTelegram, Sent
 from shoal.testing.scenario import FakeModels
 
@@ -38,7 +38,7 @@ async def telegram() -> AsyncIterator[FakeTelegram]:
 
 @asynccontextmanager
 async def running(
-    home: Path, telegram: FakeTelegram, model: FakeModel, channels: tuple[str, ...] = ()
+    home: Path, telegram: FakeTelegram, model: FakeModel, channels: tuple[str, ...] = (), *, profile: str = "open"
 ) -> AsyncGenerator[App]:
     """The app with one bot, whose owner is ada; ben may speak."""
     account: Mapping[str, object] = {
@@ -46,7 +46,7 @@ async def running(
         "channels": list(channels),
     }  # fmt: skip
     overrides: Mapping[str, object] = {
-        "platforms": {"telegram": [account]}, "permissions": {"default_profile": "open"}, "sandbox": {"kind": "host"},
+        "platforms": {"telegram": [account]}, "permissions": {"default_profile": profile}, "sandbox": {"kind": "host"},
     }  # fmt: skip
     if not (home / "shoal.db").exists():
         empty_database(home / "shoal.db")
@@ -55,9 +55,9 @@ async def running(
         yield app
 
 
-async def asks(telegram: FakeTelegram, text: str, *, chat: int = GROUP, topic: int = TOPIC) -> None:
+async def asks(telegram: FakeTelegram, text: str, *, chat: int = GROUP, topic: int = TOPIC, user: int = BEN) -> None:
     """Ben asks the bot in the group."""
-    await telegram.says(chat, f"@{BOT_NAME} {text}", user=BEN, topic=topic)
+    await telegram.says(chat, f"@{BOT_NAME} {text}", user=user, topic=topic)
 
 
 async def sees(telegram: FakeTelegram, chat: int, part: str) -> Sent:
@@ -131,3 +131,106 @@ async def test_a_group_that_becomes_a_supergroup_goes_on(
         await asks(telegram, "and now?", chat=SUPERGROUP, topic=0)
         await sees(telegram, SUPERGROUP, "At dusk.")
     assert "low tide?" in str(model.requests[-1])
+
+
+# ---- a group that moves at an odd moment ----
+
+
+@pytest.mark.parametrize("told", [(), (1,), (0, 1, 0)])
+async def test_an_answer_that_is_written_while_its_group_moves_arrives(
+    tmp_path: Path, telegram: FakeTelegram, told: tuple[int, ...]
+) -> None:
+    gate = Gate()
+    model = FakeModel(Reply("High tide is at six. Low tide is at noon.", gate=gate, gate_at=3), Reply("At noon."))
+    async with running(tmp_path, telegram, model):
+        await asks(telegram, "when?", topic=0)
+        await telegram.until(lambda: telegram.said(GROUP) or None)
+        await telegram.migrates(GROUP, SUPERGROUP, told=told)
+        gate.open()
+        await sees(telegram, SUPERGROUP, "High tide is at six.")
+        await asks(telegram, "and then?", chat=SUPERGROUP, topic=0)
+        await sees(telegram, SUPERGROUP, "At noon.")
+    assert [one.text for one in telegram.said(SUPERGROUP) if one.text != MOVED] == [
+        "High tide is at six. Low tide is at noon.",
+        "At noon.",
+    ]
+
+
+@pytest.mark.parametrize("click", ["old", "new"])
+@pytest.mark.parametrize("restart", [False, True])
+async def test_an_approval_that_is_open_while_its_group_moves_is_decided_and_spoils_no_message(
+    tmp_path: Path, telegram: FakeTelegram, restart: bool, click: str
+) -> None:
+    model = FakeModel(Reply(calls=(Call("bash", '{"command": "date > made"}'),)), *(Reply("Done.") for _ in range(9)))
+    home = tmp_path / "home"
+    home.mkdir()
+
+    async def fill() -> None:
+        """Posts of the bot have every number that the card had."""
+        for number in range(card.id):
+            await app.senders.post(NewPost(f"fill{number}", ThreadId(f"telegram:{GROUP}:0"), f"Post {number}."))
+        await sees(telegram, SUPERGROUP, f"Post {card.id - 1}.")
+
+    async with running(home, telegram, model, profile="standard") as app:
+        await asks(telegram, "make it", topic=0)
+        card = await sees(telegram, GROUP, "date > made")
+        await telegram.migrates(GROUP, SUPERGROUP)
+        await sees(telegram, SUPERGROUP, MOVED)
+        await fill()
+        if not restart:
+            await decides(telegram, app, card, click)
+    if restart:
+        async with running(home, telegram, model, profile="standard") as app:
+            await decides(telegram, app, card, click)
+    posts = [one.text for one in telegram.said(SUPERGROUP) if one.text.startswith("Post ")]
+    assert posts == [f"Post {number}." for number in range(card.id)]
+
+
+async def decides(telegram: FakeTelegram, app: App, card: Sent, click: str) -> None:
+    """Ada allows what the card asks, and sees that it was done."""
+    if click == "old":
+        await telegram.clicks(card.id, "Allow once", user=ADA, chat=GROUP)
+    else:
+        await asks(telegram, "/approve", chat=SUPERGROUP, topic=0, user=ADA)
+    await sees(telegram, SUPERGROUP, "Done.")
+
+
+async def test_a_message_in_a_moved_group_is_known_by_its_chat_and_number(
+    tmp_path: Path, telegram: FakeTelegram
+) -> None:
+    model = FakeModel(*(Reply(f"Answer {number}.") for number in range(4)))
+    async with running(tmp_path, telegram, model) as app:
+        for number in range(2):
+            await asks(telegram, "when?", topic=0)
+            await sees(telegram, GROUP, f"Answer {number}.")
+        await telegram.migrates(GROUP, SUPERGROUP)
+        await sees(telegram, SUPERGROUP, MOVED)
+        await asks(telegram, "when?", chat=SUPERGROUP, topic=0)
+        said = await sees(telegram, SUPERGROUP, "Answer 2.")
+        await asks(telegram, "and then?", chat=SUPERGROUP, topic=0)
+        await sees(telegram, SUPERGROUP, "Answer 3.")
+        found = await app.store.outbox.thread_of(f"telegram:{GROUP}", f"{SUPERGROUP}/{said.id}")
+        assert found == ThreadId(f"telegram:{GROUP}:0")
+
+
+async def test_a_group_that_moves_twice_and_back_in_any_order_is_one_conversation(
+    tmp_path: Path, telegram: FakeTelegram
+) -> None:
+    model = FakeModel(*(Reply(f"Answer {number}.") for number in range(5)))
+    async with running(tmp_path, telegram, model) as app:
+        await asks(telegram, "one", topic=0)
+        await sees(telegram, GROUP, "Answer 0.")
+        await telegram.migrates(GROUP, SUPERGROUP, told=(1, 0))
+        await asks(telegram, "two", chat=SUPERGROUP, topic=0)
+        await sees(telegram, SUPERGROUP, "Answer 1.")
+        await telegram.migrates(SUPERGROUP, -400, told=(1,))
+        await telegram.migrates_again(GROUP, SUPERGROUP)
+        await asks(telegram, "three", chat=-400, topic=0)
+        await sees(telegram, -400, "Answer 2.")
+        assert "one" in str(model.requests[-1])
+        await app.senders.post(NewPost("reminder", ThreadId(f"telegram:{GROUP}:0"), "Feed the seals."))
+        await sees(telegram, -400, "Feed the seals.")
+    async with running(tmp_path, telegram, model) as app:
+        await asks(telegram, "four", chat=-400, topic=0)
+        await sees(telegram, -400, "Answer 3.")
+        assert "three" in str(model.requests[-1])

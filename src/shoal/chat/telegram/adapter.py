@@ -25,6 +25,7 @@ from shoal.chat.telegram.wire import (
     author_of,
     chat_in,
     files_of,
+    id_in,
     is_addressed,
     prompt_of,
     thread_of,
@@ -217,7 +218,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
                 )
                 await self._pending.send(change, inbox)
         elif reaction is not None and reaction.user is not None and not reaction.user.is_bot and reaction.new_reaction:
-            message_id = str(reaction.message_id)  # Telegram does not say in which topic it stands
+            message_id = id_in(reaction.chat, reaction.message_id)  # Telegram does not say in which topic it stands
             found = await inbox.thread_of(self._prefix(str(reaction.chat.id)), message_id)
             if found is not None:
                 emoji = reaction.new_reaction[-1].emoji
@@ -290,15 +291,14 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
             return await self._post(post)
 
     async def _post(self, post: OutboundPost) -> str:
+        answered = self._number_here(post.thread, post.reply_to)
         given: Fields = {
             **self._place(post.thread),
-            "reply_parameters": {"message_id": int(post.reply_to), "allow_sending_without_reply": True}
-            if post.reply_to.isdecimal()
-            else None,
+            "reply_parameters": {"message_id": answered, "allow_sending_without_reply": True} if answered else None,
             "reply_markup": keyboard_of(post.buttons),
         }
         if post.file is None:
-            return str((await self._send_text("sendMessage", given, post.markdown)).message_id)
+            return self._id_of(post.thread, await self._send_text("sendMessage", given, post.markdown))
         caption = post.markdown
         if LIMITS.length(caption) > CAPTION_CHARS_MAX:  # a caption holds less than a message
             await self._send_text("sendMessage", {**given, "reply_markup": None}, caption)
@@ -314,7 +314,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
                     raise
                 log.info("sent as a document", extra={"platform": self.platform, "why": str(error)})
             else:
-                return str(made.message_id)
+                return self._id_of(post.thread, made)
         raise AssertionError("a document is the last way")
 
     async def _post_album(self, post: OutboundPost, given: Fields, caption: str) -> str:
@@ -333,27 +333,53 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
 
             try:
                 made = await self._styled("caption", caption, {"type": kind, "media": "attach://file0"}, send)
-                return str(made[0].message_id)
+                return self._id_of(post.thread, made[0])
             except TelegramBadRequest:
                 if kind == kinds[-1]:
                     raise
         raise AssertionError("documents are the last way")
 
     async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
-        given: Fields = {
-            "chat_id": self._place(thread)["chat_id"],
-            "message_id": int(message_id),
-            "reply_markup": keyboard_of(buttons),
-        }
+        """Change a posted message. One from before its group moved cannot be changed. Raises PlatformError."""
+        about, send = self._about(thread, message_id), partial(self._send_text, "editMessageText", markdown=markdown)
         try:
-            await self._send_text("editMessageText", given, markdown)
+            await self._unless_moved(thread, send(given={**about, "reply_markup": keyboard_of(buttons)}))
         except TelegramBadRequest as error:
             if "message is not modified" not in error.description:
                 raise
 
     async def delete(self, thread: ThreadId, message_id: str) -> None:
-        chat = self._place(thread)["chat_id"]
-        await self._api.call("deleteMessage", bool, {"chat_id": chat, "message_id": int(message_id)})
+        about = self._about(thread, message_id)
+        await self._unless_moved(thread, self._api.call("deleteMessage", bool, about))
+
+    async def _unless_moved(self, thread: ThreadId, calling: Awaitable[object]) -> None:
+        """Call about a message that is posted. Where the group has moved meanwhile, that is noted and raised."""
+        try:
+            await calling
+        except ChatMigrated as migrated:
+            channel = self._moves.newest_id(thread_address(thread).channel)
+            if channel != str(migrated.chat):
+                await self._chat_moved(channel, str(migrated.chat))
+            raise PlatformError(str(migrated), permanent=True) from migrated
+
+    def _about(self, thread: ThreadId, message_id: str) -> dict[str, Json]:
+        """A message that is posted. Raises PlatformError for one from before its group moved."""
+        number = self._number_here(thread, message_id)
+        if not number:
+            raise PlatformError("The message is in the group from before it moved.", permanent=True)
+        return {"chat_id": self._place(thread)["chat_id"], "message_id": number}
+
+    def _number_here(self, thread: ThreadId, message_id: str) -> int:
+        """The number of a message in the chat as it is now; 0 for one from before it moved, and for no message."""
+        channel = thread_address(thread).channel
+        chat, _, number = message_id.rpartition("/")
+        is_here = (chat or channel) == self._moves.newest_id(channel)
+        return int(number) if is_here and number.isdecimal() else 0
+
+    def _id_of(self, thread: ThreadId, message: TelegramMessage) -> str:
+        channel = thread_address(thread).channel
+        newest = self._moves.newest_id(channel)
+        return str(message.message_id) if newest == channel else f"{newest}/{message.message_id}"
 
     async def typing(self, thread: ThreadId, status: str) -> None:
         """Show `typing` for five seconds; it ends by itself. Raises PlatformError."""

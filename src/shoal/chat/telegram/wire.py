@@ -494,12 +494,17 @@ def prompt_of(platform: str, message: TelegramMessage, me: TelegramUser) -> Prom
         text="" if passed_on else text,
         author=author,
         at=_time_of(message.date),
-        reply_to=str(replied.message_id) if replied is not None else "",
+        reply_to=id_in(message.chat, replied.message_id) if replied is not None else "",
         joins=replied is not None and is_of(replied, me),
-        message_id=str(message.message_id),
+        message_id=id_in(message.chat, message.message_id),
         refers_to=tuple(references_of(message, text, me)) if refers else (),
         edited_at=_time_of(message.edit_date) if message.edit_date else None,
     )
+
+
+def id_in(chat: _Chat, message_id: int) -> str:
+    """A message's id. In a chat that has moved it names the chat, because numbers start again there."""
+    return str(message_id) if chat.known_as in ("", str(chat.id)) else f"{chat.id}/{message_id}"
 
 
 def references_of(message: TelegramMessage, text: str, me: TelegramUser) -> list[Reference]:
@@ -516,7 +521,7 @@ def references_of(message: TelegramMessage, text: str, me: TelegramUser) -> list
             author = author_of(replied.sender)
         said = quoted or (task and f"[a task of a checklist: {task}]") or _all_said(replied, replied.said)
         author = author if own else _vouched(replied, author)
-        found.append(Reference(kind, said, author, str(replied.message_id), own=own))
+        found.append(Reference(kind, said, author, id_in(message.chat, replied.message_id), own=own))
     elif external is not None:
         said = quoted or _all_said(external) or "[a message of another chat]"
         found.append(Reference(kind, said, _sender_elsewhere(external), str(external.message_id or "")))
@@ -525,9 +530,12 @@ def references_of(message: TelegramMessage, text: str, me: TelegramUser) -> list
     shown = shown_by(message)
     if message.maker is not None:
         said = "\n".join(filter(None, (text, shown))) or _all_said(message)
-        found.append(Reference("forward", said, _vouched(message, message.maker), str(message.message_id)))
+        found.append(
+            Reference("forward", said, _vouched(message, message.maker), id_in(message.chat, message.message_id))
+        )
     elif shown:
-        found.append(Reference("forward", shown, Author("", trusted=False), str(message.message_id)))
+        author = Author("", trusted=False)
+        found.append(Reference("forward", shown, author, id_in(message.chat, message.message_id)))
     return found
 
 

@@ -5,9 +5,10 @@ them. Source: core.telegram.org/bots/api.
 """
 
 import asyncio
+import itertools
 import mimetypes
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
 import msgspec
@@ -44,6 +45,7 @@ class FakeTelegram(FakePlatform):
         self.calls: list[tuple[str, Given]] = []
         self.updates: list[Given] = []
         self.moved: dict[int, int] = {}
+        self._numbers_in: dict[int, Iterator[int]] = {}
         self.webhook: Given = {}
         self.answers: list[str] = []
         self.chats: dict[int, tuple[str, set[int]]] = {}
@@ -103,13 +105,18 @@ class FakeTelegram(FakePlatform):
     async def migrates(self, old: int, new: int, *, told: Sequence[int] = (0, 1)) -> None:
         """Turn a group into a supergroup.
 
-        Each chat gets a notice, and calls for the old id are refused with the new one. `told` selects the delivered
-        notices and their order.
+        Each chat gets a notice, and calls for the old id are refused with the new one. Messages are numbered from the
+        start in the new one. `told` selects the delivered notices and their order.
 
         Source: core.telegram.org/bots/api#message (migrate_to_chat_id, migrate_from_chat_id) and #responseparameters.
         """
         topics = self.chats.pop(old)[1]
         self.chats[new], self.moved[old] = ("supergroup", topics), new
+        self._numbers_in[new] = itertools.count(3)
+        await self.migrates_again(old, new, told=told)
+
+    async def migrates_again(self, old: int, new: int, *, told: Sequence[int] = (0, 1)) -> None:
+        """Tell of a move, which may have been long ago."""
         notes = ((old, "group", {"migrate_to_chat_id": new}), (new, "supergroup", {"migrate_from_chat_id": old}))
         for number in told:
             chat, kind, note = notes[number]
@@ -119,7 +126,7 @@ class FakeTelegram(FakePlatform):
 
     async def changes(self, message_id: int, text: str) -> None:
         """Who wrote a message edits it."""
-        sent = next(found for found in self.messages if found.id == message_id)
+        sent = next(found for found in reversed(self.messages) if found.id == message_id)
         sent.text = text
         at = STARTED_AT + self._fresh()
         message: dict[str, Json] = {**self._message(sent), "from": user_of(sent.user), "edit_date": at}
@@ -128,7 +135,7 @@ class FakeTelegram(FakePlatform):
 
     async def reacts(self, message_id: int, emoji: str, *, user: int = 7) -> None:
         """Somebody puts an emoji to a message."""
-        sent = next(found for found in self.messages if found.id == message_id)
+        sent = next(found for found in reversed(self.messages) if found.id == message_id)
         message = self._message(sent)
         reaction: dict[str, Json] = {
             "chat": message["chat"], "message_id": sent.id, "user": user_of(user), "date": STARTED_AT,
@@ -193,9 +200,9 @@ class FakeTelegram(FakePlatform):
         await self._happens("message", {**message, **(more or {})})
         return sent.id
 
-    async def clicks(self, message_id: int, label: str, *, user: int = 7) -> None:
-        """Somebody presses a button under a message."""
-        sent = next(found for found in self.messages if found.id == message_id)
+    async def clicks(self, message_id: int, label: str, *, user: int = 7, chat: int = 0) -> None:
+        """Somebody presses a button under a message, of any chat unless told."""
+        sent = next(found for found in self.messages if found.id == message_id and chat in (0, found.chat))
         value = dict(sent.buttons)[label]
         click: dict[str, Json] = {
             "id": f"click-{self._fresh()}", "from": user_of(user), "message": self._message(sent), "data": value,
@@ -425,7 +432,8 @@ class FakeTelegram(FakePlatform):
         return self._message(self._keep(sent))
 
     def _keep(self, sent: Sent) -> Sent:
-        sent.id = self._fresh()
+        numbers = self._numbers_in.get(sent.chat)
+        sent.id = next(numbers) if numbers is not None else self._fresh()
         self.messages.append(sent)
         return sent
 
@@ -444,7 +452,7 @@ class FakeTelegram(FakePlatform):
         raise refused(400, "Bad Request: message to edit not found")
 
     def _message(self, sent: Sent) -> dict[str, Json]:
-        kind = self.chats[sent.chat][0]
+        kind = self.chats.get(sent.chat, ("group", ()))[0]
         title = {} if kind == "private" else {"title": "harbour"}
         message: dict[str, Json] = {
             "message_id": sent.id, "chat": {"id": sent.chat, "type": kind, **title}, "date": STARTED_AT + sent.id,
@@ -455,7 +463,7 @@ class FakeTelegram(FakePlatform):
         if sent.file is not None and sent.user != BOT_ID:
             message["document"] = self._keep_file(*sent.file)
             message.pop("text")
-        replied = next((found for found in self.messages if sent.reply_to and found.id == sent.reply_to), None)
+        replied = next((one for one in self.messages if sent.reply_to == one.id and one.chat == sent.chat), None)
         if replied is not None:
             message["reply_to_message"] = self._message(replied)
         return message
