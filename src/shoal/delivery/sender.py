@@ -383,11 +383,12 @@ class Sender:
         return await self._post(post, way)
 
     async def _is_late(self, row: OutboxRow) -> bool:
-        """Whether people were notified of an answer's beginning so long ago that its end has to notify them too."""
+        """Whether people were notified of an answer's beginning so long ago that its end has to notify them too, also
+        where it was finished soon and could not be posted until now."""
         if self._adapter.limits.edits_notify:
             return False
         shown_at = await self._outbox.posted_at(preview_key(turn_of_reply(row.id)))
-        return shown_at is not None and (row.created_at - shown_at).total_seconds() >= LATE_SECONDS
+        return shown_at is not None and (self._clock.now() - shown_at).total_seconds() >= LATE_SECONDS
 
     async def _post(self, post: OutboundPost, way: ExitStack) -> str:
         """Post where it belongs, or in the chat around it where that place takes none. Raises PlatformError."""

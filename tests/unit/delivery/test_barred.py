@@ -10,6 +10,7 @@ import pytest
 
 from shoal.delivery.barred import BarredChats
 from shoal.delivery.hub import Hub
+from shoal.delivery.previews import MOVED as PREVIEW_MOVED
 from shoal.delivery.previews import Previews
 from shoal.delivery.sender import KEEP_SECONDS, LATE_SECONDS, MOVED_HERE, Sender
 from shoal.domain.errors import PlatformError
@@ -198,3 +199,84 @@ async def test_the_further_pieces_of_a_late_answer_notify_of_its_end(stand: Stan
     async with stand.sending():
         await stand.until(lambda: len(stand.chat.posted) == 2)
     assert [one.id == preview for one in stand.chat.posted] == [True, False]
+
+
+class Stubborn(FakeChat):
+    """A chat whose next deletions and edits fail."""
+
+    refusals: tuple[PlatformError, ...] = ()
+
+    async def delete(self, thread: ThreadId, message_id: str) -> None:
+        await self._refuse()
+        await super().delete(thread, message_id)
+
+    async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
+        await self._refuse()
+        await super().edit(thread, message_id, markdown, buttons)
+
+    async def _refuse(self) -> None:
+        if self.refusals:
+            first, self.refusals = self.refusals[0], self.refusals[1:]
+            raise first
+
+
+NEVER = PlatformError("A message is too old to be deleted.", permanent=True)
+BUSY = PlatformError("Slow down.", retry_after_seconds=2.0)
+LOST = PlatformError("The connection broke.", outcome_unknown=True)
+
+
+@pytest.mark.parametrize(
+    ("odd", "shown"),
+    [
+        ("is posted late", [TIDE]),
+        ("undeletable", [PREVIEW_MOVED, TIDE]),
+        ("untouchable", [f"High{WRITING}", TIDE]),
+        ("busy", [TIDE]),
+        ("deleted by somebody", [TIDE]),
+        ("deleted before a kill", [TIDE]),
+        ("answer lost", [TIDE]),
+        ("refused once", [TIDE]),
+        ("something between", ["Something else.", TIDE]),
+        ("clock set back", [TIDE]),
+    ],
+)
+async def test_a_late_answer_arrives_once_as_a_message_of_its_own_whatever_happens(
+    stand: Stand, odd: str, shown: list[str]
+) -> None:
+    limits = msgspec.structs.replace(LIMITS, edits_notify=False, idempotent_posts=True)
+    chat = stand.chat = Stubborn(clock=stand.clock, limits=limits)
+    turn = TurnId("T1")
+    assert await stand.store.outbox.begin_preview(TOPIC, turn)
+    preview = await chat.post(OutboundPost(TOPIC, preview_key(turn), f"High{WRITING}"))
+    assert await stand.store.outbox.previewed(TOPIC, turn, preview)
+    if odd == "something between":
+        await stand.put("between", "Something else.")
+        async with stand.sending():
+            await stand.until(lambda: "Something else." in chat.texts(TOPIC))
+    stand.clock.jump(1 if odd == "is posted late" else 60)
+    await stand.put(reply_key(turn))
+    if odd == "is posted late":  # the chat could not be reached
+        stand.clock.jump(LATE_SECONDS)
+    elif odd == "clock set back":
+        stand.clock.jump(-5)
+    elif odd == "undeletable":
+        chat.refusals = (NEVER,)
+    elif odd == "untouchable":
+        chat.refusals = (NEVER, NEVER)
+    elif odd == "busy":
+        chat.refusals = (BUSY, BUSY)
+    elif odd in ("deleted by somebody", "deleted before a kill"):
+        await chat.delete(TOPIC, preview)
+    elif odd == "answer lost":
+        chat.troubles.append(LOST)
+    elif odd == "refused once":
+        chat.troubles.append(BUSY)
+    async with stand.sending():
+        await stand.until(lambda: chat.texts(TOPIC)[-1:] == [TIDE])
+        while await stand.store.outbox.depth():
+            await stand.passes(1)
+    async with stand.sending():  # a restart posts nothing again
+        await stand.passes(5)
+    assert chat.texts(TOPIC) == shown
+    assert chat.posted[-1].id != preview
+    assert stand.lost == []
