@@ -259,6 +259,26 @@ class ChatAccount(Generic[S]):
         if await self._store.get(scope, first) != name:
             await self._store.put(scope, first, name)
 
+    async def _learn_name(self, channel: str) -> None:
+        """Ask once what a group is called, where messages do not say it. Raises StoreError."""
+        first = self._moves.first_id(channel)
+        if self._names.get(first) is not None:
+            return
+        name = ""
+        try:
+            name = await self._name_of(channel)
+        except PlatformError as error:
+            extra = {"platform": self.platform, "channel": channel, "why": str(error)}
+            log.info("the name of a group could not be read", extra=extra)
+        if name.strip():
+            await self._channel_named(channel, name)
+        else:
+            self._names.put(first, "")
+
+    async def _name_of(self, channel: str) -> str:
+        """What people call a group; empty where it has no name. Raises PlatformError."""
+        return ""
+
     async def _subscribe(self, thread: ThreadId) -> None:
         """From now on everything written in this thread is meant for the bot. Raises StoreError."""
         await self._store.put(f"subscribed:{self.platform}", thread, "1")

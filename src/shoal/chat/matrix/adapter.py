@@ -86,7 +86,7 @@ UNREADABLE_MESSAGE = (
 )
 _TYPES = (
     "m.room.message", "m.room.encrypted", "m.room.encryption", "m.room.redaction", "m.room.member", "m.reaction",
-    "m.room.tombstone",
+    "m.room.name", "m.room.tombstone",
     *sorted(WRITTEN - {"m.room.message"}),
 )  # fmt: skip
 STRANGERS_MAX = 100
@@ -128,6 +128,10 @@ class _JoinedMembers(msgspec.Struct, frozen=True):
 
 class _RoomEncryption(msgspec.Struct, frozen=True):
     algorithm: str = ""
+
+
+class _RoomName(msgspec.Struct, frozen=True):
+    name: str = ""
 
 
 class _SentEvent(msgspec.Struct, frozen=True):
@@ -292,6 +296,8 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         """Something happened in a room that may change what is known of it."""
         if event.type == "m.room.member":
             self._members.pop(room)
+        elif event.type == "m.room.name":
+            self._names.pop(self._moves.first_id(room))
         elif event.type == "m.room.encryption":
             self._encrypted[room] = True
 
@@ -338,6 +344,12 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
     async def _author(self, room: str, user: str) -> Author:
         """Somebody in a room. Raises PlatformError."""
         return Author(user, (await self._members_of(room)).get(user, ""), trusted=False)
+
+    async def _name_of(self, channel: str) -> str:
+        found = _RoomName()
+        with Tolerating("M_NOT_FOUND"):
+            found = await self._api.call("GET", path_of("rooms", channel, "state", "m.room.name"), _RoomName)
+        return found.name
 
     async def _is_encrypted(self, room: str) -> bool:
         """Whether what is written there is encrypted. Raises PlatformError."""
@@ -476,6 +488,8 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         names = is_addressed(content, self._me)
         prompt = prompt_of(thread, event, content, await self._author(room, event.sender), self._me)
         files = [self._incoming(event, content)] if content.msgtype in MEDIA else []
+        if not place.direct:
+            await self._learn_name(room)
         if not place.direct and not await self._is_meant(
             prompt, inbox, files, is_named=names or joins, opens=names, follows=follows
         ):

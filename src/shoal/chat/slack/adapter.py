@@ -310,6 +310,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         prompt = prompt_of(self.platform, event, self._me)
         files = [await self._incoming(file, event.user) for file in event.files]
         if not prompt.direct:
+            await self._learn_name(event.channel)
             answers = bool(event.thread_ts) and event.parent_user_id == self._me.user_id
             follows = bool(event.thread_ts) and await self._is_subscribed(prompt.thread)
             is_named = answers or is_addressed(event, self._me)
@@ -728,6 +729,10 @@ class SlackAdapter(ChatAccount[SlackSettings]):
             found = await self._channel(channel)
             return not found.is_archived and (found.is_member or found.is_im or found.is_mpim)
         return False
+
+    async def _name_of(self, channel: str) -> str:
+        found = await self._channel(channel)
+        return f"#{found.name}" if found.name and not found.is_mpim else ""
 
     async def _channel(self, channel: str) -> SlackChannel:
         return (await self._api.call("conversations.info", ChannelInfo, {"channel": channel})).channel

@@ -181,6 +181,7 @@ def key_in(message: SlackMessage) -> str:
 
 class SlackChannel(msgspec.Struct, frozen=True):
     id: str = ""
+    name: str = ""
     is_private: bool = False
     is_archived: bool = False
     is_member: bool = False

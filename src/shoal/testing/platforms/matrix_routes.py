@@ -29,6 +29,7 @@ class Routes:
                 (rf"PUT {room}/typing/([^/]+)", self._typing),
                 (rf"GET {room}/joined_members", self._members),
                 (rf"GET {room}/state/m\.room\.encryption", self._encryption),
+                (rf"GET {room}/state/m\.room\.name", self._name),
                 (rf"GET {room}/messages", self._messages),
                 (rf"GET {room}/event/([^/]+)", self._event),
                 (r"GET /v1/rooms/([^/]+)/relations/([^/]+)/m\.thread", self._thread),
@@ -107,6 +108,12 @@ class Routes:
         if not self._world.room(parts[0]).encrypted:
             raise Refusal("M_NOT_FOUND", "Event not found.")
         return {"algorithm": "m.megolm.v1.aes-sha2"}
+
+    def _name(self, parts: tuple[str, ...], given: Given, query: Query) -> Given:
+        name = self._world.room(parts[0]).name
+        if not name:
+            raise Refusal("M_NOT_FOUND", "Event not found.")
+        return {"name": name}
 
     def _messages(self, parts: tuple[str, ...], given: Given, query: Query) -> Given:
         room = self._world.room(parts[0])
