@@ -6,9 +6,12 @@ from pathlib import Path
 import pytest
 from tests.contracts.matrix_peer import BEN, STRANGER, LateKeys, Matrix
 
-from shoal.chat.matrix.adapter import LATE_KEY_SECONDS
+from shoal.chat.account import GREETING, MOVED
+from shoal.chat.matrix.adapter import LATE_KEY_DAYS, LATE_KEY_SECONDS, UNREADABLE_MESSAGE
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import make_thread_id, thread_address
+from shoal.domain.messages import Edit, Prompt
+from shoal.domain.ports import channel_names
 from shoal.domain.posts import Button, OutboundPost
 from shoal.domain.secret import NO_SECRET, Secret
 from shoal.testing.clock import ManualClock
@@ -318,7 +321,146 @@ async def test_who_waits_for_a_key_is_told_once(peer: Matrix, inbox: Inbox) -> N
     assert len(peer.server.said(peer.room)) == 1
 
 
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("happens", ["deleted", "edited", "repeated", "upgraded", "left"])
+async def test_a_key_comes_after_something_else_happened(
+    peer: Matrix, inbox: Inbox, happens: str, restart: bool
+) -> None:
+    """What was deleted is never read; anything else is read once, as it is then."""
+    keys, room = LateKeys(), peer.room
+    async with serving(peer.make(encryption=keys), inbox):
+        sealed = await seals(peer, "is the tide high?")
+        await peer.server.says(room, "in the clear")
+        await inbox.prompts(1)
+        if happens == "deleted":
+            await peer.server.deletes(room, sealed)
+        elif happens == "edited":
+            new: Given = {"msgtype": "m.text", "body": "is the tide low?"}
+            relation: Given = {"rel_type": "m.replace", "event_id": sealed}
+            inside: Given = {"msgtype": "m.text", "body": "*", "m.new_content": new, "m.relates_to": relation}
+            content: Given = {"algorithm": "m.megolm.v1.aes-sha2", "sealed": inside, "m.relates_to": relation}
+            await peer.server.happens(room, ADA, "m.room.encrypted", content)
+        elif happens == "repeated":
+            await peer.server.redeliver()
+        elif happens == "upgraded":
+            room = await peer.server.upgrades(room)
+            await peer.server.until(lambda: BOT in peer.server.world.rooms[room].joined())
+        elif happens == "left":
+            peer.server.world.move(peer.server.world.rooms[room], BOT, "leave", ADA)
+            room = thread_address(peer.other).channel
+        if not restart:
+            keys.has_key = True
+            await peer.server.sends_key()
+            await reads_rest(peer, inbox, room)
+    if restart:
+        keys.has_key = True
+        async with serving(peer.make(encryption=keys), inbox):
+            await reads_rest(peer, inbox, room)
+    wanted = {"deleted": "", "edited": "is the tide low?"}.get(happens, "is the tide high?")
+    about = [one.text for one in inbox.came if isinstance(one, Prompt | Edit) and "tide" in one.text]
+    if happens != "left":  # where it may be too late to know who wrote it
+        assert about[-1:] == ([wanted] if wanted else [])
+        assert len([one for one in inbox.said() if "tide" in one.text]) == bool(wanted)
+    assert not [one for one in peer.kept.values if one[0] == "undecrypted:matrix"]
+
+
+async def reads_rest(peer: Matrix, inbox: Inbox, room: str) -> None:
+    """All that came before a last message was taken in."""
+    await peer.server.says(room, f"{BOT}: thanks")
+    await inbox.until(lambda: any(one.text == "thanks" for one in inbox.said()))
+
+
+@pytest.mark.parametrize("happens", ["nothing", "upgraded", "left"])
+async def test_a_key_that_never_comes_is_given_up(peer: Matrix, inbox: Inbox, happens: str) -> None:
+    """Its author is told once over restarts, and nothing waits for it in the end."""
+    room = peer.room
+    async with serving(peer.make(encryption=LateKeys()), inbox):
+        await seals(peer, "is the tide high?")
+        await peer.server.says(room, "in the clear")
+        await inbox.prompts(1)
+        if happens == "upgraded":
+            room = await peer.server.upgrades(room)
+            await peer.server.until(lambda: BOT in peer.server.world.rooms[room].joined())
+        elif happens == "left":
+            peer.server.world.move(peer.server.world.rooms[room], BOT, "leave", ADA)
+            room = thread_address(peer.other).channel
+    for days in (0.01, 0.01, LATE_KEY_DAYS):
+        peer.clock.jump(days * 86_400)
+        async with serving(peer.make(encryption=LateKeys()), inbox):
+            for _ in range(2):  # the second comes when all of the first sync is done
+                count = len(inbox.said())
+                await peer.server.says(room, f"{BOT}: hello")
+                await inbox.prompts(count + 1)
+    assert [one.text for one in peer.server.said(room)].count(UNREADABLE_MESSAGE) == (happens != "left")
+    assert not [one for one in peer.kept.values if one[0] == "undecrypted:matrix"]
+
+
+# ---- rooms that are upgraded ----
+
+
+async def test_what_was_posted_before_an_upgrade_is_neither_changed_nor_tried_for_ever(
+    peer: Matrix, inbox: Inbox, harbour: str
+) -> None:
+    async with serving(peer.adapter, inbox):
+        asked = await peer.server.says(harbour, f"{BOT}: when?")
+        (prompt,) = await inbox.prompts(1)
+        made = await peer.adapter.post(OutboundPost(prompt.thread, "k1", "At six."))
+        new = await peer.server.upgrades(harbour)
+        await peer.server.sees(new, MOVED)
+        for trying in (peer.adapter.edit(prompt.thread, made, "At noon."), peer.adapter.delete(prompt.thread, made)):
+            with pytest.raises(PlatformError) as caught:
+                await trying
+            assert caught.value.permanent
+        with pytest.raises(PlatformError) as caught:
+            await peer.adapter.post(OutboundPost(prompt.thread, "k2", "At noon.", reply_to=asked))
+        assert caught.value.barred, "its thread is in the other room"
+        around = peer.adapter.around(prompt.thread)
+        assert around is not None
+        await peer.adapter.post(OutboundPost(around, "k2", "At noon.", reply_to=asked))
+    assert [one.text for one in peer.server.said(new)] == [MOVED, "At noon."]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+async def test_an_upgraded_room_is_upgraded_again(peer: Matrix, inbox: Inbox, harbour: str, restart: bool) -> None:
+    rooms = [harbour]
+    adapter = peer.adapter
+    for number in range(4):
+        async with serving(adapter, inbox):
+            await peer.server.says(rooms[-1], f"{BOT}: question {number}")
+            await inbox.prompts(number + 1)
+            rooms.append(await peer.server.upgrades(rooms[-1], public=number % 2 == 0))
+            if number % 2:
+                await peer.server.invites_to(rooms[-1])
+            await peer.server.sees(rooms[-1], MOVED)
+            await peer.server.redeliver()
+        adapter = peer.make() if restart else adapter
+    async with serving(adapter, inbox):
+        await peer.server.says(rooms[-1], f"{BOT}: and now?")
+        prompts = await inbox.prompts(5)
+        await adapter.post(OutboundPost(make_thread_id("matrix", harbour, "0"), "k", "Feed the seals."))
+    assert {thread_address(one.thread).channel for one in prompts} == {thread_address(prompts[0].thread).channel}
+    said = [[one.text for one in peer.server.said(room) if one.text != GREETING] for room in rooms[1:]]
+    assert said == [[MOVED], [MOVED], [MOVED], [MOVED, "Feed the seals."]]
+
+
 # ---- rooms ----
+
+
+async def test_a_room_is_known_by_its_name(peer: Matrix, inbox: Inbox, harbour: str) -> None:
+    nameless, names = peer.server.add_room(ADA, BEN), channel_names("matrix")
+    async with serving(peer.adapter, inbox):
+        for number, room in enumerate((harbour, nameless, harbour), 1):
+            await peer.server.says(room, f"{BOT}: hello")
+            await inbox.prompts(number)
+        assert {key: value for key, value in peer.kept.values.items() if key[0] == names} == {
+            (names, harbour): "harbour"
+        }
+        world = peer.server.world.rooms[harbour]
+        world.name = "pier"
+        peer.server.world.happen(world, ADA, "m.room.name", {"name": "pier"}, state_key="")
+        await peer.server.says(harbour, f"{BOT}: hello")
+        await inbox.prompts(4)
+    assert "pier" in [value for key, value in peer.kept.values.items() if key[0] == names]
 
 
 async def test_a_new_room_has_the_people_of_the_one_beside(peer: Matrix, harbour: str) -> None:

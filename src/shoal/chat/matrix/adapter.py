@@ -41,6 +41,7 @@ from shoal.chat.matrix.wire import (
     path_of,
     post_content,
     prompt_of,
+    redacted_by,
     root_of,
     said_of,
     target_of,
@@ -217,6 +218,9 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
                     await self._encryption.take(raw)
                 except PlatformRefusal as error:  # plain rooms go on all the same
                     log.warning("keys could not be exchanged: %s", error, extra={"platform": self.platform})
+                for event in (event for joined in synced.rooms.join.values() for event in joined.timeline.events):
+                    if event.type == "m.room.redaction" and (redacted := redacted_by(event)) in self._undecrypted:
+                        await self._forget_undecrypted(redacted)
                 if self._undecrypted:
                     await self._retry_undecrypted(are_keys_new=are_keys_new or bool(synced.to_device.events))
                 are_keys_new = False
@@ -404,7 +408,11 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
                 await self._forget_undecrypted(id, "its key did not come")
             elif seconds >= LATE_KEY_SECONDS and not waiting.is_told:
                 await self._note_undecrypted(msgspec.structs.replace(waiting, is_told=True))
-                place = await self._place(waiting.room)
+                try:
+                    place = await self._place(waiting.room)
+                except PlatformRefusal:  # the bot has left the room
+                    await self._forget_undecrypted(id, "nobody is there to be told")
+                    continue
                 if place.direct:
                     await self._say(place.thread(self.platform), id, UNREADABLE_MESSAGE)
 
@@ -436,7 +444,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
                 author = await self._author(room, happened.sender)
                 await self._take_reaction(Reaction(thread, emoji, author, target), inbox)
         elif happened.type == "m.room.redaction":
-            key, author = content.redacts or happened.redacts, await self._author(room, happened.sender)
+            key, author = redacted_by(happened), await self._author(room, happened.sender)
             if key:
                 await self._pending.send(Deletion(place, key, author, key), inbox)
         elif happened.type in WRITTEN and content.relation.rel_type == "m.replace":

@@ -408,6 +408,12 @@ class MatrixPlace(msgspec.Struct, frozen=True):
         return make_thread_id(platform, self.known_as or self.room, root)
 
 
+def redacted_by(event: MatrixEvent) -> str:
+    """The id of the event that a redaction is about; newer rooms have it in the content."""
+    content = content_of(event)
+    return (content.redacts if content is not None else "") or event.redacts
+
+
 def content_of(event: MatrixEvent) -> EventContent | None:
     """What an event says; None where it has an unknown form."""
     try:
