@@ -1,5 +1,6 @@
 """What Slack's adapter sends: each post once, previews as streams, files, ephemeral answers, and channels."""
 
+import logging
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -9,13 +10,14 @@ from tests.contracts.slack_peer import CHANNEL, DIRECT, SECRET_ROOM, Slack, work
 
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import make_thread_id, thread_address
-from shoal.domain.ports import ChannelHost
+from shoal.domain.ports import ChannelHost, channel_names
 from shoal.domain.posts import WRITING, Button
 from shoal.domain.webhooks import HttpInbound
 from shoal.testing.contracts.chat_peer import Inbox, post, serving
 from shoal.testing.platforms.slack import STARTED_AT, FakeSlack
 from shoal.testing.platforms.slack_methods import BOT
 from shoal.testing.platforms.slack_wire import Room, Sent, refused
+from shoal.testing.platforms.wire import Given
 
 
 @pytest.fixture
@@ -38,6 +40,55 @@ async def peer(tmp_path: Path, server: FakeSlack) -> AsyncIterator[Slack]:
 async def test_it_is_what_the_ports_ask_for(peer: Slack) -> None:
     assert isinstance(peer.adapter, HttpInbound)
     assert isinstance(peer.adapter, ChannelHost)
+
+
+async def test_a_channel_is_known_by_its_name(peer: Slack) -> None:
+    inbox = Inbox()
+    async with serving(peer.adapter, inbox):
+        for number, channel in enumerate((CHANNEL, SECRET_ROOM, DIRECT, CHANNEL), 1):
+            await peer.server.says(channel, f"<@{BOT}> hello")
+            await inbox.prompts(number)
+    names = {key[1]: value for key, value in peer.kept.values.items() if key[0] == channel_names("slack")}
+    assert names == {CHANNEL: "#harbour", SECRET_ROOM: "#vault"}
+    assert [name for name, _ in peer.server.calls].count("conversations.info") == 2
+
+
+BOTS_OWN: Given = {"type": "message", "user": "UOTHERBOT", "bot_id": "BOTHER", "text": "tide", "ts": "1.1"}
+
+
+ITEM: Given = {"type": "message", "channel": CHANNEL, "ts": "1.1"}
+LEFT_OUT = ("left out on purpose", "nothing comes here")
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"type": "message", "subtype": "message_changed", "channel": CHANNEL, "message": BOTS_OWN},
+        {"type": "message", "channel": CHANNEL, **BOTS_OWN},
+        {"type": "reaction_added", "user": "UOTHERBOT", "reaction": "x", "item": ITEM},
+        {"type": "app_home_opened", "user": "UADA", "tab": "messages", "channel": DIRECT},
+        {"type": "channel_rename", "channel": {"id": CHANNEL, "name": "pier"}},
+        {"type": "channel_archive", "channel": CHANNEL, "user": "UADA"},
+        {"type": "reaction_removed", "user": "UADA", "reaction": "x", "item": ITEM},
+        {"type": "user_change", "user": {"id": "UADA"}},
+    ],
+    ids=lambda event: f"{event['type']} {event.get('subtype', '')}",
+)  # fmt: skip
+async def test_what_is_left_out_is_logged_once_a_kind(
+    peer: Slack, caplog: pytest.LogCaptureFixture, event: Given
+) -> None:
+    caplog.set_level(logging.INFO)
+    inbox = Inbox()
+    async with serving(peer.adapter, inbox):
+        for _ in range(3):
+            await peer.server.happens(event)
+        await peer.says("is it?")
+        await inbox.prompts(1)
+    told = [
+        one for one in caplog.records if one.message == "left out on purpose" or "nothing comes here" in one.message
+    ]
+    assert len(told) == 1
+    assert [one.text for one in inbox.said()] == ["is it?"]
 
 
 # ---- each post once ----

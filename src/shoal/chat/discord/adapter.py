@@ -344,6 +344,8 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
                 self._not_understood(f"message of the type {message.type}")
             elif was_said(message, self._me):
                 self._left_out("message of a bot")
+            elif message.author is None or message.author.id != self._me:
+                self._left_out(f"message of the type {message.type}")
             return False
         message = await self._with_own_role(message)
         place = await self._place(message.channel_id, message.guild_id)

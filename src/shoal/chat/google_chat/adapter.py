@@ -232,7 +232,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
                 thread = thread_of(self.platform, SpaceMessage(), event.space)
                 await self._greet(self._action_prompt(event, thread, ""), inbox)
             case "REMOVED_FROM_SPACE" | "WIDGET_UPDATED" | "MESSAGE":
-                pass
+                self._left_out(event.type)
             case kind:
                 self._not_understood(kind or "event without a type")
 
@@ -285,6 +285,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         for reaction in reactions if verb == "created" else ():
             name = message_name(reaction.name)
             if reaction.user.type == "BOT" or not reaction.emoji.unicode or not channel_of(name):
+                self._left_out("reaction of an app" if reaction.user.type == "BOT" else "reaction with a custom emoji")
                 continue
             thread = await inbox.thread_of(self._prefix(channel_of(name)), name)
             if thread is not None:

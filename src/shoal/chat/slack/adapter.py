@@ -218,7 +218,9 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         if known is None:
             return True
         if known.type not in EVENTS:
-            if known.type not in UNUSED_EVENTS:
+            if known.type in UNUSED_EVENTS:
+                self._left_out(known.type)
+            else:
                 self._not_understood(known.type or f"call {call.type}")
             return True
         event = self._decode(call.event, SlackMessage, known.type)
@@ -242,6 +244,8 @@ class SlackAdapter(ChatAccount[SlackSettings]):
             case "message", "message_changed":
                 after, before = event.message, event.previous_message
                 if after is None or after.user in nobody or after.bot_id or not is_about_message(event):
+                    if after is None or after.user != self._me.user_id:
+                        self._left_out("change of a bot's message")
                     return
                 if is_addressed(after, self._me) and not is_direct(event.channel):
                     named = msgspec.structs.replace(after, type="message", channel=event.channel)
@@ -276,7 +280,9 @@ class SlackAdapter(ChatAccount[SlackSettings]):
                     return
                 thread = await inbox.thread_of(self._prefix(item.channel), item.ts)
                 author = await self._api.author(event.user)
-                if thread is not None and not author.is_bot:
+                if author.is_bot:
+                    self._left_out("reaction of a bot")
+                elif thread is not None:
                     await self._take_reaction(Reaction(thread, event.reaction, author, item.ts), inbox)
             case "member_joined_channel", _:
                 if event.user == self._me.user_id and event.channel and event.inviter:
@@ -288,8 +294,9 @@ class SlackAdapter(ChatAccount[SlackSettings]):
                 await self._show("assistant.threads.setSuggestedPrompts", given)
             case "app_home_opened", _ if event.tab == "home":
                 await self._show("views.publish", {"user_id": event.user, "view": home_view()})
-            case _:
-                pass
+            case kind, subtype:
+                if event.user != self._me.user_id:
+                    self._left_out(" ".join(filter(None, (kind, subtype))))
 
     async def _show(self, method: str, given: Fields) -> None:
         """Show what may as well be missing."""

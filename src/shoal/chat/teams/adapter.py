@@ -245,8 +245,8 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
                         await self._greet(come, inbox)
                 case "event", name if name != READ_RECEIPT:
                     self._not_understood(f"event {name}")
-                case (("event" | "messageUpdate" | "messageReaction" | "typing" | "endOfConversation"), _):
-                    pass
+                case (("event" | "messageUpdate" | "messageReaction" | "typing" | "endOfConversation") as kind, name):
+                    self._left_out(" ".join(filter(None, (kind, name))))
                 case kind, _:
                     self._not_understood(kind or "activity without a type")
         return TAKEN

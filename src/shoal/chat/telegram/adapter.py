@@ -208,6 +208,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
             prompt = prompt_of(self.platform, edited, self._me)
             is_moving = edited.location is not None  # a live location is told anew all the time
             if prompt is None or prompt.author.is_bot or is_moving:
+                self._left_out("change of a live location" if is_moving else "change of a bot's message")
                 return True
             is_named = edited.chat.type != "private" and is_addressed(edited, self._me)
             if is_named and await self._is_unheard(prompt, self._prefix(str(edited.chat.id)), inbox):
@@ -233,6 +234,8 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
                 await self._greet(come, inbox, text)
         elif reaction is None:
             self._not_understood(unknown_update(event))
+        elif reaction.new_reaction:
+            self._left_out("reaction of a bot" if reaction.user is not None else "reaction of nobody")
         return True
 
     async def _take_message(self, message: TelegramMessage, event: str, inbox: InboxPort) -> None:
