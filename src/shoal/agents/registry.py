@@ -23,6 +23,7 @@ from shoal.domain.errors import InvalidInput
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId, thread_address
 from shoal.domain.markup import counted
+from shoal.domain.order import natural
 from shoal.domain.regular_files import ensure_folder, unusable
 from shoal.domain.settings import Config
 from shoal.domain.untrusted import UNREADABLE
@@ -192,7 +193,7 @@ class AgentRegistry:
         folder, found = self._home.root / "agents", set[str]()
         with suppress(OSError):
             found = {entry.name for entry in folder.iterdir() if entry.is_dir()}
-        return sorted({name for name in found if NAME.fullmatch(name)} | {self.defaults.agent})
+        return sorted({name for name in found if NAME.fullmatch(name)} | {self.defaults.agent}, key=natural)
 
     def exists(self, name: str) -> bool:
         return name == self.defaults.agent or bool(NAME.fullmatch(name) and self._home.agent(name).is_dir())

@@ -20,6 +20,7 @@ import msgspec
 
 from shoal.domain.agents import AgentSpec
 from shoal.domain.errors import ConfigError, InvalidInput
+from shoal.domain.order import natural
 from shoal.domain.permissions import (
     COMMAND_TOOLS,
     FILE_READERS,
@@ -284,7 +285,7 @@ class Profiles:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(sorted({*BUILTIN_PROFILES, *self._profiles}))
+        return tuple(sorted({*BUILTIN_PROFILES, *self._profiles}, key=natural))
 
     def get(self, name: str) -> Profile:
         """A profile without overrides. Raises ConfigError when there is none of this name."""

@@ -32,6 +32,7 @@ from shoal.domain.errors import (
     ToolError,
 )
 from shoal.domain.installation import how_to_add
+from shoal.domain.order import natural
 from shoal.domain.records import AuditEntry
 from shoal.domain.secret import Secret
 from shoal.domain.settings import McpServerSettings, Price
@@ -217,7 +218,7 @@ class LiveSetup:
         """Every configured MCP server, and how it is; arguments are the owner's alone, and masked."""
         states = {one.server.name: one.state for one in self._app.mcp.connections}
         found = list[McpServerState]()
-        for name, server in self._app.config.mcp.items():
+        for name, server in sorted(self._app.config.mcp.items(), key=lambda one: natural(one[0])):
             state = states.get(name, McpState(name))
             status = state.status if name in states else "off"
             where, args = shown_server(server.url, server.command, server.args)

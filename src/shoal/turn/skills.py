@@ -17,6 +17,7 @@ import msgspec
 from shoal.domain import lazy_re
 from shoal.domain.home import Home
 from shoal.domain.ids import ThreadId
+from shoal.domain.order import natural
 from shoal.domain.ports import Mount
 from shoal.turn.front_matter import Document, FrontMatterError, parse_document
 
@@ -107,7 +108,7 @@ def merge(found: Sequence[Skill | SkillProblem]) -> Skills:
                 shadowed.append(by_name[one.name])
             by_name[one.name] = one
     problems = tuple(one for one in found if isinstance(one, SkillProblem))
-    return Skills(tuple(by_name[name] for name in sorted(by_name)), problems, tuple(shadowed))
+    return Skills(tuple(by_name[name] for name in sorted(by_name, key=natural)), problems, tuple(shadowed))
 
 
 def parse_skill(path: Path, text: str, scope: SkillScope) -> Skill | SkillProblem:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from shoal.domain.errors import InvalidInput
+from shoal.domain.order import natural
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,7 +70,7 @@ def _folder(variable: str, usual: str) -> Path:
 def agent_names(home: Path) -> list[str]:
     """The agents that have a folder in a home directory."""
     folder = home / "agents"
-    return sorted(entry.name for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else []
+    return sorted((entry.name for entry in folder.iterdir() if entry.is_dir()), key=natural) if folder.is_dir() else []
 
 
 def complete_agents(click_context: click.Context, _: click.Parameter, begun: str) -> "list[CompletionItem]":

@@ -9,6 +9,7 @@ import msgspec
 
 from shoal.domain.errors import InvalidInput, NotFound
 from shoal.domain.ids import parse_thread_id
+from shoal.domain.order import natural
 from shoal.domain.triggers import BRIEF_ON_PAGE, next_cron
 from shoal.domain.zones import local_time, zone_named
 from shoal.surfaces.cli.client import call_api, find_server, get, path_part
@@ -290,7 +291,7 @@ def list_mcp(context: CommandContext, as_json: bool) -> None:
         for server in get(context, "/api/mcp", McpView).servers
         for one in server.tools
     ]
-    waiting_first = sorted(rows, key=lambda row: (row["state"] == "allowed", row["name"]))
+    waiting_first = sorted(rows, key=lambda row: (row["state"] == "allowed", natural(row["name"])))
     shown = [(row["name"], row["state"], row["digest"], row["since"]) for row in waiting_first]
     head = ("tool", "state", "digest", "pinned (UTC)")
     print_records(rows, as_json, head, shown, "No MCP server was connected yet.")

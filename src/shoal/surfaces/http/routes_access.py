@@ -13,6 +13,7 @@ from shoal.actors.access_tokens import NewToken
 from shoal.actors.principals import Principal
 from shoal.domain.errors import ConfigError, Conflict, InvalidInput, NotFound
 from shoal.domain.ids import encode_part
+from shoal.domain.order import natural
 from shoal.domain.permissions import AccessToken, Decision, Ruling, TokenScope
 from shoal.domain.regular_files import read_regular_text
 from shoal.domain.settings import OverrideSettings, ProfileSettings
@@ -227,7 +228,7 @@ async def unsubscribe(
 @routes("GET /api/tokens", ADMINS, answer=list[TokenView])
 async def tokens(web: WebContext) -> list[AccessToken]:
     """The access tokens."""
-    return await web.app.tokens.all()
+    return sorted(await web.app.tokens.all(), key=lambda token: natural(token.name))
 
 
 @routes("POST /api/tokens", ADMINS, status=201)

@@ -26,6 +26,7 @@ from shoal.domain.ids import (
     thread_address,
 )
 from shoal.domain.messages import Abort, Attachment, Author, Prompt, Receipt, Retry, Steer
+from shoal.domain.order import natural
 from shoal.domain.ports import channel_names
 from shoal.domain.records import Snapshot, Step, ThreadInfo
 from shoal.providers.catalog import existing_model
@@ -496,7 +497,7 @@ async def chats(web: WebContext) -> list[ChatView]:
         shown = address.platform, address.channel, chat.thread, chat.title, people, chat.updated_at, name
         found.append(ChatView(*shown))
     for platform, unused in names.items():
-        for channel, name in sorted(unused.items(), key=lambda one: one[1].casefold()):
+        for channel, name in sorted(unused.items(), key=lambda one: natural(one[1])):
             thread = make_thread_id(platform, channel, WHOLE_CHANNEL)
             found.append(ChatView(platform, channel, thread, "", [], None, name))
     return found

@@ -2,7 +2,7 @@
 
 import { api } from "../api.js";
 import { html, useMemo, useState } from "../dom.js";
-import { clockTime, count, fullTime, visible } from "../format.js";
+import { byName, clockTime, count, fullTime, visible } from "../format.js";
 import { canChange } from "../me.js";
 import { Place, useAnswer, useAttempt } from "./lists.js";
 import { Rule, allRules, wordsByRule } from "./rules.js";
@@ -30,7 +30,7 @@ export function fits({ entry }, { text, kind, decision }) {
   return !text || [entry.action, entry.rule, entry.user, entry.agent, entry.token, entry.detail].some((one) => (one || "").toLowerCase().includes(text.toLowerCase()));
 }
 
-const kindsOf = (rows, name) => [...new Set(rows.map(({ entry }) => entry[name] || "none"))].sort();
+const kindsOf = (rows, name) => [...new Set(rows.map(({ entry }) => entry[name] || "none"))].sort(byName);
 
 export function Audit() {
   const [limit, setLimit] = useState(READ[0]);

@@ -1,0 +1,12 @@
+"""The order in which people expect names: agent-2 before agent-10, capitals next to small letters."""
+
+from itertools import groupby
+
+
+def natural(name: str) -> tuple[tuple[tuple[int, int, str], ...], str]:
+    """A key to sort names by: runs of digits count as numbers, everything else as text without case."""
+    parts = list[tuple[int, int, str]]()
+    for is_number, letters in groupby(name.casefold(), str.isdecimal):
+        part = "".join(letters)
+        parts.append((0, len(part.lstrip("0")), part.lstrip("0")) if is_number else (1, 0, part))
+    return tuple(parts), name
