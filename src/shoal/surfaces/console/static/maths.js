@@ -2,12 +2,18 @@
 
 let loading = null;
 
-function load() {
+/** KaTeX, once its style is there too: without it a formula would be seen twice, as MathML and as HTML. */
+async function load() {
   const style = document.createElement("link");
   style.rel = "stylesheet";
   style.href = new URL("./vendor/katex/katex.min.css", import.meta.url).href;
+  const styled = new Promise((done, failed) => {
+    style.onload = done;
+    style.onerror = failed;
+  });
   document.head.append(style);
-  return import("./vendor/katex/katex.min.js").then(() => globalThis.katex);
+  await Promise.all([styled, import("./vendor/katex/katex.min.js")]);
+  return globalThis.katex;
 }
 
 /** Set the formula that an element has as its text; one that cannot be read stays as it was written. */
