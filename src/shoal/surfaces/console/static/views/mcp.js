@@ -85,10 +85,11 @@ function NewServer({ reload }) {
 
 function Server({ server, reload }) {
   const open = server.tools.filter((tool) => tool.state !== "allowed");
+  const allowed = server.tools.length - open.length;
   return html`
     <section aria-label=${server.server}>
       <h2>${server.server}</h2>
-      <p class="faint" title=${fullTime(server.since)}>${server.tools.length - open.length} tools as allowed, first seen ${ago(server.since)}</p>
+      <p class="faint" title=${fullTime(server.since)}>${allowed} ${allowed === 1 ? "tool" : "tools"} as allowed, first seen ${ago(server.since)}</p>
       <ul class="cards">${open.map((tool) => html`<${Tool} key=${tool.name + tool.digest} tool=${tool} reload=${reload} />`)}</ul>
     </section>
   `;
