@@ -12,10 +12,10 @@ import { Words } from "./words.js";
 
 const SHOWN_MAX = 100;
 
-/** Models whose names have all the words of a text. Pure. */
-export function matching(models, text) {
+/** Models or agents whose names have all the words of a text. Pure. */
+export function matching(items, text) {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
-  return models.filter(({ name }) => words.every((word) => name.toLowerCase().includes(word)));
+  return items.filter(({ name }) => words.every((word) => name.toLowerCase().includes(word)));
 }
 
 const price = ({ input_usd: input, output_usd: output }) =>
@@ -38,19 +38,14 @@ export function Answerers({ thread, state, session, close }) {
     <${Dialog} label="Who answers here" close=${close} kind="is-wide">
       ${agents.length > 0 && html`
         <h3>Agent</h3>
-        <ul class="options">
-          ${agents.map((one) => html`
-            <li><button type="button" class="option" aria-pressed=${one.name === agent?.name} onClick=${() => pick({ agent: one.name }, true)}>
-              <${Face} name=${one.name} /><span>${one.name}</span><span class="faint">${one.model}</span>
-            </button></li>`)}
-        </ul>`}
+        <${Agents} agents=${agents} chosen=${agent?.name} pick=${(name) => pick({ agent: name }, true)} />`}
       <h3>Model</h3>
       <${Models} models=${models} chosen=${chosen.model} pick=${(model) => pick({ model })}>
         <li><button type="button" class="option" aria-pressed=${!chosen.model} onClick=${() => pick({ model: "" })}>
           <span>The agent's own</span><span class="faint">${agent?.model || ""}</span>
         </button></li>
       <//>
-      ${found && html`<p class="faint">Windows are in tokens, prices are per million tokens. What you choose holds from the next message on.</p>`}
+      ${found && html`<p class="faint">Windows are in tokens, prices are per million tokens. Your choice applies from the next message.</p>`}
       ${(problem || refused) && html`<p class="problem" role="alert"><${Words} text=${problem || refused} /></p>`}
       <p class="sheet-line is-end"><button type="button" class="quiet" onClick=${close}>Close</button></p>
     <//>
@@ -68,12 +63,30 @@ export function AnotherModel({ turn, again, close }) {
   };
   return html`
     <${Dialog} label="Try again with another model" close=${close} kind="is-wide">
-      <p class="faint">This answer stays. The new one stands beside it, and ‹ 1/2 › at the message goes between them.</p>
+      <p class="faint">This answer stays. Switch between the two with ‹ 1/2 › at the message.</p>
       <${Models} models=${models} chosen=${turn.model} pick=${pick} />
       ${!models && !problem && html`<p class="faint" role="status">Loading…</p>`}
       ${(problem || refused) && html`<p class="problem" role="alert"><${Words} text=${problem || refused} /></p>`}
       <p class="sheet-line is-end"><button type="button" class="quiet" onClick=${close}>Cancel</button></p>
     <//>
+  `;
+}
+
+const FILTERED_FROM = 8;
+
+function Agents({ agents, chosen, pick }) {
+  const [text, setText] = useState("");
+  const listed = matching(agents, text);
+  return html`
+    ${agents.length >= FILTERED_FROM && html`<input type="search" aria-label="Filter agents" placeholder="Filter agents" value=${text} onInput=${(event) => setText(event.target.value)} />`}
+    <ul class="options is-long">
+      ${listed.slice(0, SHOWN_MAX).map((one) => html`
+        <li key=${one.name}><button type="button" class="option" aria-pressed=${one.name === chosen} onClick=${() => pick(one.name)}>
+          <${Face} name=${one.name} /><span class="breakable">${one.name}</span><span class="faint">${one.model}</span>
+        </button></li>`)}
+    </ul>
+    ${listed.length > SHOWN_MAX && html`<p class="faint">${listed.length - SHOWN_MAX} more: filter to see them.</p>`}
+    ${!listed.length && html`<p class="faint">No agent has all of these words in its name.</p>`}
   `;
 }
 
@@ -92,6 +105,6 @@ function Models({ models, chosen, pick, children }) {
     </ul>
     ${listed.length > SHOWN_MAX && html`<p class="faint">${listed.length - SHOWN_MAX} more: filter to see them.</p>`}
     ${models?.length > 0 && !listed.length && html`<p class="faint">No model has all of these words in its name.</p>`}
-    ${models?.length === 0 && html`<p class="faint">The configuration names no models to choose from. ${isOwner() ? html`<a href="#/setup">Set one up</a>, or list them in available_models.json.` : "Its owner can add some."}</p>`}
+    ${models?.length === 0 && html`<p class="faint">There are no models to choose from. ${isOwner() ? html`<a href="#/setup">Set one up</a>, or list them in available_models.json.` : "Its owner can add some."}</p>`}
   `;
 }
