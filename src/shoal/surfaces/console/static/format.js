@@ -89,6 +89,14 @@ export function threadName(info, thread = info?.thread || "") {
   return !name || MADE_ID.test(name) ? "Untitled" : name;
 }
 
+/** The order of two names as people expect it: agent-2 before agent-10. Pure. */
+export const byName = new Intl.Collator("en", { numeric: true }).compare;
+
+export const BRIEF = "daily-brief"; // the name of the schedule that sends the daily brief
+
+/** A schedule's name as it is shown. Pure. */
+export const scheduleName = (name) => (name === BRIEF ? "Daily brief" : name);
+
 /** A sentence for chats as it is told on the page, where the details it speaks of stand below it. Pure. */
 export const here = (text) => (text || "").replace(" The details are in the console.", "");
 

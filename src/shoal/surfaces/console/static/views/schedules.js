@@ -2,7 +2,7 @@
 
 import { api } from "../api.js";
 import { html, useState } from "../dom.js";
-import { ago, clockTime, fullTime, threadName } from "../format.js";
+import { BRIEF, ago, clockTime, fullTime, scheduleName, threadName } from "../format.js";
 import { canChange, me } from "../me.js";
 import { newId } from "../outgoing.js";
 import { ThreadPicker, useChats } from "./chats.js";
@@ -12,6 +12,7 @@ import { Week } from "./week.js";
 import { Words } from "./words.js";
 
 const POLL_MS = 15_000;
+const BRIEF_WORDS = "What was done, what failed, what waits and what comes.";
 const zone = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
 
 export function Schedules({ state, session }) {
@@ -22,7 +23,7 @@ export function Schedules({ state, session }) {
     <${Place} intro="Messages that agents get at set times." problem=${problem} reload=${reload} loading=${!triggers}>
       ${!planned && triggers?.some((one) => one.state === "active") && html`<p class="week-awaited faint loading">Loading the calendar…</p>`}
       ${planned?.length > 0 && html`<${Week} planned=${planned} nowMs=${Date.now()} />`}
-      ${planned?.length > 0 && triggers?.some((one) => one.kind === "periodic" && one.timezone !== zone) && html`<p class="faint above">The calendar and what comes next are told by your own clock, ${zone}.</p>`}
+      ${planned?.length > 0 && triggers?.some((one) => one.kind === "periodic" && one.timezone !== zone) && html`<p class="faint above">The calendar and the next times are in your time zone, ${zone}.</p>`}
       ${triggers && html`<${Filtered} items=${triggers} noun="schedules" text=${(one) => `${one.name} ${one.text} ${one.agent} ${one.state} ${one.words}`}
         row=${(trigger) => html`<${Schedule} key=${trigger.id} trigger=${trigger} reload=${reload} />`} />`}
       ${triggers && !triggers.length && html`<p class="faint empty">Nothing is scheduled. Add a schedule below, or ask an agent: “Remind me on Friday at 9.”</p>`}
@@ -51,12 +52,12 @@ function Schedule({ trigger, reload }) {
   return html`
     <li class="card">
       <p class="card-head">
-        <b class="clamped">${trigger.name || trigger.text}</b>
+        <b class="clamped">${scheduleName(trigger.name) || trigger.text}</b>
         <span class=${`tag is-${trigger.state}`}>${trigger.state}</span>
       </p>
-      ${trigger.name && html`<p class="clamped">${trigger.text}</p>`}
+      ${trigger.name && html`<p class="clamped">${trigger.name === BRIEF ? BRIEF_WORDS : trigger.text}</p>`}
       <p class="faint">
-        ${trigger.kind === "periodic" ? html`<span title=${trigger.schedule}>${sentence(trigger.words || trigger.schedule)}</span>${trigger.timezone !== zone && ` by the clock of ${trigger.timezone}`}` : html`Once, <time datetime=${trigger.schedule}>${clockTime(trigger.schedule) || trigger.schedule}</time>`} ${where && html`into ${trigger.thread ? html`<a class="breakable" href=${`#/t/${encodeURIComponent(trigger.thread)}`}>${where}</a>` : html`<span class="breakable">${where}</span>`}`}
+        ${trigger.kind === "periodic" ? html`<span title=${trigger.schedule}>${sentence(trigger.words || trigger.schedule)}</span>${trigger.timezone !== zone && ` (${trigger.timezone})`}` : html`Once, <time datetime=${trigger.schedule}>${clockTime(trigger.schedule) || trigger.schedule}</time>`} ${where && html`into ${trigger.thread ? html`<a class="breakable" href=${`#/t/${encodeURIComponent(trigger.thread)}`}>${where}</a>` : html`<span class="breakable">${where}</span>`}`}
       </p>
       ${said && html`<p class="problem"><${Words} text=${said} /></p>`}
       <p class="card-foot">
@@ -105,8 +106,6 @@ function Repeat() {
   `;
 }
 
-const BRIEF = "daily-brief"; // the name of the schedule that sends it
-
 /** A summary of the day every morning: when, and by whom. */
 function Brief({ triggers, reload }) {
   const [attempt, problem] = useAttempt(reload);
@@ -119,7 +118,7 @@ function Brief({ triggers, reload }) {
   return html`
     <form class="card form" onSubmit=${submit}>
       <h2>Daily brief</h2>
-      <p class="faint">${set ? `It comes ${set.words}. Saving replaces it.` : "What was done, what failed, what waits and what comes, once a day, in the chat where you last wrote to an agent."}</p>
+      <p class="faint">${set ? `It comes ${set.words}. Saving replaces it.` : `${BRIEF_WORDS} Once a day, in the chat where you last wrote to an agent.`}</p>
       <div class="pair">
         <label>Sent at <input type="time" name="at" required value="08:00" /></label>
         <label>Sent on <select name="days"><option value="all">every day</option><option value="working">working days</option></select></label>

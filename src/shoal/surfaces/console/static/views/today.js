@@ -2,7 +2,7 @@
 
 import { api } from "../api.js";
 import { html, useState } from "../dom.js";
-import { ago, clockTime, count, dollars, duration, fullTime, here, plain, threadName, visible } from "../format.js";
+import { ago, clockTime, count, dollars, duration, fullTime, here, plain, scheduleName, threadName, visible } from "../format.js";
 import { calledBy } from "../me.js";
 import { Columns, Figures, Legend } from "./charts.js";
 import { Face } from "./face.js";
@@ -75,7 +75,7 @@ export function Today() {
         <section class="panel" aria-label="Coming up">
           <h2>Coming up</h2>
           ${overview.coming.length
-            ? html`<ul class="lines">${overview.coming.slice(0, COMING_SHOWN).map((one) => html`<li key=${one.id}><time datetime=${one.at} title=${fullTime(one.at)}>${clockTime(one.at)}</time><span class="clamped">${visible(one.text)}</span><span class="faint">${ago(one.at)}</span></li>`)}</ul>
+            ? html`<ul class="lines">${overview.coming.slice(0, COMING_SHOWN).map((one) => html`<li key=${one.id}><time datetime=${one.at} title=${fullTime(one.at)}>${clockTime(one.at)}</time><span class="clamped">${visible(scheduleName(one.text))}</span><span class="faint">${ago(one.at)}</span></li>`)}</ul>
                 ${overview.coming_total > COMING_SHOWN && html`<p class="faint">${COMING_SHOWN} of ${overview.coming_total}. <a href="#/schedules">Show all schedules</a></p>`}`
             : html`<p class="faint">Nothing is scheduled. <a href="#/schedules">Add a schedule</a>, or ask an agent: “Send me a brief every morning at 8.”</p>`}
         </section>
@@ -110,8 +110,8 @@ const Wrong = ({ turns, total, failing }) => html`
   <section class="panel is-bad" aria-label="Went wrong">
     <h2>Went wrong</h2>
     <ul class="lines">
-      ${turns.map((turn) => html`<li key=${`${turn.thread}/${turn.seq}`}><a href=${at(turn.thread, turn.seq)}>${FAULTS[turn.outcome]}</a><span class="clamped"><b>${threadName({ title: turn.title }, turn.thread)}</b> <${Words} text=${here(turn.reply) || turn.asked} /></span><time class="faint" datetime=${turn.at} title=${fullTime(turn.at)}>${clockTime(turn.at)}</time></li>`)}
-      ${failing.map((one) => html`<li key=${one.id}><a href="#/schedules">Schedule</a><span class="clamped">${visible(one.text)}: <${Words} text=${one.error || "its time passed while nobody could send it."} /></span></li>`)}
+      ${turns.map((turn) => html`<li key=${`${turn.thread}/${turn.seq}`}><span class="tag is-failed">${FAULTS[turn.outcome]}</span><span class="clamped"><a href=${at(turn.thread, turn.seq)}><b>${threadName({ title: turn.title }, turn.thread)}</b></a> <${Words} text=${here(turn.reply) || turn.asked} /></span><time class="faint" datetime=${turn.at} title=${fullTime(turn.at)}>${clockTime(turn.at)}</time></li>`)}
+      ${failing.map((one) => html`<li key=${one.id}><span class="tag is-failed">Schedule</span><span class="clamped"><a href="#/schedules"><b>${visible(scheduleName(one.text))}</b></a>: <${Words} text=${one.error || "its time passed while nobody could send it."} /></span></li>`)}
     </ul>
     ${total > turns.length && html`<p class="faint">The newest ${turns.length} of ${total} turns that went wrong.</p>`}
   </section>
@@ -126,8 +126,8 @@ function Done({ turns, total }) {
         <li key=${`${turn.thread}/${turn.seq}`}>
           <${Face} name=${turn.agent || "agent"} />
           <a href=${at(turn.thread, turn.seq)}>
-            <span class="clamped">${visible(turn.asked) || threadName({ title: turn.title }, turn.thread)}</span>
-            <span class="clamped faint">${visible(plain(turn.reply)) || "Nothing was posted."}</span>
+            <span class="clamped">${FAULTS[turn.outcome] && html`<span class="tag is-failed">${FAULTS[turn.outcome]}</span> `}${visible(turn.asked) || threadName({ title: turn.title }, turn.thread)}</span>
+            <span class="clamped faint">${visible(plain(here(turn.reply))) || "Nothing was posted."}</span>
           </a>
           <span class="faint facts"><time datetime=${turn.at} title=${fullTime(turn.at)}>${clockTime(turn.at)}</time>${` · ${duration(turn.seconds * 1000)}`}</span>
         </li>

@@ -1,7 +1,7 @@
 // The next seven days of schedules: what comes when, a column a day; below each other where there is little room.
 
 import { html, useState } from "../dom.js";
-import { visible } from "../format.js";
+import { scheduleName, visible } from "../format.js";
 
 const DAY_MS = 86_400_000;
 const DAY_SHOWN = 8; // of each day, until all are asked for
@@ -36,7 +36,7 @@ export function Week({ planned, nowMs }) {
         <li key=${from} class=${`${at === 0 ? "is-today" : ""} ${items.length ? "" : "is-free"}`}>
           <h2>${at === 0 ? "Today" : new Date(from).toLocaleDateString("en-GB", { weekday: "short" })} <span class="faint">${new Date(from).toLocaleDateString("en-GB", { day: "numeric", month: "short" })}</span></h2>
           ${items.length
-            ? html`<ul>${(isWhole ? items : items.slice(0, DAY_SHOWN)).map((item) => html`<li key=${`${item.id}${item.at}`} title=${visible(item.name)}><b>${item.often ? item.often[0].toUpperCase() + item.often.slice(1) : time(item.at)}</b> <span>${visible(item.name)}</span></li>`)}</ul>${!isWhole && items.length > DAY_SHOWN && html`<button type="button" class="quiet" onClick=${() => setWhole(true)}>${items.length - DAY_SHOWN} more</button>`}`
+            ? html`<ul>${(isWhole ? items : items.slice(0, DAY_SHOWN)).map((item) => html`<li key=${`${item.id}${item.at}`} title=${visible(scheduleName(item.name))}><b>${item.often ? item.often[0].toUpperCase() + item.often.slice(1) : time(item.at)}</b> <span>${visible(scheduleName(item.name))}</span></li>`)}</ul>${!isWhole && items.length > DAY_SHOWN && html`<button type="button" class="quiet" onClick=${() => setWhole(true)}>${items.length - DAY_SHOWN} more</button>`}`
             : html`<p class="faint">–</p>`}
         </li>
       `)}
