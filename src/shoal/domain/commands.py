@@ -53,7 +53,7 @@ COMMANDS: dict[str, CommandSpec] = {
         CommandSpec("new", "start a new conversation"),
         CommandSpec("status", "what I am doing, and what it costs"),
         CommandSpec("stop", "stop the running turn; with all, forget what waits too", "[#NUMBER] [all]"),
-        CommandSpec("retry", "answer the last message anew; with a name, by another model", "[MODEL]", True),
+        CommandSpec("retry", "answer the last message again; with a name, by another model", "[MODEL]", True),
         CommandSpec("fork", "go on elsewhere with a copy of this conversation"),
         CommandSpec(
             "undo", "what my last turn did to files, and restore them", "[last|back|NUMBER|ID [keep|overwrite]]"

@@ -169,9 +169,9 @@ def fork(context: CommandContext, id: str, after: int, name: str) -> None:
 @click.option("--model", default="", help="Another model than the agent's.")
 @as_usage()
 def again(context: CommandContext, id: str, seq: int, model: str) -> None:
-    """Have a message answered anew. The answer that it has stays on another branch."""
+    """Answer a message again. The present answer stays on another branch."""
     call_api(context, "POST", f"{_path(id)}/again", {"seq": seq, "model": model}, into=Accepted)
-    print("It is answered anew.")
+    print("The message is answered again.")
 
 
 @command(threads)
