@@ -212,7 +212,7 @@ async def test_what_an_mcp_server_changed_is_shown_and_decided(browser: Browser,
             await expect(server.get_by_role("alert")).to_contain_text("now offers another mcp_odd_echo")
             await page.reload()
             await server.get_by_role("button", name="Allow mcp_odd_echo").click()
-            await expect(server).to_contain_text("1 tools as allowed")
+            await expect(server).to_contain_text("1 tool as allowed")
             assert await violations(page) == []
 
 
@@ -287,8 +287,8 @@ async def test_todays_spending_stands_under_its_ceilings(browser: Browser, api: 
         await expect(lines.nth(1)).to_have_class("is-full")
         await today.get_by_role("button", name="Lift for today").click()
         assert api.sent == []
-        await today.get_by_role("button", name="Let nothing hold it up today").click()
-        await expect(today.get_by_role("status")).to_have_text("Until midnight no ceiling holds anything up.")
+        await today.get_by_role("button", name="Suspend all limits today").click()
+        await expect(today.get_by_role("status")).to_have_text("No limit applies until midnight.")
         assert [(one.kind, one.target) for one in api.sent] == [("POST", "usage/lift")]
         assert await violations(page) == []
 

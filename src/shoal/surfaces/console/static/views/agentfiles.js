@@ -33,7 +33,7 @@ export function AgentFiles({ agent }) {
         <ul class="entries">${Object.keys(PERSONA).map((path) => row(path, files.find((one) => one.path === path)))}</ul>
         <h3>Documents</h3>
         <p class="faint">Found by the agent's search, and read when it needs them.</p>
-        ${!documents.length && html`<p class="faint">There is none yet.</p>`}
+        ${!documents.length && html`<p class="faint">No documents yet.</p>`}
         <ul class="entries">${documents.map((one) => row(one.path, one))}</ul>
         ${canChange() && html`<p class="card-foot">
           <label class="plain file-button">Add a document <input class="offscreen" type="file" onChange=${add} /></label>
@@ -77,7 +77,7 @@ function Opened({ agent, path, toggle, reload }) {
       ${draft !== null
         ? html`<form class="form" aria-label=${`Edit ${path}`} onSubmit=${save}>
             <label><span class="offscreen">Text of ${path}</span><textarea rows="14" spellcheck=${false} value=${draft} onInput=${(event) => setDraft(event.target.value)}></textarea></label>
-            <p class="card-foot"><span class="faint">Counts from the next turn on.</span><button type="submit" class="primary">Save</button><button type="button" class="quiet" onClick=${() => setDraft(null)}>Cancel</button></p>
+            <p class="card-foot"><span class="faint">Takes effect on the next turn.</span><button type="submit" class="primary">Save</button><button type="button" class="quiet" onClick=${() => setDraft(null)}>Cancel</button></p>
           </form>`
         : html`
           ${file.is_text ? file.text.trim() && html`<div class="skill-text"><${Prose} text=${file.text} thread="" /></div>` : html`<p class="faint">This is no text that can be shown here.</p>`}

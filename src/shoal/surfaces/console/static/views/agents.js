@@ -2,7 +2,7 @@
 
 import { api } from "../api.js";
 import { html, useRef, useState } from "../dom.js";
-import { visible } from "../format.js";
+import { byName, visible } from "../format.js";
 import { canChange, me } from "../me.js";
 import { AgentFiles } from "./agentfiles.js";
 import { useChats } from "./chats.js";
@@ -49,7 +49,6 @@ function Agent({ agent, reload }) {
           ${agent.profile && html`<span class="tag">profile ${agent.profile}</span>`}
         </span>
       </p>
-      ${agent.error ? html`<p class="problem"><${Words} text=${agent.error} /></p>` : html`<${Facts} agent=${agent} />`}
       ${agent.channels.length > 0 &&
       html`<ul class="places-of">
         ${agent.channels.map(
@@ -57,6 +56,8 @@ function Agent({ agent, reload }) {
             ${canChange() && html`<button type="button" class="quiet" aria-label=${`Unbind ${place}`} onClick=${() => attempt(() => api.unbind(place))}>Unbind</button>`}</li>`,
         )}
       </ul>`}
+      <div class="agent-line">
+        <div>${agent.error ? html`<p class="problem"><${Words} text=${agent.error} /></p>` : html`<${Facts} agent=${agent} />`}</div>
       ${canChange() &&
       html`<p class="card-foot">
         <button type="button" class="plain" aria-expanded=${open === "files"} onClick=${() => toggle("files")}>Files<span class="offscreen"> of ${agent.name}</span></button>
@@ -64,6 +65,7 @@ function Agent({ agent, reload }) {
         <button type="button" class="plain" aria-expanded=${open === "bind"} onClick=${() => toggle("bind")}>Bind a channel</button>
         ${!agent.is_default && html`<button type="button" class="quiet" aria-expanded=${open === "remove"} onClick=${() => toggle("remove")}>Remove</button>`}
       </p>`}
+      </div>
       ${open === "files" && html`<${AgentFiles} agent=${agent.name} />`}
       ${open === "change" && html`<${Change} agent=${agent} attempt=${attempt} />`} ${open === "bind" && html`<${Bind} agent=${agent} attempt=${attempt} />`}
       ${open === "remove" && html`<${Remove} agent=${agent} attempt=${attempt} keep=${() => setOpen("")} />`}
@@ -126,14 +128,14 @@ function Change({ agent, attempt }) {
       </div>
       <label>Time zone <input name="timezone" defaultValue=${before.timezone} spellcheck=${false} placeholder="Europe/Berlin" /></label>
       <datalist id=${`models-${agent.name}`}>${models.map((one) => html`<option key=${one} value=${one}></option>`)}</datalist>
-      <fieldset class="budgets"><legend>At most; empty is no limit</legend>
+      <fieldset class="budgets"><legend>Limits; empty means none</legend>
         ${BUDGET.map(([key, label]) => html`<label key=${key}>${label} <input name=${`budget.${key}`} type="number" min="0" step=${key.startsWith("usd") ? "0.01" : "1"} defaultValue=${before[`budget.${key}`]} /></label>`)}
       </fieldset>
-      <label>Tools <select value=${every ? "all" : "some"} onChange=${(event) => setEvery(event.target.value === "all")}><option value="all">all there are</option><option value="some">only those chosen here</option></select></label>
+      <label>Tools <select value=${every ? "all" : "some"} onChange=${(event) => setEvery(event.target.value === "all")}><option value="all">all tools</option><option value="some">only these</option></select></label>
       ${!every && html`<fieldset class="tool-choices"><legend class="offscreen">The tools it has</legend>
-        ${[...new Set([...tools, ...agent.tools])].sort().map((one) => html`<label class="choice" key=${one}><input type="checkbox" name="tool" value=${one} defaultChecked=${agent.tools.includes(one)} /> ${visible(one)}</label>`)}
+        ${[...new Set([...tools, ...agent.tools])].sort(byName).map((one) => html`<label class="choice" key=${one}><input type="checkbox" name="tool" value=${one} defaultChecked=${agent.tools.includes(one)} /> ${visible(one)}</label>`)}
       </fieldset>`}
-      <p class="card-foot"><span class="faint">Counts from the next turn on. An empty field is left to the default.</span><button type="submit" class="primary">Save</button></p>
+      <p class="card-foot"><span class="faint">Takes effect on the next turn. Empty fields use the default.</span><button type="submit" class="primary">Save</button></p>
     </form>
   `;
 }
@@ -209,7 +211,7 @@ function NewAgent({ reload }) {
         <label>Model, empty for the default <input name="model" spellcheck="false" /></label>
       </div>
       <label>What it is for <textarea name="system_prompt" rows="2" placeholder="Write the release notes of this project"></textarea></label>
-      <label>Make it a channel beside this one, where the platform allows it <input name="beside" placeholder="discord:1234567890, or empty" spellcheck="false" /></label>
+      <label>Create a channel for it next to this one, where the platform allows it <input name="beside" placeholder="discord:1234567890, or empty" spellcheck="false" /></label>
       <${Listens} />
       <p class="card-foot"><span class="faint">Made from template/, with a git repository as its workspace.</span><button type="submit" class="primary">Make agent</button></p>
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
@@ -229,7 +231,7 @@ function Up({ info }) {
   ];
   return html`
     <section class="up" aria-labelledby="up">
-      <h2 id="up">What is up</h2>
+      <h2 id="up">Status</h2>
       <dl>${rows.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>
       ${info.notes.map((note) => html`<p class="problem"><${Words} text=${note} /></p>`)}
     </section>

@@ -43,10 +43,10 @@ export function Ceilings({ sum }) {
       <p class="card-head"><b>Today</b><span class="faint">since ${midnight(0)}</span></p>
       <p>${sum ? html`<span class="figure">${dollars(sum.usd)}</span> <span class="faint">in ${count(sum.calls)} calls, ${count(sum.input + sum.output)} tokens</span>` : html`<span class="faint">Nothing yet.</span>`}</p>
       ${rows.length > 0 && html`<ul class="ceilings">${rows.map((row) => html`<${Ceiling} key=${`${row.scope} ${row.most}`} row=${row} />`)}</ul>`}
-      ${sum && ceilings && !rows.length && html`<p class="faint">No model was called under a ceiling today.</p>`}
+      ${sum && ceilings && !rows.length && html`<p class="faint">No model with a limit was called today.</p>`}
       ${rows.length > 0 &&
-      html`<p class="card-foot"><span class="faint" role="status">${lifted ? `Until ${midnight(1)} no ceiling holds anything up.` : `At a ceiling no model is called until ${midnight(1)}.`}</span>
-        ${canChange() && html`<${Sure} label="Lift for today" kind="plain" yes="Let nothing hold it up today" act=${async () => setLifted(await attempt(api.lift))} />`}</p>`}
+      html`<p class="card-foot"><span class="faint" role="status">${lifted ? `No limit applies until ${midnight(1)}.` : `When a limit is reached, no model is called until ${midnight(1)}.`}</span>
+        ${canChange() && html`<${Sure} label="Lift for today" kind="plain" yes="Suspend all limits today" act=${async () => setLifted(await attempt(api.lift))} />`}</p>`}
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
     </section>
   `;

@@ -3,10 +3,16 @@
 import { html } from "../dom.js";
 import { hueOf } from "../format.js";
 
-/** The first letters of a name's first two words, or its first two letters. Pure. */
+/** The first letters of a name's first two words, of a numbered one ("agent-10") its number, or its first two letters. Pure. */
 export function initials(name) {
-  const [first = "", second = ""] = name.split(/[^\p{L}\p{N}]+/u).filter(Boolean).map((word) => [...word]);
-  return second ? `${first[0]}${second[0]}`.toUpperCase() : first.length ? `${first[0].toUpperCase()}${first[1] || ""}` : "?";
+  const [first = "", second = ""] = name.split(/[^\p{L}\p{N}]+/u).filter(Boolean);
+  const [letter = "?", next = ""] = first;
+  if (/^\d{3,}$/.test(second)) return second.slice(-3);
+  if (second) return `${letter}${/^\d/.test(second) ? second.slice(0, 2) : [...second][0]}`.toUpperCase();
+  return `${letter.toUpperCase()}${next}`;
 }
 
-export const Face = ({ name }) => html`<span class=${`face is-${hueOf(name)}`} aria-hidden="true">${initials(name)}</span>`;
+export function Face({ name }) {
+  const letters = initials(name);
+  return html`<span class=${`face is-${hueOf(name)}${letters.length > 2 ? " is-long" : ""}`} aria-hidden="true">${letters}</span>`;
+}

@@ -146,7 +146,7 @@ export function Palette({ within, typed, state, session, route, info, openDialog
   return html`
     <${Dialog} label=${only ? "Find in this thread" : "Search"} close=${close} kind="is-wide is-palette" isBare>
       <input type="search" role="combobox" aria-expanded="true" aria-controls="found" aria-activedescendant=${found.length ? `found-${at}` : null} aria-label="Search"
-        placeholder=${only ? "Find in this thread" : "Search threads and messages, or go somewhere"} autocomplete="off" spellcheck="false" value=${text}
+        placeholder=${only ? "Find in this thread" : "Search, or go to a view"} autocomplete="off" spellcheck="false" value=${text}
         onInput=${(event) => begin(setText, event.target.value)} onKeyDown=${keyed} />
       ${state.threads?.some((info) => info.thread === thread) &&
       html`<label class="only"><input type="checkbox" checked=${only} onChange=${(event) => begin(setOnly, event.target.checked)} /> Only in this thread</label>`}

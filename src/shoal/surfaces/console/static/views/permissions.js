@@ -2,7 +2,7 @@
 
 import { api } from "../api.js";
 import { html, useMemo, useState } from "../dom.js";
-import { visible } from "../format.js";
+import { byName, visible } from "../format.js";
 import { isOwner } from "../me.js";
 import { Place, Sure, useAnswer, useAttempt } from "./lists.js";
 import { DECISIONS, LISTS, Rule, allRules, wordsByRule } from "./rules.js";
@@ -94,7 +94,7 @@ function OwnRules({ found, reload }) {
   return html`
     <section aria-label="Your rules" class="own-rules">
       <h2>Your rules</h2>
-      <p class="faint above">${found.own.length ? "They hold from an agent's next turn on. Of several that name the same, the one that stands first decides; what any of them refuses is refused." : "You have none yet: the profiles alone decide."}</p>
+      <p class="faint above">${found.own.length ? "Rules apply from an agent's next turn. If several match, the first decides, but a refusal always wins." : "You have none yet: the profiles alone decide."}</p>
       <ul class="cards">${found.own.map((rule) => html`<${OwnRule} key=${rule.id} rule=${rule} found=${found} reload=${reload} />`)}</ul>
       ${isOwner() && (adding
         ? html`<div class="card"><${RuleForm} found=${found} reload=${reload} close=${() => setAdding(false)} /></div>`
@@ -147,7 +147,7 @@ function RuleForm({ rule, found, reload, close }) {
           <div class="pair">
             <label>What it is about <select value=${what} onChange=${(event) => setWhat(event.target.value)}>${Object.entries(SUBJECTS).map(([value, [words]]) => html`<option value=${value}>${words}</option>`)}</select></label>
             ${isTool
-              ? html`<label key="tool">${label} <select name="text">${[...found.tools].sort().map((name) => html`<option value=${name} selected=${name === rule?.subject?.text}>${name}</option>`)}</select></label>`
+              ? html`<label key="tool">${label} <select name="text">${[...found.tools].sort(byName).map((name) => html`<option value=${name} selected=${name === rule?.subject?.text}>${name}</option>`)}</select></label>`
               : html`<label key=${what}>${label} <input name="text" required maxlength="900" spellcheck="false" autocomplete="off" placeholder=${example} defaultValue=${rule?.subject?.what === what ? rule.subject.text : ""} /></label>`}
           </div>
           ${!isTool && html`<label class="only" key=${`more ${what}`}><input type="checkbox" name="beginning" defaultChecked=${rule ? rule.subject.beginning : true} /> and ${more}</label>`}
