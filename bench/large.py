@@ -123,7 +123,7 @@ async def _thread(app: App, number: int, at: datetime) -> None:
         TurnStarted(agent, "fake-1"),
         UserSaid(f"How is the sea at mooring {number}?", Author(str(number % CHATS), "Ada", trusted=True)),
         AssistantSaid(f"It is **calm** at mooring {number}."),
-        TurnFinished(outcome),
+        TurnFinished(outcome, reply="It is **calm**." if outcome == "done" else ""),
     ]
     events = [Event(seq, thread, TurnId(f"t{number}"), at, data) for seq, data in enumerate(said, 1)]
     await app.store.journal.add_thread(thread, agent, f"The sea at mooring {number}", events)

@@ -248,8 +248,12 @@ async def calendar(
 
     def look() -> list[PlannedTimes]:
         planned: list[PlannedTimes] = []
+        known: dict[tuple[str, str], tuple[list[datetime], bool]] = {}  # many triggers share a schedule
         for one in active:
-            times, more = times_by_day(one.spec, now, until, zone, DAY_TIMES_MAX)
+            key = one.spec.schedule, one.spec.timezone
+            if key not in known:
+                known[key] = times_by_day(one.spec, now, until, zone, DAY_TIMES_MAX)
+            times, more = known[key]
             name = one.spec.name or one.spec.text[:NAME_CHARS_MAX]
             words = in_words(one.spec.schedule) if one.spec.kind == "periodic" else "once"
             if times:
