@@ -360,10 +360,10 @@ class Catalog:
             found = self._route(provider, wanted)
         else:
             known = ", ".join(self.names()[:NAMES_SHOWN_MAX])
-            raise InvalidInput(
-                f"No provider has the model {wanted!r}. Known models: {known}. "
-                f"PROVIDER/MODEL asks for any other of {', '.join(self._entries)}."
-            )
+            providers = [provider for provider in self._entries if provider != DEMO]
+            others = f"Write PROVIDER/MODEL for any other of {', '.join(providers)}."
+            todo = others if providers else "`shoal setup model` adds a provider."
+            raise InvalidInput(f"No provider has the model {wanted!r}. Known models: {known}. {todo}")
         self._routes[name] = found
         return found
 

@@ -134,14 +134,15 @@ def restore(context: CommandContext, file: str | None, into: Path | None, accept
         root = target.root
         if is_held(target.home.lock_file):
             raise HomeLocked(f"A Shoal runs on {root}. Stop it first, or restore --into another directory.")
+        is_file = Path(file).is_file()
+        where = backup_place(context.config(), context.home) if context.root.is_dir() and not is_file else None
+        if not is_file and (where is None or file not in where.sizes()):
+            raise NotFound(f"There is no file {file}, and no backup of that name. `shoal backup --list` shows them.")
         if root.exists() and any(root.iterdir()):
             raise Conflict(f"{root} is not empty. Move it away, or name another with --into DIR.")
-        if Path(file).is_file():
+        if where is None:
             _make_from(Path(file), target)
             return
-        where = backup_place(context.config(), context.home) if context.root.is_dir() else None
-        if where is None or file not in where.sizes():
-            raise NotFound(f"There is no file {file}, and no backup of that name. `shoal backup --list` shows them.")
         with tempfile.TemporaryDirectory(prefix="shoal-restore-") as folder:
             fetched = Path(folder) / "backup.tar.gz"
             where.fetch(file, fetched)

@@ -139,7 +139,7 @@ class Subcommands(click.Group):
             import difflib
 
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            hint = f" Did you mean {near[0]}?" if near else ""
+            hint = f" Did you mean {near[0]}?" if near else " `shoal --help` lists them."
             raise click.UsageError(f"There is no command {args[0]!r}.{hint}", ctx)
         return super().resolve_command(ctx, args)
 
@@ -223,7 +223,9 @@ def _complain(context: CommandContext, error: BaseException) -> None:
         case ConfigError():
             lines = [*error.problems, *_newer_home(context)]
         case click.ClickException():
-            said = " ".join(error.format_message().split())
+            is_argument = isinstance(error, click.BadParameter) and isinstance(error.param, click.Argument)
+            said = " ".join((error.message if is_argument and error.message else error.format_message()).split())
+            said = said.replace("a valid integer range", "a whole number").replace("a valid integer", "a whole number")
             if not said.endswith("?") and not (type(error) is click.UsageError and said.endswith(".")):  # click says so
                 path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "shoal"
                 said = f"{said.rstrip('.')}. `{path} --help` says what is right."

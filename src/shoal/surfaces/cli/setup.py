@@ -433,10 +433,10 @@ class Setup:
             if user != "-":
                 self.write({f"{table}.owner": user})
             return
-        tell(f"{shown} is connected. Now write anything to your bot there, directly and not in a group…")
         if self._server is not None:
             self.own_by_code(platform)
             return
+        tell(f"{shown} is connected. Now write anything to your bot there, directly and not in a group…")
         config = self.config()
         with setup_checks.Hearing(self._context, config, platform) as hearing:
             first = hearing.first()
@@ -450,17 +450,18 @@ class Setup:
 
     def own_by_code(self, platform: str) -> None:
         """Have the Shoal that runs, which answers strangers with a code, take whoever has this one for the owner."""
-        tell("It answers with a code.")
+        tell("Now write anything to your bot there, directly and not in a group. It answers with a code to type here.")
         while True:
             code = ask_line("Code (- to be let in later with `shoal pair CODE`)".replace("`", "'"))
             if code == "-":
                 return
             try:
                 call_api(self._context, "POST", f"/api/setup/platforms/{platform}/owner", {"code": code})
-            except NotFound as error:
+            except (NotFound, InvalidInput) as error:
                 self.say("chat", str(error))
             else:
                 self.say("chat", f"You own the bot on {CHATS[platform]}.")
+                self.say("brief", "Once you have written to it, `shoal setup brief` sends you one every morning.")
                 return
 
     def brief(self) -> None:

@@ -98,6 +98,21 @@ def test_an_unknown_command_is_told_with_the_nearest(shoal: Shoal) -> None:
     assert "There is no command 'permision'. Did you mean permissions?" in ran.err
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["frobnicate"], "There is no command 'frobnicate'. 'shoal --help' lists them."),
+        (["run", "--port", "abc"], "Invalid value for '--port': 'abc' is not a whole number."),
+        (["import", "nosuch"], "'nosuch' is not one of 'openclaw', 'hermes', 'nanobot', 'openwebui'."),
+        (["restore", "nosuch.tar.gz"], "There is no file nosuch.tar.gz, and no backup of that name."),
+    ],
+)
+def test_a_slip_is_told_in_plain_words(shoal: Shoal, words: list[str], told: str) -> None:
+    ran = shoal(*words)
+    assert ran.code in {1, 2}
+    assert ran.err.startswith(f"shoal: {told}")
+
+
 def every_command() -> list[str]:
     """Every command that does something, as words."""
     context = click.Context(main.shoal)
@@ -137,7 +152,7 @@ def takes_any(words: str) -> bool:
         ("permissions check", "Give actions, or --shell with one command."),
         (
             "run --port many",
-            "Invalid value for '--port': 'many' is not a valid integer range. 'shoal run --help' says what is right.",
+            "Invalid value for '--port': 'many' is not a whole number. 'shoal run --help' says what is right.",
         ),
     ],
 )

@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sysconfig
 import tomllib
+from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.machinery import PathFinder
@@ -258,6 +259,53 @@ async def test_a_person_gets_from_nothing_to_a_paired_bot(start: Start, home: Pa
     assert written(home)["platforms"]["telegram"] == {
         "api_base": option.partition("=")[2], "token": {"file": "secrets/platforms.telegram.token"}, "owner": "7",
     }  # fmt: skip
+
+
+async def test_a_shoal_that_runs_takes_up_model_and_bot_and_only_slips_are_asked_again(
+    start: Start, home: Path, tmp_path: Path, ending: AsyncExitStack
+) -> None:
+    model = FakeModel(settings=FakeSettings(models=("one", "two")))
+    ending.push_async_callback(model.stop)
+    address = await model.start("127.0.0.1", 0)
+    fake, option = await ending.enter_async_context(telegram())
+    home.mkdir()
+    (home / "shoal.toml").write_text(
+        f'[platforms.telegram]\nenabled = false\napi_base = "{option.partition("=")[2]}"\n', "utf-8"
+    )
+    environ = {name: value for name, value in os.environ.items() if name not in VARIABLES} | {"HOME": str(tmp_path)}
+    command = (PROGRAM, "--home", str(home), "run", "--port", "0")
+    server = await asyncio.create_subprocess_exec(*command, env=environ, stdout=PIPE, stderr=DEVNULL)
+    ending.push_async_callback(server.wait)
+    ending.callback(server.terminate)
+    assert server.stdout is not None
+    assert (await server.stdout.readline()).startswith(b"ready ")
+    terminal = start()
+    await at(terminal, "It takes up what is set here at once.")
+    await at(terminal, "Number [1]: ", "42")
+    await at(terminal, "Number [1]: ", "6")
+    await at(terminal, "8080/v1]: ", "not an address")
+    await at(terminal, "8080/v1]: ", f"{address}/v1")
+    await at(terminal, "goes back): ", "sk-a-key-that-is-not-shown")
+    await at(terminal, "Model (a number, a name, or a part of one) [one]: ", "tw")
+    await at(terminal, "mine/two answers")
+    await at(terminal, "Number [1]: ", "1")
+    await at(terminal, "Enter goes back): ", "123456:AAAnotherBotsTokenThatIsWrong")
+    await at(terminal, "Telegram refused the token")
+    await at(terminal, "Enter goes back): ", TOKEN)
+    await at(terminal, "It answers with a code to type here.")
+    await fake.says(7, "/start")
+    code = (await fake.sees(7, "shoal pair ")).text.split("shoal pair ")[1][:8]
+    await at(terminal, "CODE'): ", "short")
+    await at(terminal, "A pairing code has 8 letters and digits")
+    await at(terminal, "CODE'): ", "22222222")
+    await at(terminal, "No such code waits")
+    await at(terminal, "CODE'): ", code)
+    await at(terminal, "You own the bot on Telegram")
+    assert await asyncio.to_thread(terminal.ends) == 0
+    assert terminal.screen.count("Telegram is connected") == 1
+    assert TOKEN not in terminal.screen
+    assert "sk-a-key" not in terminal.screen
+    assert written(home)["platforms"]["telegram"]["owner"] == "7"
 
 
 async def test_a_stranger_who_writes_first_is_in_nobodys_way(start: Start, home: Path) -> None:
