@@ -14,8 +14,8 @@ from pathlib import PurePosixPath
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Mount
 from shoal.permissions.profiles import Profiles
-from shoal.permissions.shell_words import quote
 from shoal.permissions.taint import Source, TaintState, gate
+from shoal.shell.words import quote
 from shoal.tools.tainted_files import secret_below
 from tests.fuzz.ground import TRAP
 from tests.fuzz.jail import Execution, Ran

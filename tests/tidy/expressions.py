@@ -47,7 +47,7 @@ BOUNDED: dict[str, tuple[int, str]] = {
     "shoal.providers.demo": (1_000, "the demo model: WORDS_CHARS_MAX of a message"),
     "shoal.providers.failures": (2_000, "what a provider says: COMPLAINT_CHARS_MAX"),
     "shoal.store.driver": (0, "the package's own SQL files"),
-    "shoal.permissions.options": (0, "the package's own table of programs"),
+    "shoal.shell.options": (0, "the package's own table of programs"),
 }
 """Modules whose expressions only read texts of at most so many characters; 0 where nobody else writes them."""
 
@@ -61,7 +61,7 @@ BUILT: dict[str, tuple[str, str]] = {
         "sub",
     ),
     "shoal.permissions.actions: fnmatch.translate(shown)": ("[fnmatch.translate('*a*b*c*')]", "match"),
-    "shoal.permissions.known_commands: f'(?:{addressed})*+[\\\\s;]*'": (
+    "shoal.shell.known_commands: f'(?:{addressed})*+[\\\\s;]*'": (
         "[_sed_pattern(_SED_TEXT).pattern, _sed_pattern(_SED_WITH_BRACKETS).pattern]",
         "fullmatch",
     ),

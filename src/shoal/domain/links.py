@@ -110,6 +110,7 @@ class GrowingLinks:
         self._is_over = False
 
     def take(self, text: str) -> str:
+        """Add text that arrived, and return what can be shown of the answer now."""
         is_held, before = self._shown < self._ended, len(self._open)
         self._open += text
         last = max(text.rfind(" "), text.rfind("\n"))

@@ -269,7 +269,7 @@ class _Link(NamedTuple):
     title: str
 
 
-class Definition(NamedTuple):
+class LabelledLink(NamedTuple):
     url: str
     title: str
     line: int
@@ -326,7 +326,7 @@ def _scan_of(state: "StateInline") -> _Scan:
 def _links(state: "StateInline", tokens: dict[int, TokenSpan]) -> dict[int, _Link]:
     """Return the links and images of a paragraph. Links do not nest: the inner one counts, as in CommonMark."""
     src = state.src
-    definitions: dict[str, Definition] = state.env.get("definitions", {})
+    definitions: dict[str, LabelledLink] = state.env.get("definitions", {})
     if "](" not in src and not definitions:
         return {}
     runs: dict[int, list[int]] = {}
@@ -386,7 +386,7 @@ def _destination(state: "StateInline", at: int) -> _Link | None:
     return _Link(label_end, at + 1, url, title) if src.startswith(")", at) else None
 
 
-def _reference(state: "StateInline", definitions: dict[str, Definition], start: int, at: int) -> _Link | None:
+def _reference(state: "StateInline", definitions: dict[str, LabelledLink], start: int, at: int) -> _Link | None:
     """Return a link by its label: `[text][label]`, `[label][]` or `[label]`, whose first bracket closes before `at`."""
     from markdown_it.common.utils import normalizeReference
 
@@ -423,7 +423,7 @@ def _define(state: "StateBlock", start: int, end: int, silent: bool) -> bool:
     if not state.md.validateLink(url):
         return False
     key = normalizeReference(found[1])
-    state.env.setdefault("definitions", {}).setdefault(key, Definition(url, title, start))
+    state.env.setdefault("definitions", {}).setdefault(key, LabelledLink(url, title, start))
     token = state.push("definition", "", 0)
     token.content = src[first:last]
     token.map, token.meta = [start, start + 1], {"label": key}
@@ -581,7 +581,7 @@ def _math_block(state: "StateBlock", start: int, end: int, silent: bool) -> bool
 
 def parse(markdown: str) -> list[Node]:
     """Parse a text into blocks. Excessively nested text becomes one paragraph of plain text."""
-    definitions: dict[str, Definition] = {}
+    definitions: dict[str, LabelledLink] = {}
     referred = set[str]()
     tokens = parser().parse(markdown, {"definitions": definitions, "referred": referred})
     if any(token.level >= NESTING_MAX - 1 for token in tokens):

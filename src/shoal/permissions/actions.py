@@ -18,11 +18,11 @@ from shoal.domain.mounts import alike_everywhere, follow_links
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Mount
 from shoal.permissions.code_files import is_code, runs_as_code
-from shoal.permissions.commands import Part, Taken
 from shoal.permissions.git import Repository, holds_repository, repository_at
-from shoal.permissions.options import Effect
-from shoal.permissions.shell import take_apart
-from shoal.permissions.shell_words import ANY, HERE, HOME, REST, SPLIT, Unreadable, Word, expand, quote
+from shoal.shell.commands import Part, Taken
+from shoal.shell.options import Effect
+from shoal.shell.reader import take_apart
+from shoal.shell.words import ANY, HERE, HOME, REST, SPLIT, Unreadable, Word, expand, quote
 
 PLACES_MAX = 16
 NAMES_MAX = 200

@@ -17,6 +17,7 @@ import msgspec
 
 from shoal.domain.deep_folders import walk
 from shoal.domain.regular_files import regular_only
+from shoal.shell.known_commands import INERT_GIT_KEYS
 
 CONFIG_BYTES_MAX = 65_536
 INDEX_BYTES_MAX = 67_108_864
@@ -24,19 +25,6 @@ FILES_KEPT_MAX = 256
 FOLDERS_MAX = 1_000
 SETTLED_NS = 2_000_000_000
 
-INERT = re.compile(
-    r"core\.(repositoryformatversion|filemode|logallrefupdates|ignorecase|precomposeunicode|symlinks|autocrlf|eol|safecrlf"
-    r"|quotepath|abbrev|compression|longpaths|preloadindex|untrackedcache|checkstat|trustctime|sharedrepository)"
-    r"|user\.(name|email|useconfigonly|signingkey)|author\.(name|email)|committer\.(name|email)"
-    r"|remote\.[^\n]*\.(url|pushurl|fetch|push|tagopt|prune|mirror)|branch\.[^\n]*\.(remote|merge|rebase|description)"
-    r"|color\.[a-z.]+|init\.defaultbranch|pull\.(rebase|ff)|push\.(default|autosetupremote|followtags)|advice\.[a-z]+"
-    r"|fetch\.(prune|prunetags)|merge\.(ff|conflictstyle)|rebase\.(autostash|autosquash)|commit\.verbose|tag\.sort"
-    r"|status\.(short|branch|showuntrackedfiles|relativepaths)|log\.(date|decorate|follow|abbrevcommit)"
-    r"|diff\.(renames|renamelimit|algorithm|mnemonicprefix|noprefix|context|interhunkcontext|colormoved|statgraphwidth)"
-    r"|blame\.(date|showemail|coloring)|column\.[a-z]+|gc\.(auto|reflogexpire)|index\.version"
-    r"|submodule\.[^\n]*\.(url|active)|http\.(postbuffer|sslverify)|safe\.directory|i18n\.[a-z]+|grep\.[a-z]+"
-)
-"""The keys, in lower case, whose values make git run nothing and write nothing elsewhere."""
 _INERT_VALUES = {"core.repositoryformatversion": "0", "core.bare": "false"}
 _HEADER = re.compile(r'\[([A-Za-z0-9-]+)(?: "((?:[^"\\\n]|\\["\\])*)")?\]\s*(?:[#;].*)?')
 _ENTRY = re.compile(r"([A-Za-z][A-Za-z0-9-]*)(?:\s*+=\s*+([^\\\r\x00]*+))?")
@@ -157,7 +145,9 @@ def _config_is_inert(path: str) -> bool:
             if entry is None or not section:
                 return False
             key, value = f"{section}.{entry[1].lower()}", (entry[2] or "").strip().lower()
-            if _INERT_VALUES.get(key, value) != value or (key not in _INERT_VALUES and not INERT.fullmatch(key)):
+            if _INERT_VALUES.get(key, value) != value:
+                return False
+            if key not in _INERT_VALUES and not INERT_GIT_KEYS.fullmatch(key):
                 return False
         return info.st_size == 0 or bool(text)
 

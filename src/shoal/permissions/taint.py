@@ -226,7 +226,7 @@ def fetched_by(actions: Iterable[Action]) -> str:
     That is: a program is named that fetches or installs, also inside of what cannot be seen through, or code on the
     command line holds an address. What a script fetches by itself is not seen.
     """
-    from shoal.permissions.commands import base_name
+    from shoal.shell.commands import base_name
 
     for action in actions:
         detail = next((action.text.removeprefix(tool) for tool in _COMMANDS if action.text.startswith(tool)), "")

@@ -15,9 +15,9 @@ from shoal.domain.loose_json import loose_value
 from shoal.domain.markdown import CELLS_ADDED_MAX, parse
 from shoal.domain.tables import aligned
 from shoal.domain.untrusted import decode_toml
-from shoal.permissions.shell import OPERATORS_MAX, take_apart
-from shoal.permissions.shell_words import Unreadable
 from shoal.providers.markup import read_markup
+from shoal.shell.reader import OPERATORS_MAX, take_apart
+from shoal.shell.words import Unreadable
 
 CHARS = (4_000, 16_000)
 SECONDS_MIN = 0.5

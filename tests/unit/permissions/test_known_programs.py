@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from shoal.domain.permissions import Action
 from shoal.permissions.actions import shell_actions
 from shoal.permissions.code_files import is_code
-from shoal.permissions.options import PROGRAMS, Program, read_options
-from shoal.permissions.shell_words import Piece, Value, Word, expand, may_be_option, quote
+from shoal.shell.options import PROGRAMS, Program, read_options
+from shoal.shell.words import Piece, Value, Word, expand, may_be_option, quote
 
 CWD = Path("/nowhere/ws")
 WORDS = st.text(alphabet=string.ascii_letters + string.digits + "-=./_*?{}$'\" ;|&<>()[]~\\\n", max_size=40)

@@ -10,7 +10,7 @@ from tree_sitter import Language, Parser
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Mount
 from shoal.permissions.actions import COMMAND_CHARS_MAX, path_name, shell_actions
-from shoal.permissions.shell import ShellReader
+from shoal.shell.reader import ShellReader
 
 CWD = Path("/nowhere/ws")
 

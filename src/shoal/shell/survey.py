@@ -3,7 +3,7 @@
 import re
 from typing import TYPE_CHECKING
 
-from shoal.permissions.shell_words import RESERVED, SETTERS, Unreadable, Value, WordReader
+from shoal.shell.words import RESERVED, SETTERS, Unreadable, Value, WordReader
 
 if TYPE_CHECKING:
     from tree_sitter import Node

@@ -3,10 +3,9 @@
 import signal
 import subprocess
 import sys
-import time
 
 READ = """
-from shoal.permissions.shell import Unreadable, take_apart
+from shoal.shell.reader import Unreadable, take_apart
 take_apart("true")
 print("ready", flush=True)
 try:
@@ -16,11 +15,14 @@ except Unreadable as error:
 """
 
 
+WORK = "import time\nwhile time.process_time() < 0.7: pass"
+
+
 def test_a_process_that_stood_still_goes_on_reading() -> None:
     with subprocess.Popen([sys.executable, "-c", READ], stdout=subprocess.PIPE, text=True) as reading:
         assert reading.stdout is not None
         assert reading.stdout.readline() == "ready\n"
         reading.send_signal(signal.SIGSTOP)
-        time.sleep(0.7)  # more than may be spent on the text
+        subprocess.run([sys.executable, "-c", WORK], check=True)  # for longer than may be spent on the text
         reading.send_signal(signal.SIGCONT)
         assert reading.stdout.read() == "it is not a complete shell command\n"

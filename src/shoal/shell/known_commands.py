@@ -14,8 +14,7 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from shoal.permissions.git import INERT
-from shoal.permissions.options import (
+from shoal.shell.options import (
     ARGUMENTS,
     CHECKS,
     HARMLESS,
@@ -30,7 +29,7 @@ from shoal.permissions.options import (
     scripts_of,
     table_effect,
 )
-from shoal.permissions.shell_words import (
+from shoal.shell.words import (
     Piece,
     Variables,
     Word,
@@ -45,6 +44,19 @@ from shoal.permissions.shell_words import (
 Own: TypeAlias = Callable[[Sequence[Word], Variables], Effect]
 """What a command does that has no roles, from its words."""
 
+INERT_GIT_KEYS = re.compile(
+    r"core\.(repositoryformatversion|filemode|logallrefupdates|ignorecase|precomposeunicode|symlinks|autocrlf|eol|safecrlf"
+    r"|quotepath|abbrev|compression|longpaths|preloadindex|untrackedcache|checkstat|trustctime|sharedrepository)"
+    r"|user\.(name|email|useconfigonly|signingkey)|author\.(name|email)|committer\.(name|email)"
+    r"|remote\.[^\n]*\.(url|pushurl|fetch|push|tagopt|prune|mirror)|branch\.[^\n]*\.(remote|merge|rebase|description)"
+    r"|color\.[a-z.]+|init\.defaultbranch|pull\.(rebase|ff)|push\.(default|autosetupremote|followtags)|advice\.[a-z]+"
+    r"|fetch\.(prune|prunetags)|merge\.(ff|conflictstyle)|rebase\.(autostash|autosquash)|commit\.verbose|tag\.sort"
+    r"|status\.(short|branch|showuntrackedfiles|relativepaths)|log\.(date|decorate|follow|abbrevcommit)"
+    r"|diff\.(renames|renamelimit|algorithm|mnemonicprefix|noprefix|context|interhunkcontext|colormoved|statgraphwidth)"
+    r"|blame\.(date|showemail|coloring)|column\.[a-z]+|gc\.(auto|reflogexpire)|index\.version"
+    r"|submodule\.[^\n]*\.(url|active)|http\.(postbuffer|sslverify)|safe\.directory|i18n\.[a-z]+|grep\.[a-z]+"
+)
+"""Configuration keys, in lower case, whose values make git run nothing and write nothing elsewhere."""
 _OWN: dict[str, Own] = {}
 
 
@@ -186,7 +198,7 @@ def _git(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     """`git`: settings on the command line have to be inert; a format may not ask for signatures to be checked."""
     for name, _, word in reading.options:
         value = "" if word is None else word.value
-        if name == "^-c" and (value is None or not INERT.fullmatch(value.partition("=")[0].lower())):
+        if name == "^-c" and (value is None or not INERT_GIT_KEYS.fullmatch(value.partition("=")[0].lower())):
             named = (place + 1 for place, one in enumerate(words) if one.begins.startswith("-c"))
             return opaque(words, next(named, len(words)))  # all of it where it stands in a cluster, as in `git -Pc…`
         if name in ("--format", "--pretty", "--group", "--sort") and (value is None or _SIGNATURE.search(value)):
@@ -220,7 +232,7 @@ def _git_setting(words: Sequence[Word], reading: Reading, found: Effect) -> Effe
     if reading.has("--get", "--get-all", "--get-regexp", "--list", "-l"):
         return _git(words, reading, replace(found, harmless=True, reads=()))
     name = reading.operands[0].value if reading.operands else None
-    if name is None or not INERT.fullmatch(name.lower()):
+    if name is None or not INERT_GIT_KEYS.fullmatch(name.lower()):
         return opaque(words, 2)
     return _git(words, reading, found)
 

@@ -22,7 +22,7 @@ from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
-from shoal.permissions.shell_words import Piece, Variables, Word, after, expand, may_be_option, single
+from shoal.shell.words import Piece, Variables, Word, after, expand, may_be_option, single
 
 Kind: TypeAlias = Literal["pure", "change", "outside", "code"]
 Style: TypeAlias = Literal["gnu", "posix", "words", "compiler", "none"]

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from msgspec.structs import replace
 
-from shoal.permissions.commands import INNER_MAX, Assignment, Part, Taken, command_parts, inner_commands, unique
-from shoal.permissions.options import HARMLESS, UNKNOWN
-from shoal.permissions.shell_survey import ALL_SETTERS, BEFORE_WORD, IDENTIFIER, Survey, text_of
-from shoal.permissions.shell_words import (
+from shoal.shell.commands import INNER_MAX, Assignment, Part, Taken, command_parts, inner_commands, unique
+from shoal.shell.options import HARMLESS, UNKNOWN
+from shoal.shell.survey import ALL_SETTERS, BEFORE_WORD, IDENTIFIER, Survey, text_of
+from shoal.shell.words import (
     RESERVED,
     Unreadable,
     Word,

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from shoal.permissions.known_commands import effect_of, harmless_assignment
-from shoal.permissions.options import ARGUMENTS, HARMLESS, UNKNOWN, Effect
-from shoal.permissions.shell_words import RESERVED, Value, Variables, Word, expanded_braces, quote
+from shoal.shell.known_commands import effect_of, harmless_assignment
+from shoal.shell.options import ARGUMENTS, HARMLESS, UNKNOWN, Effect
+from shoal.shell.words import RESERVED, Value, Variables, Word, expanded_braces, quote
 
 SUFFIXES_MAX = 32
 INNER_MAX = 4
