@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import msgspec
 import pytest
@@ -145,7 +145,7 @@ def of_discord(fields: Mapping[str, object]) -> Prompt:
             "content": "what is that?",
             "type": 19,
             "message_reference": {"message_id": "9"},
-            "referenced_message": {"id": "9", "author": ada, **described.pop("answered")},
+            "referenced_message": {"id": "9", "author": ada, **cast("dict[str, object]", described.pop("answered"))},
         }
     message = decoded(described, DiscordMessage)
     return discord.prompt_of(discord.DiscordPlace("5").thread("discord"), message, "900")

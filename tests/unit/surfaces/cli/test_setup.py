@@ -305,7 +305,7 @@ async def test_a_shoal_that_runs_takes_up_model_and_bot_and_only_slips_are_asked
     assert terminal.screen.count("Telegram is connected") == 1
     assert TOKEN not in terminal.screen
     assert "sk-a-key" not in terminal.screen
-    assert written(home)["platforms"]["telegram"]["owner"] == "7"
+    assert written(home)["platforms"]["telegram"]["owner"] == "7"  # pyrefly: ignore[bad-index]
 
 
 async def test_a_stranger_who_writes_first_is_in_nobodys_way(start: Start, home: Path) -> None:
