@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import pytest
 from tests.soup import ADDRESSES, MENTIONS, SIGNS, WORDS, spans
 
-from shoal.domain.markdown import Definition, Node, parse, parser, tokens_in
+from shoal.domain.markdown import LabelledLink, Node, parse, parser, tokens_in
 from shoal.domain.markup import around
 
 ROOT = Path(__file__).parents[2]
@@ -68,7 +68,7 @@ def definition(source: random.Random) -> str:
 
 def read_definition(line: str) -> list[str] | None:
     """The address and the title by Python's parser."""
-    found: dict[str, Definition] = {}
+    found: dict[str, LabelledLink] = {}
     parser().parse(line, {"definitions": found})
     return next(([unquote(one.url), one.title] for one in found.values()), None)
 

@@ -8,7 +8,7 @@ import base64
 import html
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from weakref import WeakValueDictionary
@@ -108,10 +108,11 @@ def _with_breaks(text: str) -> str:
     )
 
 
-TEAMS_MARKDOWN = msgspec.structs.replace(
-    flat_markdown(_text, _token, _silent),
-    blocks=lambda blocks, tight: joined([_with_breaks(part) for part in blocks], tight),
-)
+def _blocks(blocks: Sequence[str], tight: bool) -> str:
+    return joined([_with_breaks(part) for part in blocks], tight)
+
+
+TEAMS_MARKDOWN = msgspec.structs.replace(flat_markdown(_text, _token, _silent), blocks=_blocks)
 
 LIMITS = ChatLimits(
     opens_threads=True,
