@@ -172,6 +172,8 @@ async def test_an_approval_that_is_open_while_its_group_moves_is_decided_and_spo
         await sees(telegram, SUPERGROUP, f"Post {card.id - 1}.")
 
     async with running(home, telegram, model, profile="standard") as app:
+        for _ in range(6):  # so that the new group has a message with the card's number
+            await telegram.says(GROUP, "The tide is in.", user=BEN)
         await asks(telegram, "make it", topic=0)
         card = await sees(telegram, GROUP, "date > made")
         await telegram.migrates(GROUP, SUPERGROUP)
