@@ -264,7 +264,7 @@ async def test_where_no_thread_can_be_opened_it_replies(peer: Discord) -> None:
 @pytest.mark.parametrize(
     ("code", "permanent"),
     [
-        (10003, True), (10004, True), (40004, False), (40058, True), (50001, False), (50008, True), (50013, False),
+        (10003, True), (10004, True), (40058, True), (50001, False), (50008, True), (50013, False),
         (50024, True), (50055, True), (50083, False), (50095, False), (160005, False),
     ],
 )  # fmt: skip
