@@ -50,7 +50,7 @@ HTML = b"<html>Forbidden</html>"
 CASES: list[tuple[Callable[[str], Awaitable[None]], int, object]] = [
     *(
         (by_discord, 403, {"code": code, "message": "no"})
-        for code in (20016, 20028, 20029, 40002, 40003, 40004, 40006, 40007, 40058, 40333, 50013, 50095, 60003, 130000)
+        for code in (20016, 20028, 20029, 40002, 40003, 40004, 40006, 40007, 40333, 50013, 50095, 60003, 130000)
     ),
     *(
         (by_slack, 200, {"ok": False, "error": error})
