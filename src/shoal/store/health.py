@@ -242,6 +242,12 @@ class FileHealth(Health):
         met SQLite in the middle of copying, so the next one looks."""
         if self.damage or not self._known:
             return super().check()
+        try:
+            self._look()
+        except OSError as error:
+            raise self.report(storing_failed(self._path, error.strerror or str(error))) from error
+
+    def _look(self) -> None:
         with self._marking:
             mark = self._marked()
             if mark == self._next_mark and mark is not None and self._mark is not None:
@@ -283,7 +289,8 @@ class FileHealth(Health):
         """Something is about to be stored: it is in the -wal, until the database itself was written later than now."""
         if self._used in self._files:
             now = time.time_ns()
-            os.utime(self._files[self._used], ns=(now, now))
+            with contextlib.suppress(OSError):  # what cannot be stored, SQLite tells in a moment
+                os.utime(self._files[self._used], ns=(now, now))
 
     async def look_through(self, seconds: float) -> None:
         """Have SQLite check the whole file beside everything else, and report what it finds."""
@@ -519,6 +526,14 @@ def copy_connection(reading: sqlite3.Connection, target: Path) -> None:
 def disk_failed(error: BaseException | None) -> bool:
     """Whether this error of SQLite means that the disk failed, after which only a new process knows what is stored."""
     return getattr(error, "sqlite_errorcode", 0) in _UNREADABLE
+
+
+def storing_failed(path: Path, words: str) -> str:
+    """Return what to tell of a disk that failed; `words` are its own."""
+    return (
+        f"{STORING_FAILED}: the disk of {path} reports “{words}”. Look at the disk, then restart Shoal: it checks "
+        "the database when it starts."
+    )
 
 
 def disk_words(path: Path) -> str:

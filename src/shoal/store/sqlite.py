@@ -49,7 +49,6 @@ from shoal.store.driver import (
     statements,
 )
 from shoal.store.health import (
-    STORING_FAILED,
     WHAT_TO_DO,
     FileHealth,
     Health,
@@ -58,6 +57,7 @@ from shoal.store.health import (
     is_damage,
     refuse_what_is_no_file,
     refuse_without_wal,
+    storing_failed,
     why,
 )
 from shoal.store.search import places, spread
@@ -309,7 +309,7 @@ class SqliteDriver:
                 raise other from error
             found = _translate(error, self._path)
             if is_damage(error) and not self.health.damage and (words := disk_words(self._path)):
-                found = _storing_failed(self._path, words)
+                found = StoreCorrupt(storing_failed(self._path, words))
             if isinstance(found, StoreFull | StoreReadOnly):
                 self.health.trouble = str(found)
             raise (self.health.report(str(found)) if is_damage(error) else found) from error
@@ -366,16 +366,9 @@ def _settle(settled: Sequence[tuple[asyncio.Future[object], _Done]]) -> None:
             future.set_result(value)
 
 
-def _storing_failed(path: Path, words: str) -> StoreCorrupt:
-    return StoreCorrupt(
-        f"{STORING_FAILED}: the disk of {path} reports “{words}”. Look at the disk, then restart Shoal: it checks "
-        "the database when it starts."
-    )
-
-
 def _translate(error: BaseException, path: Path) -> BaseException:
     if disk_failed(error):
-        return _storing_failed(path, str(error))
+        return StoreCorrupt(storing_failed(path, str(error)))
     if is_damage(error):
         return StoreCorrupt(f"{path} is damaged: {why(error)}. Stop Shoal. {WHAT_TO_DO}")
     if isinstance(error, UnicodeError | OverflowError):

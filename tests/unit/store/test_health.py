@@ -23,7 +23,7 @@ from shoal.store.driver import (
     query,
     text,
 )
-from shoal.store.health import check_file
+from shoal.store.health import DISK_READ_BYTES, check_file
 from shoal.store.sqlite import SqliteDriver
 from shoal.testing.clock import ManualClock
 
@@ -562,9 +562,12 @@ async def test_tables_of_another_version_are_not_called_damage(tmp_path: Path, v
     await driver.close()
 
 
-async def test_a_disk_that_fails_to_read_is_not_called_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SQLite tells both by the same code."""
-    driver = SqliteDriver(tmp_path / "shoal.db")
+@pytest.mark.parametrize("by_sqlite", [True, False])
+async def test_a_disk_that_fails_to_read_is_not_called_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, by_sqlite: bool
+) -> None:
+    """SQLite tells both by the same code, and reads behind its back fail as well."""
+    driver, pread = SqliteDriver(tmp_path / "shoal.db"), os.pread
 
     def fails() -> Script[None]:
         yield from query("setting_get", scope="a", key="b")
@@ -572,7 +575,9 @@ async def test_a_disk_that_fails_to_read_is_not_called_damage(tmp_path: Path, mo
         error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
         raise error
 
-    def read(*_: object) -> bytes:
+    def read(file: int, length: int, offset: int) -> bytes:
+        if by_sqlite and length < DISK_READ_BYTES:
+            return pread(file, length, offset)
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(os, "pread", read)
