@@ -58,6 +58,8 @@ EVENT_SECONDS_MAX = 30.0
 EVENT_BYTES_PER_SECOND = 1024
 """Time allowed for one event: EVENT_SECONDS_MAX, and more for a large one. Servers write each event at once; one that
 lets it drip is taken as not answering."""
+ANSWER_CHARS_MAX = 1_000_000
+"""Longest text taken of one answer: twice what the largest models write at once."""
 ANSWER_BYTES_PER_TOKEN = 2048
 """Longest answer taken, for each token that it may have; what stands around them is a few hundred bytes a token."""
 SILENCES_MAX = 5
@@ -497,6 +499,7 @@ class HttpProvider:
         parser = EventParser()
         chunks = decoded(response)
         left = EVENT_BYTES_MAX + ANSWER_BYTES_PER_TOKEN * request.max_output_tokens
+        chars_left = ANSWER_CHARS_MAX
         pace = _Pace(self.name, self._silence_seconds * SILENCES_MAX)
         try:
             async for chunk in chunks:
@@ -508,7 +511,10 @@ class HttpProvider:
                     reader.unknown = events[-1]
                 reader.failure = reader.failure or pace.failure(parser, reader, bool(events))
                 for delta in reader.deltas():
+                    chars_left -= len(delta.text)
                     yield delta
+                if chars_left < 0:
+                    raise EventTooLarge
                 if reader.complete or reader.failure is not None:
                     break
             with contextlib.suppress(TimeoutError, HttpFailed):

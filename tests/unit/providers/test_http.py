@@ -347,9 +347,10 @@ async def test_what_follows_the_last_event_costs_no_answer(kind: str) -> None:
         assert isinstance((await events(port, kind))[-1], ModelDone)
 
 
+@pytest.mark.parametrize("limit", ["EVENT_BYTES_MAX", "ANSWER_CHARS_MAX"])
 @pytest.mark.parametrize("kind", ["openai", "gemini"])
-async def test_an_answer_without_end_is_refused(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    monkeypatch.setattr(http_provider, "EVENT_BYTES_MAX", 1000)
+async def test_an_answer_without_end_is_refused(monkeypatch: pytest.MonkeyPatch, kind: str, limit: str) -> None:
+    monkeypatch.setattr(http_provider, limit, 1000)
     said = b"data: " + WHOLE[kind].replace("stop", "").replace("STOP", "").encode() + b"\n\n"
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
