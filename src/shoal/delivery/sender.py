@@ -63,6 +63,7 @@ KEEP_SECONDS = 86_400.0
 since a machine may have been suspended, or its clock set."""
 KEEP_ATTEMPTS_MIN = 10
 RETRY_BASE_SECONDS = 1.0
+CUT_HERE_CHARS_MAX = 20_000
 RETRY_SECONDS_MAX = 300.0
 QUIET_SECONDS = 3.0
 """Longest wait before looking at the outbox again, should a poke be missed."""
@@ -254,7 +255,7 @@ class Sender:
         limits, text = self._adapter.limits, row.post.text
         match row.post.kind:
             case "edit":  # of an earlier post's messages; nothing where there are none or none can be edited
-                changed, pieces = row.post.edits or card_id(row.post.approval), self._pieces(text)
+                changed, pieces = row.post.edits or card_id(row.post.approval), await self._pieces(text)
                 shown = await self._outbox.posted_parts(changed) if limits.can_edit else []
 
                 async def edit(message_id: str, piece: str) -> str:
@@ -269,7 +270,7 @@ class Sender:
                 await self._outbox.posted(row, len(shown), "", last=True)
                 return True
             case "opening":  # a post to a channel, which opens a thread; the rest of the text and the file follow there
-                first, *rest = self._pieces(text or "…")
+                first, *rest = await self._pieces(text or "…")
                 post, channel = self._outbound(row, 0, first), thread_address(row.thread).channel
                 with self._ending.finishing():
                     posting = self._adapter.open_thread(
@@ -295,7 +296,7 @@ class Sender:
             ways = [] if limits.has_buttons else [f"To decide, write `allow {short}` or `deny {short}`."]
             ways += [BY_REACTION] if limits.reactions == "all" or (limits.reactions and not is_group) else []
             text = "\n\n".join([text, *ways])
-        pieces, is_more = self._pieces(text), True
+        pieces, is_more = await self._pieces(text), True
         files, most = [file for file in (row.post.file, *row.post.album) if file], limits.album_max
         albums: list[Sequence[str]] = [files[at : at + most] for at in range(0, len(files), most)] or [()]
         pieces += [""] * (len(albums) - 1)  # the last piece of the text stands with the first files
@@ -333,9 +334,13 @@ class Sender:
             await self._outbox.posted(row, 0, message_id, last=True)
         return message_id
 
-    def _pieces(self, text: str) -> list[str]:
+    async def _pieces(self, text: str) -> list[str]:
+        """Cut a text, a long one in a thread: that can take seconds."""
         limits = self._adapter.limits
-        return pieces_of(text, limits, 0 if limits.idempotent_posts and self._restored_at is None else len(REPEATED))
+        reserve = 0 if limits.idempotent_posts and self._restored_at is None else len(REPEATED)
+        if len(text) <= CUT_HERE_CHARS_MAX:
+            return pieces_of(text, limits, reserve)
+        return await anyio.to_thread.run_sync(pieces_of, text, limits, reserve, abandon_on_cancel=True)
 
     async def _post_piece(
         self, row: OutboxRow, part: int, piece: str, files: Sequence[str], way: ExitStack, *, is_only: bool

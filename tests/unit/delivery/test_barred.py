@@ -1,6 +1,7 @@
 """What becomes of a post whose place takes none: the chat around it, a later try, or its owner."""
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,9 +13,10 @@ from shoal.delivery.barred import BarredChats
 from shoal.delivery.hub import Hub
 from shoal.delivery.previews import MOVED as PREVIEW_MOVED
 from shoal.delivery.previews import Previews
-from shoal.delivery.sender import KEEP_SECONDS, LATE_SECONDS, MOVED_HERE, Sender
+from shoal.delivery.sender import CUT_HERE_CHARS_MAX, KEEP_SECONDS, LATE_SECONDS, MOVED_HERE, Sender
 from shoal.domain.errors import PlatformError
 from shoal.domain.ids import ThreadId, TurnId, channel_of, make_thread_id
+from shoal.domain.pieces import MARKDOWN
 from shoal.domain.posts import WRITING, Button, OutboundPost, preview_key, reply_key
 from shoal.domain.records import NewPost, OutboxRow
 from shoal.store.sqlite import SqliteDriver
@@ -280,3 +282,19 @@ async def test_a_late_answer_arrives_once_as_a_message_of_its_own_whatever_happe
     assert chat.texts(TOPIC) == shown
     assert chat.posted[-1].id != preview
     assert stand.lost == []
+
+
+async def test_a_long_text_is_cut_beside_the_loop(stand: Stand) -> None:
+    cut_in = set[int]()
+
+    def note(text: str) -> str:
+        cut_in.add(threading.get_ident())
+        return text
+
+    markup = msgspec.structs.replace(MARKDOWN, text=note)
+    stand.chat.limits = msgspec.structs.replace(LIMITS, markup=markup, edits_notify=False)
+    await stand.put("p", "word " * CUT_HERE_CHARS_MAX, HARBOUR)
+    async with stand.sending():
+        await stand.until(lambda: bool(stand.chat.posted))
+    assert cut_in
+    assert threading.get_ident() not in cut_in
