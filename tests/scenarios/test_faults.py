@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import errno
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from io import BufferedIOBase
 from pathlib import Path
 from typing import cast
@@ -16,8 +18,9 @@ import pytest
 
 from shoal.backups import write_archive
 from shoal.chat.inbox import Intake
+from shoal.config.secrets import read_token
 from shoal.domain.begun import SET_ASIDE, SetAside
-from shoal.domain.errors import ASKED_SECONDS_MAX, PlatformError, StoreUnavailable
+from shoal.domain.errors import ASKED_SECONDS_MAX, PlatformError, StoreError, StoreReadOnly, StoreUnavailable
 from shoal.domain.home import Home
 from shoal.domain.ports import Settings
 from shoal.maintenance import (
@@ -245,3 +248,93 @@ def test_settings_of_a_newer_version_are_told_as_such(
     said = capsys.readouterr().err
     assert "telepathy" in said
     assert ("was written by a newer Shoal" in said) is is_told
+
+
+# ---- disks ----
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own, which can turn read-only below open files as it does when its disk fails."""
+    image, folder = tmp_path / "disk.img", tmp_path / "disk"
+    folder.mkdir()
+    with image.open("wb") as file:
+        file.truncate(32_000_000)
+    steps = (["mkfs.ext4", "-q", "-F", image], ["mount", "-o", "loop", image, folder])
+    try:
+        made = all(subprocess.run(step, check=False, capture_output=True).returncode == 0 for step in steps)
+    except FileNotFoundError:
+        made = False
+    if not made:
+        pytest.skip("needs root, ext4 and loop devices")
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+async def test_a_disk_that_turns_read_only_is_told_in_a_sentence_and_loses_nothing(disk: Path) -> None:
+    driver = SqliteDriver(disk / "shoal.db")
+    store = Store(driver, ManualClock())
+    await store.settings.put("a", "b", "kept")
+    await asyncio.to_thread(subprocess.run, ["mount", "-o", "remount,abort", disk], check=True)
+    for _ in range(2):
+        with pytest.raises(StoreError, match=r"Storing failed: the disk of .*shoal\.db reports .*restart Shoal"):
+            await store.settings.put("a", "c", "refused")
+    assert await store.settings.get("a", "b") == "kept"
+    assert await asyncio.to_thread(run, ["--home", str(disk), "doctor"]) == 1
+    await driver.close()
+    image = disk.parent / "disk.img"
+    for step in (["umount", disk], ["e2fsck", "-p", image], ["mount", "-o", "loop", image, disk]):
+        await asyncio.to_thread(subprocess.run, step, check=False, capture_output=True)
+    async with settings_in(disk / "shoal.db") as settings:
+        assert (await settings.get("a", "b"), await settings.get("a", "c")) == ("kept", None)
+
+
+async def test_a_file_beside_the_database_that_cannot_be_written_stops_no_writer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = SqliteDriver(tmp_path / "shoal.db")
+    store = Store(driver, ManualClock())
+    await store.settings.put("a", "b", "first")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "utime", refuse)
+        with pytest.raises(StoreReadOnly, match="Read-only file system"):
+            await store.settings.put("a", "b", "refused")
+        assert "Read-only" in driver.health.trouble
+    await store.settings.put("a", "b", "again")
+    assert await store.settings.get("a", "b") == "again"
+    await driver.close()
+
+
+@pytest.mark.parametrize("free_bytes", [0, 4096, 20_000, 60_000])
+def test_a_home_that_a_full_disk_began_is_made_whole_later(
+    tmp_path: Path, free_bytes: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "none", folder], check=False, capture_output=True
+    )
+    if mounted.returncode != 0:
+        pytest.skip("needs root to mount a file system")
+    try:
+        ballast = folder / "ballast"
+        ballast.write_bytes(bytes(shutil.disk_usage(folder).free - free_bytes))
+        assert run(["--home", str(folder / "home"), "init"]) == 1
+        assert "No space left on device. Free some space, then try again." in capsys.readouterr().err
+        ballast.unlink()
+        assert run(["--home", str(folder / "home"), "init"]) == 0
+        assert read_token(Home(folder / "home"))
+        assert (folder / "home" / "data" / "settings.json").read_text().strip() == "{}"
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def test_a_token_that_the_power_took_is_made_again(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.token_file.touch(mode=0o600)
+    assert run(["--home", str(tmp_path), "init"]) == 0
+    assert read_token(home)

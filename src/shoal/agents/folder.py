@@ -183,13 +183,20 @@ def make_directory(home: Home, path: Path, made: list[str]) -> None:
 
 
 def write_new(home: Home, path: Path, content: bytes, made: list[str], mode: int = 0o644) -> None:
-    """Write a file that is not there yet, and note it; two at once make it once. Raises OSError."""
+    """Write a file that is not there yet, durably, and note it; two at once make it once. One that cannot be written
+    whole is taken away again. Raises OSError."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     except FileExistsError:
         return
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(descriptor)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
     made.append(str(path.relative_to(home.root)))
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Generator, ItemsView
 from contextlib import contextmanager, suppress
@@ -364,7 +365,10 @@ async def save_attachment(
 
         def write() -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(body)
+            with path.open("wb") as kept:  # the platform is told next that its message arrived
+                kept.write(body)
+                kept.flush()
+                os.fsync(kept.fileno())
 
         await asyncio.to_thread(write)
     except PlatformError as error:

@@ -267,6 +267,12 @@ class SqliteDriver:
             if self._writer.in_transaction:
                 self._writer.execute("rollback")
             outcomes = [_Done(error=error)] * len(batch)
+        except OSError as error:  # the disk refuses the files beside the database
+            if self._writer.in_transaction:
+                self._writer.execute("rollback")
+            refused = StoreReadOnly(DISK_REFUSES.format(path=self._path, why=error.strerror))
+            self.health.trouble = str(refused)
+            outcomes = [_Done(error=refused.with_traceback(None))] * len(batch)
         finally:
             _reply(zip(batch, outcomes, strict=True))
 
@@ -391,6 +397,8 @@ _MEANING: dict[int, tuple[type[StoreError], str]] = {
     sqlite3.SQLITE_PROTOCOL: (StoreUnavailable, "{path} cannot be locked. Check the disk or share that it lies on."),
     sqlite3.SQLITE_NOMEM: (StoreUnavailable, "There is too little memory to use {path}. Free some, then try again."),
 }
+
+DISK_REFUSES = "Storing failed: the disk of {path} reports “{why}”. Make it writable again, then restart Shoal."
 
 _HAS_TABLE = "select 1 from sqlite_master where type = 'table' and name = ?"
 

@@ -184,7 +184,7 @@ _UNSAFE = lazy_re.compile(r"[^\w.() -]+")
 def keep_copy(home: Home, thread: ThreadId, name: str, content: bytes) -> Path:
     """Store `content` below the thread's directory, by digest, under a safe form of `name`; returns the path.
 
-    The same content under the same name is stored once. Blocks; raises OSError.
+    The same content under the same name is stored once, durably. Blocks; raises OSError.
     """
     folder = home.thread(thread) / FOLDER / hashlib.sha256(content).hexdigest()[:32]
     path = folder / (_UNSAFE.sub("_", name).strip(". ")[:120] or "file")
@@ -192,6 +192,9 @@ def keep_copy(home: Home, thread: ThreadId, name: str, content: bytes) -> Path:
         return path
     folder.mkdir(parents=True, exist_ok=True)
     temporary = folder / f".{secrets.token_hex(6)}"
-    temporary.write_bytes(content)
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
     os.replace(temporary, path)
     return path

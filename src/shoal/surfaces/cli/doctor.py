@@ -6,6 +6,7 @@ import os
 import shutil
 import sqlite3
 import stat
+import tempfile
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import suppress
 from importlib.util import find_spec
@@ -138,6 +139,15 @@ def _home(context: CommandContext) -> Iterator[DoctorFinding]:
         yield warn("home", f"others on this machine can read {names}.", f"Run `chmod go= {names}`.")
     else:
         yield ok("home", f"{root} is closed to others.")
+    try:
+        with tempfile.TemporaryFile(dir=root) as file:
+            file.write(b"x")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        todo = "Look at the disk and at who may write there, then restart Shoal."
+        yield fail("disk", f"{root} takes no files: {error.strerror}.", todo)
+        return
     free = shutil.disk_usage(root).free
     if free < FREE_BYTES_MIN:
         yield warn("disk", f"{free // 1_048_576} MiB are free.", "Free some space before it is full.")

@@ -68,6 +68,8 @@ def make_home(home: Home) -> list[str]:
         root.chmod(0o700)
     made: list[str] = []
     write_new(home, home.config_file, _template("shoal.toml"), made, mode=0o600)
+    if home.token_file.is_file() and home.token_file.stat().st_size == 0:  # the power failed when it was made
+        home.token_file.unlink()
     if not home.token_file.exists():
         import secrets
 

@@ -311,8 +311,11 @@ class _Part:
         self.write = self._file.write
 
     def keep(self) -> None:
+        self._file.flush()
+        os.fsync(self._file.fileno())
         self._file.close()
         os.replace(self._part, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+        os.fsync(self._folder)
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
