@@ -11,6 +11,7 @@ address, link or block that is not finished is held back, so no reader of a stre
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from html import unescape
 
 from msgspec.structs import replace
 
@@ -32,6 +33,7 @@ _SCHEME = lazy_re.compile(
 )
 _LABEL = lazy_re.compile(r"[\w\-]{1,63}")
 _NETWORK_PATH = lazy_re.compile(r"(?:^|=)[/\\]{2}[^/\\]")
+_ESCAPE = lazy_re.compile(r"\\([!-/:-@\[-`{-~])")
 _TAG = lazy_re.compile("<[A-Za-z]")
 _FENCE = lazy_re.compile(r" {0,3}(?:```|~~~)[^`\n]*\n")
 _MARKUP = frozenset("[]<>&\\|`*_~")
@@ -92,7 +94,8 @@ def known_from(messages: Sequence[ModelMessage]) -> Knows:
 def with_known_links(markdown: str, knows: Knows) -> str:
     """Render every unknown address in a text as code, and HTML tags as text. Blocks without any stay unchanged."""
     is_safe = _remembered(knows)
-    return "".join(_block_with_known_links(block, is_safe) for block in _blocks(markdown))
+    written = "".join(_block_with_known_links(block, is_safe) for block in _blocks(markdown))
+    return _block_with_known_links(written, is_safe)  # a link may have its address in another block
 
 
 class GrowingLinks:
@@ -228,7 +231,12 @@ def _bare(word: str) -> str:
 
 
 def _unknown(text: str, is_safe: Knows) -> bool:
-    return any(is_address(word) and not is_safe(word) for word in map(_bare, _WORDS.findall(text)))
+    return any(_is_made_up(word, is_safe) for word in map(_bare, _WORDS.findall(text)))
+
+
+def _is_made_up(word: str, is_safe: Knows) -> bool:
+    """Whether a word is an unknown address as it stands, or where escapes and entities count in it."""
+    return any(is_address(read) and not is_safe(read) for read in {word, unescape(_ESCAPE.sub(r"\1", word))})
 
 
 def _block(node: Node, is_safe: Knows) -> Node:
@@ -288,7 +296,7 @@ def _words(text: str, is_safe: Knows) -> Iterable[Node]:
     at = 0
     for found in _WORDS.finditer(text):
         word = _bare(found[0])
-        if is_address(word) and not is_safe(word):
+        if _is_made_up(word, is_safe):
             if found.start() > at:
                 yield Node("text", text=text[at : found.start()])
             yield Node("code", text=word)
