@@ -14,6 +14,7 @@ for each script would cost all of them, and the search index most. When the comm
 
 import asyncio
 import contextlib
+import errno
 import queue
 import sqlite3
 import threading
@@ -270,8 +271,9 @@ class SqliteDriver:
         except OSError as error:  # the disk refuses the files beside the database
             if self._writer.in_transaction:
                 self._writer.execute("rollback")
-            refused = StoreReadOnly(DISK_REFUSES.format(path=self._path, why=error.strerror))
-            self.health.trouble = str(refused)
+            words = DISK_REFUSES.format(path=self._path, why=error.strerror)
+            refused = self.health.report(words) if error.errno == errno.EIO else StoreReadOnly(words)
+            self.health.trouble = words
             outcomes = [_Done(error=refused.with_traceback(None))] * len(batch)
         finally:
             _reply(zip(batch, outcomes, strict=True))
