@@ -132,7 +132,8 @@ def _from_file(path: Path) -> str:
         value = read_regular(path, SECRET_BYTES_MAX).decode().strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise ConfigError([f"The secret's file {path} cannot be read: {reason}."]) from error
+        todo = "Put the secret there, or correct `file`."
+        raise ConfigError([f"The secret's file {path} cannot be read: {reason}. {todo}"]) from error
     if not value:
         raise ConfigError([f"The secret's file {path} is empty. Put the secret into it."])
     return value

@@ -524,7 +524,8 @@ def _meaning(error: Exception) -> ShoalError:
         case errors.QueryCanceled() | errors.LockNotAvailable():
             return StoreUnavailable("The database took too long to answer. Look for what blocks or loads it.")
         case psycopg.OperationalError() | psycopg.InterfaceError():
-            return StoreUnavailable(f"The database cannot be reached: {_line(error)}. Is the server up?")
+            reason = _line(error).partition(" Is the server running")[0]  # libpq's own question
+            return StoreUnavailable(f"The database cannot be reached: {reason}. Is the server up?")
         case _:
             return StoreError(f"The database failed: {_line(error)}.")
 

@@ -110,6 +110,8 @@ def _read_input() -> str:
         if not select.select([sys.stdin], [], [], INPUT_SECONDS)[0]:
             tell("shoal: reading standard input until it ends; `< /dev/null` leaves it out.", sys.stderr)
     text = sys.stdin.read(INPUT_CHARS_MAX + 1)
+    if any("\ud800" <= letter <= "\udfff" for letter in text):  # how Python reads bytes that are no UTF-8
+        raise InvalidInput("Standard input is not UTF-8 text. Name the file to read instead.")
     if len(text) > INPUT_CHARS_MAX:
         raise InvalidInput(f"Standard input has more than {INPUT_CHARS_MAX:,} characters. Name a file to read instead.")
     return text

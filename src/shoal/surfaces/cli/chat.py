@@ -5,7 +5,6 @@ Plain lines are prompts; lines that begin with / are commands; while the agent w
 
 import asyncio
 import logging
-import os
 import sys
 import time
 
@@ -45,6 +44,7 @@ from shoal.surfaces.cli.output import (
     call_line,
     event_lines,
     failure_lines,
+    is_dumb,
     printable,
     request_lines,
     result_lines,
@@ -74,7 +74,7 @@ async def _chat(context: CommandContext, thread: ThreadId, agent: str) -> int:
     import anyio
 
     async with open_link(context, thread, channel="local") as (link, chosen), anyio.create_task_group() as tasks:
-        if sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
+        if sys.stdin.isatty() and sys.stdout.isatty() and not is_dumb():
             from shoal.surfaces.cli.terminal_screen import TerminalScreen
 
             screen = TerminalScreen(context.home)

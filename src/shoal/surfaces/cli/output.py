@@ -58,10 +58,15 @@ _LABEL = lazy_re.compile(r" *(?:\S+ {2,})?")
 """The indent of a line, and a label in front of its text."""
 
 
+def is_dumb() -> bool:
+    """Whether the terminal can only append text, which also counts for one that does not say what it is."""
+    return os.environ.get("TERM", "dumb") == "dumb"
+
+
 def tell(text: str, to: TextIO | None = None) -> None:
     """Print a message of Shoal's own for a person, on standard output unless it is to go elsewhere."""
     stream = to if to is not None else sys.stdout
-    colour = stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    colour = stream.isatty() and not os.environ.get("NO_COLOR") and not is_dumb()
     shown = as_typed(printable(text))
     if stream.isatty():
         shown = wrapped(shown, shutil.get_terminal_size().columns)

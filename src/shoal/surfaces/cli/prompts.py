@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import click
 
 from shoal.setup.choices import kind_of_secret, looks_secret
-from shoal.surfaces.cli.output import printable, tell, wrapped
+from shoal.surfaces.cli.output import is_dumb, printable, tell, wrapped
 
 CHOICES_SHOWN = 15
 """So many of a long list are shown at once."""
@@ -85,7 +85,7 @@ def typing_unseen() -> Generator[None]:
 
 
 def _draws() -> bool:
-    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    return sys.stdin.isatty() and sys.stdout.isatty() and not is_dumb()
 
 
 def _read(shown: str, *, is_secret: bool) -> str:

@@ -44,6 +44,9 @@ def test_the_question_may_come_from_standard_input(shoal: Shoal, named: tuple[st
     assert shoal("ask", *named, stdin="hello").out.startswith("Hello!")
     empty = shoal("ask", *named, stdin="  \n")
     assert (empty.code, empty.err) == (1, "shoal: There is nothing to ask: give a text, or pipe one in.\n")
+    not_text = shoal("ask", *named, stdin="\udcff\udcfe")
+    told = "shoal: Standard input is not UTF-8 text. Name the file to read instead.\n"
+    assert (not_text.code, not_text.err) == (1, told)
 
 
 def test_without_a_text_at_a_terminal_the_command_is_wrong(home: Path, tmp_path: Path) -> None:

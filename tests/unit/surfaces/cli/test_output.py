@@ -1,9 +1,10 @@
 """What is printed for a person."""
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shoal.surfaces.cli.output import worded, wrapped
+from shoal.surfaces.cli.output import is_dumb, worded, wrapped
 
 
 def test_what_stands_in_backticks_is_quoted() -> None:
@@ -31,3 +32,13 @@ def test_wrapping_changes_nothing_but_space(text: str, columns: int) -> None:
     assert all(
         len(line) <= columns or " " not in line.strip() or "`" in line for line in wrapped(text, columns).split("\n")
     )
+
+
+@pytest.mark.parametrize(("terminal", "dumb"), [("dumb", True), (None, True), ("xterm-256color", False)])
+def test_a_terminal_that_names_no_kind_gets_plain_text(
+    monkeypatch: pytest.MonkeyPatch, terminal: str | None, dumb: bool
+) -> None:
+    monkeypatch.delenv("TERM", raising=False)
+    if terminal is not None:
+        monkeypatch.setenv("TERM", terminal)
+    assert is_dumb() is dumb
