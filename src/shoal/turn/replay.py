@@ -53,7 +53,7 @@ class RecordedStep(NamedTuple):
     """A model call: the `number`th of its turn, answered by event `seq`. `asked` is what the turn's message says.
 
     `entries` are what it was told of the conversation, valid until the next one is looked at; `system` and `tools` are
-    the digests of what stood before that, empty where an earlier version noted none.
+    the digests of what stood before that.
     """
 
     turn: TurnId
@@ -70,13 +70,11 @@ class RecordedStep(NamedTuple):
 
 def recorded_steps(events: Sequence[Event]) -> Iterator[RecordedStep]:
     """The calls of one branch from its first event on, oldest first, without those that were cut off."""
-    answers: dict[int, tuple[Event, AssistantSaid]] = {}
-    previous = 0
+    answers: dict[int, tuple[Event, AssistantSaid, RequestMark]] = {}
     for event in events:
         data = event.data
-        if isinstance(data, AssistantSaid) and event.turn and data.stop != "aborted":
-            answers[data.asked.after if data.asked is not None else previous] = event, data
-        previous = event.seq
+        if isinstance(data, AssistantSaid) and event.turn and data.asked is not None and data.stop != "aborted":
+            answers[data.asked.after] = event, data, data.asked
     transcript, started, began, tools, asked, number = Transcript(), TurnStarted("", ""), events[:1], "", "", 0
     for event in events:
         transcript.add(event)
@@ -91,15 +89,15 @@ def recorded_steps(events: Sequence[Event]) -> Iterator[RecordedStep]:
                 pass
         if event.seq not in answers:
             continue
-        answer, said = answers[event.seq]
+        answer, said, mark = answers[event.seq]
         transcript.settle()
         number += 1
         entries = transcript.entries
         if not started.history:
             entries = [entry for entry in entries if entry.turn == answer.turn]
-        told = (said.asked.tools if said.asked is not None else "") or tools
+        system, told = started.system, mark.tools or tools
         yield RecordedStep(
-            answer.turn, answer.seq, number, started.agent, asked, began[0].at, said, entries, started.system, told
+            answer.turn, answer.seq, number, started.agent, asked, began[0].at, said, entries, system, told
         )
 
 
@@ -150,18 +148,17 @@ class Sent(NamedTuple):
 
 
 class ReplayReport(msgspec.Struct, frozen=True):
-    """How many model calls a journal has, how many of them it has no mark of, and where the others differ. Those of the
-    turns and numbers in `alike` do not, with what stood around them."""
+    """How many model calls a journal has, and where they differ. Those of the turns and numbers in `alike` do not, with
+    what stood around them."""
 
     calls: int = 0
-    unmarked: int = 0
     differences: tuple[Difference, ...] = ()
     alike: tuple[tuple[TurnId, int, Sent], ...] = ()
 
     @property
     def identical(self) -> int:
         """How many requests are what was sent."""
-        return self.calls - self.unmarked - len(self.differences)
+        return self.calls - len(self.differences)
 
 
 def replay(events: Sequence[Event], prompts: Mapping[str, SystemPrompt], meter: Meter, turn: str = "") -> ReplayReport:
@@ -173,24 +170,21 @@ def replay(events: Sequence[Event], prompts: Mapping[str, SystemPrompt], meter: 
     ends = [seq - 1 for seq, _ in branchings] + [len(events)]
     texts = {digest: digest_of(prompt.text.encode()) for digest, prompt in prompts.items()}
     done = set[int]()
-    calls = unmarked = 0
+    calls = 0
     found: list[Difference | tuple[TurnId, int, Sent]] = []
     for end in ends:
         path = [event for span in spans_to(end, branchings) for event in events[span.first - 1 : span.last]]
         marks: dict[int, tuple[Event, RequestMark]] = {}
         for event in path:
             is_meant = event.turn and event.seq not in done and turn in ("", event.turn)
-            if isinstance(event.data, AssistantSaid) and is_meant:
+            if isinstance(event.data, AssistantSaid) and event.data.asked is not None and is_meant:
                 calls += 1
                 done.add(event.seq)
-                if event.data.asked is None:
-                    unmarked += 1
-                else:
-                    marks[event.data.asked.after] = event, event.data.asked
+                marks[event.data.asked.after] = event, event.data.asked
         if marks:
             found += _rebuilt(path, marks, texts, meter)
     differences = tuple(one for one in found if isinstance(one, Difference))
-    return ReplayReport(calls, unmarked, differences, tuple(one for one in found if not isinstance(one, Difference)))
+    return ReplayReport(calls, differences, tuple(one for one in found if not isinstance(one, Difference)))
 
 
 def _rebuilt(

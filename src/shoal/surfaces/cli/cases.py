@@ -68,7 +68,7 @@ def replay(context: CommandContext, id: str | None, turn: str, every: bool, sinc
         raise click.UsageError("--since goes with --all.")
     lately = timedelta(hours=hours_of(since or "30d"))
     threads = [parse_thread_id(id)] if id is not None else _active(context, lately)
-    calls = identical = unmarked = count = unread = 0
+    calls = identical = count = unread = 0
     kinds: Counter[str] = Counter()
     compared = True
     for thread in threads:
@@ -83,7 +83,7 @@ def replay(context: CommandContext, id: str | None, turn: str, every: bool, sinc
                 print(line if as_json else f"{thread}: {error}")
             continue
         compared, count = compared and found.compares_today, count + 1
-        calls, identical, unmarked = calls + found.calls, identical + found.identical, unmarked + found.unmarked
+        calls, identical = calls + found.calls, identical + found.identical
         kinds.update(one.kind for one in found.differences)
         if as_json:
             print(msgspec.json.encode(ThreadReplay(thread, found)).decode())
@@ -99,7 +99,6 @@ def replay(context: CommandContext, id: str | None, turn: str, every: bool, sinc
         if kinds:
             what = ", ".join(f"{number} in {kind}" for kind, number in kinds.most_common())
             parts.append(f"{kinds.total()} other than they were ({what})")
-        parts += [f"{unmarked} of an earlier version, which noted nothing to compare with"] if unmarked else []
         print(f"{counted(calls, 'request')}{within}: {', '.join(parts)}.")
         if unread:
             print(f"{unread} {'thread was' if unread == 1 else 'threads were'} written by a newer Shoal and left out.")

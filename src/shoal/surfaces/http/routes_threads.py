@@ -188,12 +188,11 @@ class ThreadSummary(msgspec.Struct, frozen=True):
 
 class ReplayView(msgspec.Struct, frozen=True):
     """What came of building a thread's requests again: how many calls of models there were, how many requests are the
-    same, how many were not noted by an earlier version, and each other one's first difference. `compares_today`: tools,
-    options and instructions were compared, too, which are there only while Shoal runs."""
+    same, and each other one's first difference. `compares_today`: tools, options and instructions were compared, too,
+    which are there only while Shoal runs."""
 
     calls: int
     identical: int
-    unmarked: int
     differences: tuple[Difference, ...]
     compares_today: bool
 
@@ -527,7 +526,7 @@ async def replay(web: WebContext, thread: ThreadId, *, turn: str = "") -> Replay
     found = await replay_thread(app.store.journal, info.thread, app.context.meter, today, turn)
     if turn and not found.calls:
         raise NotFound(f"{thread} has no turn {turn[:80]} that asked a model.")
-    return ReplayView(found.calls, found.identical, found.unmarked, found.differences, today is not None)
+    return ReplayView(found.calls, found.identical, found.differences, today is not None)
 
 
 @routes("GET /api/threads/{thread}/events", EVERYONE, answer=list[Event], streams=True)
