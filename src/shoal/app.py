@@ -533,7 +533,6 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
                 catch_up_seconds=config.triggers.catch_up_seconds,
                 outage_seconds=config.triggers.outage_seconds,
                 tell=notices.of_trigger,
-                judge=admissions.asked_for,
                 begun=begun,
                 restored_at=restored_at,
             ),

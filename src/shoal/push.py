@@ -179,7 +179,7 @@ class WebPush:
     async def _told(self) -> list[tuple[str, NotifiedBrowser]]:
         found: list[tuple[str, NotifiedBrowser]] = []
         for _, kept in await self.store.settings.page(SCOPE, limit=BROWSERS_MAX):
-            with contextlib.suppress(*UNREADABLE):  # of another version, which may come back
+            with contextlib.suppress(*UNREADABLE):
                 found.append((kept, msgspec.json.decode(kept, type=NotifiedBrowser)))
         return found
 

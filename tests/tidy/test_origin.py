@@ -35,7 +35,6 @@ TRUSTING = {
     "actors.access_gate.AccessGate._judged",  # what the agent said itself, as the journal has it
     "actors.access_gate.Admissions.judge",
     "actors.access_gate.AccessGate.send",
-    "actors.access_gate.Admissions.asked_for",
     "agents.snapshots.restorable",
     "domain.agents.report_of",
     "permissions.access.admit",

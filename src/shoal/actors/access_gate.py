@@ -31,7 +31,7 @@ from shoal.domain.clock import Clock, to_micros
 from shoal.domain.commands import CommandRequest, command_in
 from shoal.domain.errors import Conflict, Forbidden, Gone, InvalidInput, NotFound, StoreCorrupt, StoreError
 from shoal.domain.events import AssistantSaid, Scope
-from shoal.domain.ids import ApprovalId, ThreadId, channel_of, thread_address, unopened
+from shoal.domain.ids import ApprovalId, ThreadId, channel_of, thread_address
 from shoal.domain.messages import (
     UNTOLD,
     Author,
@@ -51,7 +51,6 @@ from shoal.domain.ports import ONCE, InboxPort
 from shoal.domain.posts import turn_of_preview, turn_of_reply
 from shoal.domain.records import AuditEntry, NewPost
 from shoal.domain.schema import refusal
-from shoal.domain.triggers import NewTrigger
 from shoal.domain.untrusted import UNREADABLE
 from shoal.permissions.access import (
     CODE_LENGTH,
@@ -304,20 +303,6 @@ class Admissions(msgspec.Struct, frozen=True, eq=False):
         address = thread_address(thread)
         trusted = address.platform in self.gated and (await self.of(address.platform, author, address.channel)).trusted
         return msgspec.structs.replace(author, trusted=trusted)
-
-    async def asked_for(self, trigger: NewTrigger) -> Author:
-        """Who asked for a trigger that was stored without its author, trusted as the present rules trust them there.
-
-        The command line and the API said `owner`, and nobody else is called so where the gate lets no such person in.
-        """
-        thread = trigger.thread or unopened(trigger.platform, trigger.channel)
-        author = Author(trigger.created_by or "shoal", trusted=False)
-        if trigger.created_by != "owner":
-            return await self.judge(thread, author)
-        address, admission = thread_address(thread), STRANGER
-        if address.platform in self.gated:
-            admission = await self.of(address.platform, author, address.channel)
-        return msgspec.structs.replace(author, trusted=admission.trusted or not admission.allowed)
 
 
 class AccessGate:

@@ -142,11 +142,10 @@ class Departures:
 
         for trigger in await self.store.triggers.all():
             spec = trigger.spec
-            author = spec.author or Author(spec.created_by, trusted=False)
             place = spec.thread or unopened(spec.platform, spec.channel)
-            if trigger.next_at is not None and await self.has_gone(place, author):
+            if trigger.next_at is not None and await self.has_gone(place, spec.author):
                 await self.store.triggers.remove(trigger.id)
-                note(author, f"the schedule “{short_line(spec.name or spec.text, 60)}”")
+                note(spec.author, f"the schedule “{short_line(spec.name or spec.text, 60)}”")
         for process in await self.store.processes.search(running=True, limit=PROCESSES_MAX):
             if await self.has_gone(process.spec.thread, process.spec.author):
                 try:

@@ -1,17 +1,8 @@
-"""The events of a thread's journal, one record class a type, and how stored records of any version are read.
+"""The events of a thread's journal, one record class a type."""
 
-field that is absent     what its absence means
-----------------------   ------------------------------------------------------------------------------------------
-`author.trusted`         true: false was always written
-`caller.tainted_by`      nothing: the calling turn had read nothing untrusted
-a process's author       whoever `user` names, trusted unless the process was started under untrusted content, which
-                         every message of somebody who is not trusted is
-a trigger's author       the owner for an event file; else not known, so that the access rules decide when it fires
-"""
-
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import ClassVar, Literal, NamedTuple, TypeAlias, TypeVar, Union, get_args
+from typing import ClassVar, Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
 
@@ -33,56 +24,6 @@ from shoal.domain.messages import (
     Usage,
 )
 from shoal.domain.permissions import NO_COVERAGE, Coverage
-
-_Record = TypeVar("_Record")
-_Json: TypeAlias = Union[dict[str, "_Json"], list["_Json"], str, int, float, bool, None]  # noqa: UP007 (names itself)
-_Fields: TypeAlias = dict[str, _Json]
-
-
-def decode_stored(
-    decoder: "msgspec.json.Decoder[_Record]", body: str | bytes, complete: Callable[[_Fields], None] | None = None
-) -> _Record:
-    """Decode a record of any version. Raises msgspec.MsgspecError for a damaged one."""
-    try:
-        return decoder.decode(body)
-    except msgspec.ValidationError:
-        found: _Json = msgspec.json.decode(body)
-        if isinstance(found, dict) and complete is not None:
-            complete(found)
-        _complete_authors(found)
-        return msgspec.convert(found, decoder.type)
-
-
-def decode_trigger(decoder: "msgspec.json.Decoder[_Record]", body: str | bytes) -> _Record:
-    def complete(record: _Fields) -> None:
-        is_event_file = str(record.get("name", "")).startswith("file:") and not record.get("created_by")
-        record.setdefault("author", {"id": "shoal"} if is_event_file else None)
-        record.setdefault("tainted_by", "")
-
-    return decode_stored(decoder, body, complete)
-
-
-def decode_process(decoder: "msgspec.json.Decoder[_Record]", body: str | bytes) -> _Record:
-    def complete(record: _Fields) -> None:
-        record.setdefault("tainted_by", "")
-        record.setdefault("author", {"id": record.get("user") or "shoal", "trusted": not record["tainted_by"]})
-
-    return decode_stored(decoder, body, complete)
-
-
-def _complete_authors(value: _Json) -> None:
-    if isinstance(value, list):
-        for one in value:
-            _complete_authors(one)
-    elif isinstance(value, dict):
-        for key, inner in value.items():
-            if isinstance(inner, dict) and key in _ABSENT:
-                name, meaning = _ABSENT[key]
-                inner.setdefault(name, meaning)
-            _complete_authors(inner)
-
-
-_ABSENT: dict[str, tuple[str, bool | str]] = {"author": ("trusted", True), "caller": ("tainted_by", "")}
 
 Outcome: TypeAlias = Literal["done", "aborted", "failed", "limit"]
 Verdict: TypeAlias = Literal["allow", "deny", "expired", "cancelled"]
@@ -154,7 +95,7 @@ class RequestMark(msgspec.Struct, frozen=True, omit_defaults=True):
 class AssistantSaid(msgspec.Struct, frozen=True, omit_defaults=True):
     """One finished model call: its text and all its tool calls. `tainted_by`: untrusted content it may follow.
 
-    `asked`: what it answers; None where that was not noted, as in journals of earlier versions.
+    `asked`: the request that it answers; None only for an answer outside of turns, such as an imported one.
     """
 
     type: ClassVar[str] = "assistant_message"
@@ -460,7 +401,7 @@ def encode_data(data: EventData) -> bytes:
 
 def decode_data(kind: str, data: bytes | str) -> EventData:
     """Invert `encode_data`. Raises msgspec.DecodeError on damaged rows and StoreNewer on an unknown type."""
-    return decode_stored(decoder_of(kind), data)
+    return decoder_of(kind).decode(data)
 
 
 def decoder_of(kind: str) -> "msgspec.json.Decoder[EventData]":

@@ -30,14 +30,13 @@ class NewTrigger(msgspec.Struct, frozen=True, omit_defaults=True):
     """Something that starts a turn at a time. Into `thread`, or into `platform` and `channel` (a new thread).
 
     `schedule` is a cron line for `periodic` and an ISO 8601 time for `one-shot`. `author` asked for it, and
-    `tainted_by` names the untrusted content behind it: its turns are trusted no more than that. Without an author it
-    was stored when only the id `created_by` was kept; the access rules then decide each time it fires.
+    `tainted_by` names the untrusted content behind it: its turns are trusted no more than that.
     """
 
     kind: Literal["one-shot", "periodic"]
     schedule: str
     text: str
-    author: Author | None
+    author: Author
     tainted_by: str
     thread: ThreadId | None = None
     platform: str = ""
@@ -45,7 +44,6 @@ class NewTrigger(msgspec.Struct, frozen=True, omit_defaults=True):
     timezone: str = "UTC"
     agent: str = ""
     name: str = ""
-    created_by: str = ""
     origin: Origin = "trigger"
 
 
@@ -93,9 +91,9 @@ FAILURES_MAX = 5
 
 def source_of(spec: NewTrigger) -> str:
     """Return the untrusted source of a trigger's text, or an empty string."""
-    if spec.tainted_by or (spec.author is not None and spec.author.trusted):
+    if spec.tainted_by or spec.author.trusted:
         return spec.tainted_by
-    return f"a schedule of {spec.created_by or 'somebody unknown'}"
+    return f"a schedule of {spec.author.id or 'somebody unknown'}"
 
 
 def title(trigger: Trigger) -> str:

@@ -4,13 +4,12 @@ and what is set while Shoal runs: choices, access tokens, changes of memory.
 
 from collections.abc import Sequence
 from datetime import datetime
-from functools import partial
 
 import msgspec
 
 from shoal.domain.agents import PROCESS_KEY, AgentRow, Binding, Process, ProcessEnd, ProcessSpec, Work, servers_scope
 from shoal.domain.errors import Conflict, StoreNewer
-from shoal.domain.events import UserSaid, decode_data, decode_process
+from shoal.domain.events import UserSaid, decode_data
 from shoal.domain.ids import ThreadId, TurnId, channel_of
 from shoal.domain.permissions import TOKENS_MAX, AccessToken
 from shoal.domain.records import AuditEntry, MemoryChange
@@ -42,7 +41,7 @@ CHOICES_MAX = 10_000
 
 _agent = reader(AgentRow)
 _binding = reader(Binding)
-_process = reader(Process, spec=partial(decode_process, msgspec.json.Decoder(ProcessSpec)))
+_process = reader(Process, spec=msgspec.json.Decoder(ProcessSpec).decode)
 
 
 class AgentStore(StorePart):

@@ -6,7 +6,7 @@ from datetime import datetime
 import msgspec
 
 from shoal.domain.agents import Child
-from shoal.domain.events import Event, Revised, TurnFinished, decode_data, decode_stored
+from shoal.domain.events import Event, Revised, TurnFinished, decode_data
 from shoal.domain.ids import ThreadId, TurnId, platform_of
 from shoal.domain.messages import (
     UNTOLD,
@@ -45,7 +45,7 @@ _inbound = msgspec.json.Decoder(Prompt | Steer | FollowUp)
 
 
 def inbound(value: Value) -> Prompt | Steer | FollowUp:
-    return decode_stored(_inbound, text(value))
+    return _inbound.decode(text(value))
 
 
 def prompt_of(value: Value) -> Prompt:

@@ -4,12 +4,10 @@ import asyncio
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from functools import partial
 
 import msgspec
 
 from shoal.domain.clock import Clock, from_micros
-from shoal.domain.events import decode_stored
 from shoal.domain.ids import ThreadId, TurnId, platform_of
 from shoal.domain.messages import Prompt, Receipt
 from shoal.domain.posts import preview_key, reply_key, turn_of_reply
@@ -29,7 +27,7 @@ BEGUN_PART = 1
 OVERTAKEN_PART = 2
 """The same, once another post of the thread may stand after the preview."""
 
-_outbox_row = reader(OutboxRow, post=partial(decode_stored, msgspec.json.Decoder(NewPost)))
+_outbox_row = reader(OutboxRow, post=msgspec.json.Decoder(NewPost).decode)
 
 
 class Outbox(StorePart):

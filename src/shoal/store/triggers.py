@@ -10,12 +10,11 @@ been stopped      is done                                              comes at 
 
 import logging
 from datetime import datetime, timedelta
-from functools import partial
 
 import msgspec
 
 from shoal.domain.clock import to_micros
-from shoal.domain.events import TurnFinished, decode_trigger
+from shoal.domain.events import TurnFinished
 from shoal.domain.ids import ThreadId
 from shoal.domain.records import NewPost
 from shoal.domain.triggers import FAILURES_MAX, RETRY_SECONDS, NewTrigger, Occurrence, Trigger, switched_off
@@ -24,7 +23,7 @@ from shoal.store.driver import Script, StorePart, dump, moment, query, readable,
 
 log = logging.getLogger(__name__)
 
-_trigger = reader(Trigger, spec=partial(decode_trigger, msgspec.json.Decoder(NewTrigger)))
+_trigger = reader(Trigger, spec=msgspec.json.Decoder(NewTrigger).decode)
 
 
 def key_of(trigger: Trigger, due_at: datetime) -> str:

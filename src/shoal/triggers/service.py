@@ -91,8 +91,6 @@ class TriggerTarget(Protocol):
 
 SourceOf = Callable[[Path], Awaitable[str]]
 """What untrusted content had a hand in a file; empty when none had."""
-Judge = Callable[[NewTrigger], Awaitable[Author]]
-"""Who asked for a trigger that was stored without its author, trusted as the rules have it now."""
 Tell = Callable[[Trigger, str], Awaitable[None]]
 """Says a sentence about a trigger to whoever should know, such as its thread."""
 
@@ -115,7 +113,6 @@ class TriggerService:
     outage_seconds: float = 86_400
     poll_seconds: float = POLL_SECONDS
     tell: Tell = _log
-    judge: Judge
     begun: Begun = field(default_factory=Begun)
     restored_at: datetime | None = None
     _wall_ahead_seconds: float = field(default=0.0, init=False)
@@ -219,7 +216,7 @@ class TriggerService:
         late = now - due_at
         try:
             with self.begun.during(occurrence.key):
-                author = spec.author or await self.judge(spec)
+                author = spec.author
                 asked_by = f" by {author.name or author.id}" if author.id != "shoal" else ""
                 text = spec.text
                 if late > timedelta(seconds=LATE_TOLD_SECONDS):

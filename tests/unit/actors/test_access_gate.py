@@ -345,34 +345,6 @@ async def test_a_role_of_the_person_counts_like_one_of_the_platform(place: Place
     assert (await place.gate(rules, links).send(place.says("ada", is_bot=True))).status == "dropped"
 
 
-@pytest.mark.parametrize(
-    ("created_by", "rules", "trusted"),
-    [
-        ("olga", OWNED, True),
-        ("gustav", AccessRules(allow=("gustav",)), True),
-        ("gustav", AccessRules(allow=("*",)), False),
-        ("gustav", OWNED, False),
-        ("", OWNED, False),
-        ("owner", OWNED, True),  # the command line or the API: nobody of the platform is called so
-        ("owner", AccessRules(allow=("*",)), False),  # here somebody may be
-        ("owner", AccessRules(owners=("owner",)), True),
-    ],
-)
-async def test_a_trigger_without_an_author_is_trusted_as_the_present_rules_have_it(
-    place: Place, created_by: str, rules: AccessRules, *, trusted: bool
-) -> None:
-    spec = NewTrigger("periodic", "0 * * * *", "look", None, "", thread=THREAD, created_by=created_by)
-    author = await place.admissions(rules).asked_for(spec)
-    assert author == Author(created_by or "shoal", trusted=trusted)
-
-
-async def test_a_trigger_of_the_page_is_its_owners_and_one_of_nobody_is_nobodys(place: Place) -> None:
-    open_ = Admissions(Links(), place.pairing, ())
-    spec = NewTrigger("periodic", "0 * * * *", "look", None, "", thread=THREAD, created_by="owner")
-    assert (await open_.asked_for(spec)).trusted
-    assert not (await open_.asked_for(msgspec.structs.replace(spec, created_by="u7"))).trusted
-
-
 async def test_an_emoji_goes_through_with_the_trust_of_whoever_put_it_there(place: Place) -> None:
     door = place.gate(AccessRules(("olga",), ("ada",)))
     for user in ("olga", "ada", "mallory"):

@@ -21,6 +21,7 @@ from shoal.domain.triggers import (
     times_by_day,
 )
 
+OWNER = Author("owner", trusted=True)
 NOW = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 THREAD = ThreadId("web:lobby:a")
 
@@ -292,7 +293,7 @@ def test_a_calendar_lists_the_first_times_of_each_day() -> None:
     until, zone = NOW + timedelta(days=7), ZoneInfo("Europe/Berlin")
 
     def times(cron: str) -> tuple[list[datetime], bool]:
-        spec = NewTrigger("periodic", cron, "x", thread=THREAD, author=None, tainted_by="", timezone="Europe/Berlin")
+        spec = NewTrigger("periodic", cron, "x", thread=THREAD, author=OWNER, tainted_by="", timezone="Europe/Berlin")
         return times_by_day(spec, NOW, until, zone, 4)
 
     weekdays, is_cut = times("0 9 * * 1-5")
@@ -313,7 +314,7 @@ def test_a_calendar_lists_the_first_times_of_each_day() -> None:
     st.integers(1, 5),
 )
 def test_a_calendar_has_of_each_day_what_the_cron_line_has(cron: str, name: str, after: datetime, day_max: int) -> None:
-    spec = NewTrigger("periodic", cron, "x", thread=THREAD, author=None, tainted_by="", timezone="Europe/Berlin")
+    spec = NewTrigger("periodic", cron, "x", thread=THREAD, author=OWNER, tainted_by="", timezone="Europe/Berlin")
     zone, until = ZoneInfo(name), after + timedelta(days=3)
     each: dict[date, list[datetime]] = {}
     for at in cron_times(cron, ZoneInfo("Europe/Berlin"), after):

@@ -1,4 +1,4 @@
-"""A row that cannot be read, damaged or another version's, keeps nothing else from its work."""
+"""A row that cannot be read keeps nothing else from its work."""
 
 import sqlite3
 from datetime import timedelta

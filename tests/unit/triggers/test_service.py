@@ -116,15 +116,10 @@ class Stand:
         self.store = Store(SqliteDriver(empty_database(path / "shoal.db"), synchronous="OFF"), self.clock)
         self.inbox = Inbox(self.clock, self.store.outbox)
         self.told: list[str] = []
-        self.trusted_now: set[str] = set()
 
     async def tell(self, trigger: Trigger, text: str) -> None:
         """Note what somebody was told."""
         self.told.append(text)
-
-    async def judge(self, trigger: NewTrigger) -> Author:
-        """Who asked for one that was stored without its author."""
-        return Author(trigger.created_by, trusted=trigger.created_by in self.trusted_now)
 
     def service(
         self, *, catch_up_seconds: float = 3600, outage_seconds: float = 86_400, poll_seconds: float = POLL_SECONDS,
@@ -139,7 +134,6 @@ class Stand:
             outage_seconds=outage_seconds,
             poll_seconds=poll_seconds,
             tell=self.tell,
-            judge=self.judge,
             begun=begun or Begun(),
         )
 
@@ -577,17 +571,3 @@ async def test_a_failing_store_ends_the_service_loudly(stand: Stand) -> None:
     await stand.clock.advance(3600)
     with pytest.raises(StoreUnavailable):
         await task
-
-
-# ---- the alarm ----
-
-
-@pytest.mark.parametrize("is_trusted", [True, False])
-async def test_a_trigger_without_an_author_is_judged_when_it_fires(stand: Stand, *, is_trusted: bool) -> None:
-    stand.trusted_now = {"u7"} if is_trusted else set()
-    spec = NewTrigger("one-shot", "2026-10-25T01:00", "Look", None, "", thread=THREAD, created_by="u7")
-    await stand.store.triggers.add(spec, utc(25, 1))
-    async with stand.running(stand.service()):
-        await stand.let_pass(3600)
-    (prompt,) = stand.inbox.prompts
-    assert (prompt.author.id, prompt.author.trusted) == ("u7", is_trusted)

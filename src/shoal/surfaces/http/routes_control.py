@@ -184,12 +184,11 @@ class TriggerView(msgspec.Struct, frozen=True):
 
 def _trigger_view(trigger: Trigger, title: str = "") -> TriggerView:
     spec = trigger.spec
-    by = spec.author.id if spec.author is not None else spec.created_by
     words = in_words(spec.schedule) if spec.kind == "periodic" else "once"
     flat = {
         **msgspec.structs.asdict(spec),
         "thread": spec.thread or "",
-        "created_by": by,
+        "created_by": spec.author.id,
         "words": words,
         "title": title,
     }
@@ -289,7 +288,6 @@ async def _wanted(web: WebContext, by: Principal, body: TriggerRequest) -> NewTr
         "tainted_by": "",
         "thread": parse_thread_id(body.thread) if body.thread else None,
         "agent": check_agent(web, by, body.agent),
-        "created_by": by.author.id,
     }
     return msgspec.convert(given, NewTrigger)
 

@@ -165,7 +165,7 @@ def _own_file(folder: Path, name: str, window: Collection[int], grep: str, offse
             else:
                 line = _logged.decode(body)
                 is_trusted = line.trusted or not (line.text or line.attachments)
-        except UNREADABLE:  # of an earlier version
+        except UNREADABLE:
             is_trusted = False
         end = start + len(text)
         is_shown = grep.casefold() in text.casefold() if grep else start < offset + limit

@@ -309,7 +309,6 @@ class Bringing:
                 timezone=one.timezone,
                 agent=one.agent,
                 name=name,
-                created_by=OWNER,
             )
             if (name, one.text) in known:
                 self._tell("there", what, "`shoal triggers list` shows it")
