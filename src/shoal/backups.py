@@ -41,7 +41,9 @@ from shoal.domain.home import Home
 from shoal.domain.ports import Settings
 from shoal.domain.regular_files import read_regular
 from shoal.domain.settings import BackupSettings
+from shoal.store.driver import migrations
 from shoal.store.health import check_file, connect_read_only, copy_connection
+from shoal.store.sqlite import refuse_schema, schema_number
 
 log = logging.getLogger(__name__)
 
@@ -355,9 +357,13 @@ def write_archive(
 
 
 def copy_database(source: Path, target: Path) -> None:
-    """SQLite's online backup: a consistent copy while others write. Raises StoreCorrupt."""
+    """SQLite's online backup: a consistent copy while others write.
+
+    Raises StoreCorrupt, StoreNewer, StoreUnreleased.
+    """
     try:
         with closing(connect_read_only(source)) as reading:
+            refuse_schema(schema_number(reading), migrations("sqlite")[-1][0], source)
             copy_connection(reading, target)
     except sqlite3.DatabaseError as error:
         raise StoreCorrupt(f"{source} cannot be copied: {error}. `shoal doctor` says more.") from error

@@ -8,7 +8,7 @@ ShoalError
 ├── StoreError                       the database refused the operation
 │   ├── StoreUnavailable             temporary: work that can wait waits
 │   │   └── StoreFull                the disk is full
-│   ├── StoreReadOnly, StoreCorrupt, StoreNewer
+│   ├── StoreReadOnly, StoreCorrupt, StoreNewer, StoreUnreleased
 │   ├── StaleEpoch                   another worker took the thread over; drop the turn
 │   └── QueueChanged                 the queue of a turn has changed; read it again
 ├── ToolError                        a tool's failure, returned to the model as its result
@@ -71,6 +71,10 @@ class StoreCorrupt(StoreError):
 
 class StoreNewer(StoreError):
     """The database was written by a newer Shoal."""
+
+
+class StoreUnreleased(StoreError):
+    """The database was written by a version from before the first release."""
 
 
 class StoreUnavailable(StoreError):

@@ -18,6 +18,7 @@ import msgspec
 
 from shoal.domain import lazy_re
 from shoal.domain.clock import Clock, from_micros, to_micros
+from shoal.domain.errors import StoreNewer, StoreUnreleased
 from shoal.domain.untrusted import UNREADABLE
 
 Value: TypeAlias = str | int | float | None
@@ -183,7 +184,7 @@ def reader(record: type[R], columns: str = "", **decoders: Callable[[str], objec
 
 
 def readable(read: Callable[[Row], R], rows: Sequence[Row]) -> list[R]:
-    """The rows as records, without those that cannot be read: damaged ones, and another version's."""
+    """The rows as records, without those that cannot be read."""
     found: list[R] = []
     for row in rows:
         with suppress(*UNREADABLE):
@@ -226,10 +227,9 @@ _NAME = lazy_re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
 _POSTGRES_ONLY = lazy_re.compile(r"/\*pg: (.*?) \*/")
 _SQLITE_ONLY = lazy_re.compile(r"/\*sqlite: (.*?) \*/")
 _COMMENT = lazy_re.compile(r"^--.*\n?", re.MULTILINE)
-_CREATE = lazy_re.compile(r"^create (table|virtual table|index|trigger) ", re.MULTILINE)
 PARAMETER = lazy_re.compile(r"(?<![:\w]):(\w+)")
-EARLY_TABLE = "agents"
-"""Made by the first migration since it is final; a home with that migration done and without this table is older."""
+FIRST_MIGRATION = 100
+"""The number of the initial schema. Lower ones were those of versions that were never released."""
 
 
 @cache
@@ -254,23 +254,29 @@ def in_dialect(sql: str, dialect: str) -> str:
     return own.sub(r"\1", other.sub("", sql))
 
 
-def completion(dialect: str) -> str:
-    """What gives a home from before `EARLY_TABLE` all that the first migration makes since it is final.
-
-    Such a home has some of the first migration's tables, and the first migration counts as done there.
-    """
-    lacking = _HERE.joinpath("early", f"{dialect}.sql").read_text("utf-8")
-    first = migrations(dialect)[0][1].replace("\ncreate function", "\ncreate or replace function")
-    return lacking + _CREATE.sub(r"create \1 if not exists ", first)
-
-
 def migrations(dialect: str) -> list[tuple[int, str]]:
-    """The migrations of a dialect as (number, SQL), in order: its own, and those for both, which new ones are.
+    """The migrations of a dialect as (number, SQL), in order: `NUMBER_NAME.sql` and `NUMBER_NAME.DIALECT.sql`.
 
-    A number that only the other dialect has is left out.
+    They are only added, never changed: databases have run them.
     """
-    folders = _HERE.joinpath("migrations", dialect), _HERE.joinpath("migrations", "both")
-    entries = sorted((entry for folder in folders for entry in folder.glob("*.sql")), key=lambda entry: entry.name)
-    found = [(int(entry.name.split("_")[0]), in_dialect(entry.read_text("utf-8"), dialect)) for entry in entries]
+    found: list[tuple[int, str]] = []
+    for path in sorted(_HERE.joinpath("migrations").glob("*.sql")):
+        name, _, only = path.stem.partition(".")
+        if only in ("", dialect):
+            found.append((int(name.partition("_")[0]), in_dialect(path.read_text("utf-8"), dialect)))
     assert len({number for number, _ in found}) == len(found), "two migrations have the same number"
     return found
+
+
+def refuse_other_schemas(number: int, newest: int, what: str, how: str) -> None:
+    """Raise StoreUnreleased or StoreNewer unless this program can use the schema of `what`; 0 is an empty database.
+
+    `how` says how to start over where the schema was never released.
+    """
+    if 0 < number < FIRST_MIGRATION:
+        raise StoreUnreleased(
+            f"{what} is from before Shoal's first release: {how}; Shoal then starts with your agents, files and "
+            "settings, and no history."
+        )
+    if number > newest:
+        raise StoreNewer(f"{what} was written by a newer Shoal (schema {number}). Install that version to use it.")

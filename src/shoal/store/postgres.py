@@ -43,7 +43,7 @@ from shoal.domain.errors import (
     StoreUnavailable,
 )
 from shoal.domain.installation import how_to_add
-from shoal.store.driver import EARLY_TABLE, Batch, Param, Row, Script, completion, is_single, migrations, statements
+from shoal.store.driver import Batch, Param, Row, Script, is_single, migrations, refuse_other_schemas, statements
 from shoal.store.health import Health
 
 try:
@@ -175,11 +175,11 @@ select current_user, current_database(), has_database_privilege(current_database
 """
 
 
-async def migrate(address: str) -> None:
-    """Bring the database up to date.
+async def migrate(address: str, store_steps: Sequence[tuple[int, str]] = ()) -> None:
+    """Bring the database up to date, with these `store_steps` in place of Shoal's own.
 
-    Raises StoreNewer when it is ahead of this program, StoreReadOnly when the role lacks a right that it needs, and
-    StoreError when the database cannot hold every text.
+    Raises StoreNewer when it is ahead of this program, StoreUnreleased when it is from before the first release,
+    StoreReadOnly when the role lacks a right that it needs, and StoreError when the database cannot hold every text.
     """
     async with await AsyncConnection.connect(address, autocommit=True) as connection:
         await connection.execute("select pg_advisory_lock(%s)", [_LOCK])
@@ -189,20 +189,16 @@ async def migrate(address: str) -> None:
             await connection.execute(f"set search_path to {SCHEMA}".encode())
             if not await _has_list(connection):
                 await connection.execute(_MIGRATIONS)
-            steps = _job_steps()
-            todo = await _lacking(connection, "procrastinate", steps)
-            if len(todo) == len(steps):  # the whole of procrastinate's schema at first, later what a newer version adds
+            lacking = await _lacking_schema(connection, store_steps or migrations("postgres"))
+            job_steps, lacking_jobs = _job_steps(), await _lacking_jobs(connection)
+            if len(lacking_jobs) == len(job_steps):  # procrastinate's whole schema first, later what a newer one adds
                 schema = files("procrastinate") / "sql" / "schema.sql"
-                await _do(connection, "procrastinate", todo, schema.read_text("utf-8"))
+                await _do(connection, "procrastinate", lacking_jobs, schema.read_text("utf-8"))
             else:
-                for name in todo:
-                    await _do(connection, "procrastinate", [name], steps[name])
-            row = await (await connection.execute("select to_regclass(%s)", [f"{SCHEMA}.{EARLY_TABLE}"])).fetchone()
-            if await _done(connection, "store") and row == (None,):
-                await _do(connection, "store", [], completion("postgres"))
-            steps = _store_steps()
-            for name in await _lacking(connection, "store", steps):
-                await _do(connection, "store", [name], steps[name])
+                for name in lacking_jobs:
+                    await _do(connection, "procrastinate", [name], job_steps[name])
+            for number, script in lacking:
+                await _do(connection, "store", [f"{number:04}"], script)
         finally:
             if not connection.closed:
                 await connection.execute("select pg_advisory_unlock(%s)", [_LOCK])
@@ -210,11 +206,12 @@ async def migrate(address: str) -> None:
 
 async def missing(connection: AsyncConnection) -> list[str]:
     """The migrations that `migrate` would do; changes nothing. Raises what `migrate` raises."""
+    steps = migrations("postgres")
     if not await _has_schema(connection) or not await _has_list(connection):
-        return [*_job_steps(), *_store_steps()]
+        return [*_job_steps(), *(f"{number:04}" for number, _ in steps)]
     await connection.execute(f"set search_path to {SCHEMA}".encode())
-    jobs = await _lacking(connection, "procrastinate", _job_steps())
-    return jobs + await _lacking(connection, "store", _store_steps())
+    lacking = await _lacking_schema(connection, steps)
+    return [*await _lacking_jobs(connection), *(f"{number:04}" for number, _ in lacking)]
 
 
 async def _has_schema(connection: AsyncConnection) -> bool:
@@ -261,18 +258,22 @@ def _job_steps() -> dict[str, str]:
     return {entry.name: entry.read_text("utf-8") for entry in folder.iterdir() if entry.name.endswith(".sql")}
 
 
-def _store_steps() -> dict[str, str]:
-    return {f"{number:04}": script for number, script in migrations("postgres")}
-
-
-async def _lacking(connection: AsyncConnection, part: str, steps: Mapping[str, str]) -> list[str]:
-    """The migrations of a part that were not done yet, in order."""
-    done = await _done(connection, part)
-    if ahead := sorted(done - steps.keys()):
+async def _lacking_jobs(connection: AsyncConnection) -> list[str]:
+    """procrastinate's migrations that were not done yet, in order. Raises StoreNewer."""
+    steps, done = _job_steps().keys(), await _done(connection, "procrastinate")
+    if ahead := sorted(done - steps):
         raise StoreNewer(
             f"The database was written by a newer Shoal (migration {ahead[-1]}). Install that version to use it."
         )
-    return sorted(steps.keys() - done)
+    return sorted(steps - done)
+
+
+async def _lacking_schema(connection: AsyncConnection, steps: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
+    """Shoal's migrations that were not done yet, in order. Raises StoreNewer, StoreUnreleased."""
+    done = {int(name) for name in await _done(connection, "store")}
+    for number in sorted(done):
+        refuse_other_schemas(number, steps[-1][0], "The database", "set database.url to an empty one")
+    return [step for step in steps if step[0] not in done]
 
 
 async def tables(connection: AsyncConnection) -> list[str]:

@@ -32,21 +32,19 @@ from shoal.domain.errors import (
     StoreCorrupt,
     StoreError,
     StoreFull,
-    StoreNewer,
     StoreReadOnly,
     StoreUnavailable,
 )
 from shoal.store.driver import (
-    EARLY_TABLE,
     PARAMETER,
     Batch,
     Param,
     Query,
     Row,
     Script,
-    completion,
     is_single,
     migrations,
+    refuse_other_schemas,
     statements,
 )
 from shoal.store.health import (
@@ -100,7 +98,7 @@ class SqliteDriver:
         """Open the file, making and migrating it as needed, unless it is damaged or something of it is missing.
 
         `accept_loss` goes on without what was written last, where that is missing. Raises StoreReadOnly, StoreCorrupt,
-        StoreNewer or StoreFull, each saying what to do.
+        StoreNewer, StoreUnreleased or StoreFull, each saying what to do.
         """
         self._path = path
         self.health: Health = Health()
@@ -133,6 +131,8 @@ class SqliteDriver:
                 if self._files is not None:
                     migrate(self._writer, path)
                     self._files.begin(self._writer)
+                else:
+                    refuse_unmigrated(self._writer, path)
                 failing.pop_all()
         except (sqlite3.Error, UnicodeError, OverflowError) as error:
             raise _translate(error, path) from error
@@ -296,25 +296,15 @@ class SqliteDriver:
                 found = found.with_traceback(None)
             return _Done(error=found)
 
-    def _other_schema(self) -> StoreError | None:
-        """Return the error to raise where another Shoal wrote the database, whose tables may differ from ours."""
-        newest = migrations("sqlite")[-1][0]
-        try:
-            version = int(self._writer.execute("pragma user_version").fetchone()[0])
-        except sqlite3.Error:
-            return None
-        if version > newest:
-            return _newer(self._path, version)
-        return StoreError(f"{self._path} has an older schema. Run `shoal migrate`.") if version < newest else None
-
     @contextlib.contextmanager
     def _noticing(self) -> Generator[None]:
         """Translate errors, and note in `health` those that mean damage."""
         try:
             yield
         except (sqlite3.Error, UnicodeError, OverflowError) as error:
-            if is_damage(error) and self._read_only and (other := self._other_schema()) is not None:
-                raise other from error
+            if is_damage(error) and self._read_only:
+                with contextlib.suppress(sqlite3.Error):  # a newer Shoal may have migrated it since it was opened
+                    refuse_unmigrated(self._writer, self._path)
             found = _translate(error, self._path)
             if is_damage(error) and not self.health.damage and (words := disk_words(self._path)):
                 found = StoreCorrupt(storing_failed(self._path, words))
@@ -402,8 +392,6 @@ _MEANING: dict[int, tuple[type[StoreError], str]] = {
 
 DISK_REFUSES = "Storing failed: the disk of {path} reports “{why}”. Make it writable again, then restart Shoal."
 
-_HAS_TABLE = "select 1 from sqlite_master where type = 'table' and name = ?"
-
 
 def connect(database: str) -> sqlite3.Connection:
     """Open a database by its URI or `:memory:`, with the functions that its schema names. Raises sqlite3.Error."""
@@ -415,20 +403,19 @@ def connect(database: str) -> sqlite3.Connection:
     return connection
 
 
-def migrate(connection: sqlite3.Connection, path: Path) -> None:
-    """Bring a database up to the newest schema. Raises StoreNewer for one that is newer still, and sqlite3.Error."""
-    steps = migrations("sqlite")
+def migrate(connection: sqlite3.Connection, path: Path, steps: Sequence[tuple[int, str]] = ()) -> None:
+    """Bring a database up to the newest schema, or run these `steps`.
+
+    Raises StoreNewer, StoreUnreleased and sqlite3.Error; the database is then as it was.
+    """
+    steps = steps or migrations("sqlite")
     connection.execute("pragma cache_spill = on")  # one that fills a table anew changes more than memory should hold
     connection.execute("begin exclusive")
     try:
-        version = int(connection.execute("pragma user_version").fetchone()[0])
-        if version > steps[-1][0]:
-            raise _newer(path, version)
-        if version and not connection.execute(_HAS_TABLE, (EARLY_TABLE,)).fetchone():
-            for statement in _split(completion("sqlite")):
-                connection.execute(statement)
+        done = schema_number(connection)
+        refuse_schema(done, steps[-1][0], path)
         for number, script in steps:
-            if number > version:
+            if number > done:
                 for statement in _split(script):
                     connection.execute(statement)
                 connection.execute(f"pragma user_version = {number}")
@@ -441,8 +428,22 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
         connection.execute("pragma cache_spill = off")
 
 
-def _newer(path: Path, version: int) -> StoreNewer:
-    return StoreNewer(f"{path} was written by a newer Shoal (schema {version}). Install that version to use it.")
+def schema_number(connection: sqlite3.Connection) -> int:
+    """The number of the last migration that a database has run. Raises sqlite3.Error."""
+    return int(connection.execute("pragma user_version").fetchone()[0])
+
+
+def refuse_schema(number: int, newest: int, path: Path) -> None:
+    """Raise StoreNewer or StoreUnreleased for a database file with a schema that this program cannot use."""
+    refuse_other_schemas(number, newest, str(path), f"move it and {path.name}-* to another folder")
+
+
+def refuse_unmigrated(connection: sqlite3.Connection, path: Path) -> None:
+    """Raise StoreError unless the database has the newest schema, for those who only read."""
+    number, newest = schema_number(connection), migrations("sqlite")[-1][0]
+    refuse_schema(number, newest, path)
+    if number < newest:
+        raise StoreReadOnly(f"{path} has an older schema. Run `shoal migrate`.")
 
 
 def _split(script: str) -> list[str]:

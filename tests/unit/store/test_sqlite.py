@@ -5,7 +5,6 @@ import contextlib
 import os
 import re
 import shutil
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -25,22 +24,17 @@ from shoal.domain.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
-from shoal.domain.events import TurnStarted, UserSaid, encode_data
-from shoal.domain.ids import TurnId
-from shoal.domain.records import Commit
 from shoal.store.driver import (
     Row,
     Script,
-    migrations,
     query,
     statements,
     text,
 )
-from shoal.store.search import spread
 from shoal.store.sqlite import BATCH_SCRIPTS_MAX, SqliteDriver
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
-from shoal.testing.contracts.steps import PERSON, THREAD, leased, prompt
+from shoal.testing.contracts.steps import THREAD, leased, prompt
 
 
 def put(key: str, value: str = "v") -> Script[list[Row]]:
@@ -343,18 +337,6 @@ async def damaged_use(path: Path) -> None:
         await driver.close()
 
 
-def test_a_newer_database_is_left_alone(tmp_path: Path) -> None:
-    path = tmp_path / "shoal.db"
-    asyncio.run(SqliteDriver(path).close())
-    newer = migrations("sqlite")[-1][0] + 1
-    with sqlite3.connect(path) as connection:
-        connection.execute(f"pragma user_version = {newer}")
-    with pytest.raises(StoreNewer, match="newer"):
-        SqliteDriver(path)
-    with sqlite3.connect(path) as connection:
-        assert connection.execute("pragma user_version").fetchone()[0] == newer
-
-
 async def test_a_read_only_driver_reads_and_makes_nothing(tmp_path: Path) -> None:
     with pytest.raises(StoreReadOnly):
         SqliteDriver(tmp_path / "shoal.db", read_only=True)
@@ -415,29 +397,6 @@ async def test_what_was_accepted_survives_a_kill(tmp_path: Path) -> None:
     assert info is not None
     assert len(told) <= info.queued <= len(told) + 1
     await store.close()
-
-
-async def test_what_an_older_database_found_is_still_found_once(tmp_path: Path) -> None:
-    path = tmp_path / "shoal.db"
-    older = sqlite3.connect(path)
-    older.create_function("spread", 1, spread)
-    older.executescript(migrations("sqlite")[0][1])
-    older.execute("pragma user_version = 1")
-    older.execute("insert into threads (thread, created_at, updated_at) values (?, 1, 1)", (THREAD,))
-    said = encode_data(UserSaid("where herring swim", PERSON)).decode()
-    older.execute("insert into events values (?, 1, '', 'user_message', 1, ?)", (THREAD, said))
-    older.execute("update threads set last_seq = 1")
-    older.commit()
-    older.close()
-    store = Store(SqliteDriver(path), ManualClock())
-    await store.inbox.accept(prompt("k0"), 5)
-    lease = await leased(store)
-    said_now = Commit(TurnId("t"), (TurnStarted("main", "none"), UserSaid("herring sleep", PERSON)))
-    assert lease.prompt is not None
-    await store.journal.open_turn(lease, lease.prompt, said_now)
-    found = [event.seq for event in await store.search.said("herring")]
-    await store.close()
-    assert sorted(found) == [1, 3]
 
 
 # ---- named queries ----

@@ -30,11 +30,12 @@ from shoal.backups import (
 from shoal.config.secrets import missing_secrets
 from shoal.domain.clock import SystemClock
 from shoal.domain.deep_folders import remove_tree
-from shoal.domain.errors import Conflict, HomeLocked, InvalidInput, NotFound, StoreCorrupt, StoreError, StoreNewer
+from shoal.domain.errors import Conflict, HomeLocked, InvalidInput, NotFound, StoreCorrupt, StoreError
 from shoal.domain.markup import counted
-from shoal.store.driver import migrations
+from shoal.store.driver import migrations, refuse_other_schemas
 from shoal.store.health import connect_read_only
 from shoal.store.lock import is_held
+from shoal.store.sqlite import schema_number
 from shoal.store.store import Store
 from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.init import make_home
@@ -67,6 +68,10 @@ def backup(context: CommandContext, file: Path | None, with_secrets: bool, force
             raise InvalidInput("--with-secrets and --force are for a backup into a FILE. Name one.")
         config = context.config()
         url = config.database.url.reveal() if config.database.url else ""
+        if url:
+            from shoal.store.postgres import answering
+
+            asyncio.run(answering(url))  # refuses a database of another version
         made = make_backup(context.home, _configured_place(context), datetime.now(UTC), config.backup.keep, url)
         print(f"Made and checked {_line(made)}.")
         return
@@ -162,8 +167,8 @@ def _make_from(file: Path, context: CommandContext) -> None:
         if (fresh / DATABASE).exists():
             (fresh / DATABASE).chmod(0o600)
             check_database(fresh / DATABASE, file)
-            if schema_version(fresh / DATABASE) > migrations("sqlite")[-1][0]:
-                raise StoreNewer(f"{file} was written by a newer Shoal. Install that version to restore it.")
+            unpack = f"unpack it with `tar -xzf {file.name} --exclude={DATABASE}` into an empty home directory"
+            refuse_other_schemas(schema_version(fresh / DATABASE), migrations("sqlite")[-1][0], str(file), unpack)
         (fresh / "restored").write_text(SystemClock().now().isoformat(), "utf-8")
         if root.exists():
             root.rmdir()
@@ -228,7 +233,7 @@ def schema_version(database: Path) -> int:
     """The number of the last migration that the database has had. Raises StoreError, StoreCorrupt for a broken file."""
     try:
         with closing(connect_read_only(database)) as connection:
-            return int(connection.execute("pragma user_version").fetchone()[0])
+            return schema_number(connection)
     except sqlite3.OperationalError as error:
         raise StoreError(f"{database} cannot be read: {error}. Check its disk and its rights.") from error
     except sqlite3.DatabaseError as error:

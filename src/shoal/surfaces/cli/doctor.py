@@ -21,7 +21,15 @@ from shoal.backups import LOOK_SECONDS_MAX, PROBLEM, backup_place, listed_in
 from shoal.config import Config, default_model, open_catalog
 from shoal.domain.begun import SET_ASIDE, SetAside
 from shoal.domain.clock import SystemClock
-from shoal.domain.errors import ConfigError, InvalidInput, ShoalError, StoreError, StoreNewer, StoreReadOnly
+from shoal.domain.errors import (
+    ConfigError,
+    InvalidInput,
+    ShoalError,
+    StoreError,
+    StoreNewer,
+    StoreReadOnly,
+    StoreUnreleased,
+)
 from shoal.domain.installation import how_to_add
 from shoal.domain.markup import counted
 from shoal.domain.ports import Settings
@@ -36,6 +44,7 @@ from shoal.setup.prices import PRICE_TODO, lacks_price, unpriced_note
 from shoal.store.driver import migrations
 from shoal.store.health import WHAT_TO_DO, FileHealth, check_file
 from shoal.store.lock import is_held
+from shoal.store.sqlite import refuse_schema
 from shoal.surfaces.cli.backup import schema_version
 from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.output import print_json, sentence, tell, when
@@ -50,6 +59,7 @@ FREE_BYTES_MIN = 268_435_456
 SOURCES_MAX = 5
 """Chats that a finding names."""
 """Less free disk than this is a warning."""
+START_OVER = "`shoal docs install` says what is kept."
 
 
 class DoctorFinding(msgspec.Struct, frozen=True):
@@ -162,6 +172,9 @@ async def _database(context: CommandContext, config: Config) -> AsyncGenerator[D
             from shoal.store.postgres import answering
 
             version, behind = await answering(config.database.url.reveal())
+        except StoreUnreleased as error:
+            yield fail("database", str(error), START_OVER)
+            return
         except (StoreNewer, StoreReadOnly) as error:
             what, _, todo = str(error).partition(". ")
             yield fail("database", f"{what}.", todo)
@@ -182,6 +195,7 @@ async def _database(context: CommandContext, config: Config) -> AsyncGenerator[D
     newest = migrations("sqlite")[-1][0]
     try:
         version = schema_version(file)
+        refuse_schema(version, newest, file)
         if not is_held(context.home.lock_file):
             files = FileHealth(file)
             try:
@@ -189,6 +203,9 @@ async def _database(context: CommandContext, config: Config) -> AsyncGenerator[D
             finally:
                 files.release()
         found = check_file(file, "integrity_check").problem
+    except StoreUnreleased as error:
+        yield fail("database", str(error), START_OVER)
+        return
     except StoreError as error:
         what, _, todo = str(error).partition(". ")
         yield fail("database", f"{what}.", todo)
@@ -198,8 +215,6 @@ async def _database(context: CommandContext, config: Config) -> AsyncGenerator[D
         return
     if found:
         yield fail("database", f"{file} is damaged: {found}.", WHAT_TO_DO)
-    elif version > newest:
-        yield fail("database", f"{file} was written by a newer Shoal.", "Install that version.")
     elif version < newest:
         yield warn("database", f"{file} has an older schema.", "The next start, or `shoal migrate`, lifts it.")
     else:

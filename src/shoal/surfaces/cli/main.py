@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import click
 
-from shoal.domain.errors import ConfigError, ShoalError, StoreNewer
+from shoal.domain.errors import ConfigError, ShoalError, StoreNewer, StoreUnreleased
 from shoal.surfaces.cli.context import CommandContext
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ def run(arguments: list[str], context: CommandContext | None = None) -> int:
         if debug:
             raise
         _complain(context, error)
-        return EXIT_USAGE if isinstance(error, StoreNewer) else EXIT_FAILED
+        return EXIT_USAGE if isinstance(error, StoreNewer | StoreUnreleased) else EXIT_FAILED
     except ExceptionGroup as group:  # a service of the running system failed and took the others along
         errors = _leaves(group)
         if debug or not all(isinstance(error, (ShoalError, OSError)) for error in errors):
@@ -204,24 +204,28 @@ def _leaves(error: BaseException) -> list[BaseException]:
     return [leaf for one in inner for leaf in _leaves(one)]
 
 
-def _newer_home(context: CommandContext) -> list[str]:
-    """What explains keys that this version does not know, where a newer one has used the home directory."""
+def _other_schema(context: CommandContext) -> list[str]:
+    """Why keys of `shoal.toml` are unknown here, if a version with another schema has used the home directory."""
     from shoal.store.driver import migrations
+    from shoal.store.sqlite import refuse_schema
     from shoal.surfaces.cli.backup import schema_version
 
     database = context.home.database_file
     try:
-        is_newer = database.is_file() and schema_version(database) > migrations("sqlite")[-1][0]
+        if database.is_file():
+            refuse_schema(schema_version(database), migrations("sqlite")[-1][0], database)
+    except (StoreNewer, StoreUnreleased) as error:
+        return [str(error)]
     except (ShoalError, OSError):
-        return []
-    return [f"{context.root} was written by a newer Shoal. Install that version to use it."] if is_newer else []
+        pass
+    return []
 
 
 def _complain(context: CommandContext, error: BaseException) -> None:
     """One line on stderr, without secrets; a configuration has one for each problem."""
     match error:
         case ConfigError():
-            lines = [*error.problems, *_newer_home(context)]
+            lines = [*error.problems, *_other_schema(context)]
         case click.ClickException():
             is_argument = isinstance(error, click.BadParameter) and isinstance(error.param, click.Argument)
             said = " ".join((error.message if is_argument and error.message else error.format_message()).split())

@@ -4,8 +4,11 @@ import contextlib
 import io
 import json
 import os
+import re
+import shlex
 import sqlite3
 import stat
+import subprocess
 import tarfile
 from pathlib import Path
 
@@ -205,13 +208,81 @@ def test_a_damaged_database_is_not_restored(shoal: Shoal, home: Path, file: Path
     assert not home.exists()
 
 
-def test_a_backup_of_a_newer_shoal_is_told_and_makes_nothing(shoal: Shoal, home: Path, file: Path) -> None:
-    with contextlib.closing(sqlite3.connect(home / "shoal.db")) as connection:
-        connection.execute("pragma user_version = 9999")
+def set_schema(database: Path, number: int) -> None:
+    """Have a database name another schema as its own."""
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        connection.execute(f"pragma user_version = {number}")
+
+
+def backup_with_schema(shoal: Shoal, home: Path, file: Path, number: int) -> None:
+    """Back up, and have the database in the backup name another schema."""
     shoal("backup", str(file))
+    folder = home.with_name("unpacked")
+    with tarfile.open(file) as archive:
+        archive.extractall(folder, filter="tar")
+    set_schema(folder / "shoal.db", number)
+    with tarfile.open(file, "w:gz") as archive:
+        for path in sorted(folder.iterdir()):
+            archive.add(path, path.name)
+
+
+def test_a_backup_of_a_newer_shoal_is_told_and_makes_nothing(shoal: Shoal, home: Path, file: Path) -> None:
+    backup_with_schema(shoal, home, file, 9999)
     ran = restored(shoal, home, file)
     assert (ran.code, "was written by a newer Shoal" in ran.err) == (2, True)
     assert not home.exists()
+
+
+def is_one_sentence(ran: Ran) -> bool:
+    """Whether a command was refused, and said so in one sentence on one line."""
+    return (ran.code, ran.out, ran.err.count("\n"), ran.err.count(". ")) == (2, "", 1, 0)
+
+
+def test_a_backup_from_before_the_first_release_says_how_to_start_over(shoal: Shoal, home: Path, file: Path) -> None:
+    backup_with_schema(shoal, home, file, 17)
+    ran = restored(shoal, home, file)
+    assert is_one_sentence(ran), ran
+    told = re.search(r"'(tar -xzf .+)' into an empty home directory; Shoal then starts with your agents", ran.err)
+    assert told is not None, ran.err
+    assert not home.exists()
+    home.mkdir()
+    subprocess.run(shlex.split(told[1].replace(file.name, str(file))), cwd=home, check=True)
+    assert (home / "agents/main/workspace/notes.txt").read_text() == "tea"
+    assert shoal("migrate").code == 0
+    assert "terminal:ask:mine" not in shoal("threads", "list").out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "threads list", "ask hello", "run", "migrate", "migrate --to postgresql:///x", "backup b.tar.gz",
+        "restore --accept-loss",
+    ],
+)  # fmt: skip
+def test_a_home_from_before_the_first_release_is_refused_in_one_sentence(
+    shoal: Shoal, home: Path, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    set_schema(home / "shoal.db", 17)
+    ran = shoal(*words.split())
+    assert is_one_sentence(ran), ran
+    assert ran.err.startswith(
+        f"shoal: {home}/shoal.db is from before Shoal's first release: move it and shoal.db-* to "
+    )
+    assert not (tmp_path / "b.tar.gz").exists()
+
+
+def test_a_home_from_before_the_first_release_starts_over_with_its_files(shoal: Shoal, home: Path) -> None:
+    set_schema(home / "shoal.db", 17)
+    (home / "shoal.toml").write_text("[turns]\nno_such_key = 1\n")
+    assert "is from before Shoal's first release" in shoal("threads", "list").err, "what explains unknown keys"
+    (home / "shoal.toml").write_text(CONFIG)
+    assert "fail  database: " in shoal("doctor").out
+    for path in home.glob("shoal.db*"):
+        path.rename(home.parent / path.name)
+    assert shoal("migrate").code == 0
+    assert (home / "agents/main/workspace/notes.txt").read_text() == "tea"
+    assert "terminal:ask:mine" not in shoal("threads", "list").out
 
 
 def test_migrate_says_which_schema_there_is(shoal: Shoal, home: Path) -> None:

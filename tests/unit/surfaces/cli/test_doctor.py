@@ -52,7 +52,7 @@ def test_a_damaged_database_fails(shoal: Shoal, home: Path) -> None:
     connection = sqlite3.connect(home / "shoal.db")
     connection.execute("pragma user_version = 999")
     connection.close()
-    assert findings(shoal)["database"]["message"].endswith("was written by a newer Shoal.")
+    assert findings(shoal)["database"]["message"].endswith("was written by a newer Shoal (schema 999).")
 
 
 @pytest.mark.parametrize(("key", "status"), [("right", "ok"), ("wrong", "fail")])
