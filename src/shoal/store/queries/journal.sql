@@ -91,53 +91,33 @@ where thread = :thread and seq > :after and seq < :before order by seq limit :li
 
 -- name: threads_recent
 -- Threads, the last active first.
-select t.thread, t.agent, t.last_seq, t.created_at, t.updated_at, t.title, t.open_turn,
-    (select count(*) from inbox i where i.thread = t.thread and i.state = 'pending' and i.lane = 'prompt'), t.parent,
-    t.retry_at, t.pinned, t.archived, t.model
-from threads t
-where t.thread in (
+select * from thread_infos where thread in (
     select thread from threads where updated_at < :before and archived = 0 order by updated_at desc, thread desc limit :limit)
-order by t.updated_at desc, t.created_at desc, t.thread desc;
+order by updated_at desc, created_at desc, thread desc;
 
 -- name: threads_archived
 -- Threads that somebody has put away, the last active first.
-select t.thread, t.agent, t.last_seq, t.created_at, t.updated_at, t.title, t.open_turn,
-    (select count(*) from inbox i where i.thread = t.thread and i.state = 'pending' and i.lane = 'prompt'), t.parent,
-    t.retry_at, t.pinned, t.archived, t.model
-from threads t
-where t.thread in (
+select * from thread_infos where thread in (
     select thread from threads where archived = 1 and updated_at < :before
     order by updated_at desc, thread desc limit :limit)
-order by t.updated_at desc, t.created_at desc, t.thread desc;
+order by updated_at desc, created_at desc, thread desc;
 
 -- name: threads_pinned
 -- Threads that somebody keeps in sight, the last active first.
-select t.thread, t.agent, t.last_seq, t.created_at, t.updated_at, t.title, t.open_turn,
-    (select count(*) from inbox i where i.thread = t.thread and i.state = 'pending' and i.lane = 'prompt'), t.parent,
-    t.retry_at, t.pinned, t.archived, t.model
-from threads t
-where t.thread in (
+select * from thread_infos where thread in (
     select thread from threads where pinned = 1 and archived = 0 order by updated_at desc, thread desc limit :limit)
-order by t.updated_at desc, t.created_at desc, t.thread desc;
+order by updated_at desc, created_at desc, thread desc;
 
 -- name: threads_of_agent
 -- An agent's threads, the last active first.
-select t.thread, t.agent, t.last_seq, t.created_at, t.updated_at, t.title, t.open_turn,
-    (select count(*) from inbox i where i.thread = t.thread and i.state = 'pending' and i.lane = 'prompt'), t.parent,
-    t.retry_at, t.pinned, t.archived, t.model
-from threads t
-where t.thread in (
+select * from thread_infos where thread in (
     select thread from threads where agent = :agent and updated_at < :before and archived = :archived
     order by updated_at desc, thread desc limit :limit)
-order by t.updated_at desc, t.created_at desc, t.thread desc;
+order by updated_at desc, created_at desc, thread desc;
 
 -- name: threads_of_channel
 -- Threads of a channel, or whose parent is of it, the last active first. What is left of the last colon is the channel.
-select t.thread, t.agent, t.last_seq, t.created_at, t.updated_at, t.title, t.open_turn,
-    (select count(*) from inbox i where i.thread = t.thread and i.state = 'pending' and i.lane = 'prompt'), t.parent,
-    t.retry_at, t.pinned, t.archived, t.model
-from threads t
-where t.thread in (
+select * from thread_infos where thread in (
     select thread from (select thread from threads
         where rtrim(thread, replace(thread, ':', '')) = :channel and updated_at < :before and archived = :archived
             and (:agent = '' or agent = :agent)
@@ -147,14 +127,11 @@ where t.thread in (
         where rtrim(parent, replace(parent, ':', '')) = :channel and parent <> '' and updated_at < :before
             and archived = :archived and (:agent = '' or agent = :agent)
         order by updated_at desc, thread desc limit :limit) begun)
-order by t.updated_at desc, t.created_at desc, t.thread desc limit :limit;
+order by updated_at desc, created_at desc, thread desc limit :limit;
 
 -- name: thread_one
 -- One thread.
-select t.thread, t.agent, t.last_seq, t.created_at, t.updated_at, t.title, t.open_turn,
-    (select count(*) from inbox i where i.thread = t.thread and i.state = 'pending' and i.lane = 'prompt'), t.parent,
-    t.retry_at, t.pinned, t.archived, t.model
-from threads t where t.thread = :thread;
+select * from thread_infos where thread = :thread;
 
 -- name: step_insert
 -- Record how long a step took.
