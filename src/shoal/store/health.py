@@ -2,7 +2,8 @@
 
 what happened                                    noticed by                                  when
 ----------------------------------------------   -----------------------------------------   -------------------------
-pages changed behind SQLite's back               a failing statement; the checks             at once; at starts, daily
+pages changed behind SQLite's back               a failing statement; the checks             at once; at starts but
+                                                                                             after a clean stop, daily
 a file removed, moved, overwritten or cut off    device, inode, mark, length of the -wal     around each commit, and
 while it is in use                                                                           every few seconds
 pages of it written by another program           its time, while -shm tells of no       the same
@@ -21,6 +22,9 @@ database to itself, again whenever the last one has come from the -wal into the 
 it; 0 once it was closed and all of the -wal is in the file. -used holds the marks that are on their way, and each again
 once it is in the file for good. The mark is read from the file itself, so that it tells what lies there and travels
 with copies.
+
+A clean stop is recorded last, once SQLite has closed the file: the file and the empty -used get the same time, which no
+write to the file leaves. After a kill, a power cut or a change by another program the times differ.
 
 Once something is wrong nothing more is written, not even by closing: a connection that only reads (`_guard`) is closed
 last, so that SQLite neither copies the -wal into the file nor removes it. That connection also still has the files that
@@ -152,6 +156,7 @@ class FileHealth(Health):
         self._written: tuple[int, _Index] | None = None
         self._is_foreign = False
         self._guard: sqlite3.Connection | None = None
+        self._has_ended = False
         self._reporting = threading.Lock()
 
     def admit(self, *, accept_loss: bool = False) -> None:
@@ -186,9 +191,10 @@ class FileHealth(Health):
             self._shm.unlink(missing_ok=True)
             wal_bytes = 0
         before, salts = _index(self._shm) if wal_bytes else None, _salts(self._wal)
-        problem = check_file(self._path, "quick_check", START_CHECK_SECONDS).problem
-        if problem:
-            raise StoreCorrupt(f"{self._path} is damaged: {problem}. {WHAT_TO_DO}")
+        if accept_loss or wal_bytes or not self._is_as_it_was_closed():
+            problem = check_file(self._path, "quick_check", START_CHECK_SECONDS).problem
+            if problem:
+                raise StoreCorrupt(f"{self._path} is damaged: {problem}. {WHAT_TO_DO}")
         if not accept_loss:
             refuse_without_wal(self._path, self._marked(), wal_bytes)
         after = _index(self._shm)
@@ -320,12 +326,36 @@ class FileHealth(Health):
             self._guard.close()
             self._guard = None
             self._used.write_bytes(b"")
+            self._has_ended = True
 
     def release(self) -> None:
+        """Close what is open, after all connections; record a clean stop, if this was one."""
         if self._guard is not None:
             self._guard.close()
         while self._files:
             os.close(self._files.popitem()[1])
+        if self._has_ended:
+            self._has_ended = False
+            with contextlib.suppress(OSError):  # then the next start looks for damage
+                self._record_clean_stop()
+
+    def _record_clean_stop(self) -> None:
+        """Give the database and -used the same time, unless another process still uses them. Raises OSError.
+
+        A write in the same tick of the clock would leave the time of the last one, so an earlier one is taken.
+        """
+        if _look_at(self._wal)[1] or _look_at(self._used)[1]:
+            return
+        found = os.stat(self._path)
+        changed_at = found.st_mtime_ns - 1
+        os.utime(self._path, ns=(found.st_atime_ns, changed_at))
+        os.utime(self._used, ns=(found.st_atime_ns, changed_at))
+
+    def _is_as_it_was_closed(self) -> bool:
+        """Whether the last stop was clean, and nothing has changed the database since."""
+        used, used_bytes, used_at = _look_at(self._used)
+        is_recorded = used != (0, 0) and not used_bytes and used_at == _look_at(self._path)[2]
+        return is_recorded and self._marked() == CLOSED_MARK
 
     def _confirm(self, mark: int) -> None:
         """Tell later starts that the file has this mark and will have no earlier one again. Raises OSError."""

@@ -294,6 +294,89 @@ async def test_the_daily_look_finds_an_index_that_lacks_rows(driver: SqliteDrive
 # ---- at the start ----
 
 
+def flip(path: Path) -> None:
+    """Change a page as a failing disk does: the time of the file stays."""
+    before = path.stat()
+    content = bytearray(path.read_bytes())
+    at = content.find(KEYS[-1].encode() * 40) & ~4095
+    content[at : at + 8] = b"\xff" * 8
+    path.write_bytes(content)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+async def stopped(folder: Path) -> Path:
+    """A database after a clean stop."""
+    driver = SqliteDriver(folder / "shoal.db")
+    await fill(driver)
+    await driver.close()
+    return folder / "shoal.db"
+
+
+async def test_a_start_after_a_clean_stop_leaves_looking_to_the_daily_check(tmp_path: Path) -> None:
+    path = await stopped(tmp_path)
+    flip(path)
+    driver = SqliteDriver(path)
+    await driver.health.look_through(60)
+    assert "is damaged" in driver.health.damage
+    await driver.close()
+    with pytest.raises(StoreCorrupt, match="is damaged"):
+        SqliteDriver(path)
+
+
+def _write(path: Path) -> None:
+    path.touch()
+
+
+def _use(path: Path) -> None:
+    beside(path, "-used").write_bytes(b"mark")
+
+
+def _empty(path: Path) -> None:
+    beside(path, "-used").write_bytes(b"")
+
+
+def _lose(path: Path) -> None:
+    beside(path, "-used").unlink()
+
+
+def _mark(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("pragma application_id = 7")
+    connection.close()
+    os.utime(beside(path, "-used"), ns=(0, path.stat().st_mtime_ns))
+
+
+@pytest.mark.parametrize("unclean", [_write, _use, _empty, _lose, _mark])
+async def test_a_start_looks_for_damage_unless_all_says_that_the_stop_was_clean(
+    tmp_path: Path, unclean: Callable[[Path], None]
+) -> None:
+    path = await stopped(tmp_path)
+    unclean(path)
+    flip(path)
+    with pytest.raises(StoreCorrupt, match="is damaged"):
+        SqliteDriver(path)
+
+
+@pytest.mark.parametrize("is_idle", [True, False])
+async def test_a_start_looks_for_damage_after_a_kill(tmp_path: Path, *, is_idle: bool) -> None:
+    path = await stopped(tmp_path)
+    driver = SqliteDriver(path)
+    if not is_idle:
+        await driver.write(put(KEYS[0]))
+    left = copy_files(path, tmp_path / "left")
+    await driver.close()
+    flip(left)
+    with pytest.raises(StoreCorrupt, match="is damaged"):
+        SqliteDriver(left)
+
+
+async def test_a_write_in_the_moment_of_a_clean_stop_is_not_taken_for_it(tmp_path: Path) -> None:
+    path = await stopped(tmp_path)
+    before = path.stat().st_mtime_ns
+    path.write_bytes(path.read_bytes())
+    assert path.stat().st_mtime_ns != before
+
+
 async def test_a_killed_process_loses_nothing(left: Path, tmp_path: Path) -> None:
     driver = SqliteDriver(copy_files(left, tmp_path))
     assert await keys_of(driver) == KEYS
