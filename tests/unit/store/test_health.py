@@ -18,6 +18,7 @@ from shoal.domain.errors import StoreCorrupt, StoreError, StoreUnavailable
 from shoal.domain.home import Home
 from shoal.maintenance import HEALTH_CHECK_SECONDS, watch_health
 from shoal.store.driver import (
+    FIRST_MIGRATION,
     Row,
     Script,
     query,
@@ -632,15 +633,17 @@ async def test_a_disk_that_fails_asks_for_a_restart_and_for_no_restore(tmp_path:
     await again.close()
 
 
-@pytest.mark.parametrize(("version", "says"), [(9_999, "written by a newer Shoal"), (3, "older schema")])
+@pytest.mark.parametrize(("version", "says"), [(9_999, "written by a newer Shoal"), (FIRST_MIGRATION, "older schema")])
 async def test_tables_of_another_version_are_not_called_damage(tmp_path: Path, version: int, says: str) -> None:
     await SqliteDriver(tmp_path / "shoal.db").close()
+    driver = SqliteDriver(tmp_path / "shoal.db", read_only=True)
     with contextlib.closing(sqlite3.connect(tmp_path / "shoal.db")) as changed:
         changed.execute("alter table settings rename to preferences")
         changed.execute(f"pragma user_version = {version}")
-    driver = SqliteDriver(tmp_path / "shoal.db", read_only=True)
     with pytest.raises(StoreError, match=says):
         await driver.read(query("setting_get", scope="a", key="b"))
+    with pytest.raises(StoreError, match=says):
+        SqliteDriver(tmp_path / "shoal.db", read_only=True)
     assert not driver.health.damage
     await driver.close()
 

@@ -68,8 +68,7 @@ def test_the_doctor_tells_what_a_start_would_meet(shoal: Shoal, server: str, mon
     assert (refused.code, refused.out) == (2, "")
     assert "Install that version" in refused.err
     with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute("delete from shoal.migrations where name = '9999'")
-        connection.execute("update shoal.migrations set name = '0017' where part = 'store'")
+        connection.execute("update shoal.migrations set name = '0017' where name = '9999'")
     found = (
         "The database is from before Shoal's first release: set database.url to an empty one; Shoal then starts with"
     )
