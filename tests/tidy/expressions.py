@@ -4,8 +4,7 @@
 are made of the expression itself: what leads to a repetition, then its characters over and over, then nothing or
 something that fails. Python's own engine runs them, because what it optimizes and what it does not is the question.
 
-What counts is CPU time, with a margin: a linear expression takes about a millisecond for the shortest text, and a
-quadratic one over a second for the longest. A timer of CPU time ends what would not end by itself.
+What counts is CPU time, compared with a reference of the same moment (`tests/growth.py`).
 """
 
 import ast
@@ -13,34 +12,31 @@ import importlib
 import itertools
 import json
 import re
-import signal
 import sys
-import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from re import _constants as codes  # pyrefly: ignore[missing-module-attribute]
 from re import _parser as parser  # pyrefly: ignore[missing-module-attribute]
-from types import FrameType
 from typing import Any  # noqa: TID251 (what the parser of expressions gives has no types)
 
 import msgspec
 
+from tests.growth import GROWTH, seconds, slower, stopped_by_timer
 from tests.tidy.source import ROOT, nodes, package_files, tree
 
 SIEVES = ((1_000, 0.00004), (8_000, 0.0025))
-"""A text of so many characters that takes less is fast enough: even quadratic growth would stay near SECONDS_MAX for
+"""A text of so many characters that takes less is fast enough: even quadratic growth would stay near ENOUGH_SECONDS for
 the longest. What takes longer is measured."""
 CHARS = (16_000, 64_000)
-SECONDS_MAX = 0.08
-"""CPU time for the longer text."""
-GROWTH = 8
-"""Between the two texts: 4 is linear, 16 is quadratic."""
-LONGEST_SECONDS = 0.3
+ENOUGH_SECONDS = 0.08
+"""CPU time for the longer text. What takes less is fast enough, and nothing is compared."""
 TEXTS_MAX = 800
 CALLS = ("compile", "sub", "subn", "search", "match", "fullmatch", "split", "findall", "finditer")
 ANCHORED = {"match", "fullmatch"}
+LINEAR = partial(re.compile(r"[a-z]+ ").sub, "", "tide reef " * (CHARS[1] // 10))
+"""What the time over a bounded text is compared with."""
+LINEAR_TIMES = 50
 
 BOUNDED: dict[str, tuple[int, str]] = {
     "shoal.permissions.patterns": (1_000, "patterns of rules: PATTERN_CHARS_MAX"),
@@ -325,27 +321,6 @@ def _sample(parsed: Any, choice: int) -> str:
 # ---- running them ----
 
 
-class _TooLongError(Exception):
-    pass
-
-
-def _stop(_signal: int, _frame: FrameType | None) -> None:
-    raise _TooLongError
-
-
-def seconds(run: Callable[[Any], object], text: str | bytes) -> float:
-    """CPU seconds that a run takes, at most LONGEST_SECONDS."""
-    signal.setitimer(signal.ITIMER_VIRTUAL, LONGEST_SECONDS)
-    start = time.process_time()
-    try:
-        run(text)
-        return time.process_time() - start
-    except _TooLongError:
-        return LONGEST_SECONDS
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-
-
 def runner(expression: Expression, method: str) -> Callable[[Any], object]:
     """Run an expression over a whole text, as the method does."""
     compiled = re.compile(expression.pattern, expression.flags)
@@ -366,35 +341,19 @@ def measured(expression: Expression) -> Slow | None:
         return _slow(expression)
 
 
-@contextmanager
-def stopped_by_timer() -> Generator[None]:
-    """Have `seconds` end what takes longer than LONGEST_SECONDS."""
-    before = signal.signal(signal.SIGVTALRM, _stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGVTALRM, before)
-
-
 def _slow(expression: Expression) -> Slow | None:
     bound, _ = BOUNDED.get(expression.place.partition(":")[0], (CHARS[1], ""))
-    if not bound:
-        return None
-    is_bounded = bound < CHARS[1]
-    short_chars, long_chars = (bound, bound) if is_bounded else CHARS
-    for method in sorted({method if method in ANCHORED else "search" for method in expression.methods}):
+    for method in sorted({method if method in ANCHORED else "search" for method in expression.methods if bound}):
         run = runner(expression, method)
         for recipe in itertools.islice(recipes(expression.pattern, expression.flags), TEXTS_MAX):
             texts = partial(_text, recipe, pattern=expression.pattern)
-            if any(seconds(run, texts(min(chars, bound))) < enough for chars, enough in SIEVES):
+            if any(seconds(partial(run, texts(min(chars, bound)))) < enough for chars, enough in SIEVES):
                 continue
-            then = seconds(run, texts(long_chars))
-            first = (
-                min(seconds(run, texts(short_chars)) for _ in range(2)) if SECONDS_MAX < then < LONGEST_SECONDS else 0
-            )
-            if then > SECONDS_MAX and (is_bounded or then > GROWTH * first):
-                said = f"{texts(24)[:24]!r}…{texts(24)[-6:]!r}"
-                return Slow(expression.place, str(expression.pattern), method, said, (first, then))
+            short, long = (texts(min(chars, bound)) for chars in CHARS)
+            reference, times = (LINEAR, LINEAR_TIMES) if bound < CHARS[1] else (partial(run, short), GROWTH)
+            if (times_seconds := slower(partial(run, long), reference, times, ENOUGH_SECONDS)) is not None:
+                shown = f"{texts(24)[:24]!r}…{texts(24)[-6:]!r}"
+                return Slow(expression.place, str(expression.pattern), method, shown, times_seconds)
     return None
 
 

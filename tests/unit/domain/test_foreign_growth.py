@@ -1,14 +1,14 @@
 """Readers of foreign text take linear time over whatever is repeated, beyond their regular expressions.
 
-What counts is CPU time, with the margin of `tests/tidy/expressions.py`: a text four times as long may take
-eight times as long, and what is over at once is fast enough.
+What counts is CPU time (`tests/growth.py`): a text four times as long may take eight times as long.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 import pytest
-from tests.tidy.expressions import GROWTH, seconds, stopped_by_timer
+from tests.growth import GROWTH, slower, stopped_by_timer
 
 from shoal.chat.teams.wire import TeamsActivity, references_of
 from shoal.domain.loose_json import loose_value
@@ -20,7 +20,7 @@ from shoal.shell.reader import OPERATORS_MAX, take_apart
 from shoal.shell.words import Unreadable
 
 CHARS = (4_000, 16_000)
-SECONDS_MIN = 0.5
+ENOUGH_SECONDS = 0.05
 PUMPS = (
     *(
         "<",
@@ -101,7 +101,7 @@ def test_what_reads_foreign_text_is_linear(name: str) -> None:
     with stopped_by_timer():
         for pump in PUMPS:
             short, long = (pump * (chars // len(pump)) for chars in CHARS)
-            then = seconds(read, long)
-            if then > SECONDS_MIN and then > GROWTH * max(seconds(read, short), 0.001):
-                slow.append(f"{pump!r}: {then:.2f} s")
+            took = slower(partial(read, long), partial(read, short), GROWTH, ENOUGH_SECONDS)
+            if took is not None:
+                slow.append(f"{pump!r}: {took[0]:.3f} s, then {took[1]:.3f} s")
     assert not slow

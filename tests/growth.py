@@ -1,0 +1,70 @@
+"""CPU time compared with a reference that runs in the same moment, so that a busy machine decides no test.
+
+Whatever else the machine does only adds time, and to both. They run in turn, and the least time of each counts.
+"""
+
+import signal
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from types import FrameType
+
+ROUNDS_MAX = 4
+LIMIT_SECONDS = 0.3
+"""What takes this long is stopped, unless the reference lets it take longer."""
+REFERENCE_SECONDS_MAX = 0.1
+"""Linear code takes a few milliseconds over a short text."""
+GROWTH = 8
+"""Over a text four times as long, linear code takes 4 times as long and quadratic code 16 times."""
+
+
+class _StoppedError(Exception):
+    pass
+
+
+def _stop(_signal: int, _frame: FrameType | None) -> None:
+    raise _StoppedError
+
+
+@contextmanager
+def stopped_by_timer() -> Generator[None]:
+    """Let `seconds` stop what takes too long."""
+    before = signal.signal(signal.SIGVTALRM, _stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGVTALRM, before)
+
+
+def seconds(run: Callable[[], object], limit_seconds: float = LIMIT_SECONDS) -> float:
+    """Return the CPU seconds of a run. It is stopped at the limit, which is returned then."""
+    signal.setitimer(signal.ITIMER_VIRTUAL, limit_seconds)
+    start = time.process_time()
+    try:
+        run()
+        return min(time.process_time() - start, limit_seconds)
+    except _StoppedError:
+        return limit_seconds
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+
+
+def slower(
+    run: Callable[[], object], reference: Callable[[], object], times: float, enough_seconds: float
+) -> tuple[float, float] | None:
+    """Return the CPU seconds of the reference and of the run when the run takes more than so many times as long.
+
+    None when it does not, or takes no longer than `enough_seconds`.
+    """
+    if seconds(run) <= enough_seconds:
+        return None
+    least_reference = least = float("inf")
+    for _ in range(ROUNDS_MAX):
+        least_reference = min(least_reference, seconds(reference, REFERENCE_SECONDS_MAX))
+        if least_reference >= REFERENCE_SECONDS_MAX:
+            return least_reference, LIMIT_SECONDS
+        allowed = max(enough_seconds, times * least_reference)
+        least = min(least, seconds(run, max(LIMIT_SECONDS, 1.1 * allowed)))
+        if least <= allowed:
+            return None
+    return least_reference, least
