@@ -25,6 +25,7 @@ ARGUMENTS_CHARS_MAX = 30_000_000
 """Longest JSON text of arguments that is looked at."""
 NAME = lazy_re.compile(r"[A-Za-z0-9_-]{1,64}")
 """What every provider takes as a tool's name."""
+SIGNATURES_MAX = 500
 
 _PARAMETER_LINE = lazy_re.compile(r"\s*(\w+)(?:\s*\([^)]*\))?:\s+(.+)")
 _WRAPPED = lazy_re.compile(r"(?<=\S)\n(?=[^\W\d])")
@@ -189,28 +190,63 @@ def tool(
         found = name or getattr(function, "__name__", "")
         if not NAME.fullmatch(found):
             raise InvalidInput(f"A tool cannot be called {found!r}: use 1 to 64 letters, digits, '_' and '-'.")
-        hints = get_type_hints(function, include_extras=True)
-        description, fields = _documented_fields(function, found, hints)
-        try:
-            arguments = msgspec.defstruct(
-                f"{found}_arguments", fields, kw_only=True, forbid_unknown_fields=True, frozen=True
-            )
-            parameters = schema_of(arguments)
-        except TypeError as error:
-            raise InvalidInput(f"The tool {found} has a parameter that cannot be described: {error}") from error
+        signature = _signature_of(function, found)
         spec = ToolSpec(
             found,
-            description or found,
-            parameters,
+            signature.description or found,
+            signature.parameters,
             read_only=read_only,
             idempotent=idempotent,
             runs_commands=runs_commands,
             waits=waits,
             origin=origin,
         )
-        return FunctionTool(function, spec, arguments, hints)
+        return FunctionTool(function, spec, signature.arguments, signature.hints)
 
     return make if function is None else make(function)
+
+
+class _Signature(NamedTuple):
+    """What a function says about its tool."""
+
+    hints: Mapping[str, type]
+    description: str
+    arguments: type[msgspec.Struct]
+    parameters: str
+
+
+_signatures: dict[object, _Signature] = {}
+
+
+def _signature_of(function: Callable[..., object], name: str) -> _Signature:
+    """Read a function's docstring and annotations.
+
+    Each start makes the built-in tools anew, from the same code. A function with the same code, docstring, annotations
+    and defaults is read once.
+    """
+    key = None
+    if inspect.isfunction(function) and not any(isinstance(hint, str) for hint in function.__annotations__.values()):
+        defaults = (function.__defaults__, *(function.__kwdefaults__ or {}).items())
+        key = name, function.__code__, function.__doc__, defaults, *function.__annotations__.items()
+    try:
+        if (signature := _signatures.get(key)) is not None:
+            return signature
+    except TypeError:  # a default or an annotation has no hash
+        key = None
+    hints = get_type_hints(function, include_extras=True)
+    description, fields = _documented_fields(function, name, hints)
+    try:
+        arguments = msgspec.defstruct(
+            f"{name}_arguments", fields, kw_only=True, forbid_unknown_fields=True, frozen=True
+        )
+        signature = _Signature(hints, description, arguments, schema_of(arguments))
+    except TypeError as error:
+        raise InvalidInput(f"The tool {name} has a parameter that cannot be described: {error}") from error
+    if key is not None:
+        if len(_signatures) >= SIGNATURES_MAX:
+            _signatures.clear()
+        _signatures[key] = signature
+    return signature
 
 
 def _documented_fields(

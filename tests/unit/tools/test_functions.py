@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from shoal.domain.errors import InvalidInput, ToolError
+from shoal.domain.messages import ToolSpec
 from shoal.domain.ports import Tool, ToolContext, ToolOutput
 from shoal.testing.contracts.tool import tool_context
 from shoal.tools.functions import tool
@@ -176,3 +177,19 @@ def test_kept_selections_are_bounded(registry: Registry) -> None:
     for number in range(SELECTIONS_MAX + 10):
         registry.offer((f"t{number}",), shown)
     assert len(registry._selections) <= SELECTIONS_MAX
+
+
+def test_functions_of_one_code_differ_by_their_docstrings_defaults_and_annotations() -> None:
+    def made(text: str, default: object, kind: type) -> ToolSpec:
+        def look(limit=default):  # noqa: ANN001, ANN202
+            return limit
+
+        look.__doc__, look.__annotations__ = text, {"limit": kind, "return": str}
+        return tool(look).spec
+
+    first = made("Look.", 1, int)
+    assert made("Look.", 1, int) == first
+    assert made("Look twice.", 1, int).description == "Look twice."
+    assert '"default":2' in made("Look.", 2, int).parameters
+    assert '"type":"string"' in made("Look.", "", str).parameters
+    assert '"default":[]' in made("Look.", [], list).parameters
