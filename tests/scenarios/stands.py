@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from shoal.chat.discord.adapter import DiscordAdapter
 from shoal.chat.google_chat.adapter import GoogleChatAdapter
 from shoal.chat.inbox import press, submit
+from shoal.chat.matrix.adapter import MatrixAdapter
 from shoal.chat.teams.adapter import TeamsAdapter
 from shoal.domain.ids import ThreadId, make_thread_id, thread_address
 from shoal.domain.messages import Attachment, Author, Prompt
@@ -432,7 +433,8 @@ class MatrixStand(WireStand[matrix.FakeMatrix]):
         return {"homeserver": self.fake.address, "user": matrix_world.BOT, "access_token": matrix.TOKEN}
 
     def hears(self, adapter: ChatAdapter) -> bool:
-        return self.fake.syncs > 0
+        assert isinstance(adapter, MatrixAdapter)
+        return adapter.connected.is_set() and self.fake.syncs > 0
 
     def shown(self) -> list[Seen]:
         said = [one for room in self.fake.world.rooms for one in self.fake.said(room)]
@@ -535,7 +537,7 @@ class GoogleChatStand(WireStand[google_chat.FakeGoogleChat]):
     def hears(self, adapter: ChatAdapter) -> bool:
         assert isinstance(adapter, GoogleChatAdapter)
         self.fake.deliver = adapter.receive
-        return self.fake.granted > 0
+        return adapter.connected.is_set() and self.fake.granted > 0
 
     def shown(self) -> list[Seen]:
         said = [one for space in self.fake.spaces for one in self.fake.said(space)]

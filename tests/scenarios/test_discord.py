@@ -46,6 +46,12 @@ class Pier:
         """Name the bot in the channel; returns the message's id, which is the thread's."""
         return await self.fake.says(self.harbour, f"<@{BOT}> {text}", user=user)
 
+    async def waits(self, app: App, prompts: int) -> None:
+        """Wait until so many prompts are in the mailboxes, behind a turn that is held."""
+        async with asyncio.timeout(SECONDS_MAX):
+            while (await app.store.inbox.backlog()).prompts < prompts:
+                await in_time(self.clock, self.clock.sleep(STEP_SECONDS), STEP_SECONDS)
+
 
 @pytest.fixture
 async def pier() -> AsyncIterator[Pier]:
@@ -99,12 +105,13 @@ async def test_a_role_that_was_taken_away_ends_what_its_bearer_had_waiting(tmp_p
     pier.fake.world.roles[STRANGER] = (CREW,)
     gate = Gate()
     model = FakeModel(Reply("held", gate=gate), Reply("for ada"))
-    async with running(tmp_path, pier, model, allow=[f"role:{CREW}"]):
+    async with running(tmp_path, pier, model, allow=[f"role:{CREW}"]) as app:
         asked = await pier.asks("first", user=STRANGER)
         await in_time(pier.clock, gate.reached.wait())
         await in_time(pier.clock, pier.fake.until(lambda: asked in pier.fake.world.rooms or None))
         await pier.fake.says(asked, "second", user=STRANGER)
         await pier.fake.says(asked, "mine", user=ADA)
+        await pier.waits(app, 2)
         await in_time(pier.clock, pier.clock.sleep(ROLES_SECONDS))
         pier.fake.world.roles[STRANGER] = ()
         gate.open()
@@ -118,11 +125,12 @@ async def test_rules_for_a_role_follow_the_roles_of_now(tmp_path: Path, pier: Pi
     pier.fake.world.roles[ADA] = (CREW,)
     gate = Gate()
     model = FakeModel(Reply("held", gate=gate), "later")
-    async with running(tmp_path, pier, model, overrides=[{"roles": [CREW], "deny": ["tool:bash.*"]}]):
+    async with running(tmp_path, pier, model, overrides=[{"roles": [CREW], "deny": ["tool:bash.*"]}]) as app:
         asked = await pier.asks("first", user=ADA)
         await in_time(pier.clock, gate.reached.wait())
         await in_time(pier.clock, pier.fake.until(lambda: pier.fake.world.rooms.get(asked)))
         await pier.fake.says(asked, "second", user=ADA)
+        await pier.waits(app, 1)
         await in_time(pier.clock, pier.clock.sleep(ROLES_SECONDS))
         pier.fake.world.roles[ADA] = ()
         gate.open()
