@@ -13,6 +13,7 @@ import json
 import os
 import random
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
@@ -31,8 +32,8 @@ from shoal.sandbox.host import HostSandbox
 from shoal.store.driver import Driver
 from shoal.testing.chat import OPEN, FakeChat, Posted
 from shoal.testing.faults import KillingDriver, Side
-from shoal.testing.model import FakeModel, Reply, Seen, follow_directive
-from shoal.testing.scenario import FakeModels, replays_alike
+from shoal.testing.model import Call, FakeModel, Reply, Seen, follow_directive
+from shoal.testing.scenario import FakeModels, replays_alike, scenario
 from shoal.tools.functions import Prepared, tool
 
 T = TypeVar("T")
@@ -182,9 +183,13 @@ async def live(order: Order) -> int:
 
 
 def serve_forked(kind: type[T], live: Callable[[T], Coroutine[object, object, int]]) -> None:
-    """Serve orders of a kind until standard input ends: each is lived in a forked child, whose end is told. What a
-    child had to import, the next ones start with."""
-    default_tls()  # takes long, and is kept
+    """Serve orders of a kind until standard input ends. Each order is lived in a forked child, whose end is reported.
+
+    A child starts with whatever this process has cached: the modules that children imported before, and what a first
+    turn compiles and describes.
+    """
+    default_tls()
+    asyncio.run(_take_a_turn())
     for line in sys.stdin:
         gc.freeze()  # else each child looks through all that was imported for garbage, and copies its pages for that
         order = msgspec.json.decode(line, type=kind)
@@ -206,6 +211,14 @@ def serve_forked(kind: type[T], live: Callable[[T], Coroutine[object, object, in
         outcome = Outcome(os.waitstatus_to_exitcode(status), end.writes)
         sys.stdout.write(msgspec.json.encode(outcome).decode() + "\n")
         sys.stdout.flush()
+
+
+async def _take_a_turn() -> None:
+    model = FakeModel(Reply(calls=(Call("time", "{}"),)), "It is late.")
+    with tempfile.TemporaryDirectory(prefix="shoal-first-") as home:
+        async with scenario(Path(home), model) as world:
+            await world.ada.says("hello")
+            await world.is_quiet()
 
 
 if __name__ == "__main__":
