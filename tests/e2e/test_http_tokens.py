@@ -209,16 +209,14 @@ async def test_no_call_tells_or_changes_what_is_not_the_tokens(shoal: Served, ki
     assert [token.name for token in await shoal.tokens.all()] == ["ben"]
 
 
-@pytest.mark.parametrize("thread", OTHERS)
 @pytest.mark.parametrize("endpoint", [one for one in CALLS if "{thread}" in one.path and "chat" in one.scopes])
-async def test_a_foreign_thread_is_answered_like_one_that_does_not_exist(
-    shoal: Served, endpoint: Endpoint, thread: str
-) -> None:
+async def test_a_foreign_thread_is_answered_like_one_that_does_not_exist(shoal: Served, endpoint: Endpoint) -> None:
+    body = None if endpoint.method == "GET" else body_of(endpoint)
     async with await bearer(shoal, Kind("chat")) as client:
-        body = None if endpoint.method == "GET" else body_of(endpoint)
-        answer = await client.request(endpoint.method, filled(endpoint, thread), json=body)
-    assert answer.status_code == 404
-    assert answer.json()["message"] == f"There is no thread {thread}. `shoal threads list` shows them."
+        for thread in OTHERS:
+            answer = await client.request(endpoint.method, filled(endpoint, thread), json=body)
+            assert answer.status_code == 404, thread
+            assert answer.json()["message"] == f"There is no thread {thread}. `shoal threads list` shows them."
     assert shoal.orchestrator.received == []
 
 

@@ -26,7 +26,8 @@ def drawn(kind: str, size: tuple[int, int] = (40, 30), mode: str = "RGB", **opti
 def noise(kind: str, side: int, mode: str = "RGB") -> bytes:
     bands = {"RGB": 3, "RGBA": 4}[mode]
     target = io.BytesIO()
-    Picture.frombytes(mode, (side, side), Random(1).randbytes(side * side * bands)).save(target, kind)
+    level = {"compress_level": 0} if side > 1000 else {}  # noise does not compress, and trying takes long
+    Picture.frombytes(mode, (side, side), Random(1).randbytes(side * side * bands)).save(target, kind, **level)
     return target.getvalue()
 
 
