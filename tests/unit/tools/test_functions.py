@@ -181,7 +181,7 @@ def test_kept_selections_are_bounded(registry: Registry) -> None:
 
 def test_functions_of_one_code_differ_by_their_docstrings_defaults_and_annotations() -> None:
     def made(text: str, default: object, kind: type) -> ToolSpec:
-        def look(limit=default):  # noqa: ANN001, ANN202
+        def look(limit=default):
             return limit
 
         look.__doc__, look.__annotations__ = text, {"limit": kind, "return": str}

@@ -155,7 +155,10 @@ class ToolContract:
             try:
                 assert tool.prepare(text, context).actions, text
             except ToolError as error:
-                assert len(str(error)) > 10, text
+                reason = str(error)
+            else:
+                continue
+            assert len(reason) > 10, text
 
     def test_a_call_states_what_it_will_do(self, tool: Tool, context: ToolContext, good: str) -> None:
         """Actions of the tool's own name, and a text for a person."""
