@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bench.child import ROOT
 from bench.rows import Row
+from shoal.agents.toolbox import built_in_traits
 from shoal.permissions.actions import forget_commands, shell_actions
 from shoal.permissions.profiles import Profiles, decide_all
 
@@ -18,7 +19,7 @@ SHARE = 0.95
 def measure() -> list[Row]:
     """The time within which nearly all commands are decided, the file system and bash asked included."""
     commands = [line[2:].replace("␤", "\n") for line in CORPUS.read_text(encoding="utf-8").splitlines()]
-    profile = Profiles().get("guarded")
+    profile = Profiles(built_in_traits()).get("guarded")
     taken: list[float] = []
     with tempfile.TemporaryDirectory(prefix="shoal-bench-") as folder:
         subprocess.run(["git", "init", "-q", folder], check=True)

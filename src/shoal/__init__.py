@@ -14,15 +14,28 @@ if TYPE_CHECKING:
     from shoal.domain.ports import Tool as Tool
     from shoal.domain.ports import ToolContext as ToolContext
     from shoal.domain.ports import ToolOutput as ToolResult
+    from shoal.domain.traits import Traits as Traits
     from shoal.tools.functions import tool as tool
 
-__all__ = ["ChatAdapter", "Config", "Provider", "Sandbox", "Tool", "ToolContext", "ToolResult", "open_app", "tool"]
+__all__ = [
+    "ChatAdapter",
+    "Config",
+    "Provider",
+    "Sandbox",
+    "Tool",
+    "ToolContext",
+    "ToolResult",
+    "Traits",
+    "open_app",
+    "tool",
+]
 __version__ = VERSION
 
 _HOMES = {
     "open_app": ("shoal.app", "open_app"),
     "Config": ("shoal.config", "Config"),
     "ToolResult": ("shoal.domain.ports", "ToolOutput"),
+    "Traits": ("shoal.domain.traits", "Traits"),
     "tool": ("shoal.tools.functions", "tool"),
 }
 

@@ -81,7 +81,7 @@ from shoal.tools.mcp.connection import McpServers
 from shoal.tools.mcp.pins import Pins, any_tool_of
 from shoal.tools.process_tools import process_tools
 from shoal.tools.processes import ProcessService, ProcessSettings, ProcessTable
-from shoal.tools.recall import Library, recall_tool
+from shoal.tools.recall import RECALL, SEARCH_HISTORY, Library, recall_tool
 from shoal.tools.registry import Registry, command_actions, lookup_tools, standard_tools
 from shoal.tools.storage import Retention, open_checkpoints, open_files, open_folders
 from shoal.tools.tainted_files import SYSTEM_FILE_CLOCK, FileClock, MarkedFiles, PromptFiles
@@ -297,7 +297,8 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
                 adapter.platform: adapter
                 for adapter in (*make_adapters(config, home, store.settings, clock), *overrides.adapters)
             }
-            profiles = Profiles(config.permissions.profiles, config.permissions.overrides)
+            tools = Registry()
+            profiles = Profiles(tools.traits, config.permissions.profiles, config.permissions.overrides)
             models = overrides.models
             if models is None:
                 models = catalog = open_catalog(config, os.environ, clock)
@@ -345,12 +346,15 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
 
         # ---- tools ----
 
-        tools = standard_tools(config.sandbox, config.tools, web := GuardedFetcher())
-        for tool in (*lookup_tools(store, artifacts, adapters, admissions.judge), *extension_tools()):
+        for tool in (
+            *standard_tools(config.sandbox, config.tools, web := GuardedFetcher()),
+            *lookup_tools(store, artifacts, adapters, admissions.judge),
+            *extension_tools(),
+        ):
             tools.add(tool)
         library = Library(home, store, clock, config.recall, _open_embeddings(config, home, clock, stack))
-        for name in ("recall", "search_history"):
-            tools.add(recall_tool(library, store.search, tainted_files, name), listed=name == "recall")
+        for described in (RECALL, SEARCH_HISTORY):
+            tools.add(recall_tool(library, store.search, tainted_files, described))
         pins = Pins(store.settings, store.audit, clock, config.mcp)
         servers, enclosure = config.mcp if role != "serve" else {}, server_enclosure(config.sandbox)
         mcp = McpServers(servers, home, tools, clock, enclosure, pins, notices.tell_owner)

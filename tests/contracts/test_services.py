@@ -15,6 +15,7 @@ from tests.scenarios.test_attachments import PNG, Shelf
 from shoal.domain.messages import Attachment, Author, Image, Prompt, Usage
 from shoal.domain.ports import Route, ToolContext, ToolOutput
 from shoal.domain.settings import ProviderSettings
+from shoal.domain.traits import Traits
 from shoal.providers.catalog import build_provider
 from shoal.providers.quirks import Change, QuirkMemory
 from shoal.testing.clock import ManualClock
@@ -29,7 +30,7 @@ ODD_ID = "functions.a_tool_of_a_server_with_a_long_name:0"
 PICTURE = Attachment("p.png", "image/png", len(PNG), url="https://files.example/p.png")
 
 
-@tool(origin="own")
+@tool(Traits(origin="own"))
 async def look(context: ToolContext) -> ToolOutput:
     """Look out of the window."""
     path = context.home.root / "seen.png"

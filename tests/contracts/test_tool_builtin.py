@@ -16,6 +16,7 @@ from shoal.domain.messages import Author, Inbound, Receipt
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Mount, Tool, ToolContext
 from shoal.domain.settings import RecallSettings, SandboxSettings, ToolsSettings
+from shoal.domain.traits import Traits
 from shoal.sandbox import processes as host
 from shoal.store.files import LocalFiles
 from shoal.store.sqlite import SqliteDriver
@@ -27,11 +28,11 @@ from shoal.testing.database import empty_database
 from shoal.tools.functions import tool as make_tool
 from shoal.tools.process_tools import process_tools
 from shoal.tools.processes import ProcessService, ProcessSettings, ProcessTable
-from shoal.tools.recall import Library, recall_tool
+from shoal.tools.recall import RECALL, SEARCH_HISTORY, Library, recall_tool
 from shoal.tools.registry import Registry, command_actions, lookup_tools, standard_tools
 from shoal.tools.tainted_files import MarkedFiles
 
-RECALLS = ("recall", "search_history")
+RECALLS = (RECALL, SEARCH_HISTORY)
 
 
 async def plain(actions: Sequence[Action], mounts: Sequence[Mount]) -> str:
@@ -76,7 +77,7 @@ GOOD = {
 }
 
 
-@make_tool(read_only=True)
+@make_tool(Traits(effect="read"))
 def weigh(name: Annotated[str, "What is weighed."], grams: Annotated[int, "Its weight."] = 1) -> str:
     """Weigh a thing."""
     return f"{name}: {grams} g"
@@ -86,7 +87,7 @@ def weigh(name: Annotated[str, "What is weighed."], grams: Annotated[int, "Its w
 def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     """The built-in tools and a function, over one database."""
     folder = tmp_path_factory.mktemp("store")
-    registry = standard_tools(SandboxSettings(), ToolsSettings(hardware=True))
+    registry = Registry(standard_tools(SandboxSettings(), ToolsSettings(hardware=True)))
     clock = ManualClock()
     driver = SqliteDriver(empty_database(folder / "shoal.db"), synchronous="OFF")
     adapters = {"web": FakeChat("web")}
@@ -97,7 +98,7 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     table = ProcessTable(host.identity_of, host.is_alive, host.kill_leftovers)
     service = ProcessService(store.processes, home, clock, nowhere, str, table, ProcessSettings("host 1 2 3"))
     library = Library(home, store, clock, RecallSettings(), None)
-    recalls = [recall_tool(library, store.search, MarkedFiles(store.settings, home), name) for name in RECALLS]
+    recalls = [recall_tool(library, store.search, MarkedFiles(store.settings, home), one) for one in RECALLS]
     for tool in (*process_tools(service, command_actions, nothing), *recalls):
         registry.add(tool)
     yield registry
@@ -154,15 +155,14 @@ class TestTools(ToolContract):
 
     def test_read_only_tools_are_idempotent(self, tool: Tool) -> None:
         """What changes nothing may be repeated."""
-        assert tool.spec.idempotent or not tool.spec.read_only or tool.spec.name == "weigh"
+        assert tool.traits.idempotent or not tool.traits.read_only or tool.spec.name == "weigh"
 
 
 def test_flags_are_as_documented(tools: Registry) -> None:
-    specs = [tool.spec for name in tools.names() if (tool := tools.get(name)) is not None]
     looks = {"more_tools", "overview", "process_list", "process_logs", "read_url", "web_search", "brave_search"}
     read_only = {"list", "read", "read_artifact", "recall", "search_channel", "search_history", "time", "view"}
     read_only |= {"weigh"}
-    assert {spec.name for spec in specs if spec.read_only} == read_only | looks
+    assert set(tools.traits.names(lambda tool: tool.read_only)) == read_only | looks
     again = {
         "create_file",
         "list",
@@ -176,8 +176,8 @@ def test_flags_are_as_documented(tools: Registry) -> None:
         "view",
         "write",
     } | looks
-    assert {spec.name for spec in specs if spec.idempotent} == again | {"process_kill"}
-    assert {spec.name for spec in specs if spec.runs_commands} == {"bash", "process_start"}
+    assert set(tools.traits.names(lambda tool: tool.idempotent)) == again | {"process_kill"}
+    assert tools.traits.names(lambda tool: tool.runs_commands) == ("bash", "process_start")
 
 
 async def nothing(_: Sequence[Action], __: Sequence[Mount]) -> str:

@@ -19,9 +19,10 @@ from shoal.shell.words import quote
 from shoal.tools.tainted_files import secret_below
 from tests.fuzz.ground import TRAP
 from tests.fuzz.jail import Execution, Ran
+from tests.known_tools import TRAITS
 
 TAINTED = TaintState((Source(1, "a page"),), active=True)
-OPEN = Profiles().get("open")
+OPEN = Profiles(TRAITS).get("open")
 
 STARTED_BY = {
     "egrep": {"grep"}, "fgrep": {"grep"}, "xargs": {"echo"}, "diff": {"pr"}, "sdiff": {"diff"}, "diff3": {"diff"},
@@ -70,7 +71,7 @@ def unforeseen(
     found = next((problem for problem in problems if problem), "")
     if not found and runs_unasked(actions):
         secret = _secret_read(ran)
-        is_asked = bool(secret) and bool(secret_below(actions, mounts, mapped=True))
+        is_asked = bool(secret) and bool(secret_below(actions, mounts, TRAITS, mapped=True))
         found = _harm(ran, code) or (secret if not is_asked else "") or _unforeseen_reading(parts, ran)
     return found
 

@@ -49,7 +49,7 @@ import pytest
 from shoal import tool
 from shoal.testing.contracts.tool import ToolContract
 
-@tool(read_only=True, origin="own")
+@tool(Traits(effect="read", origin="own"))
 def weigh(name: str, grams: int = 1) -> str:
     """Weigh a thing.
 

@@ -43,7 +43,7 @@ from shoal.config import load_config
 from shoal.domain.ids import make_thread_id
 from shoal.domain.messages import Author, Prompt
 
-@tool(origin="own")
+@tool(Traits(origin="own"))
 async def boats(harbour: str) -> str:
     """Count the boats of a harbour."""
     return f"7 boats in {harbour}"

@@ -4,6 +4,7 @@ import asyncio
 
 from shoal.domain.errors import ToolError
 from shoal.domain.ports import Tool
+from shoal.domain.traits import Traits
 from shoal.testing.clock import in_time
 from shoal.testing.model import Call, Reply
 from shoal.tools.functions import tool
@@ -20,7 +21,7 @@ class Door:
         self.left = 0
 
     def tool(self) -> Tool:
-        @tool(origin="own")
+        @tool(Traits(origin="own"))
         async def wait() -> str:
             """Wait for somebody to open the door."""
             self.entered.set()
@@ -31,19 +32,19 @@ class Door:
         return wait
 
 
-@tool(origin="own")
+@tool(Traits(origin="own"))
 async def fail(reason: str = "no") -> str:
     """Fail with a reason."""
     raise ToolError(f"failed: {reason}")
 
 
-@tool(origin="own")
+@tool(Traits(origin="own"))
 async def crash() -> str:
     """Break in a way nobody foresaw."""
     raise ZeroDivisionError("surprise")
 
 
-@tool(origin="own")
+@tool(Traits(origin="own"))
 async def echo(text: str) -> str:
     """Say it back."""
     return text

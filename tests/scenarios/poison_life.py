@@ -18,6 +18,7 @@ from shoal.config import load_config
 from shoal.domain.begun import SET_ASIDE, SetAside
 from shoal.domain.ids import ThreadId, make_thread_id
 from shoal.domain.messages import Author, Prompt
+from shoal.domain.traits import Traits
 from shoal.sandbox.host import HostSandbox
 from shoal.store.driver import Driver
 from shoal.testing.chat import OPEN, FakeChat, Posted
@@ -59,7 +60,7 @@ async def live(life: Life) -> int:
             return Reply(calls=(Call("fall", '{"what": "poison"}'),))
         return Reply(f"Answered {last.text.partition('(')[0].strip()}.")
 
-    @tool(idempotent=True)
+    @tool(Traits(idempotent=True))
     async def fall(what: str) -> str:
         """Fall over."""
         die("tool", what)

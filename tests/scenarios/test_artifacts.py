@@ -9,6 +9,7 @@ from tests.scenarios.kit import calls
 
 from shoal.domain.events import ToolFinished
 from shoal.domain.ids import parse_thread_id
+from shoal.domain.traits import Traits
 from shoal.permissions.access import AccessRules
 from shoal.sandbox.bubblewrap import BubblewrapSandbox
 from shoal.store.files import LocalFiles
@@ -22,7 +23,7 @@ from shoal.tools.storage import Retention
 REPORT = "".join(f"row {number}: {'needle' if number == 700 else 'hay'}\n" for number in range(1000))
 
 
-@tool(origin="own")
+@tool(Traits(origin="own"))
 async def report() -> str:
     """A long report."""
     return REPORT
@@ -214,7 +215,7 @@ async def test_commands_search_whole_results_as_files_and_write_none(tmp_path: P
         assert not found.tainted_by
 
 
-@tool(origin="foreign")
+@tool(Traits(origin="foreign"))
 async def page() -> str:
     """A long text of somebody else."""
     return REPORT

@@ -11,6 +11,7 @@ from tests.scenarios.kit import Door, calls, echo, echoes
 from shoal.actors.actor import ABORTED_CALL
 from shoal.domain.events import Cleared, Revised, ToolFinished
 from shoal.domain.messages import Author
+from shoal.domain.traits import Traits
 from shoal.store.driver import Driver, Script
 from shoal.testing.model import FakeModel
 from shoal.testing.scenario import World, scenario
@@ -49,7 +50,7 @@ async def results(world: World) -> list[str]:
     return [event.data.text for event in await world.journal() if isinstance(event.data, ToolFinished)]
 
 
-@tool(read_only=True, origin="own")
+@tool(Traits(effect="read", origin="own"))
 async def look() -> str:
     """Look."""
     return "seen"

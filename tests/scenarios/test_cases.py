@@ -8,6 +8,7 @@ import pytest
 from shoal.domain.cases import Expectation
 from shoal.domain.errors import Conflict, InvalidInput, NotFound
 from shoal.domain.permissions import Asker
+from shoal.domain.traits import Traits
 from shoal.testing.model import Call, FakeModel, Refusal, Reply
 from shoal.testing.scenario import World, scenario
 from shoal.tools.functions import tool
@@ -77,7 +78,7 @@ async def test_a_saved_turn_passes_while_it_is_answered_so_and_fails_when_it_is_
 async def test_nothing_runs_and_what_is_not_recorded_is_said_to_be_missing(tmp_path: Path) -> None:
     ran: list[str] = []
 
-    @tool(origin="own")
+    @tool(Traits(origin="own"))
     def ring(bell: str) -> str:
         ran.append(bell)
         return "ding"

@@ -14,6 +14,7 @@ from shoal.domain.messages import ModelRequest, Usage
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import Route
 from shoal.domain.records import Ceiling
+from shoal.domain.traits import Traits
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Gate, Refusal, Reply
 from shoal.testing.scenario import FakeModels, World, scenario
@@ -233,7 +234,7 @@ async def test_a_ceiling_in_dollars_needs_a_price(tmp_path: Path) -> None:
 
 
 async def test_the_tools_are_those_that_were_told_then(tmp_path: Path) -> None:
-    @tool(origin="own")
+    @tool(Traits(origin="own"))
     def ring(bell: str) -> str:
         return bell
 

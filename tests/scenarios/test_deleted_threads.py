@@ -9,6 +9,7 @@ from shoal.domain.errors import Conflict
 from shoal.domain.events import TurnFinished
 from shoal.domain.ids import ThreadId
 from shoal.domain.records import DeletedThread
+from shoal.domain.traits import Traits
 from shoal.testing.model import FakeModel, Gate, Reply, Seen, Step
 from shoal.testing.scenario import World, scenario
 from shoal.tools.functions import tool
@@ -17,7 +18,7 @@ from shoal.tools.storage import delete_thread
 REPORT = "".join(f"row {number}: hay\n" for number in range(1000))
 
 
-@tool(origin="own")
+@tool(Traits(origin="own"))
 async def report() -> str:
     """A long report."""
     return REPORT

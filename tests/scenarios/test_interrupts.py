@@ -17,6 +17,7 @@ from shoal.domain.events import (
     TurnFinished,
 )
 from shoal.domain.messages import Abort, Author, ToolMessage, UserMessage
+from shoal.domain.traits import Traits
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Gate, Refusal, Reply
 from shoal.testing.scenario import World, scenario
@@ -166,7 +167,7 @@ async def test_after_a_stop_that_is_accepted_while_a_result_is_written_nothing_b
     async with scenario(tmp_path, model, tools=[echo]) as world:
         thread = world.ada.thread
 
-        @tool(origin="own")
+        @tool(Traits(origin="own"))
         async def touch() -> str:
             """Work, while a person stops the turn."""
             if where == "another process":
@@ -197,7 +198,7 @@ async def test_no_call_of_several_at_once_begins_after_a_stop(tmp_path: Path) ->
     async with scenario(tmp_path, model) as world:
         thread, peeked = world.ada.thread, list[str]()
 
-        @tool(read_only=True, origin="own")
+        @tool(Traits(effect="read", origin="own"))
         async def peek() -> str:
             """Look."""
             peeked.append("looked")

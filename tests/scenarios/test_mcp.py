@@ -9,6 +9,7 @@ import pytest
 from tests.scenarios.kit import Door, calls
 
 from shoal.domain.events import ToolFinished
+from shoal.domain.traits import Traits
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import World, scenario
 from shoal.tools.functions import tool
@@ -67,7 +68,7 @@ async def test_tools_that_come_during_a_turn_are_told_of_in_the_next(tmp_path: P
     door = Door()
     model = FakeModel(calls("wait"), "First.", "Second.")
 
-    @tool(origin="own")
+    @tool(Traits(origin="own"))
     async def latecomer() -> str:
         """Come late."""
         return "late"

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from shoal.domain.events import ApprovalRequested, AssistantSaid, ToolFinished, ToolStarted
 from shoal.domain.messages import MORE_TOOLS, ModelRequest
+from shoal.domain.traits import MCP, Traits
 from shoal.providers.anthropic import AnthropicMessages
 from shoal.providers.api_protocol import ApiProtocol, Quirks
 from shoal.providers.gemini import GeminiContents
@@ -150,7 +151,7 @@ async def requests_of(folder: Path, turns: list[list[Reply]]) -> list[ModelReque
         return text
 
     model = FakeModel(*(step for turn in turns for step in (*turn, "over")))
-    tools = [tool(name=f"mcp_tracker_{number}", origin="own")(mark) for number in range(30)]
+    tools = [tool(Traits(group="mcp", origin="own"), name=f"mcp_tracker_{number}")(mark) for number in range(30)]
     async with scenario(folder, model, tools=tools) as world:
         for number, _ in enumerate(turns, 1):
             await world.ada.says(f"go {number}")
@@ -178,7 +179,7 @@ async def test_what_was_found_stays_as_it_was_found(tmp_path: Path) -> None:
         return str(grams)
 
     model = FakeModel(call(MORE_TOOLS, find="weigh the boat"), "found", "again")
-    many = [tool(name=f"mcp_scale_{number}")(weigh) for number in range(20)]
+    many = [tool(MCP, name=f"mcp_scale_{number}")(weigh) for number in range(20)]
     async with scenario(tmp_path, model, tools=many, changes=("tools",)) as world:
         await _say(world, "weigh it", "found")
         for one in many:

@@ -7,6 +7,7 @@ import pytest
 from tests.scenarios.kit import calls
 
 from shoal.domain.events import INTERRUPTED, ToolFinished
+from shoal.domain.traits import Traits
 from shoal.testing.model import FakeModel
 from shoal.testing.scenario import World, scenario
 from shoal.tools.functions import tool
@@ -28,7 +29,7 @@ async def test_a_call_is_made_again_only_where_its_tool_allows_it(
     began, ended, hangs = list[str](), list[str](), True
     entered = asyncio.Event()
 
-    @tool(read_only=read_only, idempotent=idempotent, origin="own")
+    @tool(Traits(effect="read" if read_only else "unknown", idempotent=idempotent, origin="own"))
     async def look() -> str:
         """Look."""
         began.append("look")

@@ -7,6 +7,7 @@ from pathlib import Path
 from tests.scenarios.kit import in_time
 
 from shoal.domain.events import ToolFinished
+from shoal.domain.traits import Traits
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Reply, Seen, Step
 from shoal.testing.model.script import Script
@@ -77,7 +78,7 @@ async def test_summarise_the_channel(tmp_path: Path) -> None:
 async def test_watch_a_page(tmp_path: Path) -> None:
     clock, page = ManualClock(), ["Price: 10"]
 
-    @tool(read_only=True, origin="own")
+    @tool(Traits(effect="read", origin="own"))
     async def read_url(url: str) -> str:
         """Read a page."""
         return page[0]

@@ -12,6 +12,7 @@ from shoal.config import load_config
 from shoal.domain.clock import SystemClock
 from shoal.domain.events import ToolFinished, TurnFinished
 from shoal.domain.messages import ModelRequest
+from shoal.domain.traits import MCP
 from shoal.testing.chat import OPEN, FakeChat
 from shoal.testing.model import Call, FakeModel, Refusal, Reply, Seen
 from shoal.testing.scenario import FakeModels, World, scenario
@@ -43,7 +44,7 @@ def added_tools(count: int) -> list[object]:
         """Mark an issue of the tracker with labels, so that those who look for it find it again."""
         return text + labels
 
-    return [tool(name=f"mcp_tracker_{number}")(mark) for number in range(count)]
+    return [tool(MCP, name=f"mcp_tracker_{number}")(mark) for number in range(count)]
 
 
 class Counting:

@@ -9,12 +9,13 @@ from shoal.domain.events import ApprovalRequested, ToolFinished
 from shoal.domain.messages import Author, Prompt
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Invocation, ToolOutput
+from shoal.domain.traits import Traits
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import World, scenario
 from shoal.tools.functions import Prepared, tool
 
 
-@tool(origin="own")
+@tool(Traits(origin="own"))
 def time_page() -> Invocation:
     """Read a page that strangers wrote."""
 

@@ -10,6 +10,7 @@ from tests.scenarios.test_taint import asked, call, time_page
 
 from shoal.domain.events import ToolFinished, UserSaid
 from shoal.domain.messages import Attachment, Author, Prompt
+from shoal.domain.traits import Traits
 from shoal.domain.web import Fetched, FetchRequest
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import World, scenario
@@ -99,7 +100,7 @@ async def test_every_way_of_reading_it_taints(tmp_path: Path, read: Reply) -> No
         assert "'notes.md'" in (await taints(world))[-1]
 
 
-@tool(origin="own")
+@tool(Traits(origin="own"))
 def count_words(of: dict[str, str] | str, kind: str = "") -> str:
     """Count the words of a file."""
     return f"three, {of}{kind}"

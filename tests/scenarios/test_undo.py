@@ -196,11 +196,12 @@ async def test_what_two_turns_wrote_at_the_same_time_is_asked_about(tmp_path: Pa
 
     from shoal.domain.permissions import Action
     from shoal.domain.ports import Invocation, ToolContext, ToolOutput
+    from shoal.domain.traits import Traits
     from shoal.tools.functions import Prepared, tool
 
     met = asyncio.Event()
 
-    @tool(name="wait", origin="own")
+    @tool(Traits(origin="own"), name="wait")
     def wait(context: ToolContext) -> Invocation:
         """Wait."""
 

@@ -207,11 +207,13 @@ class Actor:
             view = self.view
             begun_anew = view is not None and view.lease.created_at != lease.created_at  # that thread was deleted
             if view is None or begun_anew or lease.branch_seq > view.transcript.last_seq:  # or: it goes on elsewhere
-                enqueue, folders, meter = services.senders.enqueue, services.folders, services.context.meter
+                enqueue, folders, context = services.senders.enqueue, services.folders, services.context
                 hub, checkpoints = services.hub, services.loop.checkpoints
                 if services.begun.has_others:  # one of them may have died in what this one takes over
                     await services.begun.learn()
-                view = self.view = ThreadView(journal, hub, enqueue, lease, folders, meter, checkpoints)
+                view = self.view = ThreadView(
+                    journal, hub, enqueue, lease, context.traits, folders, context.meter, checkpoints
+                )
             else:
                 view.renew(lease)
             await view.load()

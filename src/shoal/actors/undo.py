@@ -39,7 +39,7 @@ from shoal.domain.events import Checkpointed, FilesChanged, FilesRestored, Forke
 from shoal.domain.files import in_thread
 from shoal.domain.ids import ThreadId, is_child
 from shoal.domain.markup import counted
-from shoal.domain.permissions import FILE_WRITERS, Asker
+from shoal.domain.permissions import Asker
 from shoal.domain.records import AuditEntry
 from shoal.tools.checkpoints import files_of
 from shoal.tools.file_diffs import file_change, why_not_restorable
@@ -68,22 +68,6 @@ NOT_HERE = (
 )
 NOT_KEPT = "What this turn found is not kept any more, so it cannot be undone. [checkpoints] days says how long it is."
 _INSIDE = "/workspace/"
-SELF_EDITS = frozenset(
-    {
-        "set_system_prompt",
-        "set_model",
-        "set_permissions",
-        "set_tools",
-        "set_persona",
-        "write_doc",
-        "edit_doc",
-        "delete_doc",
-        "write_skill",
-        "delete_skill",
-    }
-)
-"""Tools whose changes are commits of the agent's directory."""
-
 Since = Literal["", "changed", "restored", "shared"]
 
 
@@ -396,18 +380,18 @@ class Undo:
             if event.turn != row.id or not isinstance(event.data, ToolStarted):
                 continue
             name, actions = event.data.name, event.data.actions
-            tool = registry.get(name)
-            if tool is not None and tool.spec.read_only:
+            tool = registry.traits.of(name)
+            if tool.read_only:
                 continue
-            if name in FILE_WRITERS:
+            if tool.writes_file:
                 paths = [one.split(":", 2)[-1] for one in actions]
                 outside = [one for one in paths if one.startswith(("/", "host:")) and not one.startswith(_INSIDE)]
                 lines += [f"{path} was written, which is outside of the workspace." for path in outside]
-            elif name == "bash":
+            elif tool.harm == "command":
                 commands += 1
             else:
                 what = actions[0].split(":", 2)[-1] if actions else ""
-                back = "; `/agent undo` takes it back." if name in SELF_EDITS else "" if what else "."
+                back = "; `/agent undo` takes it back." if tool.undo == "agent" else "" if what else "."
                 lines.append(f"`{name}` ran{f': {what}' if what else ''}{back}")
         if commands:
             ran = "A command ran" if commands == 1 else f"{commands} commands ran"

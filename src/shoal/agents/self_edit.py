@@ -18,6 +18,7 @@ from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 
 from shoal.agents.folder import FILE, GIT_SECONDS_MAX, read_agent, set_key
 from shoal.agents.lifecycle import Checks
@@ -31,6 +32,7 @@ from shoal.domain.permissions import Action, Asker
 from shoal.domain.ports import Invocation, Tool, ToolContext, ToolOutput
 from shoal.domain.records import AuditEntry
 from shoal.domain.regular_files import read_regular
+from shoal.domain.traits import AGENT_ITSELF, LOOKUP, Answer, Traits, Treatment
 from shoal.domain.untrusted import enclosed
 from shoal.store.store import Store
 from shoal.tools.builtin.files import replace_text
@@ -511,6 +513,33 @@ DocPath = Annotated[str, Meta(description="Path below your docs/, e.g. guides/ti
 SkillName = Annotated[str, Meta(description="Name of the skill: small letters and digits with hyphens.", min_length=1)]
 
 
+_EDIT = Traits(
+    group="agent",
+    offered="deferred",
+    effect="lasting",
+    origin="own",
+    harm="agent",
+    changes="home",
+    undo="agent",
+    treatment=Treatment(
+        standard=Answer(otherwise="ask", others=AGENT_ITSELF),
+        guarded=Answer(otherwise="deny", others=AGENT_ITSELF),
+    ),
+)
+_SETTING = replace(_EDIT, keeps="settings")
+MY_SETTINGS = tool(replace(LOOKUP, group="agent", origin="own"), name="my_settings")
+SET_SYSTEM_PROMPT = tool(_SETTING, name="set_system_prompt")
+SET_MODEL = tool(_SETTING, name="set_model")
+SET_PERMISSIONS = tool(_SETTING, name="set_permissions")
+SET_TOOLS = tool(_SETTING, name="set_tools")
+SET_PERSONA = tool(_EDIT, name="set_persona")
+WRITE_DOC = tool(_EDIT, name="write_doc")
+EDIT_DOC = tool(replace(_EDIT, keeps="document"), name="edit_doc")
+DELETE_DOC = tool(_EDIT, name="delete_doc")
+WRITE_SKILL = tool(_EDIT, name="write_skill")
+DELETE_SKILL = tool(_EDIT, name="delete_skill")
+
+
 def self_edit_tools(editor: SelfEditor) -> tuple[Tool, ...]:
     """The tools by which an agent sees what it is, and changes itself: each of these plans a change, shows its diff,
     and makes it when it may."""
@@ -520,7 +549,7 @@ def self_edit_tools(editor: SelfEditor) -> tuple[Tool, ...]:
 def setting_tools(editor: SelfEditor) -> tuple[Tool, ...]:
     """Those that change settings and persona files, and the one that shows the settings."""
 
-    @tool(origin="own")
+    @SET_SYSTEM_PROMPT
     def set_system_prompt(
         context: ToolContext,
         text: Annotated[str, Meta(description="Your whole new system prompt.", max_length=50_000)],
@@ -529,7 +558,7 @@ def setting_tools(editor: SelfEditor) -> tuple[Tool, ...]:
         line = " ".join(text.split())[:200]
         return editor.prepared("set_system_prompt", editor.setting("system_prompt", text, context), line, context)
 
-    @tool(origin="own")
+    @SET_MODEL
     def set_model(
         context: ToolContext,
         model: Annotated[str, Meta(description="PROVIDER/MODEL, one that is configured.", min_length=1)],
@@ -537,7 +566,7 @@ def setting_tools(editor: SelfEditor) -> tuple[Tool, ...]:
         """Change the model that you run on, for all your conversations."""
         return editor.prepared("set_model", editor.setting("model", model, context), model, context)
 
-    @tool(origin="own")
+    @SET_PERMISSIONS
     def set_permissions(
         context: ToolContext,
         profile: Annotated[
@@ -547,7 +576,7 @@ def setting_tools(editor: SelfEditor) -> tuple[Tool, ...]:
         """Change your own permission profile. It can get wider only when the owner or an approver asks you to."""
         return editor.prepared("set_permissions", editor.setting("profile", profile, context), profile, context)
 
-    @tool(origin="own")
+    @SET_TOOLS
     def set_tools(
         context: ToolContext,
         tools: Annotated[
@@ -559,7 +588,7 @@ def setting_tools(editor: SelfEditor) -> tuple[Tool, ...]:
         asks you to, and never any that your profile denies."""
         return editor.prepared("set_tools", editor.tools(tools, context), " ".join(tools) or "all", context)
 
-    @tool(origin="own")
+    @SET_PERSONA
     def set_persona(
         context: ToolContext,
         file: Annotated[
@@ -574,7 +603,7 @@ def setting_tools(editor: SelfEditor) -> tuple[Tool, ...]:
         """Write one of the files that say who you are, which are part of every prompt of yours."""
         return editor.prepared("set_persona", editor.persona(file, text, context), file, context)
 
-    @tool(read_only=True, idempotent=True, origin="own")
+    @MY_SETTINGS
     def my_settings(context: ToolContext) -> Invocation:
         """See your own settings: model, profile, tools, budget, bound channels."""
 
@@ -593,12 +622,12 @@ def document_tools(editor: SelfEditor) -> tuple[Tool, ...]:
         edit = editor.document(path, change, context)
         return editor.prepared(name, edit, edit.name.removeprefix("docs/"), context)
 
-    @tool(origin="own")
+    @WRITE_DOC
     def write_doc(context: ToolContext, path: DocPath, text: Text) -> Invocation:
         """Write one of your documents in docs/, which are part of every prompt of yours."""
         return document("write_doc", path, lambda _: text, context)
 
-    @tool(origin="own")
+    @EDIT_DOC
     def edit_doc(
         context: ToolContext,
         path: DocPath,
@@ -614,12 +643,12 @@ def document_tools(editor: SelfEditor) -> tuple[Tool, ...]:
 
         return document("edit_doc", path, change, context)
 
-    @tool(origin="own")
+    @DELETE_DOC
     def delete_doc(context: ToolContext, path: DocPath) -> Invocation:
         """Delete one of your documents in docs/."""
         return document("delete_doc", path, lambda _: None, context)
 
-    @tool(origin="own")
+    @WRITE_SKILL
     def write_skill(
         context: ToolContext,
         name: SkillName,
@@ -630,7 +659,7 @@ def document_tools(editor: SelfEditor) -> tuple[Tool, ...]:
         """Write down how to do something as a skill of yours, for later conversations."""
         return editor.prepared("write_skill", editor.skill(name, text, context), name, context)
 
-    @tool(origin="own")
+    @DELETE_SKILL
     def delete_skill(context: ToolContext, name: SkillName) -> Invocation:
         """Delete one of your own skills."""
         return editor.prepared("delete_skill", editor.skill(name, None, context), name, context)

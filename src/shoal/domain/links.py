@@ -19,8 +19,8 @@ from shoal.domain import lazy_re
 from shoal.domain.markdown import Node, block_starts, parse, plain_text
 from shoal.domain.markup import render_tree
 from shoal.domain.messages import AssistantMessage, ModelMessage, ToolMessage, UserMessage
-from shoal.domain.permissions import COMMAND_TOOLS, FILE_READERS
 from shoal.domain.pieces import MARKDOWN
+from shoal.domain.traits import TraitsByName
 from shoal.domain.transcript import SUMMARY_HEAD
 
 ADDRESSES_MAX = 200
@@ -41,7 +41,6 @@ _MARKUP = frozenset("[]<>&\\|`*_~")
 PARSED_AGAIN_CHARS = 2_000
 """An open block longer than this is parsed again only after it grew by a quarter."""
 _INLINE = frozenset({"paragraph", "heading", "cell"})
-_PROCESSES = ("process_list", "process_logs")
 
 Knows = Callable[[str], bool]
 
@@ -64,7 +63,7 @@ def is_address(word: str) -> bool:
     return is_longer and (is_name or is_number)
 
 
-def known_from(messages: Sequence[ModelMessage]) -> Knows:
+def known_from(messages: Sequence[ModelMessage], traits: TraitsByName) -> Knows:
     """Return a test whether an address appears word for word in people's messages or in read content."""
     said = [one.text for one in messages if isinstance(one, UserMessage) and not one.text.startswith(SUMMARY_HEAD)]
     texts: list[tuple[bool, str]] = []
@@ -73,9 +72,9 @@ def known_from(messages: Sequence[ModelMessage]) -> Knows:
         match message:
             case AssistantMessage(text=text, tool_calls=calls):
                 texts += [(False, text), *((False, call.arguments) for call in calls)]
-                ran = ran or any(call.name in COMMAND_TOOLS for call in calls)
+                ran = ran or any(traits.of(call.name).takes_commands for call in calls)
             case ToolMessage(name=name, text=text):
-                is_composed = name in COMMAND_TOOLS or name in _PROCESSES or (ran and name in FILE_READERS)
+                is_composed = traits.of(name).shows_output or (ran and traits.of(name).shows_file)
                 texts.append((not is_composed, text))
             case UserMessage():
                 pass

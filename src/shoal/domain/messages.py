@@ -415,27 +415,12 @@ ModelMessage: TypeAlias = UserMessage | AssistantMessage | ToolMessage
 """Compared by identity, so that a provider knows at once which of them it has written before."""
 
 
-ResultOrigin: TypeAlias = Literal["foreign", "own", "mixed"]
-"""Author of a tool's results: someone else, which wraps them and taints; the owner and Shoal; or mixed, where each
-result names its untrusted content."""
-
-
 class ToolSpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a model is told of a tool. `parameters` is a JSON Schema of type object, as JSON text.
-
-    `read_only` calls of one step may run together; an `idempotent` one in flight at a crash is run again;
-    `runs_commands` ones start processes, which is asked for where no sandbox isolates them. One that `waits` may give
-    its result later; such calls, one after the other in a step, wait together. `origin` is whose words its results are.
-    """
+    """What a model is told of a tool. `parameters` is a JSON Schema of type object, as JSON text."""
 
     name: str
     description: str
     parameters: str
-    read_only: bool = False
-    idempotent: bool = False
-    runs_commands: bool = False
-    waits: bool = False
-    origin: ResultOrigin = "foreign"
 
     @property
     def definition(self) -> str:

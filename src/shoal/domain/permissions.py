@@ -22,12 +22,6 @@ from shoal.domain.ids import OWN_PLATFORMS, ThreadId, channel_of
 
 Decision: TypeAlias = Literal["allow", "ask", "deny"]
 
-COMMAND_TOOLS = ("bash", "process_start")
-FILE_READERS = ("read", "view", "list")
-"""Built-in tools whose action names a file or folder that is shown to the model."""
-FILE_WRITERS = ("write", "edit", "create_file", "str_replace")
-"""Those whose action names a file that they change."""
-
 STRICTNESS: dict[Decision, int] = {"allow": 0, "ask": 1, "deny": 2}
 
 Trust: TypeAlias = Literal["untrusted", "trusted", "owner"]
@@ -60,6 +54,16 @@ class Action(msgspec.Struct, frozen=True):
     runs: tuple[str, ...] = ()
     runs_more: bool = False
     reads: tuple[str, ...] | None = ()
+
+    @property
+    def tool(self) -> str:
+        """The name of the tool."""
+        return self.text.removeprefix("tool:").partition(":")[0]
+
+    @property
+    def detail(self) -> str:
+        """What follows the tool's name."""
+        return self.text.removeprefix("tool:").partition(":")[2]
 
 
 class Ruling(msgspec.Struct, frozen=True):

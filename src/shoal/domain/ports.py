@@ -31,6 +31,7 @@ from shoal.domain.permissions import Action, Asker
 from shoal.domain.posts import Button, ChatLimits, OutboundPost
 from shoal.domain.records import MemoryEdit, NewPost
 from shoal.domain.speech import AudioFormat, Heard, Spoken
+from shoal.domain.traits import Traits
 from shoal.domain.triggers import NewTrigger, Trigger
 
 # ---- models ----
@@ -285,6 +286,11 @@ class Tool(Protocol):
     @property
     def spec(self) -> ToolSpec:
         """What the model is told."""
+        ...
+
+    @property
+    def traits(self) -> Traits:
+        """What the tool is."""
         ...
 
     def prepare(self, arguments: str, context: ToolContext) -> Invocation:

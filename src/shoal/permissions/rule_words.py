@@ -5,28 +5,25 @@ none, and the pattern itself has to be read.
 """
 
 import re
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
 from shoal.domain.errors import InvalidInput
+from shoal.domain.traits import TraitsByName
 from shoal.permissions.actions import shell_actions
-from shoal.permissions.profiles import BUILTIN_PROFILES, COMMANDS, EVERYTHING, READERS, WRITERS
+from shoal.permissions.built_in import ALIKE_READERS, ALIKE_WEB, ALIKE_WRITERS, BUILT_IN, built_in_rules
 
 Subject: TypeAlias = Literal["command", "read", "write", "web", "tool"]
 
-BEGINS = {
-    "command": f"tool:{COMMANDS}:",
-    "read": f"tool:{READERS}:",
-    "write": f"tool:{WRITERS}:",
-    "web": "tool:(read_url|fetch|web_fetch|browse):",
-}
 _TITLES = {"command": "the command", "read": "reading", "write": "writing", "web": "the page"}
-_BELOW = {"command": "( .*)?", "read": "(/.*)?", "write": "(/.*)?", "web": "(/.*)?"}
+_BELOW: dict[Subject, str] = {"command": "( .*)?", "read": "(/.*)?", "write": "(/.*)?", "web": "(/.*)?"}
 _ANYTHING_OF_A_TOOL = re.compile(r"\(\?s:tool:([a-z0-9_-]+)\(:\.\*\)\?\)")
 _PLAIN = re.compile(r"\\([ \-#&~])")
 """What `re.escape` escapes without need."""
+_BEGINNING = re.compile(r"tool:(?:\(([a-z0-9_|-]+)\)|(bash)):")
 WORKSPACE = Path("/workspace")
 """Where a command that is only looked at would run."""
 
@@ -46,7 +43,22 @@ def literal_pattern(text: str) -> str:
     return _PLAIN.sub(r"\1", re.escape(text))
 
 
-def pattern_of(subject: RuleSubject) -> str:
+def _named(what: Subject, traits: TraitsByName) -> list[str]:
+    """The names of the tools whose actions name such a thing, then what those of extensions are usually called."""
+    match what:
+        case "command":
+            return [*traits.names(lambda tool: tool.takes_commands)]
+        case "read":
+            return [*traits.names(lambda tool: tool.shows_file), *ALIKE_READERS]
+        case "write":
+            return [*traits.names(lambda tool: tool.writes_file), *ALIKE_WRITERS]
+        case "web":
+            return [*traits.names(lambda tool: tool.names == "address"), *ALIKE_WEB]
+        case "tool":
+            return []
+
+
+def pattern_of(subject: RuleSubject, traits: TraitsByName) -> str:
     """The pattern for what was chosen. Raises InvalidInput for a text that no rule can be made of."""
     text = subject.text.strip()
     if not text or not text.isprintable():
@@ -75,29 +87,33 @@ def pattern_of(subject: RuleSubject) -> str:
             text = re.sub("/+", "/", path.replace("/./", "/")).removesuffix("/")
             if not text:
                 raise InvalidInput("Name a file or a folder; for all of them make a rule about the tool.")
-    return BEGINS[subject.what] + literal_pattern(text) + (_BELOW[subject.what] if subject.beginning else "")
+    begin = f"tool:({'|'.join(_named(subject.what, traits))}):"
+    return begin + literal_pattern(text) + (_BELOW[subject.what] if subject.beginning else "")
 
 
-def subject_of(pattern: str) -> RuleSubject | None:
+def subject_of(pattern: str, traits: TraitsByName) -> RuleSubject | None:
     """What a pattern is about that was made of choices, or of a suggestion; None for any other."""
     if tool := _ANYTHING_OF_A_TOOL.fullmatch(pattern):
         return RuleSubject("tool", tool[1])
-    for what, begin in (*BEGINS.items(), ("command", "tool:bash:")):
-        if not pattern.startswith(begin):
+    if (begin := _BEGINNING.match(pattern)) is None:
+        return None
+    names = set((begin[1] or "").split("|"))
+    for what, below in _BELOW.items():
+        if names != set(_named(what, traits)) and not (what == "command" and begin[2]):
             continue
-        rest = pattern.removeprefix(begin)
-        beginning = rest.endswith(_BELOW[what])
-        text = re.sub(r"\\(\W)", r"\1", rest := rest.removesuffix(_BELOW[what]))
+        rest = pattern[begin.end() :]
+        beginning = rest.endswith(below)
+        text = re.sub(r"\\(\W)", r"\1", rest := rest.removesuffix(below))
         if text and literal_pattern(text) == rest:
-            return msgspec.convert({"what": what, "text": text, "beginning": beginning}, RuleSubject)
+            return RuleSubject(what, text, beginning)
     return None
 
 
-def words_of(pattern: str) -> str:
+def words_of(pattern: str, traits: TraitsByName) -> str:
     """What the pattern is about, in a few words; empty where only the pattern itself says it."""
-    if pattern in _WORDS:
-        return _WORDS[pattern]
-    subject = subject_of(pattern)
+    if words := _words(traits, traits.version).get(pattern):
+        return words
+    subject = subject_of(pattern, traits)
     if subject is None:
         return ""
     if subject.what == "tool":
@@ -106,65 +122,6 @@ def words_of(pattern: str) -> str:
     return f"{_TITLES[subject.what]} {subject.text}{more if subject.beginning else ''}"
 
 
-_GUARDED_DENY = (
-    "pushing with git, and sending patches by mail",
-    "changing where git pushes to, and committing to Subversion or Perforce",
-    "changing anything on GitHub or GitLab with gh, glab or hub",
-    "changing anything on GitHub with hub",
-    "writing calls of the API of GitHub or GitLab",
-    "calls of the API of GitHub or GitLab with fields, which write",
-    "publishing packages, and signing in to package registries",
-    "scripts of a package that publish, deploy or release",
-    "installing, changing or removing what Helm manages",
-    "deploying, releasing or publishing with Maven, Gradle or sbt",
-    "publishing with twine, Vercel, Netlify, Fly, Heroku and the like",
-    "managing machines with Ansible, Chef, Puppet, Salt and the like",
-    "pushing, copying or deleting container images, and signing in for that",
-    "building container images with --push",
-    "changing anything in Kubernetes",
-    "changing anything with Terraform or OpenTofu",
-    "creating, changing, starting, stopping or deleting in a cloud",
-    "attaching, moving, copying, sending or running in a cloud",
-    "connecting to other machines with ssh, scp, rsync, nc and the like",
-    "sending mail, and messages to other terminals",
-    "sending data or files with curl",
-    "requests of curl that may change something",
-    "sending data with wget",
-    "requests of HTTPie that may change something",
-    "acting as another user, and switching services or the machine off and on",
-    "mounting and formatting disks",
-    "changing the agent itself",
-)
-_STANDARD_ALLOW = (
-    "reading and listing in its own folders",
-    "looking up the time, memory, skills, reminders and past messages",
-    "writing in /workspace and /scratch, except inside .git",
-    "sending files of its own folders",
-    "remembering, reminders and subagents",
-    "messages in the same conversation",
-)
-_STANDARD_ASK = (
-    "every command",
-    "web pages and searches",
-    "reading, writing and sending files elsewhere",
-    "changing the agent itself",
-    "messages elsewhere, and commands that run on",
-    "tasks for other agents",
-    "tools of MCP servers",
-)
-
-
-def _built_in() -> dict[str, str]:
-    guarded, standard = BUILTIN_PROFILES["guarded"], BUILTIN_PROFILES["standard"]
-    lists = (
-        (guarded.deny, _GUARDED_DENY),
-        (guarded.allow, ("all but hardware, tools of MCP servers and messages", "messages in the same conversation")),
-        (guarded.ask, ("every command that no other rule names", "tools of MCP servers")),
-        (standard.allow, _STANDARD_ALLOW),
-        (standard.ask, _STANDARD_ASK),
-    )
-    found = {pattern: words for patterns, said in lists for pattern, words in zip(patterns, said, strict=True)}
-    return {**found, EVERYTHING: "everything"}
-
-
-_WORDS = _built_in()
+@lru_cache(maxsize=4)
+def _words(traits: TraitsByName, version: int) -> dict[str, str]:
+    return {rule.pattern: rule.words for name in BUILT_IN for rule in built_in_rules(name, traits)}

@@ -11,6 +11,7 @@ Sinks are listed the safe way round: a call is harmless only if it is known to b
 import re
 from collections.abc import Iterable, Sequence
 from functools import reduce
+from typing import Literal
 
 import msgspec
 
@@ -28,7 +29,8 @@ from shoal.domain.events import (
     UserSaid,
 )
 from shoal.domain.messages import Caller
-from shoal.domain.permissions import COMMAND_TOOLS, FILE_READERS, FILE_WRITERS, Action, Decision
+from shoal.domain.permissions import Action, Decision
+from shoal.domain.traits import Names, TraitsByName
 from shoal.domain.untrusted import short_source
 from shoal.permissions.code_files import is_executed
 from shoal.permissions.profiles import Profile
@@ -37,15 +39,7 @@ from shoal.permissions.secret_files import is_secret_file
 SOURCES_MAX = 16
 _BRACKETS = str.maketrans("()", "[]")
 
-_PATH_TOOLS = frozenset((*FILE_READERS, "upload"))
-FILE_TOOLS = frozenset((*_PATH_TOOLS, *FILE_WRITERS))
-_HARMLESS_TOOLS = frozenset(
-    """
-    time more_tools my_settings overview read_artifact recall search_history search_channel process_list
-    process_logs subagent spawn
-    """.split()  # noqa: SIM905
-)
-_LASTING_TOOLS = frozenset({"remember", "note_today", "remind", "schedule"})
+_FILES: tuple[Names, ...] = ("list", "read", "edit", "replace", "send")
 _INSIDE = lazy_re.compile(r"(?!.*(?:^|/)\.\.(?:/|$))(?:/(?:workspace|scratch)(?:/.*)?|(?![/~]|host:).*)", re.DOTALL)
 _GIT = lazy_re.compile(r"(?:.*/)?\.git(?:/.*)?", re.DOTALL)
 _SECRET = lazy_re.compile(
@@ -78,7 +72,6 @@ _INSTALLS = frozenset(
     init init-project plugin use
     """.split()  # noqa: SIM905
 )
-_COMMANDS = tuple(f"tool:{name}:" for name in COMMAND_TOOLS)
 _FETCHES = r"(?:clone|fetch|pull|ls-remote|submodule|remote update)\b"
 _GIT_COMMAND = lazy_re.compile(rf"(?:\A|/)git(?: -\S++(?: (?!{_FETCHES})[^-\s]\S*+)?+)*+")
 _GIT_FETCH = lazy_re.compile(rf" {_FETCHES}")
@@ -178,27 +171,38 @@ def taint_of(events: Iterable[Event]) -> str:
     return state.shown if state.active else ""
 
 
-def sink_of(action: Action) -> str:
+def sink_of(action: Action, traits: TraitsByName) -> str:
     """What harm an action could do with untrusted content in mind, as the end of "it would …"; empty when none."""
-    tool, _, detail = action.text.removeprefix("tool:").partition(":")
-    is_secret = tool not in _LASTING_TOOLS and _SECRET.search(detail) is not None
-    if is_secret or (tool in FILE_TOOLS and is_secret_file(detail)):
+    tool, detail = traits.of(action.tool), action.detail
+    is_secret = tool.harm != "lasting" and _SECRET.search(detail) is not None
+    if is_secret or (tool.names in _FILES and is_secret_file(detail)):
         return "touch something that looks like a secret"
-    if tool in _HARMLESS_TOOLS or tool in _PATH_TOOLS or action.text == "tool:schedule:list":
+    if detail in tool.harmless:
         return ""
-    if tool in FILE_WRITERS:
-        if not _INSIDE.fullmatch(detail) or _GIT.fullmatch(detail):
-            return "write outside the workspace"
-        return "write a file that other programs execute or take orders from" if is_executed(detail) else ""
-    if tool in _LASTING_TOOLS:
-        return "leave something behind that later conversations read"
-    if tool == "bash":
-        return _command_sink(action, detail) if detail else ""
-    if (tool, detail) == ("message", "here"):
-        return ""
-    if tool.startswith(("self_edit", "set_")) or tool.endswith(("_doc", "_skill")):
-        return "change the agent itself"
-    return "write to somebody else" if tool.startswith("message") else "reach the network or act outside the workspace"
+    match tool.harm or _harm_by_name(action.tool):
+        case "none":
+            return ""
+        case "file":
+            if not _INSIDE.fullmatch(detail) or _GIT.fullmatch(detail):
+                return "write outside the workspace"
+            return "write a file that other programs execute or take orders from" if is_executed(detail) else ""
+        case "lasting":
+            return "leave something behind that later conversations read"
+        case "command":
+            return _command_sink(action, detail) if detail else ""
+        case "agent":
+            return "change the agent itself"
+        case "message":
+            return "write to somebody else"
+        case "outside":
+            return "reach the network or act outside the workspace"
+
+
+def _harm_by_name(name: str) -> Literal["agent", "message", "outside"]:
+    """What a tool could do that does not say so."""
+    if name.startswith(("self_edit", "set_")) or name.endswith(("_doc", "_skill")):
+        return "agent"
+    return "message" if name.startswith("message") else "outside"
 
 
 def _command_sink(action: Action, detail: str) -> str:
@@ -206,7 +210,7 @@ def _command_sink(action: Action, detail: str) -> str:
     from shoal.permissions.actions import judged_by_words
 
     known = judged_by_words(detail) if not (action.harmless or action.opaque) and action.reads == () else action
-    writes = [name for name in action.also if name.removeprefix("tool:").partition(":")[0] in FILE_WRITERS]
+    writes = any(name.startswith("tool:write:") for name in action.also)
     if writes and not known.harmless:
         return "write outside the workspace, or to a file that something may execute later"
     if action.opaque:
@@ -220,7 +224,7 @@ def _command_sink(action: Action, detail: str) -> str:
     return ""
 
 
-def fetched_by(actions: Iterable[Action]) -> str:
+def fetched_by(actions: Iterable[Action], traits: TraitsByName) -> str:
     """What a command with these actions brings in that others wrote, empty when nothing that its words tell.
 
     That is: a program is named that fetches or installs, also inside of what cannot be seen through, or code on the
@@ -229,7 +233,7 @@ def fetched_by(actions: Iterable[Action]) -> str:
     from shoal.shell.commands import base_name
 
     for action in actions:
-        detail = next((action.text.removeprefix(tool) for tool in _COMMANDS if action.text.startswith(tool)), "")
+        detail = action.detail if traits.of(action.tool).takes_commands else ""
         words = detail.split(" ")
         name = base_name(words[0])
         if words[1:2] == ["-m"] and name.startswith(("python", "pypy")):
@@ -256,7 +260,7 @@ def gate(decision: Decision, actions: Sequence[Action], taint: TaintState, profi
     if not taint.active or decision == "deny":
         return decision, ""
     for action in actions:
-        harm = "" if action.whole else sink_of(action)
+        harm = "" if action.whole else sink_of(action, profile.traits)
         if harm and not trusted(profile, action):
             return "ask", f"{taint.cause}, and this would {harm}."
     return decision, ""

@@ -10,6 +10,7 @@ from shoal.domain.errors import ConfigError
 from shoal.domain.home import Home
 from shoal.domain.regular_files import read_regular_text
 from shoal.domain.toml_text import CannotPlace, Value, literal, with_value, without_key
+from shoal.domain.traits import NO_TOOLS
 from shoal.domain.untrusted import decode_toml
 from shoal.permissions.profiles import Profiles
 
@@ -50,7 +51,7 @@ def write_section(home: Home, section: str, edit: Callable[[str], str]) -> Confi
     except CannotPlace as error:
         raise ConfigError([f"{error} Change it in {file} yourself."]) from error
     config = load_config(home.root, os.environ, {section: decode_toml(text).get(section, {})})
-    Profiles(config.permissions.profiles, config.permissions.overrides)
+    Profiles(NO_TOOLS, config.permissions.profiles, config.permissions.overrides)
     write_private(file, text)
     return config
 

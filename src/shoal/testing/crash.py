@@ -28,6 +28,7 @@ from shoal.domain.messages import Author, Prompt
 from shoal.domain.network import default_tls
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Invocation, Tool, ToolContext, ToolOutput
+from shoal.domain.traits import Traits
 from shoal.sandbox.host import HostSandbox
 from shoal.store.driver import Driver
 from shoal.testing.chat import OPEN, FakeChat, Posted
@@ -94,7 +95,7 @@ def note_tool(world: World, name: str = "note") -> Tool:
     """Leaves a mark in the world each time it runs; must never run twice for one call. As `guarded` it is one that the
     rules ask for."""
 
-    @tool(name=name, origin="own")
+    @tool(Traits(origin="own"), name=name)
     def note(context: ToolContext, text: str = "") -> Invocation:
         """Leave a mark."""
 

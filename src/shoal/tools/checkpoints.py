@@ -17,8 +17,8 @@ from shoal.domain.errors import system_words
 from shoal.domain.events import Checkpointed, FilesChanged
 from shoal.domain.files import Files, digest_of, in_thread
 from shoal.domain.home import Home
-from shoal.domain.messages import ToolSpec
 from shoal.domain.permissions import Action
+from shoal.domain.traits import Traits
 from shoal.domain.untrusted import is_text
 from shoal.tools.executor import Admitted, is_look
 from shoal.tools.locks import lock_file
@@ -30,13 +30,6 @@ SEEN_SECONDS = 21_600.0
 SEEN_WORKSPACES_MAX = 32
 SEEN_FOLDERS_MAX = 20_000
 """Of how many workspaces, and of how many folders together, that is held in memory."""
-_ELSEWHERE = frozenset(
-    """
-    message upload remind schedule ask_agent process_kill remember note_today edit_doc write_doc delete_doc
-    write_skill delete_skill set_model set_permissions set_persona set_system_prompt set_tools
-    """.split()  # noqa: SIM905
-)
-"""Built-in tools that change something, but no file of a workspace."""
 
 
 class _Seen(NamedTuple):
@@ -74,7 +67,7 @@ class Checkpoints:
 
     async def before(self, started: Sequence[Admitted], workspace: Path, author: str) -> tuple[Checkpointed, ...]:
         """The checkpoint before calls that are about to start; nothing where none of them may change files."""
-        if not self._settings.days or not any(may_write(one.spec, one.invocation.actions) for one in started):
+        if not self._settings.days or not any(may_write(one.traits, one.invocation.actions) for one in started):
             return ()
         name = self.name_of(workspace)
         try:
@@ -135,8 +128,11 @@ class Checkpoints:
             return await in_thread(lambda: trees.sweep(list(roots)))
 
 
-def may_write(spec: ToolSpec, actions: Sequence[Action]) -> bool:
-    return not (spec.read_only or spec.name in _ELSEWHERE or (spec.runs_commands and all(map(is_look, actions))))
+def may_write(traits: Traits, actions: Sequence[Action]) -> bool:
+    """Whether a call may change files of the workspace."""
+    if traits.read_only or traits.changes in ("nothing", "home"):
+        return False
+    return not (traits.runs_commands and all(map(is_look, actions)))
 
 
 def files_of(changes: Sequence[TreeChange]) -> list[TreeChange]:

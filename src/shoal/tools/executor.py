@@ -36,12 +36,13 @@ from shoal.domain.files import Files, in_thread
 from shoal.domain.home import Home
 from shoal.domain.ids import ApprovalId, ThreadId, TurnId
 from shoal.domain.markup import counted
-from shoal.domain.messages import MORE_TOOLS, ToolCall, ToolSpec
+from shoal.domain.messages import MORE_TOOLS, ToolCall
 from shoal.domain.permissions import STRICTNESS, TRUST_ORDER, Action, Asker, Decision
 from shoal.domain.ports import Invocation, LiveHub, Mount, Sandbox, ToolContext, ToolOutput, ToolServices
 from shoal.domain.records import AuditEntry, MemoryEdit, NewApproval, NewPost
 from shoal.domain.settings import Config
 from shoal.domain.shown import strip_controls
+from shoal.domain.traits import Traits
 from shoal.domain.triggers import NewTrigger, Trigger, first_time
 from shoal.permissions.access import approval_digest
 from shoal.permissions.profiles import Profile, decide_all, hidden_by
@@ -55,7 +56,7 @@ from shoal.tools.memory_book import MemoryBook
 from shoal.tools.output import BoundedOutput, OutputBounds, bound_output, bound_piece, excerpt
 from shoal.tools.registry import Registry
 from shoal.tools.shown_artifacts import INSIDE, ShownArtifacts, names_artifacts
-from shoal.tools.tainted_files import KEPT_FOR_PERSON, PromptFiles, amended, may_change, memory_read, secret_below
+from shoal.tools.tainted_files import PromptFiles, amended, may_change, memory_read, secret_below
 
 log = logging.getLogger(__name__)
 
@@ -124,7 +125,7 @@ class Admitted(msgspec.Struct, frozen=True):
     """The call may run, once `started` is durable. `content`: what a person allowed it to run, to be compared then."""
 
     call: ToolCall
-    spec: ToolSpec
+    traits: Traits
     invocation: Invocation
     started: ToolStarted
     audit: tuple[AuditEntry, ...]
@@ -198,18 +199,18 @@ class Executor:
             taint = await self._marked_taint(actions, context) or taint
         decision, reason = self._gated(decision, actions, context, taint)
         if decision == "allow" and taint.active and agent.taint:
-            mapped = self._maps(context.mounts)
+            mapped, traits = self._maps(context.mounts), self.registry.traits
             held = [action for action in actions if not all(trusted(profile, action) for profile in profiles)]
-            if secret := await in_thread(lambda: secret_below(held, context.mounts, mapped=mapped)):
+            if secret := await in_thread(lambda: secret_below(held, context.mounts, traits, mapped=mapped)):
                 why = f"this would touch something that looks like a secret ({secret})"
                 decision = "ask"
                 reason = f"{taint.cause}, and {why}."
         raised = decision == "ask" and not asks
-        if decision == "allow" and tool.spec.runs_commands and self._asks_for_commands:
+        if decision == "allow" and tool.traits.runs_commands and self._asks_for_commands:
             decision, reason = "ask", "No sandbox isolates commands on this machine."
         started = ToolStarted(call.id, call.name, self._named(invocation))
         if decision == "allow":
-            return Admitted(call, tool.spec, invocation, started, audit, ApprovalId(""))
+            return Admitted(call, tool.traits, invocation, started, audit, ApprovalId(""))
         content = await self._read_content(actions, context)
         asking = _Asking(call, context, invocation, content, reason, audit, needs_trust=raised)
         if request is not None:
@@ -218,11 +219,11 @@ class Executor:
                 return _refuse(call, CHANGED, audit)
             if found.digest != asking.digest:
                 return self._ask(asking, self._content.changes(found.covers, content.coverage, SINCE_ASKED))
-            return Admitted(call, tool.spec, invocation, started, audit, found.id, content)
+            return Admitted(call, tool.traits, invocation, started, audit, found.id, content)
         why_not = await self._why_not_granted(asking, taint)
         if why_not is not None:
             return self._ask(asking, why_not)
-        return Admitted(call, tool.spec, invocation, started, audit, ApprovalId(""), content)
+        return Admitted(call, tool.traits, invocation, started, audit, ApprovalId(""), content)
 
     async def _why_not_granted(self, asking: "_Asking", taint: TaintState) -> str | None:
         """Why what was allowed for the whole thread does not let the call run (empty: nothing was); None if it does."""
@@ -262,7 +263,7 @@ class Executor:
             if found is None or found.digest != asking.digest:
                 return _refuse(call, CHANGED)
         started = ToolStarted(call.id, call.name, self._named(invocation))
-        return Admitted(call, tool.spec, invocation, started, (), ApprovalId(""))
+        return Admitted(call, tool.traits, invocation, started, (), ApprovalId(""))
 
     async def run(self, admitted: Admitted, context: CallContext) -> ToolFinished | MustAsk | None:
         """Run it and bound what it returns; None while the result is not there yet.
@@ -305,14 +306,15 @@ class Executor:
     async def source_of(self, actions: Sequence[Action], mounts: Sequence[Mount]) -> str:
         """What taints the output of a call with these actions: a marked file that it reads, or what it fetches; empty
         when nothing does. Raises StoreError."""
-        return self._fetched(actions) or await self._marked.source_of(actions, mounts, mapped=self._maps(mounts))
+        marked, traits = self._marked, self.registry.traits
+        return self._fetched(actions) or await marked.source_of(actions, mounts, traits, mapped=self._maps(mounts))
 
     def _maps(self, mounts: Sequence[Mount]) -> bool:
         """Whether commands know the mounts by their inside names, not by those of the host."""
         return self.sandbox.inside(mounts[0].host, mounts) == mounts[0].inside
 
     def _fetched(self, actions: Sequence[Action]) -> str:
-        return "" if self.is_sealed else fetched_by(actions)
+        return "" if self.is_sealed else fetched_by(actions, self.registry.traits)
 
     async def _read_content(self, actions: Sequence[Action], context: CallContext) -> Content:
         if not any(action.runs or action.runs_more for action in actions):
@@ -327,7 +329,8 @@ class Executor:
         is_command = isinstance(invocation, PreparedCommand)
         only_looks = is_command and all(map(is_look, actions))  # nothing it reads can be gone after it
         read = "" if only_looks else await self.source_of(actions, context.mounts)
-        if pages := memory_read(actions, self._home, self._tool_context(admitted.call, context).chat):
+        chat = self._tool_context(admitted.call, context).chat
+        if pages := memory_read(actions, self._home, chat, self.registry.traits):
             source_of = await self._prompt_files.sources(context.purpose.audience.person)
             read = read or next((source for page in pages if (source := source_of(page))), "")
         steered_by = read or (context.taint.shown if context.taint.active else "")
@@ -335,9 +338,9 @@ class Executor:
         if isinstance(invocation, PreparedCommand):
             invocation = invocation.bound(runs, read, live.take)
         began_ns = self._marked.clock.now_ns()
-        spec = admitted.spec
-        changing = [mount.host for mount in context.mounts if mount.writable and not spec.read_only]
-        changes_home = may_change(spec, actions, isolated=self.sandbox.isolated)
+        name, traits = admitted.call.name, admitted.traits
+        changing = [mount.host for mount in context.mounts if mount.writable and not traits.read_only]
+        changes_home = may_change(name, traits, actions, isolated=self.sandbox.isolated)
         may_touch = is_command and not only_looks and not steered_by
         touched = [*changing, *([self._home.root] if changes_home else ())]
         marked = await self._marked.below(touched) if may_touch else {}
@@ -350,10 +353,10 @@ class Executor:
                 is_persons = all(action.text.startswith("tool:remember:person ") for action in actions)
                 person = audience.speaker if is_persons else audience.person
                 remembers = all(action.text.startswith("tool:remember:") for action in actions)
-                is_for_person = remembers or spec.name in KEPT_FOR_PERSON
+                is_for_person = remembers or traits.for_person
                 source = PRIVATE if steered_by and person and not is_for_person else steered_by
-                name = "remember" if remembers else spec.name
-                files = amended(name, actions, self._tool_context(admitted.call, context))
+                keeps = "memory" if remembers else traits.keeps
+                files = amended(keeps, actions, self._tool_context(admitted.call, context))
                 amending = self._prompt_files.amending(files, source, CALL_SECONDS_MAX, person if is_for_person else "")
                 await stack.enter_async_context(amending)
             try:
@@ -371,8 +374,8 @@ class Executor:
             except Exception as error:
                 log.exception("tool %s failed", admitted.call.name)
                 output = ToolOutput(f"The tool failed: {type(error).__name__}: {error}", is_error=True)
-        if spec.origin == "foreign" and not output.is_pending:
-            output = replace(output, tainted_by=output.tainted_by or f"the tool {spec.name}")
+        if traits.origin == "foreign" and not output.is_pending:
+            output = replace(output, tainted_by=output.tainted_by or f"the tool {name}")
         await self._marked.keep(marked, touched)
         if is_command and not read:  # what was marked while it ran, too
             read = await self.source_of(actions, context.mounts)
@@ -386,7 +389,7 @@ class Executor:
     async def _show_artifacts(self, call: ToolCall, context: CallContext) -> None:
         """Before it is decided on a call, which looks at the files that it names."""
         folder = next((mount.host for mount in context.mounts if mount.inside == INSIDE), None)
-        if folder is None or not names_artifacts(call):
+        if folder is None or not names_artifacts(call, self.registry.traits.of(call.name)):
             return
         try:
             await self._shown.show(context.thread, folder)
@@ -407,7 +410,8 @@ class Executor:
             return BoundedOutput(f"{excerpt(text, bounds.excerpt_chars_max)}\n{why}")
 
     async def _marked_taint(self, actions: Sequence[Action], context: CallContext) -> TaintState | None:
-        source = await self._marked.steers(actions, context.mounts, mapped=self._maps(context.mounts))
+        mapped = self._maps(context.mounts)
+        source = await self._marked.steers(actions, context.mounts, self.registry.traits, mapped=mapped)
         return TaintState((Source(0, source),), active=True) if source else None
 
     def _gated(

@@ -15,10 +15,11 @@ import msgspec
 
 from shoal.domain import lazy_re
 from shoal.domain.errors import InvalidInput, ShoalError, ToolError
-from shoal.domain.messages import ResultOrigin, ToolSpec
+from shoal.domain.messages import ToolSpec
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Command, Invocation, RunFile, SeeOutput, ToolContext, ToolOutput
 from shoal.domain.schema import refusal
+from shoal.domain.traits import RANK_LAST, UNKNOWN, Traits
 from shoal.domain.untrusted import UNREADABLE
 
 ARGUMENTS_CHARS_MAX = 30_000_000
@@ -99,11 +100,13 @@ class FunctionTool(Generic[_Result]):
         self,
         function: Callable[..., _Result],
         spec: ToolSpec,
+        traits: Traits,
         arguments: type[msgspec.Struct],
         hints: Mapping[str, type],
     ) -> None:
         self.function = function
         self.spec = spec
+        self.traits = traits
         self._decoder = msgspec.json.Decoder(arguments, strict=False)
         self._context_name = next(
             (name for name, hint in hints.items() if hint is ToolContext and name != "return"), None
@@ -148,62 +151,47 @@ class FunctionTool(Generic[_Result]):
         return Prepared((action,), f"{name} {detail}", text, work)
 
 
+class ToolDecorator:
+    """Makes tools of functions. One that is kept under a name says what the tool is before its function exists."""
+
+    def __init__(self, traits: Traits, name: str) -> None:
+        self.traits = traits
+        self.name = name
+
+    def __call__(self, function: Callable[..., _Result]) -> FunctionTool[_Result]:
+        name = self.name or getattr(function, "__name__", "")
+        if not NAME.fullmatch(name):
+            raise InvalidInput(f"A tool cannot be called {name!r}: use 1 to 64 letters, digits, '_' and '-'.")
+        signature = _signature_of(function, name)
+        spec = ToolSpec(name, signature.description or name, signature.parameters)
+        return FunctionTool(function, spec, self.traits, signature.arguments, signature.hints)
+
+    def alias(self, name: str) -> "ToolDecorator":
+        """The same under another name, for agents that name it."""
+        return ToolDecorator(msgspec.structs.replace(self.traits, offered="by_name", rank=RANK_LAST), name)
+
+
 @overload
 def tool(function: Callable[..., _Result], /) -> FunctionTool[_Result]: ...
 @overload
+def tool(traits: Traits = UNKNOWN, /, *, name: str = "") -> ToolDecorator: ...
 def tool(
-    *,
-    name: str = "",
-    read_only: bool = False,
-    idempotent: bool = False,
-    runs_commands: bool = False,
-    waits: bool = False,
-    origin: ResultOrigin = "foreign",
-) -> Callable[[Callable[..., _Result]], FunctionTool[_Result]]: ...
-def tool(
-    function: Callable[..., _Result] | None = None,
-    /,
-    *,
-    name: str = "",
-    read_only: bool = False,
-    idempotent: bool = False,
-    runs_commands: bool = False,
-    waits: bool = False,
-    origin: ResultOrigin = "foreign",
-) -> FunctionTool[_Result] | Callable[[Callable[..., _Result]], FunctionTool[_Result]]:
-    """Turn an annotated function into a tool, as `@tool` or `@tool(read_only=True)`.
+    given: Traits | Callable[..., _Result] = UNKNOWN, /, *, name: str = ""
+) -> FunctionTool[_Result] | ToolDecorator:
+    """Turn an annotated function into a tool, as `@tool` or `@tool(Traits(effect="read", origin="own"))`.
 
     The docstring becomes the description, with its wrapped lines joined. A parameter is described by `Annotated[...,
     "text"]`, by `msgspec.Meta(description=…)` or by its line under `Args:`. A parameter of type ToolContext gets the
     call's context. A returned string or ToolOutput is used unchanged, and anything else becomes JSON.
 
     A function with the return type Invocation plans the call instead of running it, and raises ToolError for an
-    impossible one. Only such functions use `runs_commands`, which means that the call runs commands in the sandbox, and
-    `waits`, which means that its result may arrive later.
+    impossible one. Only such functions may have the traits `runs_commands` and `waits`.
 
-    By default, results are foreign text, which taints the turn. Set `origin` to "own" for the owner's text, or to
-    "mixed" if each result names its source in `ToolOutput.tainted_by`. Raises InvalidInput if a name or annotation is
-    missing or has no JSON form.
+    By default, results are foreign text, which taints the turn. Set the trait `origin` to "own" for the owner's text,
+    or to "mixed" if each result names its source in `ToolOutput.tainted_by`. Raises InvalidInput if a name or
+    annotation is missing or has no JSON form.
     """
-
-    def make(function: Callable[..., _Result]) -> FunctionTool[_Result]:
-        found = name or getattr(function, "__name__", "")
-        if not NAME.fullmatch(found):
-            raise InvalidInput(f"A tool cannot be called {found!r}: use 1 to 64 letters, digits, '_' and '-'.")
-        signature = _signature_of(function, found)
-        spec = ToolSpec(
-            found,
-            signature.description or found,
-            signature.parameters,
-            read_only=read_only,
-            idempotent=idempotent,
-            runs_commands=runs_commands,
-            waits=waits,
-            origin=origin,
-        )
-        return FunctionTool(function, spec, signature.arguments, signature.hints)
-
-    return make if function is None else make(function)
+    return ToolDecorator(given, name) if isinstance(given, Traits) else ToolDecorator(UNKNOWN, name)(given)
 
 
 class _Signature(NamedTuple):

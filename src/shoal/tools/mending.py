@@ -21,7 +21,7 @@ import msgspec
 
 from shoal.domain import lazy_re
 from shoal.domain.loose_json import loose_value
-from shoal.domain.messages import MORE_TOOLS, ToolCall, ToolSpec
+from shoal.domain.messages import MORE_TOOLS, ToolCall
 from shoal.domain.ports import Tool
 from shoal.domain.untrusted import UNREADABLE
 from shoal.tools.offer import unwrapped
@@ -71,7 +71,7 @@ def mended(call: ToolCall, tools: Tools, wanted: Sequence[str]) -> ToolCall:
         name = meant_name(name, [one for one in names if not wanted or one in wanted or one == MORE_TOOLS])
         if (tool := tools.get(name)) is None:
             return call
-    meant = ToolCall(call.id, name, mended_arguments(call.arguments, tool.spec))
+    meant = ToolCall(call.id, name, mended_arguments(call.arguments, tool))
     if name != MORE_TOOLS:
         return meant
     inner = unwrapped(meant)
@@ -107,11 +107,11 @@ def _key(name: str) -> str:
     return _SEPARATORS.sub("", name.lower())
 
 
-def mended_arguments(written: str, spec: ToolSpec) -> str:
+def mended_arguments(written: str, tool: Tool) -> str:
     """Return the arguments as JSON for the tool, or unchanged if their meaning is unclear."""
     if len(written) > CHARS_MAX:
         return written
-    schema = _schema_of(spec.parameters)
+    schema = _schema_of(tool.spec.parameters)
     value = _read(written)
     if not isinstance(value, dict):
         return written
@@ -123,7 +123,7 @@ def mended_arguments(written: str, spec: ToolSpec) -> str:
         inner = given[wrapped[0]]
         inner = _read(inner) if isinstance(inner, str) else inner
         given = cast("dict[str, object]", inner) if isinstance(inner, dict) else given
-    fixed = _object(given, schema, schema, 0, reads=spec.read_only)
+    fixed = _object(given, schema, schema, 0, reads=tool.traits.read_only)
     if fixed is given and written.lstrip()[:1] == "{" and _strict(written) == fixed:
         return written
     return msgspec.json.encode(fixed).decode()

@@ -21,32 +21,18 @@ from typing import Annotated, Any  # noqa: TID251
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 
 from shoal.domain.errors import ToolError
 from shoal.domain.messages import MORE_TOOLS, ToolCall, ToolSpec
 from shoal.domain.ports import ToolContext, ToolOutput
+from shoal.domain.traits import LOOKUP, TraitsByName
 from shoal.domain.untrusted import UNREADABLE
 from shoal.tools.functions import NAME, Prepared, planned, tool
 
-CORE = (
-    "bash", "read", "write", "edit", "web_search", "read_url",
-    "schedule", "message", "remember", "list", "read_artifact",
-)  # fmt: skip
-"""Told from the start; where a window is small, those in front the longest."""
-SERVICE_TOOLS = (
-    "read_artifact", "recall", "search_channel", "overview", "message", "schedule",
-    "process_start", "process_list", "process_logs", "process_kill", "subagent", "spawn", "ask_agent",
-    "my_settings", "set_system_prompt", "set_model", "set_permissions", "set_tools", "set_persona", "write_doc",
-    "edit_doc", "delete_doc", "write_skill", "delete_skill",
-)  # fmt: skip
-"""The names of the built-in tools that need the services of a running Shoal, which adds them itself."""
-_DEFERRED = frozenset(
-    {*SERVICE_TOOLS, "upload", "time", "note_today", "remind", "i2c_scan", "i2c_read", "i2c_write", "spi_transfer"}
-)
-"""The built-in tools that are not in `CORE`; any tool beside these is an extension's, or an MCP server's."""
 ADDED_MAX = 10
-"""Up to this many tools of MCP servers are told from the start, and as many of extensions; where there are more, none
-of them is, and each is found when it is needed."""
+"""Up to this many tools of a group that is not built in are told from the start; where there are more, none of them is,
+and each is found when it is needed."""
 FOUND_MAX = 6
 """Most definitions of one answer."""
 FOUND_CHARS_MAX = 12_000
@@ -114,7 +100,7 @@ def _stems(text: str) -> set[str]:
     return {word.lower()[:_STEM_CHARS] for word in _WORD.findall(text) if len(word) > 2} - _SMALL_WORDS
 
 
-@tool(read_only=True, idempotent=True, origin="own")
+@tool(replace(LOOKUP, offered="always", origin="own", in_cases=True))
 def more_tools(
     context: ToolContext,
     find: Annotated[str, Meta(description="A tool's name, or words for what you want to do.", max_length=300)] = "",
@@ -166,12 +152,14 @@ def unwrapped(call: ToolCall) -> ToolCall:
     return ToolCall(call.id, asked.call, "{}" if arguments.strip() in ("", "null") else arguments, wrapped=True)
 
 
-def split(specs: Sequence[ToolSpec]) -> Offer:
+def split(specs: Sequence[ToolSpec], traits: TraitsByName) -> Offer:
     """What is told of these tools where the others may be found: the core, and added ones while they are not many."""
-    added = [one for one in specs if one.name not in _DEFERRED and one.name not in CORE]
-    kinds = ([one for one in added if one.name.startswith("mcp_") == is_mcp] for is_mcp in (False, True))
-    few = {one.name for one in chain.from_iterable(kind for kind in kinds if len(kind) <= ADDED_MAX)}
-    deferred = [one for one in specs if one.name not in CORE and one.name not in few]
+    by_group: dict[str, list[str]] = {}
+    for one in specs:
+        if (tool := traits.of(one.name)).offered in ("if_few", "by_name"):
+            by_group.setdefault(tool.group, []).append(one.name)
+    few = set(chain.from_iterable(names for names in by_group.values() if len(names) <= ADDED_MAX))
+    deferred = [one for one in specs if traits.of(one.name).offered != "always" and one.name not in few]
     if size_of(deferred) < DEFERRED_CHARS_MIN:
         deferred = []
     return offer([one for one in specs if one not in deferred], deferred)

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 
 from shoal.domain.agents import Hook, Process, ProcessSpec
 from shoal.domain.errors import InvalidInput, NotFound, ToolError
@@ -13,6 +14,7 @@ from shoal.domain.ids import ThreadId
 from shoal.domain.markup import counted
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Command, Invocation, Mount, Tool, ToolContext, ToolOutput
+from shoal.domain.traits import LOOKED_UP, LOOKUP, RUNS_ON, Answer, Traits, Treatment
 from shoal.tools.builtin.shell import ShellActions, checked_command, command_environment
 from shoal.tools.functions import PreparedCommand, as_tool_error, canonical, planned, tool
 from shoal.tools.processes import ProcessService, line_of
@@ -44,12 +46,50 @@ class HookArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = 10.0
 
 
+_ASKED = Treatment(standard=Answer(otherwise="ask", others=RUNS_ON))
+_LOOK = replace(
+    LOOKUP,
+    group="processes",
+    shows_output=True,
+    treatment=Treatment(locked=LOOKED_UP, standard=replace(LOOKED_UP, otherwise="ask", others=RUNS_ON)),
+)
+PROCESS_LIST = tool(_LOOK, name="process_list")
+PROCESS_LOGS = tool(_LOOK, name="process_logs")
+PROCESS_START = tool(
+    Traits(
+        group="processes",
+        offered="deferred",
+        runs_commands=True,
+        origin="mixed",
+        names="command",
+        harm="outside",
+        undo="files",
+        shows_output=True,
+        treatment=_ASKED,
+    ),
+    name="process_start",
+)
+PROCESS_KILL = tool(
+    Traits(
+        group="processes",
+        offered="deferred",
+        effect="lasting",
+        idempotent=True,
+        origin="mixed",
+        harm="outside",
+        changes="nothing",
+        treatment=_ASKED,
+    ),
+    name="process_kill",
+)
+
+
 def process_tools(
     processes: ProcessService, shell_actions: ShellActions, sources: TaintSources
 ) -> tuple[Tool, Tool, Tool, Tool]:
     """The four tools. `sources`: a process that reads what was marked while it runs is tainted by it too."""
 
-    @tool(runs_commands=True, origin="mixed")
+    @PROCESS_START
     def process_start(
         context: ToolContext,
         command: Annotated[str, "The command, run by bash in the workspace."],
@@ -96,7 +136,7 @@ def process_tools(
         shown = "\n".join([text, *(f"then a turn on {_shown_hook(hook)}" for hook in checked)])
         return PreparedCommand(reads(), shown, effect, run, work)
 
-    @tool(read_only=True, idempotent=True, origin="mixed")
+    @PROCESS_LIST
     def process_list(context: ToolContext, running: Annotated[bool, "Only those that run."] = False) -> Invocation:
         """List the processes you have started: id, name, state."""
         which = "running" if running else "all"
@@ -110,7 +150,7 @@ def process_tools(
         effect = {"agent": context.agent.name, "which": which, "within": context.within}
         return planned("process_list", which, work, f"list {which} processes", **effect)
 
-    @tool(read_only=True, idempotent=True, origin="mixed")
+    @PROCESS_LOGS
     def process_logs(
         context: ToolContext,
         process: ProcessId,
@@ -140,7 +180,7 @@ def process_tools(
         effect = {"process": process, "tail": tail, "offset": offset, "grep": grep}
         return planned("process_logs", " ".join(process.split()), work, f"read the log of process {process}", **effect)
 
-    @tool(idempotent=True, origin="mixed")
+    @PROCESS_KILL
     def process_kill(context: ToolContext, process: ProcessId) -> Invocation:
         """End a process you have started, with all its children. Its hooks do not fire then."""
 

@@ -11,11 +11,12 @@ from shoal.domain.errors import ProviderError, ToolError
 from shoal.domain.files import in_thread
 from shoal.domain.home import MEMORY_FILE, note_path, shown_to
 from shoal.domain.ports import Invocation, ToolContext, ToolOutput
+from shoal.domain.traits import LOOKUP
 from shoal.domain.untrusted import written_after
 from shoal.store.recall import Passage
 from shoal.store.search import SearchIndex
 from shoal.tools.builtin.lookup import around, hit_of, words_of
-from shoal.tools.functions import FunctionTool, Prepared, planned, tool
+from shoal.tools.functions import FunctionTool, Prepared, ToolDecorator, planned, tool
 from shoal.tools.library import SAID, Library
 from shoal.tools.memory_files import note_day, read_memory
 from shoal.tools.tainted_files import MarkedFiles
@@ -26,10 +27,15 @@ _RANK = 60
 """How little the first places of a list count more than the next ones, where lists are put together."""
 
 
+RECALL = tool(LOOKUP, name="recall")
+SEARCH_HISTORY = RECALL.alias("search_history")
+
+
 def recall_tool(
-    library: Library, search: SearchIndex, marked: MarkedFiles, name: str = "recall"
+    library: Library, search: SearchIndex, marked: MarkedFiles, described: ToolDecorator = RECALL
 ) -> FunctionTool[Invocation]:
     """`recall`, also by another name."""
+    name = described.name
 
     async def meant(query: str, context: ToolContext, files: Collection[str], limit: int) -> tuple[list[Passage], str]:
         """The pieces that mean the same, of these files and of conversations; and why there are none."""
@@ -97,7 +103,7 @@ def recall_tool(
 
         return planned(name, f"note {found}", work, day=str(found), person=person)
 
-    @tool(name=name, read_only=True, idempotent=True, origin="mixed")
+    @described
     def recall(
         context: ToolContext,
         query: Annotated[str, Meta(description="What you look for, in a few words.", max_length=500)] = "",

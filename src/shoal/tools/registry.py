@@ -1,6 +1,9 @@
 """All tools by name: the built-in ones, those of extensions, and those a host program adds while it runs."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib import import_module
+from pkgutil import iter_modules
+from types import ModuleType
 
 from shoal.domain.errors import InvalidInput
 from shoal.domain.files import Files
@@ -8,20 +11,22 @@ from shoal.domain.messages import MORE_TOOLS, Judge, ToolSpec
 from shoal.domain.permissions import Action
 from shoal.domain.ports import ChatAdapter, Tool, ToolContext
 from shoal.domain.settings import SandboxSettings, ToolsSettings
+from shoal.domain.traits import Traits, TraitsByName
 from shoal.domain.triggers import first_time
 from shoal.domain.web import Fetcher
 from shoal.permissions.taint import taint_of
 from shoal.store.store import Store
-from shoal.tools.builtin.files import edit_tool, list_directory, read_tool, str_replace_tool, write_tool
+from shoal.tools import builtin
+from shoal.tools.builtin.files import CREATE_FILE, VIEW, edit_tool, read_tool, str_replace_tool, write_tool
+from shoal.tools.builtin.hardware import hardware_tools
 from shoal.tools.builtin.lookup import read_artifact_tool, search_channel_tool
-from shoal.tools.builtin.memory import note_today, remember
-from shoal.tools.builtin.message import message_tool, upload
+from shoal.tools.builtin.message import message_tool
 from shoal.tools.builtin.overview import overview_tool
-from shoal.tools.builtin.schedule import remind, schedule_tool, time
+from shoal.tools.builtin.schedule import schedule_tool
 from shoal.tools.builtin.shell import bash_tool
-from shoal.tools.builtin.web import read_url_tool, web_search_tool
+from shoal.tools.builtin.web import BRAVE_SEARCH, read_url_tool, web_search_tool
 from shoal.tools.fetch import GuardedFetcher
-from shoal.tools.functions import NAME
+from shoal.tools.functions import NAME, FunctionTool, ToolDecorator
 from shoal.tools.locks import PathLocks
 from shoal.tools.offer import Offer, more_tools, offer, split
 
@@ -30,15 +35,17 @@ SELECTIONS_MAX = 256
 
 
 class Registry:
-    """The tools. An unlisted one (an alias) is shown only to agents that name it."""
+    """The tools, and `traits` of them by name."""
 
-    def __init__(self) -> None:
+    def __init__(self, tools: Iterable[Tool] = ()) -> None:
         self._tools: dict[str, Tool] = {}
-        self._unlisted: set[str] = set()
+        self.traits = TraitsByName()
         self._selections: dict[tuple[bool, bool, tuple[str, ...]], Offer] = {}
         self._offers: dict[tuple[tuple[str, ...], Callable[[str], bool]], Offer] = {}
+        for tool in tools:
+            self.add(tool)
 
-    def add(self, tool: Tool, *, listed: bool = True) -> None:
+    def add(self, tool: Tool) -> None:
         """Register a tool. Raises InvalidInput when its name is taken or no provider would take it."""
         name = tool.spec.name
         if name in self._tools:
@@ -46,14 +53,13 @@ class Registry:
         if not NAME.fullmatch(name):
             raise InvalidInput(f"A tool cannot be called {name!r}: use 1 to 64 letters, digits, '_' and '-'.")
         self._tools[name] = tool
-        if not listed:
-            self._unlisted.add(name)
+        self.traits.add(name, tool.traits)
         self._forget()
 
     def remove(self, name: str) -> None:
         """Take a tool away; nothing happens when there is none of that name."""
         if self._tools.pop(name, None) is not None:
-            self._unlisted.discard(name)
+            self.traits.remove(name)
             self._forget()
 
     def get(self, name: str) -> Tool | None:
@@ -66,21 +72,22 @@ class Registry:
         return tuple(tool.spec for tool in self._tools.values())
 
     def offer(self, wanted: tuple[str, ...], is_hidden: Callable[[str], bool]) -> Offer:
-        """What an agent is told of: the `wanted` tools (empty: all listed ones) that are not hidden, sorted by name.
+        """What an agent is told of: the `wanted` tools that are not hidden, sorted by name. Without any wanted, all but
+        those that are for agents which name them.
 
         Wanted ones are all told from the start, and so are all where `more_tools` is hidden. The same selection of the
         same tools is the same object, so that its encoding can be kept beside it. One `is_hidden` always says the same.
         """
         if (kept := self._offers.get((wanted, is_hidden))) is not None:
             return kept
-        candidates = set(wanted) if wanted else self._tools.keys() - self._unlisted
-        names = tuple(sorted(name for name in candidates & self._tools.keys() if not is_hidden(name)))
+        candidates = wanted or self.traits.names(lambda tool: tool.offered != "by_name")
+        names = tuple(sorted({name for name in candidates if name in self._tools and not is_hidden(name)}))
         may_find = MORE_TOOLS in self._tools and not is_hidden(MORE_TOOLS)
         may_defer = may_find and not wanted
         found = self._selections.get((may_defer, may_find, names))
         if found is None:
             specs = tuple(self._tools[name].spec for name in names if name != MORE_TOOLS)
-            found = split(specs) if may_defer else offer(specs, (), may_find=may_find)
+            found = split(specs, self.traits) if may_defer else offer(specs, (), may_find=may_find)
             self._selections[may_defer, may_find, names] = found
         if len(self._offers) >= SELECTIONS_MAX:
             self._forget()
@@ -92,41 +99,44 @@ class Registry:
         self._offers.clear()
 
 
-def standard_tools(sandbox: SandboxSettings, settings: ToolsSettings, fetcher: Fetcher | None = None) -> Registry:
-    """A registry with the built-in tools; other names for the same (`view`, `create_file`, `str_replace`,
-    `brave_search`) unlisted.
+def built_in_modules() -> list[ModuleType]:
+    """The modules of `shoal.tools.builtin`, which need no list: each file there is one."""
+    return [import_module(f"{builtin.__name__}.{found.name}") for found in iter_modules(builtin.__path__)]
+
+
+def traits_in(module: ModuleType) -> Iterator[tuple[str, Traits]]:
+    """What the tools of a module are, by name, whether they exist yet or are made with what they work with."""
+    for value in vars(module).values():
+        if isinstance(value, FunctionTool):
+            yield value.spec.name, value.traits
+        elif isinstance(value, ToolDecorator) and value.name:
+            yield value.name, value.traits
+
+
+def standard_tools(sandbox: SandboxSettings, settings: ToolsSettings, fetcher: Fetcher | None = None) -> list[Tool]:
+    """The built-in tools that need no services of a running Shoal: those that are functions of their modules, and those
+    made here.
 
     `fetcher` opens what the web tools ask for, a guarded client unless told. With `tools.hardware`, those for the
     machine's I2C and SPI buses are among them.
     """
-    fetcher = fetcher or GuardedFetcher()
-    registry = Registry()
-    locks = PathLocks()
+    fetcher, locks, key = fetcher or GuardedFetcher(), PathLocks(), settings.brave_api_key.reveal
+    functions = (value for module in built_in_modules() for value in vars(module).values())
     tools: list[Tool] = [
+        more_tools,
+        *(value for value in functions if isinstance(value, FunctionTool)),
         bash_tool(command_actions, sandbox),
         read_tool(),
+        read_tool(VIEW),
         write_tool(locks),
+        write_tool(locks, CREATE_FILE),
         edit_tool(locks),
-        list_directory,
-        upload,
-        time,
-        more_tools,
-        remember,
-        note_today,
-        remind,
+        str_replace_tool(locks),
         read_url_tool(fetcher),
-        web_search_tool(fetcher, settings.brave_api_key.reveal),
+        web_search_tool(fetcher, key),
+        web_search_tool(fetcher, key, BRAVE_SEARCH),
     ]
-    if settings.hardware:
-        from shoal.tools.builtin.hardware import hardware_tools
-
-        tools += hardware_tools()
-    for one in tools:
-        registry.add(one)
-    searches = web_search_tool(fetcher, settings.brave_api_key.reveal, name="brave_search")
-    for alias in (read_tool("view"), write_tool(locks, "create_file"), str_replace_tool(locks), searches):
-        registry.add(alias, listed=False)
-    return registry
+    return [*tools, *hardware_tools()] if settings.hardware else tools
 
 
 def lookup_tools(store: Store, files: Files, adapters: Mapping[str, ChatAdapter], judge: Judge) -> tuple[Tool, ...]:

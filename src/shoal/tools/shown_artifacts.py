@@ -14,8 +14,8 @@ from shoal.domain.deep_folders import remove_tree
 from shoal.domain.files import Files, in_thread
 from shoal.domain.ids import ThreadId
 from shoal.domain.messages import ToolCall
-from shoal.domain.permissions import COMMAND_TOOLS, FILE_READERS
 from shoal.domain.records import Artifact
+from shoal.domain.traits import Traits
 from shoal.store.search import ArtifactStore
 from shoal.tools.tainted_files import MarkedFiles
 
@@ -27,9 +27,9 @@ BYTES_MAX = 104_857_600
 WRITE_SECONDS_MAX = 60.0
 
 
-def names_artifacts(call: ToolCall) -> bool:
+def names_artifacts(call: ToolCall, traits: Traits) -> bool:
     """Whether a call that can read files speaks of the folder, by its name inside or on the host."""
-    return (call.name in COMMAND_TOOLS or call.name in FILE_READERS) and INSIDE[1:] in call.arguments
+    return (traits.takes_commands or traits.shows_file) and INSIDE[1:] in call.arguments
 
 
 class ShownArtifacts:

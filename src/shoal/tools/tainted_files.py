@@ -6,10 +6,10 @@ has to be searched after a command.
 
 a call                                     what it is taken to read
 ----------------------------------------   ---------------------------------------------------------------------
-read, view, edit, str_replace              the file it names
-list                                       the folder it names with all below it
-write, create_file, upload                 nothing: they show nothing of the file they name
-bash, process_start                        what its actions say that they read and run; where one of them does
+that shows or edits a file                 the file it names
+that lists a folder                        the folder it names with all below it
+that replaces or sends a file              nothing: it shows nothing of the file it names
+of a command                               what its actions say that they read and run; where one of them does
                                            not know, everything below its folders
 any other                                  each file or folder that one of its arguments names
 
@@ -50,10 +50,10 @@ from shoal.domain.deep_folders import walk
 from shoal.domain.files import digest_of_file, in_thread
 from shoal.domain.home import MEMORY_FILE, MEMORY_SCOPES, Home, MemoryScope, memory_path, note_path
 from shoal.domain.ids import ThreadId
-from shoal.domain.messages import ToolSpec
 from shoal.domain.mounts import from_host, from_inside
-from shoal.domain.permissions import COMMAND_TOOLS, FILE_READERS, FILE_WRITERS, Action
+from shoal.domain.permissions import Action
 from shoal.domain.ports import Mount, Settings, ToolContext
+from shoal.domain.traits import Keeps, Traits, TraitsByName
 from shoal.domain.untrusted import UNREADABLE, short_source, written_after
 from shoal.permissions.code_files import is_code
 from shoal.permissions.secret_files import holds_secret, is_secret_file
@@ -157,8 +157,6 @@ ENTRIES_MAX = 20_000
 SETTLED_NS = 3_600_000_000_000
 """A span is only forgotten when it ended so long ago."""
 
-_UNSEEN = frozenset({"write", "create_file", "upload"})
-"""Tools that show nothing of the file they name."""
 _PATH_CHARS_MAX = 4096
 _TEXT = lazy_re.compile(r'("(?:[^"\\]|\\.)*+(?:"|\\?\Z))(\s*+:)?')
 """A text of a JSON document, and whether it is the name of a field."""
@@ -266,20 +264,24 @@ class MarkedFiles:
         for folder, path, source in marked:
             await self.note(folder, [path], source)
 
-    async def source_of(self, actions: Sequence[Action], mounts: Sequence[Mount], *, mapped: bool) -> str:
+    async def source_of(
+        self, actions: Sequence[Action], mounts: Sequence[Mount], traits: TraitsByName, *, mapped: bool
+    ) -> str:
         """What had a hand in any of the files that a call with these actions may read; empty when nothing had.
 
         Raises StoreError.
         """
-        named = _read_by(actions, mounts)
+        named = _read_by(actions, mounts, traits)
         return await self._source(None if None in named else named, mounts, mapped=mapped)
 
-    async def steers(self, actions: Sequence[Action], mounts: Sequence[Mount], *, mapped: bool) -> str:
+    async def steers(
+        self, actions: Sequence[Action], mounts: Sequence[Mount], traits: TraitsByName, *, mapped: bool
+    ) -> str:
         """What had a hand in a file that a call is known to read, or may run; empty when nothing had.
 
         A program that is not known may run any file that it is given as a word. Raises StoreError.
         """
-        named = [path for path in _read_by(actions, mounts) if path is not None]
+        named = [path for path in _read_by(actions, mounts, traits) if path is not None]
         named += [path for action in actions if not action.whole for path in action.runs]
         found = await self._source(named, mounts, mapped=mapped)
         hiding = [action for action in actions if action.runs_more and not action.whole]
@@ -429,17 +431,17 @@ SEARCHED_MAX = 2_000
 """Files per call whose content is searched for secrets. The names of further files are checked as well."""
 
 
-def secret_below(actions: Sequence[Action], mounts: Sequence[Mount], *, mapped: bool) -> str:
+def secret_below(actions: Sequence[Action], mounts: Sequence[Mount], traits: TraitsByName, *, mapped: bool) -> str:
     """Return the first file that looks like a secret, by name or content, among the files that are read or sent.
 
     A folder with more than ENTRIES_MAX files is returned itself.
     """
     read: list[str] = []
     for action in actions:
-        tool, _, detail = action.text.removeprefix("tool:").partition(":")
-        if tool == "upload":
+        tool, detail = traits.of(action.tool), action.detail
+        if tool.names == "send":
             read.append(detail)
-        if tool in COMMAND_TOOLS and not action.whole and detail.partition(" ")[0] not in _LISTERS:
+        if tool.takes_commands and not action.whole and detail.partition(" ")[0] not in _LISTERS:
             read += action.reads or ()
     searched = 0
     for place in _places(read, mounts, mapped=mapped):
@@ -454,18 +456,18 @@ def secret_below(actions: Sequence[Action], mounts: Sequence[Mount], *, mapped: 
     return ""
 
 
-def _read_by(actions: Sequence[Action], mounts: Sequence[Mount]) -> list[str | None]:
+def _read_by(actions: Sequence[Action], mounts: Sequence[Mount], traits: TraitsByName) -> list[str | None]:
     """The paths, as actions name them, of what a call reads; None among them: whatever there is."""
     named: list[str | None] = []
     for action in actions:
-        tool, _, detail = action.text.removeprefix("tool:").partition(":")
-        if tool in _UNSEEN:
+        tool, detail = traits.of(action.tool), action.detail
+        if tool.names in ("replace", "send"):
             continue
-        if tool in FILE_READERS and f"{detail}/".startswith(MEMORY_PAGES):
+        if tool.shows_file and f"{detail}/".startswith(MEMORY_PAGES):
             continue
-        if tool in FILE_READERS or tool in FILE_WRITERS:
+        if tool.shows_file or tool.names == "edit":
             named.append(detail)
-        elif tool not in COMMAND_TOOLS:
+        elif not tool.takes_commands:
             named += _mentioned(detail, mounts)
         elif not action.whole:
             writes = bool(action.also) and all(name.startswith("tool:write:") for name in action.also)
@@ -537,10 +539,6 @@ def _changed(file: Path) -> tuple[int, ...]:
 
 
 AMEND_SECONDS_MAX = 60.0
-_ELSEWHERE = frozenset(("message", "upload", "remind", "schedule", "subagent", "spawn", "ask_agent", "process_kill"))
-"""Tools that change something, but no file of the home outside of the agent's workspace."""
-KEPT_FOR_PERSON = frozenset({"remember", "note_today"})
-"""Tools that change nothing in a direct conversation that anybody but its person may see."""
 _INSIDE = ("/workspace/", "/scratch/")
 MEMORY_PAGES = "/memory/"
 """Path of the memory for file tools. No mount uses it."""
@@ -587,39 +585,41 @@ class PromptFiles:
         return self.marks.during([self.home.root], source, AMEND_SECONDS_MAX)
 
 
-def may_change(spec: ToolSpec, actions: Sequence[Action], *, isolated: bool) -> bool:
+def may_change(name: str, traits: Traits, actions: Sequence[Action], *, isolated: bool) -> bool:
     """Whether a call may change files of the home outside of the agent's workspace; `isolated`: commands cannot."""
-    if spec.read_only or spec.name in _ELSEWHERE or (spec.runs_commands and isolated):
+    if traits.read_only or traits.changes in ("nothing", "workspace") or (traits.runs_commands and isolated):
         return False
-    inside = tuple(f"tool:{spec.name}:{folder}" for folder in _INSIDE)
+    inside = tuple(f"tool:{name}:{folder}" for folder in _INSIDE)
     return any(not action.text.startswith(inside) for action in actions)
 
 
-def memory_read(actions: Sequence[Action], home: Home, chat: ThreadId) -> list[Path]:
+def memory_read(actions: Sequence[Action], home: Home, chat: ThreadId, traits: TraitsByName) -> list[Path]:
     """Return the memory files that a file-reading tool call reads, by the names of their pages."""
     scopes: list[tuple[str, MemoryScope]] = [("person", "global"), *((scope, scope) for scope in MEMORY_SCOPES)]
-    named: dict[str, MemoryScope] = {
-        f"tool:{tool}:{MEMORY_PAGES}{name}/{MEMORY_FILE}": scope for tool in FILE_READERS for name, scope in scopes
-    }
-    return [memory_path(home, named[action.text], chat) for action in actions if action.text in named]
+    named: dict[str, MemoryScope] = {f"{MEMORY_PAGES}{name}/{MEMORY_FILE}": scope for name, scope in scopes}
+    return [
+        memory_path(home, named[action.detail], chat)
+        for action in actions
+        if action.detail in named and traits.of(action.tool).shows_file
+    ]
 
 
-def amended(name: str, actions: Collection[Action], context: ToolContext) -> list[Path]:
-    """The files whose text stays in what a call of this tool writes."""
+def amended(keeps: Keeps, actions: Collection[Action], context: ToolContext) -> list[Path]:
+    """The files whose text stays in what a call writes, by what its tool keeps."""
     home, agent = context.home, context.agent.home
-    match name:
-        case "remember":
-            scopes = {action.text.removeprefix("tool:remember:").partition(" ")[0] for action in actions}
+    match keeps:
+        case "memory":
+            scopes = {action.detail.partition(" ")[0] for action in actions}
             if "person" in scopes:
                 scopes.add("global")  # where it stands
             files = [memory_path(home, scope, context.chat) for scope in MEMORY_SCOPES if scope in scopes]
             days = [scope for scope in scopes if scope.isdecimal()]
             return [*files, *(home.data / "memory" / day[:6] / f"{day}.md" for day in days)]
-        case "note_today":
+        case "note":
             return [note_path(home, context.clock.local().date())]
-        case "edit_doc":
-            return [agent / "docs" / action.text.removeprefix("tool:edit_doc:") for action in actions]
-        case "set_system_prompt" | "set_model" | "set_permissions" | "set_tools":
+        case "document":
+            return [agent / "docs" / action.detail for action in actions]
+        case "settings":
             return [agent / "agent.toml"]
-        case _:
+        case "":
             return []

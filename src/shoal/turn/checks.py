@@ -48,14 +48,15 @@ from shoal.domain.messages import (
     Usage,
     UserMessage,
 )
-from shoal.domain.permissions import FILE_READERS, FILE_WRITERS, Asker
+from shoal.domain.permissions import Asker
 from shoal.domain.ports import Mount, Route
 from shoal.domain.records import CASES_CHAIN, Ceiling
 from shoal.domain.schema import refusal
 from shoal.domain.settings import CasesSettings, ProfileSettings
+from shoal.domain.traits import TraitsByName
 from shoal.domain.transcript import TranscriptEntry
 from shoal.permissions.patterns import Automaton, PatternRefused
-from shoal.permissions.profiles import compile_profile
+from shoal.permissions.profiles import Profile
 from shoal.permissions.taint import TaintState
 from shoal.store.audit import AuditLog
 from shoal.store.journal import Journal
@@ -69,7 +70,6 @@ from shoal.turn.spending import Charge, Spending
 
 THREAD = make_thread_id("web", "check", "case")
 """No conversation: where the memory of a check would be."""
-FILES = "|".join((*FILE_READERS, *FILE_WRITERS))
 NOTHING_RECORDED = "[Nothing is recorded for this call in the case.]"
 ASKS = "Not run: a person would have been asked, and nobody is in a check."
 SHOWN_CHARS = 2_000
@@ -83,6 +83,16 @@ _FLAGS = lazy_re.compile(r"\(\?[a-zA-Z]+\)")
 _VERDICT = lazy_re.compile(r"\W*(yes|no)\b", re.IGNORECASE)
 
 SystemChange = Callable[[SystemPrompt], SystemPrompt]
+
+
+def denied_in_cases(traits: TraitsByName, *, is_sealed: bool) -> tuple[str, str]:
+    """Deny all but tools for cases, file tools outside the case's own folders, and commands that no sandbox seals."""
+    usable = traits.names(lambda tool: tool.in_cases and (is_sealed or not tool.runs_commands))
+    files = traits.names(lambda tool: tool.in_cases and (tool.shows_file or tool.writes_file))
+    return (
+        rf"(?s:tool:(?!({'|'.join(usable)}):).*)",
+        rf"(?s:tool:({'|'.join(files)}):(?!/(workspace|scratch)(/|$)).*)",
+    )
 
 
 class CaseFailure(msgspec.Struct, frozen=True):
@@ -426,11 +436,8 @@ class _CaseRun(msgspec.Struct, frozen=True, eq=False):
             path = there / "workspace" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-        programs = "|bash" if self.checks.executor.is_sealed else ""
-        deny = (
-            rf"(?s:tool:(?!({FILES}|time|more_tools{programs}):).*)",
-            rf"(?s:tool:({FILES}):(?!/(workspace|scratch)(/|$)).*)",
-        )
+        executor = self.checks.executor
+        deny = denied_in_cases(executor.registry.traits, is_sealed=executor.is_sealed)
         return CallContext(
             thread=THREAD,
             turn=self.turn,
@@ -440,7 +447,7 @@ class _CaseRun(msgspec.Struct, frozen=True, eq=False):
                 Mount(there / "workspace", "/workspace", writable=True),
                 Mount(there / "scratch", "/scratch", writable=True),
             ),
-            profile=compile_profile("check", ProfileSettings(allow=("(?s:.*)",), deny=deny)),
+            profile=Profile("check", [ProfileSettings(allow=("(?s:.*)",), deny=deny)], executor.registry.traits),
             taint=TaintState(),
             purpose=Purpose(Author("check", trusted=False), ""),
             timezone=self.agent.timezone,

@@ -50,6 +50,7 @@ from shoal.domain.messages import (
 )
 from shoal.domain.ports import Route
 from shoal.domain.settings import ContextSettings, ThreadsSettings
+from shoal.domain.traits import TraitsByName
 from shoal.domain.transcript import SUMMARY_HEAD, TranscriptEntry
 from shoal.domain.turnstate import LEFT_OUT
 from shoal.domain.untrusted import UNREADABLE
@@ -78,8 +79,8 @@ FILES_MAX = 100
 """Longest list of files; the newest stay."""
 HEADINGS = ("Goal", "Constraints", "Progress", "Decisions", "Next steps", "Open questions")
 
-_READERS = frozenset({"read", "read_file", "view"})
-_WRITERS = frozenset({"write", "write_file", "create_file", "edit", "edit_file", "str_replace"})
+_ALIKE: dict[str, Literal["read", "changed"]] = {"read_file": "read", "write_file": "changed", "edit_file": "changed"}
+"""What tools of extensions are usually called that do this."""
 _BLOCK = lazy_re.compile(
     r"(?<!\n)\n*+<(request|files-read|files-changed)>\n((?:(?!\n</\1>|<\1>\n).)*+)\n</\1>", re.DOTALL
 )
@@ -207,26 +208,27 @@ def summary_request(plan: Plan, model: str, room: TokenRoom) -> ModelRequest:
     return ModelRequest(model, _SYSTEM, (UserMessage(text),), max_output_tokens=SUMMARY_TOKENS_MAX)
 
 
-def compacted(plan: Plan, summary: str, reason: str, tainted_by: str) -> Compacted:
+def compacted(plan: Plan, summary: str, reason: str, tainted_by: str, traits: TraitsByName) -> Compacted:
     """The event that puts the summary in place: the model's text, the open request, and the files touched so far."""
     parts = [_BLOCK.sub("", summary).strip()]
-    read, changed = files_touched(plan)
+    read, changed = files_touched(plan, traits)
     for name, lines in (("request", (plan.request,)), ("files-read", read), ("files-changed", changed)):
         if any(lines):
             parts.append("\n".join([f"<{name}>", *lines, f"</{name}>"]))
     return Compacted(plan.upto_seq, "\n\n".join(parts), reason, tainted_by)
 
 
-def files_touched(plan: Plan) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def files_touched(plan: Plan, traits: TraitsByName) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Files only read, and files changed, over the plan's messages and the summary they continue; the newest last."""
     blocks = _blocks(plan.earlier)
     read = dict.fromkeys(blocks.get("files-read", "").split("\n"))
     changed = dict.fromkeys(blocks.get("files-changed", "").split("\n"))
     calls = (call for one in plan.messages if isinstance(one, AssistantMessage) for call in one.tool_calls)
     for call in calls:
-        target = changed if call.name in _WRITERS else read if call.name in _READERS else None
-        if target is None:
+        use = file_use(traits, call.name)
+        if not use:
             continue
+        target = read if use == "read" else changed
         try:
             found = msgspec.json.decode(call.arguments, type=_Path)
         except UNREADABLE:
@@ -237,6 +239,12 @@ def files_touched(plan: Plan) -> tuple[tuple[str, ...], tuple[str, ...]]:
             target[path] = None
     only_read = [path for path in read if path and path not in changed]
     return tuple(only_read[-FILES_MAX:]), tuple([path for path in changed if path][-FILES_MAX:])
+
+
+def file_use(traits: TraitsByName, name: str) -> Literal["", "read", "changed"]:
+    """What a call does to the file that it names."""
+    tool = traits.of(name)
+    return "changed" if tool.writes_file else "read" if tool.names == "read" else _ALIKE.get(name, "")
 
 
 def _blocks(summary: str) -> dict[str, str]:
@@ -318,7 +326,7 @@ class Compactor(msgspec.Struct, frozen=True, eq=False):
             return False
         summary = done.message.text.strip() if isinstance(done, ModelDone) else ""
         tainted_by = view.taint.summarised(plan.upto_seq)
-        await view.commit(compacted(plan, summary or NO_SUMMARY, "refused", tainted_by))
+        await view.commit(compacted(plan, summary or NO_SUMMARY, "refused", tainted_by, self.context.traits))
         await view.commit(Failed(LEFT_OUT, LEFT_BEHIND.format(provider=route.provider.name), fatal=False))
         return True
 
@@ -352,7 +360,8 @@ class Compactor(msgspec.Struct, frozen=True, eq=False):
             log.warning("a conversation was not summarised", extra={"thread_id": view.thread, "why": str(error)})
             return
         if isinstance(done, ModelDone) and done.message.text.strip() and await _still_has(view, plan):
-            await view.note(compacted(plan, done.message.text, "near", view.taint.summarised(plan.upto_seq)))
+            tainted_by = view.taint.summarised(plan.upto_seq)
+            await view.note(compacted(plan, done.message.text, "near", tainted_by, self.context.traits))
 
     def _urgency(self, run: TurnRun, route: Route) -> Urgency:
         room, view = self.context.shares(run, route).room, run.view
@@ -374,7 +383,7 @@ class Compactor(msgspec.Struct, frozen=True, eq=False):
             if isinstance(done, ModelDone) and done.message.text.strip():
                 if await _still_has(view, plan):
                     tainted_by = view.taint.summarised(plan.upto_seq)
-                    await view.commit(compacted(plan, done.message.text, reason, tainted_by))
+                    await view.commit(compacted(plan, done.message.text, reason, tainted_by, self.context.traits))
                 run.unsummarised = ""
                 return True
             why = done.message if isinstance(done, ModelFailed) else "the summary was empty"

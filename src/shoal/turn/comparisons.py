@@ -397,7 +397,7 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
                 if wanted.profile:
                     profile = self.profiles.get(wanted.profile)
                     specs = tuple(spec for spec in specs if not hidden(profile, spec.name))
-                tools[step.agent, step.tools] = offer(specs, ()) if agent.tools else split(specs)
+                tools[step.agent, step.tools] = offer(specs, ()) if agent.tools else split(specs, self.context.traits)
         return systems, tools
 
     # ---- asking ----

@@ -28,6 +28,7 @@ from shoal.domain.permissions import Asker, Audience
 from shoal.domain.ports import Mount, Route
 from shoal.domain.regular_files import ensure_folder
 from shoal.domain.settings import Config
+from shoal.domain.traits import TraitsByName
 from shoal.domain.transcript import (
     CONTEXT_CHANGES,
     CONTEXT_HEAD,
@@ -41,7 +42,7 @@ from shoal.permissions.profiles import Profile, hidden_by
 from shoal.store.journal import Journal
 from shoal.store.store import Store
 from shoal.tools.executor import CallContext, Executor
-from shoal.tools.offer import CORE, Offer, offer
+from shoal.tools.offer import Offer, offer
 from shoal.tools.processes import line_of
 from shoal.turn.budget import (
     CALL_UNITS,
@@ -189,6 +190,7 @@ class ContextBuilder:
         self._home = home
         self._store = store
         self._executor = executor
+        self.traits = executor.registry.traits
         self._clock = clock
         self._profile_of = profile_of
         self._spend_left = spend_left
@@ -197,11 +199,11 @@ class ContextBuilder:
         self.meter = meter
         limits = PromptLimits(notes_days=config.context.daily_notes_days)
         runtime = runtime_lines(executor.sandbox, config.sandbox.network)
-        self.prompts = PromptBuilder(home, clock, limits, runtime=runtime)
+        self.prompts = PromptBuilder(home, clock, limits, runtime=runtime, traits=self.traits)
         self._context_tokens = config.model.context_tokens_max
         self._window = timedelta(hours=config.context.window_hours)
         self._calibration = Calibration()
-        self._fitted = lru_cache(FITTED_MAX)(partial(fit_prefix, meter))
+        self._fitted = lru_cache(FITTED_MAX)(partial(fit_prefix, meter, traits=self.traits))
         self._known: WeakValueDictionary[str, SystemPrompt] = WeakValueDictionary()
         self._tools_stored: dict[int, tuple[Offer, str, bytes]] = {}
         self._described: set[str] = set()
@@ -533,15 +535,14 @@ def _readers(route: Route, visible: str) -> str:
     return f"{route.provider.name}/{route.model} {visible}"
 
 
-def fit_prefix(meter: Meter, prompt: SystemPrompt, tools: Offer, units_max: int) -> Prefix:
+def fit_prefix(meter: Meter, prompt: SystemPrompt, tools: Offer, units_max: int, traits: TraitsByName) -> Prefix:
     """Bring instructions and tools down to `units_max`."""
     tools_max = max(int(units_max * TOOLS_SHARE), units_max - MESSAGE_UNITS - meter.count(prompt.text))
     told, names = tools, set[str]()
-    if _units(tools.listed, meter) > tools_max:  # as many as fit, the core in its order first
+    if _units(tools.listed, meter) > tools_max:  # as many as fit, by their rank
         told = offer((), tools.all, may_find=tools.may_find)
-        order = {name: number for number, name in enumerate(CORE)}
         listed = [one.name for one in tools.all if one not in tools.deferred]
-        for name in sorted(listed, key=lambda name: (order.get(name, len(CORE)), name)):
+        for name in sorted(listed, key=lambda name: (traits.of(name).rank, name)):
             kept = [one for one in tools.all if one.name in names or one.name == name]
             tried = offer(kept, [one for one in tools.all if one not in kept], may_find=tools.may_find)
             if _units(tried.listed, meter) <= tools_max:

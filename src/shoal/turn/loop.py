@@ -500,7 +500,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
         count = 0
         for call in calls:
             tool = self.executor.registry.get(call.name)
-            if tool is None or not tool.spec.read_only or call.id in touched:
+            if tool is None or not tool.traits.read_only or call.id in touched:
                 break
             count += 1
         return calls[: max(count, 1)]
@@ -518,7 +518,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
         finished, posts, outcome = list[ToolFinished](), list[NewPost](), None
         for one, result in zip(admitted, results, strict=True):
             if isinstance(result, ToolFinished):
-                notices = () if one.spec.read_only else await self.push(context.thread, context.agent)
+                notices = () if one.traits.read_only else await self.push(context.thread, context.agent)
                 finished.append(msgspec.structs.replace(result, text="\n".join((result.text, *notices))))
                 request = view.open.approvals.get(result.call_id)
                 posts += _card_edit(view, request, "failed" if result.is_error else "ran")
@@ -540,7 +540,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
         request = state.approvals.get(call.id)
         if call.id in state.started:
             tool = self.executor.registry.get(call.name)
-            if tool is None or not (tool.spec.idempotent or tool.spec.waits):
+            if tool is None or not (tool.traits.idempotent or tool.traits.waits):
                 result = ToolFinished(call.id, call.name, INTERRUPTED, is_error=True, counts=False)
                 await view.write(Commit(view.turn, (result,), _card_edit(view, request, "interrupted")))
                 return None
@@ -593,7 +593,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
 
     def _comes_later(self, call: ToolCall) -> bool:
         tool = self.executor.registry.get(call.name)
-        return tool is not None and tool.spec.waits
+        return tool is not None and tool.traits.waits
 
 
 def _audit_of(admitted: Sequence[Admitted]) -> tuple[AuditEntry, ...]:

@@ -22,7 +22,7 @@ import hashlib
 import os
 import sys
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, timedelta
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -36,6 +36,7 @@ from shoal.domain.home import FILE_BYTES_MAX, MEMORY_SCOPES, Home, memory_path, 
 from shoal.domain.ids import ThreadId, channel_of, thread_address
 from shoal.domain.messages import SILENT, ToolSpec
 from shoal.domain.ports import Sandbox
+from shoal.domain.traits import NO_TOOLS, TraitsByName
 from shoal.domain.untrusted import enclosed, untrusted_block, written_after
 from shoal.domain.version import VERSION
 from shoal.turn.skills import SkillRoot, Skills, SkillScope, skill_roots
@@ -202,7 +203,7 @@ class PromptLimits(msgspec.Struct, frozen=True):
     inline_chars_max: int = 16_384
 
 
-# What a rule is for: all agents, those with any tool, or those with the named one.
+# What a rule is for: all agents, or those with any tool.
 _ALL, _ANY_TOOL = "", "*"
 _RULES = (
     (
@@ -226,13 +227,14 @@ _RULES = (
         "- Each use of a tool is checked first, and some wait until a person agrees. If one is refused, do not "
         "reach for the same by another way: say what you wanted to do, or go on without it.",
     ),
-    (
-        "remember",
-        "- Keep lasting facts with `remember`. Name a scope (channel, person, platform, global) only where its default "
-        "does not fit. Never keep passwords, keys or other secrets.",
-    ),
-    ("note_today", "- Note with `note_today` what was done or decided today and may matter tomorrow."),
 )
+
+
+def rules_for(tools: Sequence[ToolSpec], traits: TraitsByName) -> list[str]:
+    """The rules for an agent with these tools, with what the tools themselves say."""
+    known = {_ALL, _ANY_TOOL} if tools else {_ALL}
+    described = sorted((traits.of(tool.name).rank, tool.name, traits.of(tool.name).guidance) for tool in tools)
+    return [*(text for whom, text in _RULES if whom in known), *(text for _, _, text in described if text)]
 
 
 class _PromptFile(NamedTuple):
@@ -284,7 +286,10 @@ class _PromptInputs(NamedTuple):
 
 
 class PromptBuilder:
-    """Builds system prompts from the files under a home directory; `runtime` is a section as it stands."""
+    """Builds system prompts from the files under a home directory; `runtime` is a section as it stands.
+
+    `traits` are those of the tools there are.
+    """
 
     def __init__(
         self,
@@ -293,9 +298,11 @@ class PromptBuilder:
         limits: PromptLimits | None = None,
         files: FileCache | None = None,
         runtime: str = "",
+        traits: TraitsByName = NO_TOOLS,
     ) -> None:
         self._home = home
         self._runtime = runtime
+        self._traits = traits
         self._clock = clock
         self._limits = limits or PromptLimits()
         self._files = files or FileCache()
@@ -404,8 +411,7 @@ class PromptBuilder:
         for file, text in zip(place.files, inputs.files, strict=True):
             yield file.section(enclosed(text, 1), marked.get(file.path, ""))
         yield PromptSection("runtime", self._runtime, live=True, label="The runtime")
-        known = {_ALL, *(tool.name for tool in inputs.tools), *([_ANY_TOOL] if inputs.tools else [])}
-        yield PromptSection("rules", "\n".join(["# Rules", *(text for whom, text in _RULES if whom in known)]))
+        yield PromptSection("rules", "\n".join(["# Rules", *rules_for(inputs.tools, self._traits)]))
         yield self._skill_list(place, inputs)
         yield self._document_list(inputs)
         memory = [

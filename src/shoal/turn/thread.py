@@ -63,6 +63,7 @@ from shoal.domain.ports import LiveHub
 from shoal.domain.posts import reply_key, spoken_id
 from shoal.domain.records import Commit, Committed, Lease, NewPost, Spend, Step
 from shoal.domain.speech import SpokenReply
+from shoal.domain.traits import TraitsByName
 from shoal.domain.transcript import Transcript
 from shoal.domain.turnstate import LEFT_OUT, TurnState
 from shoal.permissions.taint import Source, TaintState, source_of
@@ -213,6 +214,7 @@ class ThreadView:
         hub: LiveHub,
         enqueue: Enqueue,
         lease: Lease,
+        traits: TraitsByName,
         folders: Folders = STILL_FOLDERS,
         meter: Meter = ESTIMATES,
         checkpoints: Checkpoints | None = None,
@@ -221,6 +223,7 @@ class ThreadView:
         self.journal = journal
         self._hub = hub
         self._enqueue = enqueue
+        self._traits = traits
         self._folders = folders
         self._checkpoints = checkpoints
         self.transcript = Transcript()
@@ -471,7 +474,7 @@ class ThreadView:
         return GrowingLinks(self._knows()) if self.tainted_by else None
 
     def _knows(self) -> Knows:
-        return known_from([entry.message for entry in self.transcript.entries])
+        return known_from([entry.message for entry in self.transcript.entries], self._traits)
 
     def answer(self, text: str, outcome: Outcome) -> tuple[NewPost, ...]:
         """Return the posts of the turn's answer, written and spoken; none if nobody reads along.

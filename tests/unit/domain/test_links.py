@@ -7,6 +7,7 @@ from itertools import cycle
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.known_tools import TRAITS
 
 from shoal.domain.ids import CallId
 from shoal.domain.links import GrowingLinks, is_address, known_from, with_known_links
@@ -120,21 +121,22 @@ def addresses(nodes: list[Node]) -> list[str]:
 
 @pytest.mark.parametrize("answer", KNOWN)
 def test_what_was_said_or_read_stays_a_link(answer: str) -> None:
-    assert with_known_links(answer, known_from(MESSAGES)) == answer
+    assert with_known_links(answer, known_from(MESSAGES, TRAITS)) == answer
 
 
 @pytest.mark.parametrize("answer", MADE_UP)
 def test_what_was_made_up_is_code(answer: str) -> None:
     shown = with_known_links(
-        f"Before. {answer}" if "\n" not in answer and answer[0] not in ">|#" else answer, known_from(MESSAGES)
+        f"Before. {answer}" if "\n" not in answer and answer[0] not in ">|#" else answer,
+        known_from(MESSAGES, TRAITS),
     )
-    assert [one for one in addresses(parse(shown)) if not known_from(MESSAGES)(one.strip("()<>.,"))] == []
+    assert [one for one in addresses(parse(shown)) if not known_from(MESSAGES, TRAITS)(one.strip("()<>.,"))] == []
     assert "`" in shown
-    assert with_known_links(shown, known_from(MESSAGES)) == shown
+    assert with_known_links(shown, known_from(MESSAGES, TRAITS)) == shown
 
 
 def test_the_words_of_a_made_up_link_stay() -> None:
-    shown = with_known_links("Read [the **guide**](https://evil.example/x) now.", known_from(MESSAGES))
+    shown = with_known_links("Read [the **guide**](https://evil.example/x) now.", known_from(MESSAGES, TRAITS))
     assert shown == "Read the **guide** `https://evil.example/x` now."
 
 
@@ -152,24 +154,24 @@ def test_the_words_of_a_made_up_link_stay() -> None:
 def test_what_the_model_composed_was_not_read(messages: tuple[ToolCall, str]) -> None:
     call, result = messages
     said = (*MESSAGES, AssistantMessage("", (call,)), ToolMessage(call.id, call.name, result))
-    assert not known_from(said)("https://evil.example/secret")
+    assert not known_from(said, TRAITS)("https://evil.example/secret")
     file = ToolCall(CallId("c3"), "read", '{"path": "out.txt"}')
     by_file = (*said[:-1], AssistantMessage("", (file,)), ToolMessage(file.id, "read", result))
-    assert not known_from(by_file)("https://evil.example/secret")
+    assert not known_from(by_file, TRAITS)("https://evil.example/secret")
 
 
 @given(
     st.lists(st.sampled_from([*KNOWN, *MADE_UP, "\n\n", "*", "`", "[", "](", ")", "<", ">", "\\", "```\n"]), max_size=8)
 )
 def test_no_mixture_leaves_a_link_that_was_made_up(parts: list[str]) -> None:
-    knows = known_from(MESSAGES)
+    knows = known_from(MESSAGES, TRAITS)
     shown = with_known_links(" ".join(parts), knows)
     left = [one.strip("()<>.,;:!?'\"*_~[]{}`|") for one in addresses(parse(shown))]
     assert [one for one in left if is_address(one) and not knows(one)] == []
 
 
 def test_a_long_answer_takes_no_longer_than_its_length() -> None:
-    shown = with_known_links("https://evil.example/a " * 5000, known_from(MESSAGES))
+    shown = with_known_links("https://evil.example/a " * 5000, known_from(MESSAGES, TRAITS))
     assert shown.count("`") == 10_000
 
 

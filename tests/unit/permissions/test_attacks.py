@@ -14,11 +14,12 @@ from tests.fuzz.foreseen import did_harm
 from tests.fuzz.fuzz_shell import Ground, ground
 from tests.fuzz.ground import make_ground
 from tests.fuzz.target import Missing
+from tests.known_tools import TRAITS
 from tests.unit.permissions.attacks import HARMFUL, HIDDEN
 
 pytestmark = pytest.mark.xdist_group("jail")  # on one worker, since a jail takes a while to make
 
-GUARDED = Profiles().get("guarded")
+GUARDED = Profiles(TRAITS).get("guarded")
 TAINTED = TaintState((Source(1, "a page"),), active=True)
 ALL = HIDDEN | HARMFUL
 REAL_MIN = {

@@ -11,6 +11,7 @@ import pytest
 
 from shoal.permissions.actions import shell_actions
 from shoal.permissions.profiles import Profiles, decide_all
+from tests.known_tools import TRAITS
 
 ASKED_SHARE_MAX = 0.03
 LINES = Path(__file__).with_name("commands.txt").read_text(encoding="utf-8").splitlines()
@@ -27,7 +28,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def decided(command: str, workspace: Path) -> str:
-    return decide_all(Profiles().get("guarded"), shell_actions("bash", command, cwd=workspace))[0]
+    return decide_all(Profiles(TRAITS).get("guarded"), shell_actions("bash", command, cwd=workspace))[0]
 
 
 def test_there_are_a_thousand_different_commands() -> None:

@@ -15,10 +15,11 @@ from shoal.domain.settings import ProfileSettings
 from shoal.permissions.actions import action_of
 from shoal.permissions.hindsight import ASKED_MIN, decided_anew, suggestions
 from shoal.permissions.profiles import Profiles, compile_profile, decide
+from tests.known_tools import TRAITS
 
 AT = datetime(2026, 1, 5, tzinfo=UTC)
 THREAD = ThreadId("web:lobby:d")
-STANDARD = Profiles().get("standard")
+STANDARD = Profiles(TRAITS).get("standard")
 
 
 def check(action: str, decision: Decision, count: int = 1) -> PastCheck:

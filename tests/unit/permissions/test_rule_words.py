@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from shoal.domain.errors import InvalidInput
 from shoal.domain.settings import ProfileSettings
 from shoal.permissions.actions import action_of, shell_actions
-from shoal.permissions.profiles import BUILTIN_PROFILES, compile_profile, decide, decide_all
+from shoal.permissions.built_in import BUILT_IN, built_in
+from shoal.permissions.profiles import compile_profile, decide, decide_all
 from shoal.permissions.rule_words import RuleSubject, Subject, pattern_of, subject_of, words_of
+from tests.known_tools import TRAITS
 
 CASES: tuple[tuple[RuleSubject, str, tuple[str, ...], tuple[str, ...]], ...] = (
     (
@@ -46,30 +48,32 @@ CASES: tuple[tuple[RuleSubject, str, tuple[str, ...], tuple[str, ...]], ...] = (
 def test_a_rule_is_about_what_was_chosen(
     subject: RuleSubject, words: str, matched: tuple[str, ...], others: tuple[str, ...]
 ) -> None:
-    pattern = pattern_of(subject)
+    pattern = pattern_of(subject, TRAITS)
     rules = compile_profile("chosen", ProfileSettings(allow=(pattern,)))
-    assert words_of(pattern) == words
+    assert words_of(pattern, TRAITS) == words
     assert {decide(rules, action_of(text)).decision for text in matched} == {"allow"}
     assert {decide(rules, action_of(text)).decision for text in others} == {"deny"}
-    found = subject_of(pattern)
+    found = subject_of(pattern, TRAITS)
     assert found is not None
-    assert pattern_of(found) == pattern
+    assert pattern_of(found, TRAITS) == pattern
 
 
 @given(st.sampled_from(["command", "read", "write"]), st.text(min_size=1, max_size=40), st.booleans())
 def test_whatever_is_chosen_is_read_back(what: Subject, text: str, beginning: bool) -> None:
     try:
-        pattern = pattern_of(RuleSubject(what, text, beginning))
+        pattern = pattern_of(RuleSubject(what, text, beginning), TRAITS)
     except InvalidInput:
         return
     compile_profile("chosen", ProfileSettings(allow=(pattern,)))
-    found = subject_of(pattern)
+    found = subject_of(pattern, TRAITS)
     assert found is not None
-    assert pattern_of(found) == pattern
+    assert pattern_of(found, TRAITS) == pattern
 
 
 def test_a_command_that_hides_what_it_runs_is_allowed_by_the_rule_that_names_it() -> None:
-    rules = compile_profile("chosen", ProfileSettings(allow=(pattern_of(RuleSubject("command", "sudo ls", True)),)))
+    rules = compile_profile(
+        "chosen", ProfileSettings(allow=(pattern_of(RuleSubject("command", "sudo ls", True), TRAITS),))
+    )
     assert decide_all(rules, shell_actions("bash", "sudo ls /x", cwd=Path("/workspace")))[0] == "allow"
     assert decide_all(rules, shell_actions("bash", "sudo rm /x", cwd=Path("/workspace")))[0] == "deny"
 
@@ -88,11 +92,12 @@ def test_a_command_that_hides_what_it_runs_is_allowed_by_the_rule_that_names_it(
 )
 def test_what_no_rule_can_be_made_of_is_refused(subject: RuleSubject, why: str) -> None:
     with pytest.raises(InvalidInput, match=why):
-        pattern_of(subject)
+        pattern_of(subject, TRAITS)
 
 
 def test_every_rule_that_comes_with_shoal_has_words() -> None:
-    for profile in BUILTIN_PROFILES.values():
+    for name in BUILT_IN:
+        profile = built_in(name, TRAITS)
         for pattern in (*profile.deny, *profile.allow, *profile.ask):
-            assert words_of(pattern), pattern
-    assert words_of("tool:bash:(make|ls).*") == ""
+            assert words_of(pattern, TRAITS), pattern
+    assert words_of("tool:bash:(make|ls).*", TRAITS) == ""

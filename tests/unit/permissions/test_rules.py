@@ -7,9 +7,9 @@ import pytest
 
 from shoal.domain.errors import ConfigError, InvalidInput
 from shoal.domain.permissions import Action, Asker, Decision
-from shoal.domain.settings import OverrideSettings, ProfileSettings, SandboxSettings, ToolsSettings
+from shoal.domain.settings import OverrideSettings, ProfileSettings
+from shoal.permissions.built_in import BUILT_IN, built_in_rules
 from shoal.permissions.profiles import (
-    BUILTIN_PROFILES,
     EXTENDS_MAX,
     Profile,
     Profiles,
@@ -17,8 +17,7 @@ from shoal.permissions.profiles import (
     compile_profile,
     decide,
 )
-from shoal.tools.offer import SERVICE_TOOLS
-from shoal.tools.registry import standard_tools
+from tests.known_tools import TRAITS
 
 
 def answer(profile: Profile, text: str) -> Decision:
@@ -29,7 +28,7 @@ def answer(profile: Profile, text: str) -> Decision:
 @cache
 def built_in() -> Profiles:
     """The profiles of an installation that has none of its own, compiled once as there."""
-    return Profiles()
+    return Profiles(TRAITS)
 
 
 def test_every_bad_pattern_is_named_with_its_profile_and_list() -> None:
@@ -50,7 +49,7 @@ def test_all_profiles_and_overrides_are_checked_together() -> None:
         "two": ProfileSettings(extends="nowhere"),
     }
     with pytest.raises(ConfigError) as caught:
-        Profiles(sources, [OverrideSettings(deny=("[",))])
+        Profiles(TRAITS, sources, [OverrideSettings(deny=("[",))])
     assert len(caught.value.problems) == 4
     assert any("'open' is built in" in problem for problem in caught.value.problems)
     assert any("extends 'nowhere', which does not exist" in problem for problem in caught.value.problems)
@@ -73,7 +72,7 @@ def test_the_line_of_ancestors_is_bounded() -> None:
 
 def test_an_unknown_profile_is_named_with_those_that_exist() -> None:
     with pytest.raises(ConfigError, match=r"'other'; known: guarded, locked, open, standard"):
-        Profiles().get("other")
+        Profiles(TRAITS).get("other")
 
 
 def test_a_child_adds_to_what_it_extends_and_loses_no_deny() -> None:
@@ -88,7 +87,7 @@ def test_a_child_adds_to_what_it_extends_and_loses_no_deny() -> None:
 
 
 def test_checking_a_name_names_those_there_are() -> None:
-    profiles = Profiles({"mine": ProfileSettings()})
+    profiles = Profiles(TRAITS, {"mine": ProfileSettings()})
     profiles.check("mine")
     profiles.check("standard")
     with pytest.raises(InvalidInput, match="There are: guarded, locked, mine, open, standard"):
@@ -130,7 +129,7 @@ def test_overrides_are_asked_before_the_profile_and_later_ones_first() -> None:
     base = ProfileSettings(deny=("tool:x:never",), allow=("tool:x:.*",))
     first = OverrideSettings(kinds=("group",), ask=("tool:x:.*",))
     second = OverrideSettings(roles=("admin",), allow=("tool:x:.*",), deny=("tool:x:not even they",))
-    profiles = Profiles({"mine": base}, [first, second])
+    profiles = Profiles(TRAITS, {"mine": base}, [first, second])
     alone, group = Asker(trust="trusted"), Asker(trust="trusted", kind="group")
     admin = Asker(trust="trusted", kind="group", roles=("admin",))
     assert answer(profiles.effective("mine", alone, "main"), "tool:x:1") == "allow"
@@ -143,7 +142,7 @@ def test_overrides_are_asked_before_the_profile_and_later_ones_first() -> None:
 def test_combinations_are_compiled_once_and_a_bounded_number_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.permissions.profiles.COMBINATIONS_KEPT_MAX", 2)
     overrides = [OverrideSettings(users=(f"u{n}",), ask=(f"{n}",)) for n in range(4)]
-    profiles = Profiles({}, overrides)
+    profiles = Profiles(TRAITS, {}, overrides)
     found = profiles.effective("locked", Asker(trust="trusted", user="u1"), "main")
     assert profiles.effective("locked", Asker(trust="trusted", user="u1"), "other") is found
     for number in range(4):
@@ -208,7 +207,7 @@ EXPECTED: dict[str, dict[str, Decision]] = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(BUILTIN_PROFILES))
+@pytest.mark.parametrize("name", sorted(BUILT_IN))
 @pytest.mark.parametrize("action", sorted(EXPECTED))
 def test_built_in_profiles(name: str, action: str) -> None:
     assert answer(built_in().get(name), action) == EXPECTED[action][name]
@@ -218,8 +217,8 @@ def test_built_in_profiles(name: str, action: str) -> None:
 @pytest.mark.parametrize("detail", ["", "notes.md", "/workspace/notes.md", '{"path":"notes.md"}', "any words"])
 def test_no_profile_allows_a_tool_for_its_name_that_is_none_of_ours(name: str, detail: str) -> None:
     """A tool of an extension that calls itself `search` is no better than any other."""
-    ours = {*standard_tools(SandboxSettings(), ToolsSettings()).names(), *SERVICE_TOOLS, "recall", "search_history"}
-    words = set(re.findall("[a-z_]+", " ".join(str(profile) for profile in BUILTIN_PROFILES.values())))
+    ours = {tool for tool, _ in TRAITS.items()}
+    words = set(re.findall("[a-z_]+", " ".join(str(built_in_rules(one, TRAITS)) for one in BUILT_IN)))
     assert {"search", "grep", "append"} <= words - ours
     profile = built_in().get(name)
     assert [word for word in sorted(words - ours) if answer(profile, f"tool:{word}:{detail}") == "allow"] == []

@@ -8,6 +8,7 @@ from shoal.domain.permissions import Action
 from shoal.permissions.code_files import is_code, is_executed
 from shoal.permissions.secret_files import CONTENT_BYTES_MAX, holds_secret, is_secret_file
 from shoal.permissions.taint import sink_of
+from tests.known_tools import TRAITS
 
 SECRETS = """
     keys.txt deploy_rsa kubeconfig terraform.tfstate .docker/config.json cookies.sqlite .envrc prod.env .env
@@ -44,7 +45,7 @@ EXECUTED = """
 @pytest.mark.parametrize("path", SECRETS)
 def test_usual_names_of_secrets_are_known(path: str) -> None:
     assert is_secret_file(path)
-    assert "secret" in sink_of(Action(f"tool:read:/workspace/{path}"))
+    assert "secret" in sink_of(Action(f"tool:read:/workspace/{path}"), TRAITS)
 
 
 @pytest.mark.parametrize("path", OTHERS)
@@ -57,12 +58,12 @@ def test_what_other_programs_execute_is_asked_for_by_tool_and_command(path: str)
     assert is_executed(path)
     assert is_code(path)
     for tool in ("write", "edit", "create_file", "str_replace"):
-        assert sink_of(Action(f"tool:{tool}:/workspace/{path}"))
+        assert sink_of(Action(f"tool:{tool}:/workspace/{path}"), TRAITS)
 
 
 @pytest.mark.parametrize("path", ["notes.md", "src/main.py", "report.html", "data/x.json", "lib/a.js", "run.sh"])
 def test_writing_other_files_is_not(path: str) -> None:
-    assert not sink_of(Action(f"tool:write:/workspace/{path}"))
+    assert not sink_of(Action(f"tool:write:/workspace/{path}"), TRAITS)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from shoal.domain.permissions import Decision
 from shoal.domain.settings import ProfileSettings
 from shoal.permissions.actions import FRAGMENTS_MAX, shell_actions
 from shoal.permissions.profiles import EVERYTHING, Profile, Profiles, decide_all
+from tests.known_tools import TRAITS
 
 CWD = Path("/nowhere/ws")
 PLAIN = Profile("plain", [ProfileSettings(allow=("tool:bash:.*", "tool:(read|write):/workspace/.*"))])
@@ -160,7 +161,7 @@ def test_programs_that_run_others_have_to_be_named(command: str) -> None:
     "command", ["git-push", "/usr/lib/git-core/git-push origin", "nice git-push", "ls; git-push x"]
 )
 def test_a_program_of_gits_is_denied_as_its_subcommand(command: str) -> None:
-    assert decided(Profiles().get("guarded"), command) == "deny"
+    assert decided(Profiles(TRAITS).get("guarded"), command) == "deny"
 
 
 @pytest.mark.parametrize(

@@ -34,12 +34,13 @@ from shoal.permissions.taint import (
     sink_of,
     taint_of,
 )
+from tests.known_tools import TRAITS
 
 ANN = Author("ann", trusted=True)
 STRANGER = Author("eve", "Eve", trusted=False)
 PAGE = ToolFinished(CallId("c"), "read_url", "text", tainted_by="the web page example.org")
 FILE = ToolFinished(CallId("c"), "read", "text")
-OPEN = Profiles().get("open")
+OPEN = Profiles(TRAITS).get("open")
 
 
 def window(*data: EventData) -> TaintState:
@@ -164,7 +165,7 @@ TAINTED = window(PAGE)
     ],
 )
 def test_what_is_not_known_to_be_harmless_needs_a_person(action: str, harm: bool) -> None:
-    assert bool(sink_of(Action(action))) is harm
+    assert bool(sink_of(Action(action), TRAITS)) is harm
     decision, reason = gate("allow", [Action(action)], TAINTED, OPEN)
     assert decision == ("ask" if harm else "allow")
     assert ("the web page example.org" in reason) is harm
@@ -245,10 +246,10 @@ def test_a_summary_is_tainted_by_what_is_in_it_or_steers_it(state: TaintState, n
 
 
 def test_what_is_kept_is_told_apart_from_what_leaves() -> None:
-    assert "later conversations" in sink_of(Action("tool:remember:x"))
+    assert "later conversations" in sink_of(Action("tool:remember:x"), TRAITS)
     for change in ("set_model:demo", "self_edit_prompt:x", "write_doc:a.md", "delete_skill:x"):
-        assert "the agent itself" in sink_of(Action(f"tool:{change}"))
-    assert "network" in sink_of(Action("tool:read_url:http://h/"))
+        assert "the agent itself" in sink_of(Action(f"tool:{change}"), TRAITS)
+    assert "network" in sink_of(Action("tool:read_url:http://h/"), TRAITS)
 
 
 def test_a_trusted_rule_has_to_name_what_is_opaque_and_no_more() -> None:
@@ -298,13 +299,13 @@ def test_a_trusted_rule_has_to_name_what_is_opaque_and_no_more() -> None:
 )
 def test_commands_that_bring_something_in_are_told_by_their_words(command: str, fetched: str) -> None:
     """And those that merely speak of it are not."""
-    assert fetched_by(shell_actions("bash", command, cwd=Path("/workspace"))) == fetched
-    assert fetched_by(shell_actions("process_start", command, cwd=Path("/workspace"))) == fetched
+    assert fetched_by(shell_actions("bash", command, cwd=Path("/workspace")), TRAITS) == fetched
+    assert fetched_by(shell_actions("process_start", command, cwd=Path("/workspace")), TRAITS) == fetched
 
 
 def test_only_commands_fetch() -> None:
     """Other tools say themselves what their results are tainted by."""
-    assert fetched_by([Action("tool:write:/workspace/curl"), Action("tool:read_url:https://example.org")]) == ""
+    assert fetched_by([Action("tool:write:/workspace/curl"), Action("tool:read_url:https://example.org")], TRAITS) == ""
 
 
 def test_the_taint_of_a_conversation_is_named_after_its_sources_are_gone() -> None:
@@ -374,20 +375,22 @@ def test_a_summary_tells_what_taints_it_where_nothing_else_is_left() -> None:
 def test_a_command_that_writes_where_nothing_is_executed_leaves_nothing_outside() -> None:
     write, told = "tool:write:/workspace/out.txt", "tool:message:here"
     harmless = Action("tool:bash:sort a.txt", harmless=True, reads=(), also=(write,))
-    assert sink_of(harmless) == ""
+    assert sink_of(harmless, TRAITS) == ""
     unknown = Action("tool:bash:frobnicate", reads=(), also=(write,))
-    assert "write outside" in sink_of(unknown)
+    assert "write outside" in sink_of(unknown, TRAITS)
     silent = Action("tool:bash:frobnicate", reads=(), also=(told,))
-    assert "not known to be harmless" in sink_of(silent)
+    assert "not known to be harmless" in sink_of(silent, TRAITS)
 
 
 def test_what_cannot_be_seen_through_is_not_judged_by_its_words() -> None:
-    assert sink_of(Action("tool:bash:echo hello", reads=())) == ""
-    assert "cannot be seen through" in sink_of(Action("tool:bash:echo hello", opaque=True, reads=()))
-    assert sink_of(Action("tool:bash:frobnicate", harmless=True, reads=())) == "", "whoever read the command knows more"
+    assert sink_of(Action("tool:bash:echo hello", reads=()), TRAITS) == ""
+    assert "cannot be seen through" in sink_of(Action("tool:bash:echo hello", opaque=True, reads=()), TRAITS)
+    assert sink_of(Action("tool:bash:frobnicate", harmless=True, reads=()), TRAITS) == "", (
+        "whoever read the command knows more"
+    )
     for name in ("src/token_parser.py", ".config/gh/hosts.yml"):  # by its words, and by the list of such files
         shown = Action("tool:bash:echo hello", harmless=True, reads=("notes.txt", name))
-        assert "secret" in sink_of(shown)
+        assert "secret" in sink_of(shown, TRAITS)
 
 
 @pytest.mark.parametrize(("chars", "shown_chars"), [(119, 119), (120, 120), (121, 121), (500, 121)])

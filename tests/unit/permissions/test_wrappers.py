@@ -12,6 +12,7 @@ import pytest
 from shoal.domain.permissions import Action
 from shoal.permissions.actions import shell_actions
 from shoal.permissions.profiles import Profiles, decide_all
+from tests.known_tools import TRAITS
 
 WRAPPERS = Path(__file__).with_name("wrappers.txt").read_text(encoding="utf-8").splitlines()
 HARMFUL = ("git push origin main", "npm publish", "ssh host", "sudo rm x", "twine upload dist/x", "gh pr create",
@@ -19,7 +20,7 @@ HARMFUL = ("git push origin main", "npm publish", "ssh host", "sudo rm x", "twin
 
 
 def decided(command: str) -> str:
-    return decide_all(Profiles().get("guarded"), shell_actions("bash", command, cwd=Path("/workspace")))[0]
+    return decide_all(Profiles(TRAITS).get("guarded"), shell_actions("bash", command, cwd=Path("/workspace")))[0]
 
 
 @pytest.mark.slow
@@ -46,5 +47,5 @@ def test_ordinary_runs_are_allowed(command: str) -> None:
 def test_a_message_in_the_same_conversation_is_allowed_by_guarded() -> None:
     """Its action has the thread's name too, which no rule of `guarded` denies."""
     here = Action("tool:message:here", also=("tool:message:slack:c:t",))
-    assert decide_all(Profiles().get("guarded"), [here])[0] == "allow"
-    assert decide_all(Profiles().get("guarded"), [Action("tool:message:slack:c:t")])[0] == "deny"
+    assert decide_all(Profiles(TRAITS).get("guarded"), [here])[0] == "allow"
+    assert decide_all(Profiles(TRAITS).get("guarded"), [Action("tool:message:slack:c:t")])[0] == "deny"

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.known_tools import TRAITS
 from tests.tidy.source import ROOT
 
 from shoal.domain.permissions import Action
@@ -34,5 +35,5 @@ def test_the_decisions_are_as_told(tool: str, action: str, decisions: tuple[str,
     actions = (Action(action),)
     if tool == "bash":
         actions = shell_actions("bash", action.removeprefix("tool:bash:"), cwd=Path("/workspace"))
-    profiles = Profiles()
+    profiles = Profiles(TRAITS)
     assert tuple(decide_all(profiles.get(name), actions)[0] for name in PROFILES) == decisions

@@ -11,7 +11,15 @@ from PIL import Image as Picture
 from shoal.domain.errors import ToolError
 from shoal.domain.ports import Invocation, Tool, ToolContext, ToolOutput
 from shoal.testing.contracts.tool import tool_context
-from shoal.tools.builtin.files import edit_tool, list_directory, read_tool, str_replace_tool, write_tool
+from shoal.tools.builtin.files import (
+    CREATE_FILE,
+    VIEW,
+    edit_tool,
+    list_directory,
+    read_tool,
+    str_replace_tool,
+    write_tool,
+)
 from shoal.tools.locks import PathLocks
 
 PNG = base64.b64decode(
@@ -51,7 +59,7 @@ async def test_read_numbers_the_lines(context: ToolContext) -> None:
 
 async def test_read_shows_a_part_and_how_to_go_on(context: ToolContext) -> None:
     (context.agent.workspace / "f").write_text("".join(f"line {number}\n" for number in range(1, 11)))
-    output = await run(read_tool("view"), context, path="f", offset=3, limit=2)
+    output = await run(read_tool(VIEW), context, path="f", offset=3, limit=2)
     assert output.text == "     3\tline 3\n     4\tline 4\n[Lines 3 to 4 of 10. Go on with offset 5.]"
     assert (await run(read_tool(), context, path="f", offset=10)).text.endswith("[Lines 10 to 10 of 10.]")
     with pytest.raises(ToolError, match="has 10 lines, so there is no line 11"):
@@ -102,7 +110,7 @@ async def test_write_shows_and_writes_the_content(context: ToolContext, locks: P
     assert call.shown == "write /workspace/a/b.txt (5 bytes, new file)\n\ntext\n"
     assert (await call.run()).text == "Wrote /workspace/a/b.txt: 5 bytes, 1 line."
     assert (context.agent.workspace / "a/b.txt").read_text() == "text\n"
-    again = prepared(write_tool(locks, "create_file"), context, path="a/b.txt", content="")
+    again = prepared(write_tool(locks, CREATE_FILE), context, path="a/b.txt", content="")
     assert "replaces 5 bytes" in again.shown
     assert again.canonical != call.canonical
 

@@ -11,6 +11,7 @@ import pytest
 from shoal.domain.errors import InvalidInput, ToolError
 from shoal.domain.messages import ToolSpec
 from shoal.domain.ports import Tool, ToolContext, ToolOutput
+from shoal.domain.traits import Traits
 from shoal.testing.contracts.tool import tool_context
 from shoal.tools.functions import tool
 from shoal.tools.registry import SELECTIONS_MAX, Registry
@@ -23,7 +24,7 @@ class Item(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     count: int = 1
 
 
-@tool(read_only=True, idempotent=True, origin="own")
+@tool(Traits(effect="read", idempotent=True, origin="own"))
 def order(
     item: Item,
     size: Literal["small", "large"] = "small",
@@ -38,7 +39,7 @@ def order(
     return {"item": item.name, "size": size, "note": note, "thread": threading.current_thread().name}
 
 
-@tool(name="who_asks", origin="own")
+@tool(Traits(origin="own"), name="who_asks")
 async def who(context: ToolContext, greeting: Annotated[str, "How to greet."] = "Hello") -> str:
     """Tell who asks."""
     return f"{greeting} {context.asker.user}"
@@ -57,7 +58,7 @@ def context(tmp_path: Path) -> ToolContext:
 
 def test_docstring_and_annotations_become_the_schema() -> None:
     assert (order.spec.name, order.spec.description) == ("order", "Order something.")
-    assert (order.spec.read_only, order.spec.idempotent) == (True, True)
+    assert (order.traits.read_only, order.traits.idempotent) == (True, True)
     schema = json.loads(order.spec.parameters)
     assert schema["required"] == ["item"]
     assert schema["properties"]["size"] == {"enum": ["large", "small"], "default": "small", "description": "How large."}
@@ -106,7 +107,7 @@ def test_a_function_stays_a_function() -> None:
 
 
 async def test_a_tool_output_is_passed_on(context: ToolContext) -> None:
-    @tool(origin="own")
+    @tool(Traits(origin="own"))
     def failing() -> ToolOutput:
         """Fail on purpose."""
         return ToolOutput("no", is_error=True)
@@ -137,7 +138,7 @@ def registry() -> Registry:
     made = Registry()
     made.add(who)
     made.add(order)
-    made.add(tool(name="alias")(lambda: ""), listed=False)
+    made.add(tool(Traits(offered="by_name"), name="alias")(lambda: ""))
     return made
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.known_tools import TRAITS
 
 from shoal.domain.home import Home
 from shoal.domain.ports import Command, Mount
@@ -156,7 +157,7 @@ async def _tried(text: str, root: Path) -> None:
     await marked.note(workspace, [workspace / "notes.md"], "a page")
     sandbox = BubblewrapSandbox()
     actions = shell_actions("bash", text, cwd=workspace, mounts=mounts, isolated=True)
-    source = await marked.source_of(actions, mounts, mapped=True)
+    source = await marked.source_of(actions, mounts, TRAITS, mapped=True)
     result = await sandbox.run(Command(text, workspace, mounts, timeout_seconds=20))
     await sandbox.close()
     shown = (result.stdout + result.stderr).decode(errors="replace")

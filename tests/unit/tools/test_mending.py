@@ -13,6 +13,7 @@ from shoal.domain.errors import ToolError
 from shoal.domain.ids import CallId
 from shoal.domain.loose_json import loose_value
 from shoal.domain.messages import ToolCall
+from shoal.domain.traits import Traits
 from shoal.testing.contracts.tool import tool_context
 from shoal.tools.functions import tool
 from shoal.tools.mending import meant_name, mended, mended_arguments
@@ -33,7 +34,7 @@ def run(
     return command
 
 
-@tool(read_only=True)
+@tool(Traits(effect="read"))
 def look(file_path: str) -> str:
     """Look at a file."""
     return file_path
@@ -46,7 +47,7 @@ def clock() -> str:
 
 
 def arguments(written: str) -> object:
-    return json.loads(mended_arguments(written, run.spec))
+    return json.loads(mended_arguments(written, run))
 
 
 MENDED: dict[str, dict[str, object]] = {
@@ -84,7 +85,7 @@ MENDED: dict[str, dict[str, object]] = {
 @pytest.mark.parametrize("written", MENDED)
 def test_what_has_one_reading_is_read_so(written: str, tmp_path: Path) -> None:
     assert arguments(written) == MENDED[written]
-    assert run.prepare(mended_arguments(written, run.spec), tool_context(tmp_path)).actions
+    assert run.prepare(mended_arguments(written, run), tool_context(tmp_path)).actions
 
 
 REFUSED = (
@@ -101,21 +102,21 @@ REFUSED = (
 @pytest.mark.parametrize("written", REFUSED)
 def test_what_has_two_readings_or_is_cut_off_is_refused(written: str, tmp_path: Path) -> None:
     with pytest.raises(ToolError):
-        run.prepare(mended_arguments(written, run.spec), tool_context(tmp_path))
+        run.prepare(mended_arguments(written, run), tool_context(tmp_path))
 
 
 @pytest.mark.parametrize("written", ["", "null", "{}", '""', "None", '{"random_string":"x"}', '{"dummy":""}', " \n"])
 def test_a_tool_without_arguments_takes_any_nothing(written: str) -> None:
-    assert json.loads(mended_arguments(written, clock.spec) or "{}") == {}
+    assert json.loads(mended_arguments(written, clock) or "{}") == {}
 
 
 def test_a_tool_that_only_reads_takes_keys_that_it_does_not_know() -> None:
-    assert json.loads(mended_arguments('{"filePath":"a","limit":5}', look.spec)) == {"file_path": "a"}
+    assert json.loads(mended_arguments('{"filePath":"a","limit":5}', look)) == {"file_path": "a"}
 
 
 def test_arguments_that_are_right_stay_as_they_were_written() -> None:
     for written in ('{"command": "ls",  "count": 2}', '{ "command":"ls" }'):
-        assert mended_arguments(written, run.spec) is written
+        assert mended_arguments(written, run) is written
 
 
 @given(st.dictionaries(st.sampled_from(["command", "count", "env"]), st.text(max_size=20), min_size=1), st.data())

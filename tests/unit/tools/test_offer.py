@@ -12,11 +12,11 @@ from shoal.domain.errors import ToolError
 from shoal.domain.ids import CallId
 from shoal.domain.messages import MORE_TOOLS, ToolCall, ToolSpec
 from shoal.domain.settings import SandboxSettings, ToolsSettings
+from shoal.domain.traits import MCP
 from shoal.testing.contracts.tool import tool_context
 from shoal.tools.functions import tool
 from shoal.tools.offer import (
     ADDED_MAX,
-    CORE,
     FOUND_CHARS_MAX,
     FOUND_MAX,
     NAMED_CHARS_MAX,
@@ -39,7 +39,7 @@ def names(specs: tuple[ToolSpec, ...]) -> list[str]:
 @pytest.fixture
 def registry() -> Registry:
     """The built-in tools that need nothing of a running Shoal."""
-    made = standard_tools(SandboxSettings(), ToolsSettings(hardware=True))
+    made = Registry(standard_tools(SandboxSettings(), ToolsSettings(hardware=True)))
     for number in range(3):
         made.add(tool(name=f"process_{number}")(lambda: ""))
     return made
@@ -48,7 +48,7 @@ def registry() -> Registry:
 def server(registry: Registry, count: int, name: str = "tracker", description: str = "Do it.") -> Registry:
     """With so many tools of an MCP server."""
     for number in range(count):
-        registry.add(tool(name=f"mcp_{name}_{number}")(described(description)))
+        registry.add(tool(MCP, name=f"mcp_{name}_{number}")(described(description)))
     return registry
 
 
@@ -62,7 +62,8 @@ def described(text: str) -> Callable[[], str]:
 
 def test_the_core_is_told_and_every_other_tool_is_named_and_found(registry: Registry) -> None:
     found = offered(registry)
-    assert set(names(found.listed)) - {MORE_TOOLS} <= {*CORE, "process_0", "process_1", "process_2"}
+    core = registry.traits.names(lambda one: one.offered == "always")
+    assert set(names(found.listed)) - {MORE_TOOLS} <= {*core, "process_0", "process_1", "process_2"}
     assert found.deferred
     told = found.listed[-1]
     assert told.name == MORE_TOOLS
@@ -104,7 +105,7 @@ def test_where_more_tools_is_hidden_all_are_told(registry: Registry) -> None:
 
 
 def test_little_more_than_the_core_is_told_at_once() -> None:
-    registry = standard_tools(SandboxSettings(), ToolsSettings())
+    registry = Registry(standard_tools(SandboxSettings(), ToolsSettings()))
     assert {"time", "upload"} <= set(names(offered(registry).listed))
     assert MORE_TOOLS not in names(offered(registry).listed)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.known_tools import TRAITS
 
 from shoal.domain.errors import InvalidInput, ToolError
 from shoal.domain.permissions import Action
@@ -102,10 +103,11 @@ async def test_a_start_is_decided_on_like_bash(tmp_path: Path) -> None:
     service = ProcessService(store.processes, context.home, context.clock, None, str, table, ProcessSettings("h 1 2 3"))  # pyrefly: ignore[bad-argument-type]
     tool, *_ = process_tools(service, command_actions, nothing)
     profiles = Profiles(
+        TRAITS,
         {
             "mine": ProfileSettings(deny=("tool:bash:rm .*",), allow=("tool:process_start:make .*",)),
             "shell": ProfileSettings(allow=("tool:bash:.*",)),
-        }
+        },
     )
 
     def decision(profile: str, command: str) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from tests.known_tools import TRAITS
 
 from shoal.domain.permissions import Coverage
 from shoal.domain.ports import Mount
@@ -47,7 +48,7 @@ class Ground:
         """What an approval of the command covers now."""
         actions = shell_actions("bash", command, cwd=self.workspace, mounts=self._mounts)
         reader = ContentReader()
-        return reader.read(actions, self._mounts[:1], mapped=True, fetched=fetched_by(actions)).coverage
+        return reader.read(actions, self._mounts[:1], mapped=True, fetched=fetched_by(actions, TRAITS)).coverage
 
 
 @pytest.mark.parametrize(("changed", "command"), CASES, ids=[f"{command} {changed}" for changed, command in CASES])

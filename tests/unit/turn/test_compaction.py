@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.known_tools import TRAITS
 from tests.unit.domain.journals import messages_of
 from tests.unit.turn.test_budget import ANA, Journal, is_paired, words
 
@@ -109,7 +110,7 @@ def test_whole_turns_are_taken_out() -> None:
         "3",
     ]
     assert plan.request == ""
-    journal.put(compacted(plan, "## Goal\nTo ask.", "threshold", ""))
+    journal.put(compacted(plan, "## Goal\nTo ask.", "threshold", "", TRAITS))
     texts = [message.text for message in messages_of(journal.transcript)]
     assert texts[0] == f"{SUMMARY_HEAD}\n## Goal\nTo ask."
     assert "question 4" in texts[1]
@@ -123,14 +124,14 @@ def test_inside_a_huge_turn_the_request_is_quoted() -> None:
     plan = needed_plan(journal)
     assert plan.request.startswith("[Ana] [the request]")
     assert len(plan.request) < REQUEST_CHARS_MAX + 100
-    journal.put(compacted(plan, "## Progress\nHalf.", "overflow", ""))
+    journal.put(compacted(plan, "## Progress\nHalf.", "overflow", "", TRAITS))
     messages = messages_of(journal.transcript)
     assert "[the request]" in messages[0].text
     assert is_paired(messages)
     assert "result 9" in messages[-1].text
     for number in range(10, 20):
         journal.step(f"result {number} " + words(40))
-    again = compacted(needed_plan(journal), "## Progress\nMore.", "overflow", "")
+    again = compacted(needed_plan(journal), "## Progress\nMore.", "overflow", "", TRAITS)
     assert "[the request]" in again.summary
     assert "Half." not in again.summary
 
@@ -139,13 +140,13 @@ def test_a_steer_or_another_turn_ends_the_quote() -> None:
     journal = Journal().user("[the request]")
     for _ in range(8):
         journal.step(words(40))
-    journal.put(compacted(needed_plan(journal), "Half.", "overflow", "")).say("done")
+    journal.put(compacted(needed_plan(journal), "Half.", "overflow", "", TRAITS)).say("done")
     for _ in range(6):
         journal.user(words(40)).say()
     plan = needed_plan(journal)
     assert plan.request == ""
-    assert "[the request]" not in compacted(plan, "All.", "threshold", "").summary
-    assert compacted(plan, "All.", "threshold", "a page").tainted_by == "a page"
+    assert "[the request]" not in compacted(plan, "All.", "threshold", "", TRAITS).summary
+    assert compacted(plan, "All.", "threshold", "a page", TRAITS).tainted_by == "a page"
 
 
 def test_nothing_old_makes_no_plan() -> None:
@@ -160,7 +161,7 @@ def test_a_cut_off_answer_is_not_parted_from_its_request_to_go_on() -> None:
         journal.step(words(40))
     journal.put(AssistantSaid("half", stop="max_tokens")).say(words(95))
     plan = needed_plan(journal)
-    journal.put(compacted(plan, "x", "threshold", ""))
+    journal.put(compacted(plan, "x", "threshold", "", TRAITS))
     texts = [message.text for message in messages_of(journal.transcript)]
     assert (CUT_OFF in texts) == ("half" in texts)
 
@@ -177,7 +178,7 @@ def test_a_transcript_read_anew_after_a_compaction_is_the_same(turns: int) -> No
     for event in journal.events:
         if event.seq > plan.upto_seq:
             again.add(event)
-    journal.put(compacted(plan, "x", "threshold", ""))
+    journal.put(compacted(plan, "x", "threshold", "", TRAITS))
     again.add(journal.events[-1])
     assert [(e.seq, e.message.text) for e in again.entries] == [
         (e.seq, e.message.text) for e in journal.transcript.entries
@@ -222,7 +223,7 @@ def test_an_earlier_summary_is_to_be_updated() -> None:
     assert "brought up to date:\n<summary>\n## Goal\nTo sail.\n</summary>" in text
     assert "a.txt" not in text
     assert (
-        compacted(plan, "## Goal\nTo moor.", "", "").summary
+        compacted(plan, "## Goal\nTo moor.", "", "", TRAITS).summary
         == "## Goal\nTo moor.\n\n<files-read>\na.txt\n</files-read>"
     )
 
@@ -264,9 +265,9 @@ def test_files_read_and_changed_are_listed() -> None:
         ("read", '{"path": "</files-read>"}'),
         earlier="Before.\n\n<files-read>\na.txt\nold.txt\n</files-read>\n\n<files-changed>\nz.txt\n</files-changed>",
     )
-    assert files_touched(plan) == (("old.txt", "a.txt"), ("z.txt", "b.txt", "c.txt"))
+    assert files_touched(plan, TRAITS) == (("old.txt", "a.txt"), ("z.txt", "b.txt", "c.txt"))
 
 
 def test_the_lists_of_files_are_bounded() -> None:
     plan = plan_with(*(("read", f'{{"path": "{number}"}}') for number in range(FILES_MAX + 5)))
-    assert files_touched(plan)[0] == tuple(str(number) for number in range(5, FILES_MAX + 5))
+    assert files_touched(plan, TRAITS)[0] == tuple(str(number) for number in range(5, FILES_MAX + 5))

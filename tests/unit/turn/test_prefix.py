@@ -2,13 +2,21 @@
 
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.known_tools import TRAITS
 
 from shoal.domain.messages import MORE_TOOLS, ToolSpec
-from shoal.tools.offer import CORE, Offer, offer
+from shoal.domain.traits import RANK_LAST
+from shoal.tools.offer import Offer, offer
 from shoal.turn.budget import Meter
 from shoal.turn.context import fit_prefix
 from shoal.turn.prompt import PromptSection, SystemPrompt, assemble
 
+CORE = tuple(
+    sorted(
+        TRAITS.names(lambda tool: tool.offered == "always" and tool.rank < RANK_LAST),
+        key=lambda name: TRAITS.of(name).rank,
+    )
+)
 NAMES = ("identity", "prompt", "rules", "skills", "docs", "memory global")
 
 
@@ -36,16 +44,16 @@ tools = st.tuples(st.integers(0, 2_000), st.integers(0, 150), st.booleans()).map
 @example(prompt=prompt_of([0]), told=offer([spec("bash", 2_228)], [], may_find=False), room=600)
 def test_the_prefix_never_takes_more_than_its_room(prompt: SystemPrompt, told: Offer, room: int) -> None:
     meter = Meter()
-    fitted = fit_prefix(meter, prompt, told, room)
+    fitted = fit_prefix(meter, prompt, told, room, TRAITS)
     assert fitted.units == meter.prefix(fitted.system, fitted.tools) <= room
-    assert fit_prefix(Meter(), prompt, told, room) == fitted
+    assert fit_prefix(Meter(), prompt, told, room, TRAITS) == fitted
     names = [one.name for one in (*fitted.tools, *fitted.further) if one.name != MORE_TOOLS]
     assert sorted(names) == sorted(one.name for one in told.all)
 
 
 def test_the_core_is_told_in_its_order_and_the_rest_is_found() -> None:
     told = offer([spec(name, 400) for name in sorted(CORE)], [])
-    fitted = fit_prefix(Meter(), prompt_of([50, 50, 200, 3_000]), told, 1_500)
+    fitted = fit_prefix(Meter(), prompt_of([50, 50, 200, 3_000]), told, 1_500, TRAITS)
     names = {one.name for one in fitted.tools}
     assert names == {*CORE[: len(names) - 1], MORE_TOOLS}
     assert "bash" in names
@@ -54,7 +62,7 @@ def test_the_core_is_told_in_its_order_and_the_rest_is_found() -> None:
 
 def test_rules_stay_whole_where_memory_is_long() -> None:
     prompt = prompt_of([50, 50, 400, 100, 20_000, 20_000])
-    fitted = fit_prefix(Meter(), prompt, offer([], []), 1_500)
+    fitted = fit_prefix(Meter(), prompt, offer([], []), 1_500, TRAITS)
     kept = {section.name for section in prompt.sections if section.text in fitted.system}
     assert kept == {"identity", "prompt", "rules", "skills"}
     assert "left out here" in fitted.system
@@ -62,10 +70,10 @@ def test_rules_stay_whole_where_memory_is_long() -> None:
 
 def test_what_is_found_by_nobody_is_told_as_far_as_it_fits() -> None:
     told = offer([spec(name, 400) for name in sorted(CORE)], [], may_find=False)
-    fitted = fit_prefix(Meter(), prompt_of([50]), told, 600)
+    fitted = fit_prefix(Meter(), prompt_of([50]), told, 600, TRAITS)
     assert MORE_TOOLS not in {one.name for one in fitted.tools}
     assert 0 < len(fitted.tools) < len(CORE)
-    nothing = fit_prefix(Meter(), prompt_of([50]), offer([spec("bash", 40_000)], [], may_find=False), 600)
+    nothing = fit_prefix(Meter(), prompt_of([50]), offer([spec("bash", 40_000)], [], may_find=False), 600, TRAITS)
     assert nothing.tools == ()
 
 
@@ -73,5 +81,5 @@ def test_instructions_use_the_room_that_rules_leave() -> None:
     """They are shortened by no more than has to be, however long the rules are."""
     for rules in (10, 400, 1_000):
         prompt = prompt_of([50, 50, rules, 100, 20_000, 20_000])
-        fitted = fit_prefix(Meter(), prompt, offer([], []), 3_000)
+        fitted = fit_prefix(Meter(), prompt, offer([], []), 3_000, TRAITS)
         assert 2_900 < fitted.units <= 3_000

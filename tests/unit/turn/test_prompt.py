@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 import pytest
+from tests.known_tools import TRAITS
 
 from shoal.domain.agents import AgentSpec
 from shoal.domain.home import Home
@@ -80,7 +81,7 @@ class Place:
         self.clock = ManualClock()
         self.files = FileCache()
         self.marked: dict[Path, str] = {}
-        self.builder = PromptBuilder(self.home, self.clock, limits or PromptLimits(), self.files)
+        self.builder = PromptBuilder(self.home, self.clock, limits or PromptLimits(), self.files, traits=TRAITS)
         agent_home = self.home.agent("main")
         self.agent = AgentSpec("main", agent_home, agent_home / "workspace", "demo", "standard", "You help with ships.")
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from tests.known_tools import TRAITS
 
 from shoal.delivery.hub import Hub
 from shoal.domain.clock import SystemClock
@@ -51,7 +52,7 @@ async def test_of_a_conversation_that_is_read_again_only_the_open_turn_waits_for
     monkeypatch.setattr("shoal.turn.thread.LOADED_AT_ONCE_MAX", at_once)
     store = Store(SqliteDriver(tmp_path / "shoal.db"), SystemClock())
     lease = await grown(store, 5)
-    view = ThreadView(store.journal, Hub(), enqueue, lease)
+    view = ThreadView(store.journal, Hub(), enqueue, lease, TRAITS)
     await view.load()
     assert [event.turn for event in view.unprojected] == [lease.open_turn] * 2
     assert [entry.message.text for entry in view.transcript.entries][-3:] == [
@@ -67,7 +68,7 @@ async def test_of_a_conversation_that_is_read_again_only_the_open_turn_waits_for
 async def test_of_a_turn_that_is_closed_nothing_stays(tmp_path: Path) -> None:
     """Neither its stop nor what tainted it, nor what waits for the readable files."""
     store = Store(SqliteDriver(tmp_path / "shoal.db"), SystemClock())
-    view = ThreadView(store.journal, Hub(), enqueue, await grown(store, 1))
+    view = ThreadView(store.journal, Hub(), enqueue, await grown(store, 1), TRAITS)
     await view.load()
     view.aborting = True
     said = AssistantSaid("answer", tainted_by="a web page"), TurnFinished("done", "answer")
@@ -98,7 +99,7 @@ async def test_files_are_named_by_their_paths_on_this_machine(tmp_path: Path) ->
     await store.journal.open_turn(lease, lease.prompt, opening)
     lease = await store.journal.lease(THREAD)
     assert lease is not None
-    view = ThreadView(store.journal, Hub(), enqueue, lease, MovedFolders())
+    view = ThreadView(store.journal, Hub(), enqueue, lease, TRAITS, MovedFolders())
     await view.load()
     said = [event.data for event in view.unprojected if isinstance(event.data, UserSaid)]
     assert [one.path for data in said for one in data.attachments] == ["/here/map.txt"]

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from shoal.agents.toolbox import built_in_traits
 from shoal.domain.errors import ConfigError, InvalidInput
 from shoal.domain.markup import counted
 from shoal.domain.permissions import TOKEN_SCOPES, Decision, Ruling
@@ -13,10 +14,12 @@ from shoal.domain.schema import refusal
 from shoal.domain.settings import ProfileSettings
 from shoal.domain.untrusted import BAD_TOML, decode_toml
 from shoal.permissions.actions import action_of, shell_actions
-from shoal.permissions.profiles import BUILTIN_PROFILES, Profile, Profiles, compile_profile, decide, decide_all
+from shoal.permissions.built_in import BUILT_IN
+from shoal.permissions.profiles import Profile, Profiles, compile_profile, decide, decide_all
 from shoal.surfaces.cli.client import as_usage, call_api, get, path_part
 from shoal.surfaces.cli.completion import agent_option, complete_agents
 from shoal.surfaces.cli.context import CommandContext, command
+from shoal.surfaces.cli.offline import known_traits
 from shoal.surfaces.cli.output import hours_of, print_json, print_records, print_table, printable, tell, when
 from shoal.surfaces.http.endpoints import Removed
 from shoal.surfaces.http.routes_access import (
@@ -81,12 +84,13 @@ def load_profile(context: CommandContext, name: str | None) -> Profile:
 
     Raises ConfigError when there is none, or with every pattern that is refused.
     """
-    if name is not None and name in BUILTIN_PROFILES:
-        return Profiles().get(name)
+    if name is not None and name in BUILT_IN:
+        return Profiles(built_in_traits()).get(name)
     if name is not None and (rules := _profile_file(name)) is not None:
-        return compile_profile(Path(name).name, rules)
-    config = context.config().permissions
-    return Profiles(config.profiles).get(config.default_profile if name is None else name)
+        return compile_profile(Path(name).name, rules, traits=built_in_traits())
+    config = context.config()
+    profiles = Profiles(known_traits(config), config.permissions.profiles)
+    return profiles.get(config.permissions.default_profile if name is None else name)
 
 
 def _profile_file(name: str) -> ProfileSettings | None:

@@ -19,6 +19,7 @@ from shoal.agents.lifecycle import AgentLifecycle, Checks
 from shoal.agents.registry import AgentDefaults, AgentRegistry, ChannelBindings
 from shoal.agents.self_edit import SelfEditor
 from shoal.agents.snapshots import ConversationSnapshots
+from shoal.agents.toolbox import built_in_traits
 from shoal.config import Config, default_model, open_catalog
 from shoal.delivery.hub import Hub
 from shoal.domain.agents import Process
@@ -29,6 +30,7 @@ from shoal.domain.files import Files, Folders
 from shoal.domain.ids import ApprovalId, ThreadId
 from shoal.domain.permissions import Asker
 from shoal.domain.ports import ChatAdapter
+from shoal.domain.traits import NO_TOOLS, TraitsByName
 from shoal.domain.triggers import NewTrigger, Trigger, first_time
 from shoal.extensions import extension_tools
 from shoal.permissions.profiles import Profiles
@@ -41,9 +43,7 @@ from shoal.surfaces.http.server import WebApp, WebOptions
 from shoal.tools.fetch import GuardedFetcher
 from shoal.tools.mcp.pins import Pins, any_tool_of
 from shoal.tools.memory_book import MemoryBook
-from shoal.tools.offer import SERVICE_TOOLS
 from shoal.tools.process_logs import LogPiece, log_of, read_log
-from shoal.tools.registry import standard_tools
 from shoal.tools.storage import files_of, open_folders
 from shoal.tools.tainted_files import MarkedFiles, PromptFiles
 from shoal.turn.budget import Meter, meter_as_set
@@ -119,7 +119,11 @@ class OfflineApp:
 
     @cached_property
     def profiles(self) -> Profiles:
-        return Profiles(self.config.permissions.profiles, self.config.permissions.overrides)
+        return Profiles(self.traits, self.config.permissions.profiles, self.config.permissions.overrides)
+
+    @cached_property
+    def traits(self) -> TraitsByName:
+        return known_traits(self.config)
 
     @cached_property
     def meter(self) -> Meter:
@@ -171,15 +175,22 @@ class OfflineApp:
 
 
 def agent_checks(config: Config, catalog: Catalog) -> Checks:
-    profiles = Profiles(config.permissions.profiles, config.permissions.overrides)
+    profiles = Profiles(NO_TOOLS, config.permissions.profiles, config.permissions.overrides)
     return Checks(partial(existing_model, catalog), profiles.check, partial(tool_names, config))
 
 
 def tool_names(config: Config) -> tuple[str, ...]:
     """The names of all tools of a Shoal with this configuration, without starting one; patterns for MCP servers'."""
-    registry = standard_tools(config.sandbox, config.tools)
-    others = (*SERVICE_TOOLS, "search_history", *(tool.spec.name for tool in extension_tools()))
-    return (*registry.names(), *others, *(any_tool_of(name) for name, one in config.mcp.items() if one.enabled))
+    known = known_traits(config).items()
+    return (*(name for name, _ in known), *(any_tool_of(name) for name, one in config.mcp.items() if one.enabled))
+
+
+def known_traits(config: Config) -> TraitsByName:
+    """What all tools are of a Shoal with this configuration but those of MCP servers, without starting one."""
+    traits = built_in_traits(hardware=config.tools.hardware)
+    for tool in extension_tools():
+        traits.add(tool.spec.name, tool.traits)
+    return traits
 
 
 async def call_offline(

@@ -19,8 +19,9 @@ from shoal.domain.regular_files import read_regular_text
 from shoal.domain.settings import OverrideSettings, ProfileSettings
 from shoal.domain.toml_text import without_key
 from shoal.permissions.actions import action_of, shell_actions
+from shoal.permissions.built_in import BUILT_IN, RuleList, built_in
 from shoal.permissions.hindsight import ChangedDecision, SuggestedRule, decided_anew, suggestions
-from shoal.permissions.profiles import BUILTIN_PROFILES, RuleList, compile_profile, decide_all
+from shoal.permissions.profiles import compile_profile, decide_all
 from shoal.permissions.rule_words import WORKSPACE, RuleSubject, pattern_of, subject_of, words_of
 from shoal.push import Browser
 from shoal.setup.rules import OwnRule, own_rules, with_override, with_profile, with_rule
@@ -371,7 +372,7 @@ async def copy_profile(web: WebContext, by: Principal, body: NewProfile) -> Prof
     app.profiles.check(body.copies)
     if body.name in app.profiles.names:
         raise Conflict(f"There is a profile {body.name} already. Choose another name.")
-    source = BUILTIN_PROFILES.get(body.copies) or own[body.copies]
+    source = built_in(body.copies, app.tools.traits) if body.copies in BUILT_IN else own[body.copies]
     what = f"begin profile {body.name} as a copy of {body.copies}"
     await web.setup.change_rules(what, lambda text: with_profile(text, body.name, source), by.person)
     return next(one for one in await profiles(web) if one.name == body.name)
@@ -402,8 +403,11 @@ async def profiles(web: WebContext) -> list[ProfileView]:
         ProfileView(
             name,
             having.get(name, []),
-            [RuleView(rule.list, rule.pattern, words_of(rule.pattern)) for rule in app.profiles.get(name).rules],
-            name in BUILTIN_PROFILES,
+            [
+                RuleView(rule.list, rule.pattern, words_of(rule.pattern, app.tools.traits))
+                for rule in app.profiles.get(name).rules
+            ],
+            name in BUILT_IN,
         )
         for name in app.profiles.names
     ]
@@ -413,7 +417,7 @@ async def profiles(web: WebContext) -> list[ProfileView]:
 async def rules(web: WebContext) -> list[OwnRuleView]:
     """The rules that can be changed: those for certain agents, places and people, the one that is asked first at the
     head, then those of profiles that are not built in."""
-    return [_shown(rule) for rule in own_rules(web.app.config.permissions)]
+    return [_shown(web, rule) for rule in own_rules(web.app.config.permissions)]
 
 
 @routes("POST /api/permissions/rules", ADMINS, status=201, owner_only=True)
@@ -421,7 +425,7 @@ async def add_rule(web: WebContext, by: Principal, body: NewRule) -> OwnRuleView
     """Add a rule, which holds from the next turns on. Only the owner may; 409 for a built-in profile."""
     rule = _wanted(web, body)
     await web.setup.change_rules(f"add rule {_said(rule)}", lambda text: with_rule(text, None, rule), by.person)
-    return _shown(rule)
+    return _shown(web, rule)
 
 
 @routes("PUT /api/permissions/rules/{id}", ADMINS, owner_only=True)
@@ -432,7 +436,7 @@ async def change_rule(web: WebContext, by: Principal, id: str, body: NewRule) ->
         rule = msgspec.structs.replace(was, list=rule.list, pattern=rule.pattern)
     what = f"change rule {_said(was)} to {_said(rule)}"
     await web.setup.change_rules(what, lambda text: with_rule(text, was, rule), by.person)
-    return _shown(rule)
+    return _shown(web, rule)
 
 
 @routes("DELETE /api/permissions/rules/{id}", ADMINS, owner_only=True)
@@ -443,8 +447,10 @@ async def remove_rule(web: WebContext, by: Principal, id: str) -> Removed:
     return Removed(True)
 
 
-def _shown(rule: OwnRule) -> OwnRuleView:
-    return view(OwnRuleView, rule, id=rule.key, words=words_of(rule.pattern), subject=subject_of(rule.pattern))
+def _shown(web: WebContext, rule: OwnRule) -> OwnRuleView:
+    traits = web.app.tools.traits
+    words, subject = words_of(rule.pattern, traits), subject_of(rule.pattern, traits)
+    return view(OwnRuleView, rule, id=rule.key, words=words, subject=subject)
 
 
 def _known(web: WebContext, id: str) -> OwnRule:
@@ -458,7 +464,7 @@ def _wanted(web: WebContext, body: NewRule) -> OwnRule:
     """The rule that is asked for. Raises InvalidInput, NotFound, Conflict."""
     if (body.subject is None) == (not body.pattern):
         raise InvalidInput("Say what the rule is about: a `subject`, or a `pattern`.")
-    if body.profile in BUILTIN_PROFILES:
+    if body.profile in BUILT_IN:
         raise Conflict(
             f"The profile {body.profile} comes with Shoal and cannot be changed. Make the rule for agents; or copy it: "
             f"`shoal permissions copy {body.profile} NAME`."
@@ -472,7 +478,7 @@ def _wanted(web: WebContext, body: NewRule) -> OwnRule:
             raise NotFound(f"There is no agent {name[:80]!r}.")
     if body.subject is not None and body.subject.what == "tool" and body.subject.text not in web.app.tools.names():
         raise InvalidInput(f"There is no tool {body.subject.text[:80]!r}.")
-    pattern = pattern_of(body.subject) if body.subject is not None else body.pattern
+    pattern = pattern_of(body.subject, web.app.tools.traits) if body.subject is not None else body.pattern
     return OwnRule(body.list, pattern, body.profile, body.agents)
 
 
@@ -508,7 +514,9 @@ async def replay_permissions(web: WebContext, body: Hindsight) -> HindsightView:
     app = web.app
     if body.rules is not None:
         try:
-            profile = compile_profile(body.profile or "rules", body.rules, app.config.permissions.profiles)
+            profile = compile_profile(
+                body.profile or "rules", body.rules, app.config.permissions.profiles, app.tools.traits
+            )
         except ConfigError as error:
             raise InvalidInput(" ".join(error.problems)) from error
     elif body.profile:

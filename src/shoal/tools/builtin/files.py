@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 from typing import Annotated, NamedTuple
 
 from msgspec import Meta
+from msgspec.structs import replace
 
 from shoal.domain.errors import InvalidInput, ToolError
 from shoal.domain.files import in_thread
@@ -22,9 +23,10 @@ from shoal.domain.messages import Image
 from shoal.domain.ports import Invocation, ToolContext, ToolOutput
 from shoal.domain.secret_forms import PLACEHOLDER
 from shoal.domain.text_encodings import TextEncoding, find_encoding, plain_text, readable
+from shoal.domain.traits import FILES_ELSEWHERE, READABLE, WRITABLE, Answer, Traits, Treatment
 from shoal.tools.attachments import fit_image, is_image, keep_copy, media_type_of
 from shoal.tools.builtin.memory_pages import change_page, is_memory, memory_names, memory_page
-from shoal.tools.functions import FunctionTool, planned, tool
+from shoal.tools.functions import FunctionTool, ToolDecorator, planned, tool
 from shoal.tools.jail import jail_of, require_room
 from shoal.tools.locks import PathLocks
 
@@ -223,10 +225,52 @@ TEXT_BYTES_MAX = 10_485_760
 PathArgument = Annotated[str, "Path of the file: relative to the workspace, or absolute, such as /scratch/notes.txt."]
 
 
-def read_tool(name: str = "read") -> FunctionTool[Invocation]:
-    """`read`, or the same under another name."""
+_READ = Answer(READABLE, "reading and listing in its own folders")
+_READS = Treatment(locked=_READ, standard=replace(_READ, otherwise="ask", others=FILES_ELSEWHERE))
+READ = tool(
+    Traits(
+        group="files",
+        offered="always",
+        rank=2,
+        effect="read",
+        idempotent=True,
+        origin="mixed",
+        names="read",
+        harm="none",
+        in_cases=True,
+        treatment=_READS,
+    ),
+    name="read",
+)
+VIEW = READ.alias("view")
+WRITE = tool(
+    Traits(
+        group="files",
+        offered="always",
+        rank=3,
+        effect="contained",
+        idempotent=True,
+        origin="own",
+        names="replace",
+        harm="file",
+        undo="files",
+        in_cases=True,
+        treatment=Treatment(
+            standard=Answer(WRITABLE, "writing in /workspace and /scratch, except inside .git", "ask", FILES_ELSEWHERE)
+        ),
+    ),
+    name="write",
+)
+CREATE_FILE = WRITE.alias("create_file")
+EDIT = tool(replace(WRITE.traits, rank=4, idempotent=False, names="edit"), name="edit")
+STR_REPLACE = EDIT.alias("str_replace")
 
-    @tool(name=name, read_only=True, idempotent=True, origin="mixed")
+
+def read_tool(described: ToolDecorator = READ) -> FunctionTool[Invocation]:
+    """`read`, or the same under another name."""
+    name = described.name
+
+    @described
     def read(
         context: ToolContext,
         path: PathArgument,
@@ -270,10 +314,11 @@ def read_tool(name: str = "read") -> FunctionTool[Invocation]:
     return read
 
 
-def write_tool(locks: PathLocks, name: str = "write") -> FunctionTool[Invocation]:
+def write_tool(locks: PathLocks, described: ToolDecorator = WRITE) -> FunctionTool[Invocation]:
     """`write`, or the same under another name."""
+    name = described.name
 
-    @tool(name=name, idempotent=True, origin="own")
+    @described
     def write(
         context: ToolContext,
         path: PathArgument,
@@ -309,7 +354,7 @@ def write_tool(locks: PathLocks, name: str = "write") -> FunctionTool[Invocation
     return write
 
 
-@tool(name="list", read_only=True, idempotent=True, origin="mixed")
+@tool(replace(READ.traits, rank=10, names="list"), name="list")
 def list_directory(
     context: ToolContext,
     path: Annotated[str, "Path of the directory; the workspace unless given."] = ".",
@@ -342,7 +387,7 @@ def list_directory(
 def edit_tool(locks: PathLocks) -> FunctionTool[Invocation]:
     """`edit`: what was shown for the approval of an edit is exactly what is applied."""
 
-    @tool(origin="own")
+    @EDIT
     def edit(
         context: ToolContext,
         path: PathArgument,
@@ -360,7 +405,7 @@ def edit_tool(locks: PathLocks) -> FunctionTool[Invocation]:
 def str_replace_tool(locks: PathLocks) -> FunctionTool[Invocation]:
     """`edit` under another name, with the names of arguments that go with it."""
 
-    @tool(origin="own")
+    @STR_REPLACE
     def str_replace(
         context: ToolContext,
         path: PathArgument,

@@ -15,6 +15,7 @@ from shoal.domain.errors import ToolError
 from shoal.domain.files import in_thread
 from shoal.domain.installation import how_to_add
 from shoal.domain.ports import Invocation, Tool, ToolOutput
+from shoal.domain.traits import NO_HARDWARE, Traits
 from shoal.tools.functions import planned, tool
 
 I2C_BYTES_MAX = 32
@@ -52,6 +53,15 @@ Address = Annotated[int, Meta(ge=ADDRESSES[0], le=ADDRESSES[-1], description="Ad
 Hex = Annotated[str, Meta(description="Bytes as hexadecimal digits, e.g. 00ff.", min_length=2, max_length=3 * 4096)]
 
 
+_BUS = Traits(
+    group="hardware", offered="deferred", effect="outward", origin="own", harm="outside", treatment=NO_HARDWARE
+)
+I2C_SCAN = tool(_BUS, name="i2c_scan")
+I2C_READ = tool(_BUS, name="i2c_read")
+I2C_WRITE = tool(_BUS, name="i2c_write")
+SPI_TRANSFER = tool(_BUS, name="spi_transfer")
+
+
 def hardware_tools(load: Callable[[str], object] = import_module) -> tuple[Tool, ...]:
     """All of them. `load` imports smbus2 or spidev."""
 
@@ -65,7 +75,7 @@ def hardware_tools(load: Callable[[str], object] = import_module) -> tuple[Tool,
         opened = cast("Callable[[int], SMBus]", getattr(package("smbus2"), "SMBus"))  # noqa: B009 (untyped package)
         return closing(opened(number))
 
-    @tool(origin="own")
+    @I2C_SCAN
     def i2c_scan(bus: BusNumber) -> Invocation:
         """List the devices on an I2C bus of this machine, by reading a byte at each address."""
 
@@ -80,7 +90,7 @@ def hardware_tools(load: Callable[[str], object] = import_module) -> tuple[Tool,
 
         return _planned("i2c_scan", f"{bus}", f"I2C bus {bus}", work)
 
-    @tool(origin="own")
+    @I2C_READ
     def i2c_read(
         bus: BusNumber,
         address: Address,
@@ -100,7 +110,7 @@ def hardware_tools(load: Callable[[str], object] = import_module) -> tuple[Tool,
 
         return _planned("i2c_read", f"{bus} 0x{address:02x}{where} {length}", f"I2C bus {bus}", work)
 
-    @tool(origin="own")
+    @I2C_WRITE
     def i2c_write(bus: BusNumber, address: Address, data: Hex) -> Invocation:
         """Write bytes to a device on an I2C bus of this machine; the first is usually the register. The wrong bytes can
         break a device."""
@@ -119,7 +129,7 @@ def hardware_tools(load: Callable[[str], object] = import_module) -> tuple[Tool,
 
         return _planned("i2c_write", f"{bus} 0x{address:02x} {content.hex()}", f"I2C bus {bus}", work)
 
-    @tool(origin="own")
+    @SPI_TRANSFER
     def spi_transfer(
         bus: Annotated[int, Meta(ge=0, le=255, description="Number of the bus, the B of /dev/spidevB.D.")],
         device: Annotated[int, Meta(ge=0, le=255, description="Chip select, the D of /dev/spidevB.D.")],

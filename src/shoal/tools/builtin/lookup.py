@@ -14,6 +14,7 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 
 from shoal.domain.errors import PlatformError, ToolError
 from shoal.domain.events import AssistantSaid, Event, Steered, UserSaid
@@ -21,6 +22,7 @@ from shoal.domain.files import DIGEST_CHARS, Files, in_thread
 from shoal.domain.ids import WHOLE_CHANNEL, ThreadId, channel_of
 from shoal.domain.messages import Author, Judge, PlatformUser, Prompt
 from shoal.domain.ports import ChatAdapter, Invocation, Mount, ToolContext, ToolOutput
+from shoal.domain.traits import LOOKUP
 from shoal.domain.untrusted import UNREADABLE
 from shoal.store.journal import SEQ_END, Journal, SnapshotStore
 from shoal.store.projections import CONTEXT, LOG, ContextPlace, LogLine
@@ -60,6 +62,10 @@ class Hit(NamedTuple):
         return f"{self.at:%Y-%m-%d %H:%M} {self.author.name or self.author.id} in {self.where}: {said}"
 
 
+SEARCH_CHANNEL = tool(LOOKUP, name="search_channel")
+READ_ARTIFACT = tool(replace(LOOKUP, offered="always", rank=11), name="read_artifact")
+
+
 def search_channel_tool(
     search: SearchIndex, adapters: Mapping[str, ChatAdapter], judge: Judge
 ) -> FunctionTool[Invocation]:
@@ -90,7 +96,7 @@ def search_channel_tool(
             hits.append(Hit(one.at, author, one.text, one.thread, one.tainted_by or _untrusted(author)))
         return hits, note
 
-    @tool(read_only=True, idempotent=True, origin="mixed")
+    @SEARCH_CHANNEL
     def search_channel(context: ToolContext, query: Query, limit: Limit = 20) -> Invocation:
         """Search what was said in this channel, also before you were here."""
         within, words = channel_of(context.chat), words_of(query)
@@ -181,7 +187,7 @@ def read_artifact_tool(
 ) -> FunctionTool[Invocation]:
     """`read_artifact` shows a piece of an artifact, or of a readable file, of the same thread."""
 
-    @tool(read_only=True, idempotent=True, origin="mixed")
+    @READ_ARTIFACT
     def read_artifact(
         context: ToolContext,
         artifact: Annotated[

@@ -3,12 +3,14 @@
 from typing import Annotated, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from shoal.domain.errors import Conflict, InvalidInput, ToolError, system_words
 from shoal.domain.home import MemoryScope, entry_key, entry_line, memory_path, note_path, only_for
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Invocation, ToolContext, ToolOutput
 from shoal.domain.records import MemoryEdit
+from shoal.domain.traits import KEEPS, Traits
 from shoal.tools.functions import Prepared, as_tool_error, canonical, planned, tool
 from shoal.tools.memory_files import EVERYBODYS, MemoryEntry, action_on, edits_of, entries_saying, memory_entries
 
@@ -16,7 +18,29 @@ SHOWN_MAX = 5
 """Entries that are named when it is not clear which one is meant."""
 
 
-@tool(origin="own")
+_NOTE = Traits(
+    group="memory",
+    offered="deferred",
+    effect="lasting",
+    origin="own",
+    harm="lasting",
+    changes="home",
+    keeps="note",
+    for_person=True,
+    guidance="- Note with `note_today` what was done or decided today and may matter tomorrow.",
+    treatment=KEEPS,
+)
+_FACT = replace(
+    _NOTE,
+    offered="always",
+    rank=9,
+    keeps="memory",
+    guidance="- Keep lasting facts with `remember`. Name a scope (channel, person, platform, global) only where its "
+    "default does not fit. Never keep passwords, keys or other secrets.",
+)
+
+
+@tool(_FACT)
 def remember(
     context: ToolContext,
     text: Annotated[str, "One fact or preference that stands by itself; it may have several lines. Empty to forget."],
@@ -54,7 +78,7 @@ def remember(
     return planned("remember", f"{scope} {' '.join(words.split())}", work, f"remember ({scope})\n\n{line}", **effect)
 
 
-@tool(origin="own")
+@tool(_NOTE)
 def note_today(context: ToolContext, text: Annotated[str, "What happened or was decided, in one line."]) -> Invocation:
     """Write a line into today's note. You see the notes of the last days in every prompt."""
     words = _entry_line(" ".join(text.split())).removeprefix("- ")

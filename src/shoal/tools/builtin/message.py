@@ -8,6 +8,7 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 
 from shoal.domain.errors import InvalidId, ToolError
 from shoal.domain.events import UserSaid
@@ -19,6 +20,7 @@ from shoal.domain.mounts import MountedPath
 from shoal.domain.permissions import Action
 from shoal.domain.ports import ChatAdapter, Invocation, ToolContext, ToolOutput
 from shoal.domain.records import NewPost
+from shoal.domain.traits import FILES_ELSEWHERE, READABLE, RUNS_ON, Answer, Traits, Treatment
 from shoal.tools.attachments import keep_copy
 from shoal.tools.builtin.files import PathArgument
 from shoal.tools.functions import FunctionTool, Prepared, canonical, tool
@@ -35,7 +37,23 @@ UNREAD = frozenset({"openai"})
 """Platforms whose people read a turn's answer and nothing beside it."""
 
 
-@tool(origin="own")
+_OWN_FILES = Answer(READABLE, "sending files of its own folders", "ask", FILES_ELSEWHERE)
+_SAME_CONVERSATION = Answer(HERE, "messages in the same conversation")
+
+
+@tool(
+    Traits(
+        group="messages",
+        offered="deferred",
+        effect="outward",
+        can_stage=True,
+        origin="own",
+        names="send",
+        harm="none",
+        changes="nothing",
+        treatment=Treatment(standard=_OWN_FILES),
+    )
+)
 def upload(
     context: ToolContext,
     path: PathArgument,
@@ -64,6 +82,26 @@ def upload(
     effect = canonical("upload", path=places[0].shown, comment=comment, **further)
     actions = tuple(Action(f"tool:upload:{place.shown}", runs=(place.shown,)) for place in places)
     return Prepared(actions, f"{shown}\n\n{comment}".strip(), effect, work)
+
+
+MESSAGE = tool(
+    Traits(
+        group="messages",
+        offered="always",
+        rank=8,
+        effect="outward",
+        can_stage=True,
+        idempotent=True,
+        origin="own",
+        harm="message",
+        harmless=(HERE,),
+        changes="nothing",
+        treatment=Treatment(
+            standard=replace(_SAME_CONVERSATION, otherwise="ask", others=RUNS_ON), guarded=_SAME_CONVERSATION
+        ),
+    ),
+    name="message",
+)
 
 
 class _Target(NamedTuple):
@@ -96,7 +134,7 @@ def message_tool(adapters: Mapping[str, ChatAdapter]) -> FunctionTool[Invocation
             raise ToolError(f"Platform {platform!r} is not connected. Connected: {', '.join(sorted(adapters))}.")
         return found
 
-    @tool(idempotent=True, origin="own")
+    @MESSAGE
     def message(
         context: ToolContext,
         text: Annotated[str, Meta(description="What to say, in Markdown.", max_length=TEXT_CHARS_MAX)] = "",

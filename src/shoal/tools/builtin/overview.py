@@ -16,6 +16,7 @@ from shoal.domain.events import Event, Outcome, Steered, TurnFinished, TurnStart
 from shoal.domain.ids import ThreadId, TurnId
 from shoal.domain.ports import Invocation, ToolContext, ToolOutput
 from shoal.domain.records import Approval
+from shoal.domain.traits import LOOKUP
 from shoal.domain.triggers import BRIEF, Trigger, source_of
 from shoal.domain.untrusted import untrusted_block
 from shoal.domain.zones import zone_named
@@ -221,10 +222,13 @@ def short(text: str) -> str:
     return words if len(words) <= TEXT_CHARS_MAX else f"{words[: TEXT_CHARS_MAX - 1]}…"
 
 
+OVERVIEW = tool(LOOKUP, name="overview")
+
+
 def overview_tool(store: Store, taint_of: TaintOf) -> FunctionTool[Invocation]:
     """`overview` over what is stored."""
 
-    @tool(read_only=True, idempotent=True, origin="mixed")
+    @OVERVIEW
     def overview(
         context: ToolContext,
         hours: Annotated[float, Meta(description="How far back to look.", ge=1, le=168)] = 24,

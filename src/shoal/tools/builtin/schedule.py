@@ -5,9 +5,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Meta
+from msgspec.structs import replace
 
 from shoal.domain.errors import InvalidInput, ToolError
 from shoal.domain.ports import Invocation, ToolContext, ToolOutput
+from shoal.domain.traits import KEEPS, LOOKUP, Traits
 from shoal.domain.triggers import NewTrigger, Trigger, source_of
 from shoal.domain.zones import local_time, zone_named
 from shoal.store.triggers import TriggerStore
@@ -28,7 +30,7 @@ NextTime = Callable[[NewTrigger, datetime], datetime]
 """When a trigger would come next. Raises InvalidInput when it never does."""
 
 
-@tool(read_only=True, idempotent=True, origin="own")
+@tool(replace(LOOKUP, origin="own", in_cases=True))
 def time(
     context: ToolContext,
     timezone: Annotated[str, ZONE] = "",
@@ -44,7 +46,19 @@ def time(
     return planned("time", zone.key, work, zone=zone.key)
 
 
-@tool(origin="own")
+_REMINDER = Traits(
+    group="reminders",
+    offered="deferred",
+    effect="lasting",
+    origin="own",
+    harm="lasting",
+    changes="nothing",
+    treatment=KEEPS,
+)
+SCHEDULE = tool(replace(_REMINDER, offered="always", rank=7, origin="mixed", harmless=("list",)), name="schedule")
+
+
+@tool(_REMINDER)
 def remind(
     context: ToolContext,
     when: Annotated[str, f"When: {WHEN_FORMS}."],
@@ -124,7 +138,7 @@ def schedule_tool(triggers: TriggerStore, next_time: NextTime) -> FunctionTool[I
             raise ToolError(f"It is {trigger.state}, so there is nothing to resume.")
         return ToolOutput(f"{trigger.id} comes again, next at {_local(at, context.timezone)}.")
 
-    @tool(origin="mixed")
+    @SCHEDULE
     def schedule(
         context: ToolContext,
         do: Annotated[Literal["create", "list", "cancel", "pause", "resume"], "What to do."],

@@ -12,6 +12,7 @@ from shoal.domain.markup import counted
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Command, Invocation, ToolContext, ToolOutput
 from shoal.domain.settings import SandboxSettings
+from shoal.domain.traits import Answer, Traits, Treatment
 from shoal.tools.functions import FunctionTool, PreparedCommand, canonical, tool
 from shoal.tools.output import text_of
 from shoal.tools.terminal import last_state
@@ -55,10 +56,28 @@ READ_HERE_BYTES_MAX = 2048
 """Longer output is read in a thread, which keeps other turns from waiting."""
 
 
+BASH = tool(
+    Traits(
+        group="commands",
+        offered="always",
+        rank=1,
+        runs_commands=True,
+        origin="mixed",
+        names="command",
+        harm="command",
+        undo="files",
+        shows_output=True,
+        in_cases=True,
+        treatment=Treatment(standard=Answer(otherwise="ask", others="every command")),
+    ),
+    name="bash",
+)
+
+
 def bash_tool(shell_actions: ShellActions, bounds: SandboxSettings) -> FunctionTool[Invocation]:
     """`bash` runs a command and returns its output and exit code."""
 
-    @tool(runs_commands=True, origin="mixed")
+    @BASH
     def bash(
         context: ToolContext,
         command: Annotated[str, "The command, run by bash."],

@@ -5,12 +5,14 @@ from typing import Annotated
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 
 from shoal.domain.agents import Task
 from shoal.domain.errors import ToolError
 from shoal.domain.ids import ThreadId
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Invocation, Tool, ToolContext, ToolOutput
+from shoal.domain.traits import KEEPS, Answer, Traits, Treatment
 from shoal.tools.functions import Prepared, canonical, tool
 
 TASK_CHARS_MAX = 50_000
@@ -22,6 +24,30 @@ Wording = Annotated[
 ]
 AgentName = Annotated[str, "Name of another agent that shall do it, with its own workspace."]
 ModelName = Annotated[str, "Another model for it; leave it out for the usual one."]
+
+
+_TASK = Traits(
+    group="agents",
+    offered="deferred",
+    effect="contained",
+    waits=True,
+    origin="mixed",
+    harm="none",
+    changes="workspace",
+    treatment=KEEPS,
+)
+SUBAGENT = tool(_TASK, name="subagent")
+SPAWN = tool(replace(_TASK, origin="own"), name="spawn")
+ASK_AGENT = tool(
+    replace(
+        _TASK,
+        effect="outward",
+        harm="outside",
+        changes="nothing",
+        treatment=Treatment(standard=Answer(otherwise="ask", others="tasks for other agents")),
+    ),
+    name="ask_agent",
+)
 
 
 def subagent_tools(
@@ -52,13 +78,13 @@ def subagent_tools(
         shown = f"{name} {task.agent} {task.model}".rstrip() + f"\n\n{task.text}"
         return Prepared(actions, shown, canonical(name, **msgspec.structs.asdict(task)), work)
 
-    @tool(waits=True, origin="mixed")
+    @SUBAGENT
     def subagent(context: ToolContext, task: Wording, agent: AgentName = "", model: ModelName = "") -> Invocation:
         """Give a task to a subagent with a fresh context and wait for its answer. Several calls in one message work
         side by side. It has your tools and permissions at most, and cannot ask you back."""
         return prepared("subagent", Task(task, agent, model), context)
 
-    @tool(waits=True, origin="own")
+    @SPAWN
     def spawn(
         context: ToolContext,
         task: Wording,
@@ -72,7 +98,7 @@ def subagent_tools(
         what they should know with the tool `message`, and its result is noted in this conversation."""
         return prepared("spawn", Task(task, agent, model, "wake" if wake else "tell"), context)
 
-    @tool(waits=True, origin="mixed")
+    @ASK_AGENT
     def ask_agent(
         context: ToolContext,
         agent: Annotated[str, Meta(description="Name of the agent that is asked.", min_length=1)],

@@ -9,14 +9,16 @@ from urllib.parse import parse_qs, urlencode, urljoin, urlsplit
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 
 from shoal.domain import lazy_re
 from shoal.domain.errors import FetchError, ToolError
 from shoal.domain.ports import Invocation, ToolOutput
+from shoal.domain.traits import WEB_PAGES, Answer, Traits, Treatment
 from shoal.domain.untrusted import UNREADABLE, untrusted_block
 from shoal.domain.web import FETCH_BYTES_MAX, Fetched, Fetcher, FetchRequest, parse_target
 from shoal.tools.documents import pdf_text
-from shoal.tools.functions import FunctionTool, as_tool_error, planned, tool
+from shoal.tools.functions import FunctionTool, ToolDecorator, as_tool_error, planned, tool
 
 TEXT_CHARS_MAX = 50_000
 PDF_BYTES_MAX = 20_971_520
@@ -39,6 +41,21 @@ class WebResult(msgspec.Struct, frozen=True):
     text: str = ""
 
 
+_WEB = Traits(
+    group="web",
+    offered="always",
+    effect="read",
+    open_world=True,
+    idempotent=True,
+    origin="mixed",
+    harm="outside",
+    treatment=Treatment(standard=Answer(otherwise="ask", others=WEB_PAGES)),
+)
+READ_URL = tool(replace(_WEB, rank=6, names="address"), name="read_url")
+WEB_SEARCH = tool(replace(_WEB, rank=5), name="web_search")
+BRAVE_SEARCH = WEB_SEARCH.alias("brave_search")
+
+
 def read_url_tool(fetcher: Fetcher) -> FunctionTool[Invocation]:
     """Make `read_url`, which reads a public web page as Markdown.
 
@@ -59,7 +76,7 @@ def read_url_tool(fetcher: Fetcher) -> FunctionTool[Invocation]:
         text = await pdf_text(page.body)
         return page, text if len(text) <= TEXT_CHARS_MAX else f"{text[:TEXT_CHARS_MAX]}\n[The PDF goes on.]"
 
-    @tool(read_only=True, idempotent=True, origin="mixed")
+    @READ_URL
     def read_url(
         url: Annotated[str, Meta(description="Address that begins with http:// or https://.", max_length=2048)],
     ) -> Invocation:
@@ -78,9 +95,10 @@ def read_url_tool(fetcher: Fetcher) -> FunctionTool[Invocation]:
 
 
 def web_search_tool(
-    fetcher: Fetcher, brave_key: Callable[[], str], name: str = "web_search"
+    fetcher: Fetcher, brave_key: Callable[[], str], described: ToolDecorator = WEB_SEARCH
 ) -> FunctionTool[Invocation]:
     """`web_search`, or the same under another name, asks Brave when there is a key for it, else DuckDuckGo."""
+    name = described.name
 
     async def results(query: str, count: int) -> list[WebResult]:
         if key := await asyncio.to_thread(brave_key):
@@ -97,7 +115,7 @@ def web_search_tool(
             raise ToolError("DuckDuckGo refuses the search for now. A key for Brave (tools.brave_api_key) helps.")
         return await asyncio.to_thread(duckduckgo_results, answer.body)
 
-    @tool(name=name, read_only=True, idempotent=True, origin="mixed")
+    @described
     def web_search(
         query: Annotated[str, Meta(description="What to look for.", min_length=1, max_length=400)],
         count: Annotated[int, Meta(description="How many results.", ge=1, le=RESULTS_MAX)] = 5,

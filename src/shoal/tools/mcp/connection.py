@@ -38,6 +38,7 @@ from shoal.domain.permissions import Action
 from shoal.domain.ports import Enclose, Invocation, ToolContext, ToolOutput
 from shoal.domain.schema import refusal
 from shoal.domain.settings import McpServerSettings
+from shoal.domain.traits import MCP
 from shoal.domain.untrusted import UNREADABLE
 from shoal.tools.attachments import keep_copy
 from shoal.tools.functions import Prepared, canonical
@@ -77,6 +78,7 @@ class McpTool:
         self, spec: ToolSpec, own_name: str, server_digest: str, call: Call, names: Mapping[str, str] | None = None
     ) -> None:
         self.spec = spec
+        self.traits = MCP
         self._own_name = own_name
         self._names = names or {}
         self._call = call

@@ -51,8 +51,8 @@ async def test_what_a_server_says_of_its_effects_is_not_believed(tmp_path: Path)
         await stand.becomes("up")
         tool = stand.registry.get("mcp_odd_echo")
     assert tool is not None
-    assert not tool.spec.read_only
-    assert not tool.spec.idempotent
+    assert not tool.traits.read_only
+    assert not tool.traits.idempotent
 
 
 async def test_a_child_gets_no_secret_of_ours(tmp_path: Path) -> None:

@@ -1,0 +1,18 @@
+"""What the built-in tools are, known without a running Shoal: for the command line and for tests."""
+
+from importlib import import_module
+
+from shoal.domain.traits import TraitsByName
+from shoal.tools.registry import built_in_modules, traits_in
+
+_ELSEWHERE = ("shoal.tools.offer", "shoal.tools.process_tools", "shoal.tools.recall", "shoal.agents.self_edit")
+
+
+def built_in_traits(*, hardware: bool = True) -> TraitsByName:
+    """The traits of all built-in tools by name; `hardware`: of those for the machine's buses, too."""
+    traits = TraitsByName()
+    for module in (*built_in_modules(), *map(import_module, _ELSEWHERE)):
+        for name, tool in traits_in(module):
+            if hardware or tool.group != "hardware":
+                traits.add(name, tool)
+    return traits

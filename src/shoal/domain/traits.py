@@ -1,0 +1,202 @@
+"""What a tool is: one frozen value on its decorator. No other module lists tools by name.
+
+    who reads it                  what they ask
+    ---------------------------   ---------------------------------------------------------------------------------
+    tools/offer                   whether models see it from the start
+    permissions/profiles          how the built-in profiles treat its calls
+    permissions/taint             what untrusted content could do through it
+    tools/tainted_files           which files it reads, and what it changes outside the workspace
+    tools/checkpoints, undo       whether it may change the workspace, and what takes a change back
+    turn/loop, tools/executor     whether calls may run together or again, and whose words its results are
+    turn/prompt, checks, links    a line for the instructions, use in an agent's cases, what its results may hold
+
+Tools of extensions and of MCP servers have the defaults, unless their authors say more: nothing is known of them, so
+they count as able to do anything, their results are foreign text, and no profile but `open` and `guarded` lets them run
+before the owner allows it.
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+import msgspec
+
+Effect: TypeAlias = Literal["read", "contained", "outward", "lasting", "unknown"]
+"""The furthest that a call reaches.
+
+    read        changes nothing
+    contained   changes only what a checkpoint can restore
+    outward     leaves the machine or the conversation: network, messages, uploads, devices
+    lasting     changes what no checkpoint covers: memory, schedules, the agent itself
+    unknown     depends on the call (a command), or nobody said
+"""
+
+Offered: TypeAlias = Literal["always", "deferred", "if_few", "by_name"]
+"""When models see it: from the start; once they look it up; from the start while its group is small; only if an agent
+names it."""
+
+Names: TypeAlias = Literal["", "list", "read", "edit", "replace", "send", "command", "address"]
+"""What the detail of its actions names: the folder that it lists; the file that it shows, edits, replaces unseen or
+sends unseen; a shell command; the address of a page. Otherwise anything."""
+
+Harm: TypeAlias = Literal["", "none", "file", "command", "lasting", "agent", "message", "outside"]
+"""What untrusted content could do through it. `file` and `command` depend on the detail; empty: nobody said."""
+
+Changes: TypeAlias = Literal["nothing", "workspace", "home", "anything"]
+"""The files that a call may change: none; those of the workspace; those of the home outside it; any."""
+
+Keeps: TypeAlias = Literal["", "memory", "note", "document", "settings"]
+"""The file that a call adds to, so that what marks its present text marks the new one as well."""
+
+ResultOrigin: TypeAlias = Literal["foreign", "own", "mixed"]
+"""Author of a tool's results: someone else, which wraps them and taints; the owner and Shoal; or mixed, where each
+result names its untrusted content."""
+
+RANK_LAST = 100
+ANYTHING = "(?s:.*)"
+A_LINE = ".*"
+_NO_DOTS = r"(?!(.*/)?\.\.(/|$))"
+READABLE = rf"((/(workspace|scratch|attachments|skills|docs|memory)(/|$))|(?![/~]|host:)){_NO_DOTS}.*"
+"""A path in one of the agent's own folders, as actions name it. A path without a slash in front is taken as below the
+workspace; the file tools never write one."""
+WRITABLE = rf"(/(workspace|scratch)/|(?![/~]|host:)){_NO_DOTS}(?!(.*/)?\.git(/|$)).*"
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What one built-in profile says of a tool's calls.
+
+    `allow` is a pattern of the details that run. All others are asked for or denied; empty leaves them to the owner's
+    own rules, and without one they are denied. `allows` and `others` say the same in words, for lists of rules.
+    """
+
+    allow: str = ""
+    allows: str = ""
+    otherwise: Literal["", "ask", "deny"] = ""
+    others: str = ""
+
+
+class Treatment(msgspec.Struct, frozen=True):
+    """How the built-in profiles treat a tool. `open` allows everything."""
+
+    locked: Answer = Answer()
+    standard: Answer = Answer()
+    guarded: Answer = Answer(ANYTHING)
+
+
+UNTREATED = Treatment()
+LOOKED_UP = Answer(A_LINE, "looking up the time, memory, skills, reminders and past messages")
+KEEPS = Treatment(standard=Answer(ANYTHING, "remembering, reminders and subagents"))
+WEB_PAGES = "web pages and searches"
+FILES_ELSEWHERE = "reading, writing and sending files elsewhere"
+AGENT_ITSELF = "changing the agent itself"
+RUNS_ON = "messages elsewhere, and commands that run on"
+NO_HARDWARE = Treatment(guarded=Answer())
+
+
+class Traits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tool is. The defaults are those of a tool of which nothing is known.
+
+    Calls of one step may run together if their `effect` is "read". An `idempotent` call that was in flight at a crash
+    is run again. `open_world` marks a read that asks another system. A call that `can_stage` may wait until its turn
+    ends: the model does not need the result. `runs_commands` starts processes, which is asked for where no sandbox
+    isolates them. One that `waits` may give its result later; such calls, one after the other in a step, wait together.
+    Of the tools that are always offered, those with the lowest `rank` stay longest in a small window.
+
+    `harmless` are details of calls that do no harm whatever steers them. `for_person`: in a direct conversation it
+    changes nothing that anybody but its person may see. `shows_output`: its results are output of commands, which the
+    model may have composed. `in_cases`: it may run while an agent's cases are checked. `guidance` is a line of the
+    instructions of agents that have the tool.
+    """
+
+    group: str = "extension"
+    offered: Offered = "if_few"
+    rank: int = RANK_LAST
+    effect: Effect = "unknown"
+    open_world: bool = False
+    can_stage: bool = False
+    idempotent: bool = False
+    runs_commands: bool = False
+    waits: bool = False
+    origin: ResultOrigin = "foreign"
+    names: Names = ""
+    harm: Harm = ""
+    harmless: tuple[str, ...] = ()
+    changes: Changes = "anything"
+    undo: Literal["", "files", "agent"] = ""
+    keeps: Keeps = ""
+    for_person: bool = False
+    shows_output: bool = False
+    in_cases: bool = False
+    guidance: str = ""
+    treatment: Treatment = UNTREATED
+
+    @property
+    def read_only(self) -> bool:
+        return self.effect == "read"
+
+    @property
+    def shows_file(self) -> bool:
+        """Whether its action names a file or folder that is shown to the model."""
+        return self.names in ("list", "read")
+
+    @property
+    def writes_file(self) -> bool:
+        """Whether its action names a file that the call changes."""
+        return self.names in ("edit", "replace")
+
+    @property
+    def takes_commands(self) -> bool:
+        """Whether its actions are those of a shell command."""
+        return self.names == "command"
+
+
+UNKNOWN = Traits()
+MCP = Traits(group="mcp")
+LOOKUP = Traits(
+    group="lookup",
+    offered="deferred",
+    effect="read",
+    idempotent=True,
+    origin="mixed",
+    harm="none",
+    treatment=Treatment(locked=LOOKED_UP, standard=LOOKED_UP),
+)
+"""A tool that shows what the agent may see anyway."""
+
+
+class TraitsByName:
+    """The traits of the tools there are, by name. Every other name has those of an unknown tool.
+
+    `version` changes with what the built-in profiles say of tools.
+    """
+
+    def __init__(self, traits: Mapping[str, Traits] = MappingProxyType({})) -> None:
+        self._traits: dict[str, Traits] = {}
+        self.version = 0
+        for name, value in traits.items():
+            self.add(name, value)
+
+    def add(self, name: str, traits: Traits) -> None:
+        self._traits[name] = traits
+        self._changed(traits)
+
+    def remove(self, name: str) -> None:
+        self._changed(self._traits.pop(name, UNKNOWN))
+
+    def of(self, name: str) -> Traits:
+        return self._traits.get(name, UNKNOWN)
+
+    def items(self) -> list[tuple[str, Traits]]:
+        """All of them by name, sorted."""
+        return sorted(self._traits.items(), key=lambda item: item[0])
+
+    def names(self, which: Callable[[Traits], bool]) -> tuple[str, ...]:
+        """The names of some tools, sorted."""
+        return tuple(sorted(name for name, traits in self._traits.items() if which(traits)))
+
+    def _changed(self, traits: Traits) -> None:
+        if traits.treatment != UNTREATED or traits.names:
+            self.version += 1
+
+
+NO_TOOLS = TraitsByName()

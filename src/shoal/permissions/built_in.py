@@ -1,0 +1,217 @@
+"""The rules of the built-in profiles, made of what the tools there are say on their decorators (`domain.traits`).
+
+open       everything
+standard   what tools say that it allows; it asks about the rest that they name
+guarded    everything but what changes something elsewhere by a command, and what tools say otherwise
+locked     what tools say that it allows
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Literal, NamedTuple, TypeAlias
+
+from shoal.domain.settings import ProfileSettings
+from shoal.domain.traits import AGENT_ITSELF, ANYTHING, FILES_ELSEWHERE, RUNS_ON, WEB_PAGES, Answer, TraitsByName
+
+RuleList: TypeAlias = Literal["deny", "allow", "ask", "trusted_allow"]
+EVERYTHING = "(?s:.*)"
+"""The one pattern that matches whatever there is and so names opaque commands too; the rule of `open`."""
+BUILT_IN = ("open", "standard", "guarded", "locked")
+MCP_TOOLS = "tools of MCP servers"
+
+# What tools of extensions and host programs are usually called, by what the built-in profiles ask about.
+ALIKE_WEB = ("fetch", "web_fetch", "browse")
+ALIKE_READERS = ("ls", "glob", "grep", "search", "find")
+ALIKE_WRITERS = ("append",)
+_ALIKE = {
+    WEB_PAGES: ALIKE_WEB,
+    FILES_ELSEWHERE: (*ALIKE_READERS, *ALIKE_WRITERS),
+    AGENT_ITSELF: ("self_edit[a-z_]*", "set_[a-z_]+"),
+    RUNS_ON: ("message[a-z_]*", "process[a-z_]*"),
+}
+_NEVER_ALLOWED = ("i2c_", "spi_", "mcp_", "message")
+"""How the names of tools begin that `guarded` does not allow, whosever they are."""
+
+_AT = "<command>"
+"""Stands for `tool:NAME:` of every tool that takes commands."""
+_FLAGS = r"( -\S+( [^-\s]\S*)?)*"  # options before a subcommand, each perhaps with a value
+
+# What changes something elsewhere, by program and verb. Reading verbs are known to `permissions.tools`; what neither
+# list has is asked for.
+_CHANGES = (
+    "create|new|add|delete|destroy|remove|rm|update|edit|patch|put|set|unset|apply|deploy|publish|push|upload|import|restore"
+    "|start|stop|restart|reboot|reset|resize|rebuild|shutdown|power(-?[a-z]+)|terminate|run|enable|disable",
+    "attach|detach|assign|register|deregister|modify|scale|migrate|move|mv|copy|cp|sync|promote|rollback|invoke|send|submit|execute"
+    "|exec|ssh|login|purge|revoke|grant|authorize|tag|mb|rb|init|up|actions?|configure|config|batch-write|batch-delete",
+)
+_CLOUDS = (
+    "aws|gcloud|az|gsutil|bq|s3cmd|rclone|mc|oci|ibmcloud|aliyun|openstack|doctl|hcloud|linode-cli|linode|scw|vultr-cli|exo"
+    "|upctl|civo|pulumi|eksctl|cdk|sam|railway|render|cf"
+)
+_DENIED_COMMANDS = {
+    "pushing with git, and sending patches by mail": rf"{_AT}git (-.* )?(push|send-email|request-pull)( .*)?",
+    "changing where git pushes to, and committing to Subversion or Perforce": (
+        rf"{_AT}git (-.* )?(svn dcommit|remote( .*)? (add|set-url)|p4 submit)( .*)?"
+    ),
+    "changing anything on GitHub or GitLab with gh, glab or hub": (
+        rf"{_AT}(gh|glab|hub){_FLAGS} [a-z-]+{_FLAGS} (create|new|merge|close|reopen|delete|edit|update|comment|note"
+        r"|review|approve|revoke|upload|sync|fork|set|remove|run|rerun|retry|cancel|trigger|enable|disable|ready|lock|unlock"
+        r"|transfer|rename|archive|unarchive|pin|unpin|develop|add|login|logout|refresh|setup-git|rebase"
+        r"|install|upgrade|import|link|unlink|copy|mark-template|field-\S+|item-\S+|subscribe|unsubscribe|todo|for"
+        r"|publish)( .*)?"
+    ),
+    "changing anything on GitHub with hub": (
+        rf"{_AT}hub{_FLAGS} (create|fork|pull-request|push|sync|delete|merge|api)( .*)?"
+    ),
+    "writing calls of the API of GitHub or GitLab": (
+        rf"{_AT}(gh|glab) api( .*)? (-X ?|--method[ =])(POST|PUT|PATCH|DELETE)( .*)?"
+    ),
+    "calls of the API of GitHub or GitLab with fields, which write": (
+        rf"(?!.* (-X ?|--method[ =])(GET|HEAD)( .*)?$)(?!.* graphql( .*)?$){_AT}(gh|glab) api( .*)? "
+        r"(-[fF].*|--(field|raw-field|input|form).*)"
+    ),
+    "publishing packages, and signing in to package registries": (
+        rf"{_AT}(npm|pnpm|yarn|bun|cargo|gem|poetry|uv|flit|hatch|pdm|helm|lerna|dotnet|composer){_FLAGS} "
+        r"(npm |nuget )?(publish|unpublish|push|deploy|deprecate|yank|owner|adduser|login|logout|signin|token|access"
+        r"|team|dist-tag|profile|hook|star|install-chart|upgrade-chart)( .*)?"
+    ),
+    "scripts of a package that publish, deploy or release": (
+        rf"{_AT}(npm|pnpm|yarn|bun|composer){_FLAGS} (run|run-script)( -\S+)* (publish|deploy|release)[a-z:-]*( .*)?"
+    ),
+    "installing, changing or removing what Helm manages": (
+        rf"{_AT}helm{_FLAGS} (install|upgrade|uninstall|delete|rollback|push|registry)( .*)?"
+    ),
+    "deploying, releasing or publishing with Maven, Gradle or sbt": (
+        rf"{_AT}(mvn|mvnw|gradle|gradlew|sbt)( .*)? (deploy|release|publish|upload)[A-Za-z:-]*( .*)?"
+    ),
+    "publishing with twine, Vercel, Netlify, Fly, Heroku and the like": (
+        rf"{_AT}(twine|vsce|ovsx|wrangler|vercel|netlify|flyctl|fly|heroku|firebase|serverless|sls|surge)( .*)?"
+    ),
+    "managing machines with Ansible, Chef, Puppet, Salt and the like": (
+        rf"{_AT}(ansible|ansible-playbook|ansible-pull|capistrano|cap|fab|chef|knife|puppet|salt|salt-ssh)( .*)?"
+    ),
+    "pushing, copying or deleting container images, and signing in for that": (
+        rf"{_AT}(docker|podman|buildah|nerdctl|oras|crane|regctl|skopeo){_FLAGS}"
+        r"( (image|compose|manifest|buildx|registry))? (push|login|logout|copy|cp|sync|delete)( .*)?"
+    ),
+    "building container images with --push": rf"{_AT}(docker|podman|nerdctl|buildah)( .*)? --push( .*)?",
+    "changing anything in Kubernetes": (
+        rf"{_AT}(kubectl|oc){_FLAGS} (apply|create|delete|edit|patch|replace|scale|autoscale|rollout|set|label|annotate"
+        r"|taint|cordon|uncordon|drain|expose|run|exec|cp|attach|debug|certificate|port-forward|proxy|login|new-app|new-project"
+        r"|start-build|adm|config (set|use|unset|delete|rename)\S*)( .*)?"
+    ),
+    "changing anything with Terraform or OpenTofu": (
+        rf"{_AT}(terraform|tofu){_FLAGS} (apply|destroy|import|taint|untaint|force-unlock|login|logout|refresh|push"
+        r"|state (rm|mv|push|replace-provider)|workspace (new|delete))( .*)?"
+    ),
+    "creating, changing, starting, stopping or deleting in a cloud": (
+        rf"{_AT}({_CLOUDS})( .*)? ({_CHANGES[0]})(-\S+)?( .*)?"
+    ),
+    "attaching, moving, copying, sending or running in a cloud": (
+        rf"{_AT}({_CLOUDS})( .*)? ({_CHANGES[1]})(-\S+)?( .*)?"
+    ),
+    "connecting to other machines with ssh, scp, rsync, nc and the like": (
+        rf"{_AT}(ssh|scp|sftp|rsync|mosh|telnet|ftp|lftp|nc|ncat|netcat|socat|rsh|rcp)( .*)?"
+    ),
+    "sending mail, and messages to other terminals": rf"{_AT}(mail|mailx|mutt|sendmail|msmtp|swaks|wall|write)( .*)?",
+    "sending data or files with curl": (
+        rf"{_AT}curl( .*)? (-[a-zA-Z0-9#:]*[dFTK].*|--(data|form|json|upload|mail|config|url-query).*)"
+    ),
+    "requests of curl that may change something": rf"{_AT}curl( .*)? (-[a-zA-Z0-9#:]*X|--request[ =]) ?[^GHO ].*",
+    "sending data with wget": rf"{_AT}wget( .*)? --(post|body|method|config).*",
+    "requests of HTTPie that may change something": (
+        rf"{_AT}(http|https|xh)( .*)? ((POST|PUT|PATCH|DELETE)( .*)?|\S+(=|:=|@).*)"
+    ),
+    "acting as another user, and switching services or the machine off and on": (
+        rf"{_AT}(sudo|su|doas|pkexec|runuser|shutdown|reboot|halt|poweroff|init|systemctl|service)( .*)?"
+    ),
+    "mounting and formatting disks": rf"{_AT}(mount|umount|mkfs\S*)( .*)?",
+}
+"""What `guarded` denies commands, in words and as patterns."""
+
+
+class WordedRule(NamedTuple):
+    """A rule of a built-in profile, and what it is about in a few words."""
+
+    list: RuleList
+    pattern: str
+    words: str
+
+
+def built_in(name: str, traits: TraitsByName) -> ProfileSettings:
+    """A built-in profile, as it would be written."""
+    rules = built_in_rules(name, traits)
+    deny, allow, ask = (tuple(one.pattern for one in rules if one.list == kind) for kind in ("deny", "allow", "ask"))
+    return ProfileSettings(deny=deny, allow=allow, ask=ask)
+
+
+def built_in_rules(name: str, traits: TraitsByName) -> tuple[WordedRule, ...]:
+    return _rules(name, traits, traits.version)
+
+
+@lru_cache(maxsize=64)
+def _rules(name: str, traits: TraitsByName, version: int) -> tuple[WordedRule, ...]:
+    tools = traits.items()
+    match name:
+        case "locked":
+            return tuple(_allowing({tool: one.treatment.locked for tool, one in tools}))
+        case "standard":
+            answers = {tool: one.treatment.standard for tool, one in tools}
+            asking = _otherwise("ask", answers, tuple(_ALIKE))
+            return (*_allowing(answers), *asking, WordedRule("ask", "(?s:tool:mcp[_.:-].*)", MCP_TOOLS))
+        case "guarded":
+            return _guarded({tool: one.treatment.guarded for tool, one in tools}, commands(traits))
+        case _:
+            return (WordedRule("allow", EVERYTHING, "everything"),)
+
+
+def _guarded(answers: Mapping[str, Answer], commands: str) -> tuple[WordedRule, ...]:
+    at = f"tool:{commands}:"
+    denied = [WordedRule("deny", pattern.replace(_AT, at), words) for words, pattern in _DENIED_COMMANDS.items()]
+    others = {tool: answer for tool, answer in answers.items() if answer.allow != ANYTHING}
+    apart = [tool for tool, one in others.items() if one.otherwise != "deny" and not tool.startswith(_NEVER_ALLOWED)]
+    named = f"|{_one_of(apart)}:" if apart else ""
+    # A message here has its thread's name too, which a deny rule for messages elsewhere would match.
+    rest = rf"(?s:tool:(?!(i2c|spi|mcp)_|message{named}).*)"
+    return (
+        *denied,
+        *_otherwise("deny", others, (AGENT_ITSELF,)),
+        WordedRule("allow", rest, "all but hardware, tools of MCP servers and messages"),
+        *_allowing(others),
+        *_otherwise("ask", others),
+        WordedRule("ask", f"(?s:tool:{commands}:.*)", "every command that no other rule names"),
+        WordedRule("ask", "(?s:tool:mcp_.*)", MCP_TOOLS),
+    )
+
+
+def _allowing(answers: Mapping[str, Answer]) -> Iterator[WordedRule]:
+    """Rules for the calls that tools want allowed, one for all that say it in the same words."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for tool, answer in answers.items():
+        if answer.allow:
+            groups.setdefault((answer.allows, answer.allow), []).append(tool)
+    for (words, allow), names in groups.items():
+        some = _one_of(names)
+        yield WordedRule("allow", f"(?s:tool:{some}:.*)" if allow == ANYTHING else f"tool:{some}:{allow}", words)
+
+
+def _otherwise(
+    otherwise: Literal["ask", "deny"], answers: Mapping[str, Answer], always: Sequence[str] = ()
+) -> Iterator[WordedRule]:
+    """Rules for all other calls, and `always` for tools that are called alike."""
+    groups: dict[str, list[str]] = {words: [] for words in always}
+    for tool, answer in answers.items():
+        if answer.otherwise == otherwise:
+            groups.setdefault(answer.others, []).append(tool)
+    for words, names in groups.items():
+        alike = _ALIKE.get(words, ()) if words in always else ()
+        yield WordedRule(otherwise, f"(?s:tool:{_one_of((*names, *alike))}:.*)", words)
+
+
+def commands(traits: TraitsByName) -> str:
+    """A pattern for the names of the tools that take commands; where none is known, for all names."""
+    return f"({'|'.join(traits.names(lambda one: one.takes_commands)) or '[^:]+'})"
+
+
+def _one_of(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"({'|'.join(names)})"
