@@ -35,9 +35,9 @@ Offered: TypeAlias = Literal["always", "deferred", "if_few", "by_name"]
 """When models see it: from the start; once they look it up; from the start while its group is small; only if an agent
 names it."""
 
-Names: TypeAlias = Literal["", "list", "read", "edit", "replace", "send", "command", "address"]
-"""What the detail of its actions names: the folder that it lists; the file that it shows, edits, replaces unseen or
-sends unseen; a shell command; the address of a page. Otherwise anything."""
+Names: TypeAlias = Literal["", "listed", "shown", "edited", "replaced", "sent", "command", "address"]
+"""What the detail of its actions names: a folder whose names are listed; a file that is shown, edited, replaced unseen
+or sent unseen; a shell command; the address of a page. Empty: anything."""
 
 Harm: TypeAlias = Literal["", "none", "file", "command", "lasting", "agent", "message", "outside"]
 """What untrusted content could do through it. `file` and `command` depend on the detail; empty: nobody said."""
@@ -137,12 +137,12 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def shows_file(self) -> bool:
         """Whether its action names a file or folder that is shown to the model."""
-        return self.names in ("list", "read")
+        return self.names in ("listed", "shown")
 
     @property
     def writes_file(self) -> bool:
         """Whether its action names a file that the call changes."""
-        return self.names in ("edit", "replace")
+        return self.names in ("edited", "replaced")
 
     @property
     def takes_commands(self) -> bool:

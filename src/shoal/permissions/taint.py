@@ -39,7 +39,7 @@ from shoal.permissions.secret_files import is_secret_file
 SOURCES_MAX = 16
 _BRACKETS = str.maketrans("()", "[]")
 
-_FILES: tuple[Names, ...] = ("list", "read", "edit", "replace", "send")
+_FILES: tuple[Names, ...] = ("listed", "shown", "edited", "replaced", "sent")
 _INSIDE = lazy_re.compile(r"(?!.*(?:^|/)\.\.(?:/|$))(?:/(?:workspace|scratch)(?:/.*)?|(?![/~]|host:).*)", re.DOTALL)
 _GIT = lazy_re.compile(r"(?:.*/)?\.git(?:/.*)?", re.DOTALL)
 _SECRET = lazy_re.compile(

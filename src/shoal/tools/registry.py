@@ -1,8 +1,8 @@
 """All tools by name: the built-in ones, those of extensions, and those a host program adds while it runs."""
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
-from pkgutil import iter_modules
 from types import ModuleType
 
 from shoal.domain.errors import InvalidInput
@@ -101,7 +101,9 @@ class Registry:
 
 def built_in_modules() -> list[ModuleType]:
     """The modules of `shoal.tools.builtin`, which need no list: each file there is one."""
-    return [import_module(f"{builtin.__name__}.{found.name}") for found in iter_modules(builtin.__path__)]
+    files = {file for folder in builtin.__path__ for file in os.listdir(folder) if file.endswith(".py")}
+    names = sorted(file.removesuffix(".py") for file in files if not file.startswith("_"))
+    return [import_module(f"{builtin.__name__}.{name}") for name in names]
 
 
 def traits_in(module: ModuleType) -> Iterator[tuple[str, Traits]]:

@@ -439,7 +439,7 @@ def secret_below(actions: Sequence[Action], mounts: Sequence[Mount], traits: Tra
     read: list[str] = []
     for action in actions:
         tool, detail = traits.of(action.tool), action.detail
-        if tool.names == "send":
+        if tool.names == "sent":
             read.append(detail)
         if tool.takes_commands and not action.whole and detail.partition(" ")[0] not in _LISTERS:
             read += action.reads or ()
@@ -461,11 +461,11 @@ def _read_by(actions: Sequence[Action], mounts: Sequence[Mount], traits: TraitsB
     named: list[str | None] = []
     for action in actions:
         tool, detail = traits.of(action.tool), action.detail
-        if tool.names in ("replace", "send"):
+        if tool.names in ("replaced", "sent"):
             continue
         if tool.shows_file and f"{detail}/".startswith(MEMORY_PAGES):
             continue
-        if tool.shows_file or tool.names == "edit":
+        if tool.shows_file or tool.names == "edited":
             named.append(detail)
         elif not tool.takes_commands:
             named += _mentioned(detail, mounts)

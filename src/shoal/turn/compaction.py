@@ -244,7 +244,7 @@ def files_touched(plan: Plan, traits: TraitsByName) -> tuple[tuple[str, ...], tu
 def file_use(traits: TraitsByName, name: str) -> Literal["", "read", "changed"]:
     """What a call does to the file that it names."""
     tool = traits.of(name)
-    return "changed" if tool.writes_file else "read" if tool.names == "read" else _ALIKE.get(name, "")
+    return "changed" if tool.writes_file else "read" if tool.names == "shown" else _ALIKE.get(name, "")
 
 
 def _blocks(summary: str) -> dict[str, str]:

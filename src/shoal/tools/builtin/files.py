@@ -235,7 +235,7 @@ READ = tool(
         effect="read",
         idempotent=True,
         origin="mixed",
-        names="read",
+        names="shown",
         harm="none",
         in_cases=True,
         treatment=_READS,
@@ -251,7 +251,7 @@ WRITE = tool(
         effect="contained",
         idempotent=True,
         origin="own",
-        names="replace",
+        names="replaced",
         harm="file",
         undo="files",
         in_cases=True,
@@ -262,7 +262,7 @@ WRITE = tool(
     name="write",
 )
 CREATE_FILE = WRITE.alias("create_file")
-EDIT = tool(replace(WRITE.traits, rank=4, idempotent=False, names="edit"), name="edit")
+EDIT = tool(replace(WRITE.traits, rank=4, idempotent=False, names="edited"), name="edit")
 STR_REPLACE = EDIT.alias("str_replace")
 
 
@@ -354,7 +354,7 @@ def write_tool(locks: PathLocks, described: ToolDecorator = WRITE) -> FunctionTo
     return write
 
 
-@tool(replace(READ.traits, rank=10, names="list"), name="list")
+@tool(replace(READ.traits, rank=10, names="listed"), name="list")
 def list_directory(
     context: ToolContext,
     path: Annotated[str, "Path of the directory; the workspace unless given."] = ".",

@@ -48,7 +48,7 @@ _SAME_CONVERSATION = Answer(HERE, "messages in the same conversation")
         effect="outward",
         can_stage=True,
         origin="own",
-        names="send",
+        names="sent",
         harm="none",
         changes="nothing",
         treatment=Treatment(standard=_OWN_FILES),
