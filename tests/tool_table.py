@@ -7,7 +7,7 @@
 
 from pathlib import Path
 
-from shoal.domain.traits import ANYTHING, Answer, Traits
+from shoal.domain.traits import ANYTHING, Traits, Treatment
 from tests.known_tools import TRAITS
 
 PAGE = Path(__file__).parents[1] / "docs/permissions.md"
@@ -22,7 +22,7 @@ COMMANDS = "allow; deny what changes something elsewhere; ask for opaque ones"
 UNDO = {"files": "`/undo`", "agent": "`/agent undo`", "": ""}
 
 
-def said(answer: Answer) -> str:
+def said(answer: Treatment) -> str:
     other = answer.otherwise or "deny"
     if answer.allow in (ANYTHING, ".*"):
         return "allow"
@@ -38,9 +38,9 @@ def table() -> str:
     """One row for all tools that are the same."""
     rows: dict[str, list[str]] = {}
     for name, tool in TRAITS.items():
-        treatment = tool.treatment
-        guarded = COMMANDS if tool.takes_commands else said(treatment.guarded)
-        answers = (said(treatment.standard), guarded, said(treatment.locked))
+        treatments = tool.treatments
+        guarded = COMMANDS if tool.takes_commands else said(treatments.guarded)
+        answers = (said(treatments.standard), guarded, said(treatments.locked))
         steered = HARM.get(tool.harm, "asks")
         if tool.harmless:
             steered += f", but for {', '.join(f'`{detail}`' for detail in tool.harmless)}"

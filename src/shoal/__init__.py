@@ -18,17 +18,8 @@ if TYPE_CHECKING:
     from shoal.tools.functions import tool as tool
 
 __all__ = [
-    "ChatAdapter",
-    "Config",
-    "Provider",
-    "Sandbox",
-    "Tool",
-    "ToolContext",
-    "ToolResult",
-    "Traits",
-    "open_app",
-    "tool",
-]
+    "ChatAdapter", "Config", "Provider", "Sandbox", "Tool", "ToolContext", "ToolResult", "Traits", "open_app", "tool"
+]  # fmt: skip
 __version__ = VERSION
 
 _HOMES = {

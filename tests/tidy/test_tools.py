@@ -14,7 +14,7 @@ from shoal.domain.links import known_from
 from shoal.domain.messages import AssistantMessage, ToolCall, ToolMessage
 from shoal.domain.permissions import Action
 from shoal.domain.settings import SandboxSettings, ToolsSettings
-from shoal.domain.traits import ANYTHING, LOOKED_UP, Answer, Traits, TraitsByName, Treatment
+from shoal.domain.traits import ANYTHING, LOOKED_UP, Traits, TraitsByName, Treatment, Treatments
 from shoal.permissions.profiles import Profiles, decide, hidden
 from shoal.permissions.taint import Source, TaintState, gate
 from shoal.testing.model import Call, FakeModel, Reply
@@ -133,10 +133,10 @@ MADE_UP = Traits(
     shows_output=True,
     in_cases=True,
     guidance="- Water with `water` in the evening.",
-    treatment=Treatment(
+    treatments=Treatments(
         locked=LOOKED_UP,
-        standard=Answer("the roses", "watering the roses", "ask", "watering anything else"),
-        guarded=Answer(ANYTHING, "watering"),
+        standard=Treatment("the roses", "watering the roses", "ask", "watering anything else"),
+        guarded=Treatment(ANYTHING, "watering"),
     ),
 )
 TAINTED = TaintState((Source(1, "a page"),), active=True)
@@ -168,10 +168,14 @@ def test_profiles_treat_it_as_it_says(profile: str, detail: str, decision: str) 
 
 @pytest.mark.parametrize(
     ("guarded", "decision"),
-    [(Answer(otherwise="ask", others="watering"), "ask"), (Answer(otherwise="deny"), "deny"), (Answer(), "deny")],
+    [
+        (Treatment(otherwise="ask", others="watering"), "ask"),
+        (Treatment(otherwise="deny"), "deny"),
+        (Treatment(), "deny"),
+    ],
 )
-def test_guarded_leaves_out_what_wants_to_be_left_out(guarded: Answer, decision: str) -> None:
-    profile = Profiles(known(Traits(treatment=Treatment(guarded=guarded)))).get("guarded")
+def test_guarded_leaves_out_what_wants_to_be_left_out(guarded: Treatment, decision: str) -> None:
+    profile = Profiles(known(Traits(treatments=Treatments(guarded=guarded)))).get("guarded")
     assert decide(profile, Action("tool:water:the lawn")).decision == decision
     assert decide(profile, Action("tool:watering:the lawn")).decision == "allow", "another tool"
 

@@ -32,7 +32,7 @@ from shoal.domain.permissions import Action, Asker
 from shoal.domain.ports import Invocation, Tool, ToolContext, ToolOutput
 from shoal.domain.records import AuditEntry
 from shoal.domain.regular_files import read_regular
-from shoal.domain.traits import AGENT_ITSELF, LOOKUP, Answer, Traits, Treatment
+from shoal.domain.traits import AGENT_ITSELF, LOOKUP, Traits, Treatment, Treatments
 from shoal.domain.untrusted import enclosed
 from shoal.store.store import Store
 from shoal.tools.builtin.files import replace_text
@@ -521,9 +521,9 @@ _EDIT = Traits(
     harm="agent",
     changes="home",
     undo="agent",
-    treatment=Treatment(
-        standard=Answer(otherwise="ask", others=AGENT_ITSELF),
-        guarded=Answer(otherwise="deny", others=AGENT_ITSELF),
+    treatments=Treatments(
+        standard=Treatment(otherwise="ask", others=AGENT_ITSELF),
+        guarded=Treatment(otherwise="deny", others=AGENT_ITSELF),
     ),
 )
 _SETTING = replace(_EDIT, keeps="settings")

@@ -62,7 +62,7 @@ workspace; the file tools never write one."""
 WRITABLE = rf"(/(workspace|scratch)/|(?![/~]|host:)){_NO_DOTS}(?!(.*/)?\.git(/|$)).*"
 
 
-class Answer(msgspec.Struct, frozen=True):
+class Treatment(msgspec.Struct, frozen=True):
     """What one built-in profile says of a tool's calls.
 
     `allow` is a pattern of the details that run. All others are asked for or denied; empty leaves them to the owner's
@@ -75,22 +75,22 @@ class Answer(msgspec.Struct, frozen=True):
     others: str = ""
 
 
-class Treatment(msgspec.Struct, frozen=True):
+class Treatments(msgspec.Struct, frozen=True):
     """How the built-in profiles treat a tool. `open` allows everything."""
 
-    locked: Answer = Answer()
-    standard: Answer = Answer()
-    guarded: Answer = Answer(ANYTHING)
+    locked: Treatment = Treatment()
+    standard: Treatment = Treatment()
+    guarded: Treatment = Treatment(ANYTHING)
 
 
-UNTREATED = Treatment()
-LOOKED_UP = Answer(A_LINE, "looking up the time, memory, skills, reminders and past messages")
-KEEPS = Treatment(standard=Answer(ANYTHING, "remembering, reminders and subagents"))
+UNTREATED = Treatments()
+LOOKED_UP = Treatment(A_LINE, "looking up the time, memory, skills, reminders and past messages")
+KEEPS = Treatments(standard=Treatment(ANYTHING, "remembering, reminders and subagents"))
 WEB_PAGES = "web pages and searches"
 FILES_ELSEWHERE = "reading, writing and sending files elsewhere"
 AGENT_ITSELF = "changing the agent itself"
 RUNS_ON = "messages elsewhere, and commands that run on"
-NO_HARDWARE = Treatment(guarded=Answer())
+NO_HARDWARE = Treatments(guarded=Treatment())
 
 
 class Traits(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,7 +128,7 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     shows_output: bool = False
     in_cases: bool = False
     guidance: str = ""
-    treatment: Treatment = UNTREATED
+    treatments: Treatments = UNTREATED
 
     @property
     def read_only(self) -> bool:
@@ -159,7 +159,7 @@ LOOKUP = Traits(
     idempotent=True,
     origin="mixed",
     harm="none",
-    treatment=Treatment(locked=LOOKED_UP, standard=LOOKED_UP),
+    treatments=Treatments(locked=LOOKED_UP, standard=LOOKED_UP),
 )
 """A tool that shows what the agent may see anyway."""
 
@@ -195,7 +195,7 @@ class TraitsByName:
         return tuple(sorted(name for name, traits in self._traits.items() if which(traits)))
 
     def _changed(self, traits: Traits) -> None:
-        if traits.treatment != UNTREATED or traits.names:
+        if traits.treatments != UNTREATED or traits.names:
             self.version += 1
 
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Literal, NamedTuple, TypeAlias
 
 from shoal.domain.settings import ProfileSettings
-from shoal.domain.traits import AGENT_ITSELF, ANYTHING, FILES_ELSEWHERE, RUNS_ON, WEB_PAGES, Answer, TraitsByName
+from shoal.domain.traits import AGENT_ITSELF, ANYTHING, FILES_ELSEWHERE, RUNS_ON, WEB_PAGES, TraitsByName, Treatment
 
 RuleList: TypeAlias = Literal["deny", "allow", "ask", "trusted_allow"]
 EVERYTHING = "(?s:.*)"
@@ -154,18 +154,18 @@ def _rules(name: str, traits: TraitsByName, version: int) -> tuple[WordedRule, .
     tools = traits.items()
     match name:
         case "locked":
-            return tuple(_allowing({tool: one.treatment.locked for tool, one in tools}))
+            return tuple(_allowing({tool: one.treatments.locked for tool, one in tools}))
         case "standard":
-            answers = {tool: one.treatment.standard for tool, one in tools}
+            answers = {tool: one.treatments.standard for tool, one in tools}
             asking = _otherwise("ask", answers, tuple(_ALIKE))
             return (*_allowing(answers), *asking, WordedRule("ask", "(?s:tool:mcp[_.:-].*)", MCP_TOOLS))
         case "guarded":
-            return _guarded({tool: one.treatment.guarded for tool, one in tools}, commands(traits))
+            return _guarded({tool: one.treatments.guarded for tool, one in tools}, commands(traits))
         case _:
             return (WordedRule("allow", EVERYTHING, "everything"),)
 
 
-def _guarded(answers: Mapping[str, Answer], commands: str) -> tuple[WordedRule, ...]:
+def _guarded(answers: Mapping[str, Treatment], commands: str) -> tuple[WordedRule, ...]:
     at = f"tool:{commands}:"
     denied = [WordedRule("deny", pattern.replace(_AT, at), words) for words, pattern in _DENIED_COMMANDS.items()]
     others = {tool: answer for tool, answer in answers.items() if answer.allow != ANYTHING}
@@ -184,7 +184,7 @@ def _guarded(answers: Mapping[str, Answer], commands: str) -> tuple[WordedRule, 
     )
 
 
-def _allowing(answers: Mapping[str, Answer]) -> Iterator[WordedRule]:
+def _allowing(answers: Mapping[str, Treatment]) -> Iterator[WordedRule]:
     """Rules for the calls that tools want allowed, one for all that say it in the same words."""
     groups: dict[tuple[str, str], list[str]] = {}
     for tool, answer in answers.items():
@@ -196,7 +196,7 @@ def _allowing(answers: Mapping[str, Answer]) -> Iterator[WordedRule]:
 
 
 def _otherwise(
-    otherwise: Literal["ask", "deny"], answers: Mapping[str, Answer], always: Sequence[str] = ()
+    otherwise: Literal["ask", "deny"], answers: Mapping[str, Treatment], always: Sequence[str] = ()
 ) -> Iterator[WordedRule]:
     """Rules for all other calls, and `always` for tools that are called alike."""
     groups: dict[str, list[str]] = {words: [] for words in always}

@@ -14,7 +14,7 @@ from shoal.domain.ids import ThreadId
 from shoal.domain.markup import counted
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Command, Invocation, Mount, Tool, ToolContext, ToolOutput
-from shoal.domain.traits import LOOKED_UP, LOOKUP, RUNS_ON, Answer, Traits, Treatment
+from shoal.domain.traits import LOOKED_UP, LOOKUP, RUNS_ON, Traits, Treatment, Treatments
 from shoal.tools.builtin.shell import ShellActions, checked_command, command_environment
 from shoal.tools.functions import PreparedCommand, as_tool_error, canonical, planned, tool
 from shoal.tools.processes import ProcessService, line_of
@@ -46,12 +46,12 @@ class HookArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = 10.0
 
 
-_ASKED = Treatment(standard=Answer(otherwise="ask", others=RUNS_ON))
+_ASKED = Treatments(standard=Treatment(otherwise="ask", others=RUNS_ON))
 _LOOK = replace(
     LOOKUP,
     group="processes",
     shows_output=True,
-    treatment=Treatment(locked=LOOKED_UP, standard=replace(LOOKED_UP, otherwise="ask", others=RUNS_ON)),
+    treatments=Treatments(locked=LOOKED_UP, standard=replace(LOOKED_UP, otherwise="ask", others=RUNS_ON)),
 )
 PROCESS_LIST = tool(_LOOK, name="process_list")
 PROCESS_LOGS = tool(_LOOK, name="process_logs")
@@ -65,7 +65,7 @@ PROCESS_START = tool(
         harm="outside",
         undo="files",
         shows_output=True,
-        treatment=_ASKED,
+        treatments=_ASKED,
     ),
     name="process_start",
 )
@@ -78,7 +78,7 @@ PROCESS_KILL = tool(
         origin="mixed",
         harm="outside",
         changes="nothing",
-        treatment=_ASKED,
+        treatments=_ASKED,
     ),
     name="process_kill",
 )

@@ -23,7 +23,7 @@ from shoal.domain.messages import Image
 from shoal.domain.ports import Invocation, ToolContext, ToolOutput
 from shoal.domain.secret_forms import PLACEHOLDER
 from shoal.domain.text_encodings import TextEncoding, find_encoding, plain_text, readable
-from shoal.domain.traits import FILES_ELSEWHERE, READABLE, WRITABLE, Answer, Traits, Treatment
+from shoal.domain.traits import FILES_ELSEWHERE, READABLE, WRITABLE, Traits, Treatment, Treatments
 from shoal.tools.attachments import fit_image, is_image, keep_copy, media_type_of
 from shoal.tools.builtin.memory_pages import change_page, is_memory, memory_names, memory_page
 from shoal.tools.functions import FunctionTool, ToolDecorator, planned, tool
@@ -225,8 +225,8 @@ TEXT_BYTES_MAX = 10_485_760
 PathArgument = Annotated[str, "Path of the file: relative to the workspace, or absolute, such as /scratch/notes.txt."]
 
 
-_READ = Answer(READABLE, "reading and listing in its own folders")
-_READS = Treatment(locked=_READ, standard=replace(_READ, otherwise="ask", others=FILES_ELSEWHERE))
+_READ = Treatment(READABLE, "reading and listing in its own folders")
+_READS = Treatments(locked=_READ, standard=replace(_READ, otherwise="ask", others=FILES_ELSEWHERE))
 READ = tool(
     Traits(
         group="files",
@@ -238,7 +238,7 @@ READ = tool(
         names="shown",
         harm="none",
         in_cases=True,
-        treatment=_READS,
+        treatments=_READS,
     ),
     name="read",
 )
@@ -255,8 +255,10 @@ WRITE = tool(
         harm="file",
         undo="files",
         in_cases=True,
-        treatment=Treatment(
-            standard=Answer(WRITABLE, "writing in /workspace and /scratch, except inside .git", "ask", FILES_ELSEWHERE)
+        treatments=Treatments(
+            standard=Treatment(
+                WRITABLE, "writing in /workspace and /scratch, except inside .git", "ask", FILES_ELSEWHERE
+            )
         ),
     ),
     name="write",

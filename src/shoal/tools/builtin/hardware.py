@@ -54,7 +54,7 @@ Hex = Annotated[str, Meta(description="Bytes as hexadecimal digits, e.g. 00ff.",
 
 
 _BUS = Traits(
-    group="hardware", offered="deferred", effect="outward", origin="own", harm="outside", treatment=NO_HARDWARE
+    group="hardware", offered="deferred", effect="outward", origin="own", harm="outside", treatments=NO_HARDWARE
 )
 I2C_SCAN = tool(_BUS, name="i2c_scan")
 I2C_READ = tool(_BUS, name="i2c_read")

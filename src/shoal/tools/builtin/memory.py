@@ -28,7 +28,7 @@ _NOTE = Traits(
     keeps="note",
     for_person=True,
     guidance="- Note with `note_today` what was done or decided today and may matter tomorrow.",
-    treatment=KEEPS,
+    treatments=KEEPS,
 )
 _FACT = replace(
     _NOTE,

@@ -20,7 +20,7 @@ from shoal.domain.mounts import MountedPath
 from shoal.domain.permissions import Action
 from shoal.domain.ports import ChatAdapter, Invocation, ToolContext, ToolOutput
 from shoal.domain.records import NewPost
-from shoal.domain.traits import FILES_ELSEWHERE, READABLE, RUNS_ON, Answer, Traits, Treatment
+from shoal.domain.traits import FILES_ELSEWHERE, READABLE, RUNS_ON, Traits, Treatment, Treatments
 from shoal.tools.attachments import keep_copy
 from shoal.tools.builtin.files import PathArgument
 from shoal.tools.functions import FunctionTool, Prepared, canonical, tool
@@ -37,8 +37,8 @@ UNREAD = frozenset({"openai"})
 """Platforms whose people read a turn's answer and nothing beside it."""
 
 
-_OWN_FILES = Answer(READABLE, "sending files of its own folders", "ask", FILES_ELSEWHERE)
-_SAME_CONVERSATION = Answer(HERE, "messages in the same conversation")
+_OWN_FILES = Treatment(READABLE, "sending files of its own folders", "ask", FILES_ELSEWHERE)
+_SAME_CONVERSATION = Treatment(HERE, "messages in the same conversation")
 
 
 @tool(
@@ -51,7 +51,7 @@ _SAME_CONVERSATION = Answer(HERE, "messages in the same conversation")
         names="sent",
         harm="none",
         changes="nothing",
-        treatment=Treatment(standard=_OWN_FILES),
+        treatments=Treatments(standard=_OWN_FILES),
     )
 )
 def upload(
@@ -96,7 +96,7 @@ MESSAGE = tool(
         harm="message",
         harmless=(HERE,),
         changes="nothing",
-        treatment=Treatment(
+        treatments=Treatments(
             standard=replace(_SAME_CONVERSATION, otherwise="ask", others=RUNS_ON), guarded=_SAME_CONVERSATION
         ),
     ),

@@ -53,7 +53,7 @@ _REMINDER = Traits(
     origin="own",
     harm="lasting",
     changes="nothing",
-    treatment=KEEPS,
+    treatments=KEEPS,
 )
 SCHEDULE = tool(replace(_REMINDER, offered="always", rank=7, origin="mixed", harmless=("list",)), name="schedule")
 

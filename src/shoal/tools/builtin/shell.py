@@ -12,7 +12,7 @@ from shoal.domain.markup import counted
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Command, Invocation, ToolContext, ToolOutput
 from shoal.domain.settings import SandboxSettings
-from shoal.domain.traits import Answer, Traits, Treatment
+from shoal.domain.traits import Traits, Treatment, Treatments
 from shoal.tools.functions import FunctionTool, PreparedCommand, canonical, tool
 from shoal.tools.output import text_of
 from shoal.tools.terminal import last_state
@@ -68,7 +68,7 @@ BASH = tool(
         undo="files",
         shows_output=True,
         in_cases=True,
-        treatment=Treatment(standard=Answer(otherwise="ask", others="every command")),
+        treatments=Treatments(standard=Treatment(otherwise="ask", others="every command")),
     ),
     name="bash",
 )

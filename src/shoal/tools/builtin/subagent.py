@@ -12,7 +12,7 @@ from shoal.domain.errors import ToolError
 from shoal.domain.ids import ThreadId
 from shoal.domain.permissions import Action
 from shoal.domain.ports import Invocation, Tool, ToolContext, ToolOutput
-from shoal.domain.traits import KEEPS, Answer, Traits, Treatment
+from shoal.domain.traits import KEEPS, Traits, Treatment, Treatments
 from shoal.tools.functions import Prepared, canonical, tool
 
 TASK_CHARS_MAX = 50_000
@@ -34,7 +34,7 @@ _TASK = Traits(
     origin="mixed",
     harm="none",
     changes="workspace",
-    treatment=KEEPS,
+    treatments=KEEPS,
 )
 SUBAGENT = tool(_TASK, name="subagent")
 SPAWN = tool(replace(_TASK, origin="own"), name="spawn")
@@ -44,7 +44,7 @@ ASK_AGENT = tool(
         effect="outward",
         harm="outside",
         changes="nothing",
-        treatment=Treatment(standard=Answer(otherwise="ask", others="tasks for other agents")),
+        treatments=Treatments(standard=Treatment(otherwise="ask", others="tasks for other agents")),
     ),
     name="ask_agent",
 )

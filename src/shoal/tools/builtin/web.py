@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from shoal.domain import lazy_re
 from shoal.domain.errors import FetchError, ToolError
 from shoal.domain.ports import Invocation, ToolOutput
-from shoal.domain.traits import WEB_PAGES, Answer, Traits, Treatment
+from shoal.domain.traits import WEB_PAGES, Traits, Treatment, Treatments
 from shoal.domain.untrusted import UNREADABLE, untrusted_block
 from shoal.domain.web import FETCH_BYTES_MAX, Fetched, Fetcher, FetchRequest, parse_target
 from shoal.tools.documents import pdf_text
@@ -49,7 +49,7 @@ _WEB = Traits(
     idempotent=True,
     origin="mixed",
     harm="outside",
-    treatment=Treatment(standard=Answer(otherwise="ask", others=WEB_PAGES)),
+    treatments=Treatments(standard=Treatment(otherwise="ask", others=WEB_PAGES)),
 )
 READ_URL = tool(replace(_WEB, rank=6, names="address"), name="read_url")
 WEB_SEARCH = tool(replace(_WEB, rank=5), name="web_search")
