@@ -15,6 +15,7 @@ from shoal.domain.clock import Clock
 from shoal.domain.events import ToolFinished
 from shoal.domain.ids import ThreadId
 from shoal.domain.ports import Sandbox
+from shoal.domain.traits import Traits
 from shoal.sandbox.bubblewrap import BubblewrapSandbox
 from shoal.sandbox.host import HostSandbox
 from shoal.store.files import LocalFiles
@@ -28,13 +29,13 @@ from shoal.tools.storage import Retention
 ROWS = "".join(f"row {number}: hay\n" for number in range(1000))
 
 
-@tool(origin="own")
+@tool(Traits(origin="own"))
 async def report(name: str, lines: int = 1000) -> str:
     """A long report."""
     return f"needle of {name}\n" + ROWS * (lines // 1000)
 
 
-@tool(origin="foreign")
+@tool(Traits(origin="foreign"))
 async def page(name: str) -> str:
     """A long text of somebody else."""
     return f"needle of {name}\n" + ROWS

@@ -177,7 +177,7 @@ def test_a_long_answer_takes_no_longer_than_its_length() -> None:
 
 def streamed(answer: str, sizes: Sequence[int] = (1,)) -> str:
     """What is shown of an answer while it is written in pieces of these sizes."""
-    links, at, shown = GrowingLinks(known_from(MESSAGES)), 0, ""
+    links, at, shown = GrowingLinks(known_from(MESSAGES, TRAITS)), 0, ""
     for size in cycle(sizes):
         if at >= len(answer):
             return shown
@@ -187,7 +187,7 @@ def streamed(answer: str, sizes: Sequence[int] = (1,)) -> str:
 
 
 def made_up_in(markdown: str) -> list[str]:
-    knows = known_from(MESSAGES)
+    knows = known_from(MESSAGES, TRAITS)
     words = [word.strip("()<>.,;:!?'\"*_~[]{}`|") for word in addresses(parse(markdown))]
     return [word for word in words if is_address(word) and not knows(word)]
 
@@ -203,9 +203,9 @@ def made_up_in(markdown: str) -> list[str]:
     ],
 )
 def test_no_tag_is_left_to_clients_that_know_html(answer: str) -> None:
-    shown = with_known_links(f"See {answer} now.", known_from(MESSAGES))
+    shown = with_known_links(f"See {answer} now.", known_from(MESSAGES, TRAITS))
     assert not re.search(r"(?<![\\`])<[a-z]", shown)
-    assert with_known_links(shown, known_from(MESSAGES)) == shown
+    assert with_known_links(shown, known_from(MESSAGES, TRAITS)) == shown
     assert not re.search(r"(?<![\\`])<[a-z]", streamed(f"See {answer} now. And more."))
 
 
@@ -230,7 +230,7 @@ def test_no_tag_is_left_to_clients_that_know_html(answer: str) -> None:
 def test_a_stream_shows_the_answer_up_to_what_is_not_known_yet(answer: str, shown: str, size: int) -> None:
     found = streamed(answer, (size,))
     assert found == shown or (size == 1000 and found == found[: len(shown)])
-    assert with_known_links(answer, known_from(MESSAGES)).startswith(found)
+    assert with_known_links(answer, known_from(MESSAGES, TRAITS)).startswith(found)
 
 
 MIXTURES = st.lists(
@@ -244,7 +244,7 @@ MIXTURES = st.lists(
 @given(MIXTURES, st.sampled_from([" ", ""]), st.lists(st.integers(1, 60), min_size=1, max_size=5))
 def test_no_stream_shows_a_link_that_was_made_up(parts: list[str], joined: str, sizes: list[int]) -> None:
     answer = joined.join(parts)
-    links, at, shown = GrowingLinks(known_from(MESSAGES)), 0, ""
+    links, at, shown = GrowingLinks(known_from(MESSAGES, TRAITS)), 0, ""
     for size in cycle(sizes):
         if at >= len(answer):
             return
@@ -254,7 +254,7 @@ def test_no_stream_shows_a_link_that_was_made_up(parts: list[str], joined: str, 
 
 
 def test_a_long_answer_is_streamed_in_linear_time() -> None:
-    knows = known_from(MESSAGES)
+    knows = known_from(MESSAGES, TRAITS)
     for part in (
         "- see https://evil.example/a\n",
         "[ ",
