@@ -35,7 +35,14 @@ pytestmark = pytest.mark.xdist_group(GROUP)
 BUILT_IN = {name for name, _ in TRAITS.items()}
 EVERYDAY = {"edit", "list", "message", "overview", "read", "schedule", "time", "upload", "view", "write"}
 """Names that are words as well: two of them in a row need not be tools, but three are."""
-OWN_MODULES = ("tools/builtin/", "tools/process_tools.py", "tools/recall.py", "tools/offer.py", "agents/self_edit.py")
+OWN_MODULES = (
+    "tools/builtin/",
+    "tools/process_tools.py",
+    "tools/recall.py",
+    "tools/hardware.py",
+    "tools/offer.py",
+    "agents/self_edit.py",
+)
 PLAYS_A_MODEL = "providers/demo.py"
 """The demo model calls tools by name, as models do."""
 

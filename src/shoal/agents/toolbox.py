@@ -5,7 +5,13 @@ from importlib import import_module
 from shoal.domain.traits import TraitsByName
 from shoal.tools.registry import built_in_modules, traits_in
 
-_ELSEWHERE = ("shoal.tools.offer", "shoal.tools.process_tools", "shoal.tools.recall", "shoal.agents.self_edit")
+_ELSEWHERE = (
+    "shoal.tools.offer",
+    "shoal.tools.process_tools",
+    "shoal.tools.recall",
+    "shoal.tools.hardware",
+    "shoal.agents.self_edit",
+)
 
 
 def built_in_traits(*, hardware: bool = True) -> TraitsByName:

@@ -18,7 +18,6 @@ from shoal.permissions.taint import taint_of
 from shoal.store.store import Store
 from shoal.tools import builtin
 from shoal.tools.builtin.files import CREATE_FILE, VIEW, edit_tool, read_tool, str_replace_tool, write_tool
-from shoal.tools.builtin.hardware import hardware_tools
 from shoal.tools.builtin.lookup import read_artifact_tool, search_channel_tool
 from shoal.tools.builtin.message import message_tool
 from shoal.tools.builtin.overview import overview_tool
@@ -138,7 +137,11 @@ def standard_tools(sandbox: SandboxSettings, settings: ToolsSettings, fetcher: F
         web_search_tool(fetcher, key),
         web_search_tool(fetcher, key, BRAVE_SEARCH),
     ]
-    return [*tools, *hardware_tools()] if settings.hardware else tools
+    if settings.hardware:
+        from shoal.tools.hardware import hardware_tools
+
+        tools += hardware_tools()
+    return tools
 
 
 def lookup_tools(store: Store, files: Files, adapters: Mapping[str, ChatAdapter], judge: Judge) -> tuple[Tool, ...]:

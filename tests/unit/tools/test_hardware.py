@@ -17,7 +17,7 @@ from shoal.domain.ports import Invocation
 from shoal.testing.contracts.tool import tool_context
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import scenario
-from shoal.tools.builtin.hardware import hardware_tools
+from shoal.tools.hardware import hardware_tools
 
 Load = Callable[[str], object]
 NO_DEVICE = OSError(121, "Remote I/O error")
