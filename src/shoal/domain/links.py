@@ -11,7 +11,6 @@ address, link or block that is not finished is held back, so no reader of a stre
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from html import unescape
 
 from msgspec.structs import replace
 
@@ -235,6 +234,8 @@ def _unknown(text: str, is_safe: Knows) -> bool:
 
 def _is_made_up(word: str, is_safe: Knows) -> bool:
     """Whether a word is an unknown address as it stands, or where escapes and entities count in it."""
+    from html import unescape
+
     return any(is_address(read) and not is_safe(read) for read in {word, unescape(_ESCAPE.sub(r"\1", word))})
 
 

@@ -1,16 +1,17 @@
 """Text as a person can trust to see it before they allow something."""
 
-import re
 import unicodedata
+
+from shoal.domain import lazy_re
 
 MARKS_MAX = 4
 """Combining marks on one character; more of them cover what stands around it."""
-_UNSEEN = re.compile(
+_UNSEEN = lazy_re.compile(
     "[\u2800\u3164\uffa0\u115f\u1160\u00ad\u034f\u17b4\u17b5\u180b-\u180f\ufe00-\ufe0f\U00016fe4\U0001d159"
     "\U000e0100-\U000e01ef]"
 )
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
-_BLANK = re.compile(r"[\t\n]|^ | $| (?= )")
+_BLANK = lazy_re.compile(r"[\t\n]|^ | $| (?= )")
 
 
 def strip_controls(text: str) -> str:
