@@ -19,6 +19,7 @@ from shoal.domain.events import (
     StatusChanged,
     Steered,
     TextStreamed,
+    ThinkingStreamed,
     ToolFinished,
     ToolStarted,
     TurnFinished,
@@ -90,6 +91,28 @@ async def test_a_retried_step_starts_its_text_anew(browser: Browser, api: PageAp
         await expect(page.locator(".live")).to_have_text("The first try")
         api.live(THREAD, TextStreamed("The second", 2))
         await expect(page.locator(".live")).to_have_text("The second")
+
+
+async def test_thinking_is_open_while_it_streams_and_folds_when_the_answer_begins(browser: Browser, api: PageApi) -> None:
+    begin(api)
+    async with opened(browser, api.address) as page:
+        await api.watched(THREAD)
+        thoughts = page.locator("details.thinking")
+        api.live(THREAD, ThinkingStreamed("First the <b>boat", 0))
+        await expect(thoughts.locator("p")).to_have_text("First the <b>boat")
+        api.live(THREAD, ThinkingStreamed(", then the tide.", 0))
+        await expect(thoughts.locator("p")).to_have_text("First the <b>boat, then the tide.")
+        await expect(thoughts).to_have_attribute("open", "")
+        api.live(THREAD, TextStreamed("At noon", 0))
+        await expect(page.locator(".live")).to_contain_text("At noon")
+        await expect(thoughts).not_to_have_attribute("open", "")
+        await expect(thoughts.locator("p")).not_to_be_visible()
+        await thoughts.locator("summary").click()
+        await expect(thoughts.locator("p")).to_have_text("First the <b>boat, then the tide.")
+        api.append(THREAD, AssistantSaid("At noon.", thinking="First the <b>boat, then the tide."))
+        await expect(page.locator(".live")).to_have_count(0)
+        await expect(thoughts).to_have_count(1)
+        assert await violations(page) == []
 
 
 async def test_a_tool_call_is_folded_and_shows_its_output_when_opened(browser: Browser, api: PageApi) -> None:

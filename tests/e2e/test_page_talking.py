@@ -5,7 +5,7 @@ import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from playwright.async_api import Browser, FilePayload, Page, expect
+from playwright.async_api import Browser, FilePayload, Page, ViewportSize, expect
 from tests.e2e.page_api import PageApi
 from tests.e2e.page_kit import PHONE, THREAD, opened, violations
 from tests.e2e.test_page import ask, begin
@@ -58,6 +58,28 @@ async def test_what_comes_does_not_take_a_reader_away(browser: Browser, api: Pag
         answer(api, "This came meanwhile.", "t99")
         await expect(page.get_by_role("button", name="Newest")).to_be_visible()
         await expect(page.get_by_text("Answer 2.")).to_be_in_viewport()
+
+
+@pytest.mark.parametrize(("width", "height"), [(1440, 900), (820, 1100), (390, 780), (390, 420)])
+async def test_the_way_to_the_newest_stays_off_the_choices_of_commands(
+    browser: Browser, api: PageApi, width: int, height: int
+) -> None:
+    much(api)
+    api.answers["commands"] = [{"name": f"do{n}", "usage": "[NUMBER]", "description": "Do it."} for n in range(20)]
+    async with opened(browser, api.address, viewport=ViewportSize(width=width, height=height)) as page:
+        await api.watched(THREAD)
+        await read_from_the_top(page)
+        answer(api, "This came meanwhile.", "t99")
+        newest, choices = page.get_by_role("button", name="Newest"), page.get_by_role("listbox")
+        await expect(newest).to_be_visible()
+        await page.get_by_label("Message").press_sequentially("/")
+        await expect(choices.get_by_role("option")).to_have_count(12)
+        await expect(choices).to_be_in_viewport(ratio=1)
+        await expect(newest).to_be_in_viewport(ratio=1)
+        pill, menu = await newest.bounding_box(), await choices.bounding_box()
+        assert pill
+        assert menu
+        assert pill["y"] + pill["height"] <= menu["y"], (pill, menu)
 
 
 async def test_a_question_out_of_sight_is_told_and_led_to(browser: Browser, api: PageApi) -> None:
