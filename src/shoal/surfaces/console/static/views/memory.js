@@ -9,10 +9,11 @@ import { Place, Sure, useAnswer, useAttempt } from "./lists.js";
 import { Words } from "./words.js";
 
 const CHANGES = 30;
+const BULLET = /^\s*[-*]\s+/;
 const TITLES = { global: "Everywhere", platform: "On this platform", channel: "In this channel" };
 
 /** A memory file's entries: its lines that say something, without the mark of a list. Pure. */
-export const entriesOf = (text) => text.split("\n").filter((line) => line.trim() && !line.startsWith("#")).map((line) => ({ line, said: line.replace(/^\s*[-*]\s+/, "").replace(/<!-- only .*?-->/, "").trim() }));
+export const entriesOf = (text) => text.split("\n").filter((line) => line.trim() && !line.startsWith("#")).map((line) => ({ line, said: line.replace(BULLET, "").replace(/<!-- only .*?-->/, "").trim() }));
 
 export function Memory() {
   const [thread, setThread] = useState("");
@@ -82,8 +83,8 @@ function Change({ change, reload }) {
   const [attempt, problem] = useAttempt(reload);
   return html`
     <li class="card change">
-      ${change.removed.map((line) => html`<del class="breakable">${visible(line)}</del>`)}
-      ${change.added.map((line) => html`<ins class="breakable">${visible(line)}</ins>`)}
+      ${change.removed.map((line) => html`<del class="breakable">${visible(line.replace(BULLET, ""))}</del>`)}
+      ${change.added.map((line) => html`<ins class="breakable">${visible(line.replace(BULLET, ""))}</ins>`)}
       <p class="card-foot">
         <span class="faint">By ${visible(calledBy(change.agent || change.changed_by) || "somebody")} <time datetime=${change.at} title=${fullTime(change.at)}>${ago(change.at)}</time></span>
         ${change.undone ? html`<span class="faint">taken back</span>` : canChange() && html`<button type="button" class="quiet" onClick=${() => attempt(() => api.undoMemory(change.id))}>Take back</button>`}

@@ -19,7 +19,7 @@ export const wordsByRule = ({ profiles, own }) =>
 /** A rule in words, which unfold to its pattern. */
 export const Rule = ({ rule, words }) => html`
   <details class="rule">
-    <summary>${visible(words || "A rule with a pattern of its own")}</summary>
+    <summary>${words ? visible(words) : html`<code class="breakable">${visible(rule)}</code>`}</summary>
     <code class="breakable">${visible(rule)}</code>
   </details>
 `;
