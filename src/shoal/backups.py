@@ -349,7 +349,7 @@ def write_archive(
             notes.append(_left_out(home, left_out))
         if home.config_file.exists():
             _add_configuration(archive, home, notes, with_secrets=with_secrets)
-        if home.secrets.is_dir() and not with_secrets:
+        if not with_secrets and any(path.is_file() for path in _below(home.secrets)):
             notes.append("The files of secrets/ were left out; --with-secrets keeps them.")
         for path in (home.token_file, *_below(home.secrets)) if with_secrets else ():
             if path.exists():

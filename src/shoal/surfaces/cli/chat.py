@@ -92,6 +92,9 @@ async def _chat(context: CommandContext, thread: ThreadId, agent: str) -> int:
         conversation = TerminalChat(link, chosen, agent, ChatScreen())
         tasks.start_soon(conversation.follow)
         await conversation.opened.wait()
+        if sys.stdin.isatty():
+            name = conversation.answers or agent or context.config().agents.default_agent
+            tell(f"Chatting with {name}. `/help` lists the commands, Ctrl-D leaves.")
         while line := await anyio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True):
             if not line.startswith("/"):
                 await conversation.quiet.wait()

@@ -98,6 +98,7 @@ def _read(shown: str, *, is_secret: bool) -> str:
     from prompt_toolkit.data_structures import Size
     from prompt_toolkit.filters import Condition
     from prompt_toolkit.layout.processors import ConditionalProcessor, PasswordProcessor
+    from prompt_toolkit.output.color_depth import ColorDepth
     from prompt_toolkit.output.vt100 import Vt100_Output
 
     def size() -> Size:
@@ -108,6 +109,7 @@ def _read(shown: str, *, is_secret: bool) -> str:
     session: PromptSession[str] = PromptSession(
         output=Vt100_Output(sys.stdout, size, term=os.environ.get("TERM"), enable_cpr=False),
         input_processors=[ConditionalProcessor(PasswordProcessor(), unseen)],
+        color_depth=ColorDepth.from_env(),
     )
     try:
         *above, last = wrapped(shown.rstrip(), shutil.get_terminal_size().columns).split("\n")

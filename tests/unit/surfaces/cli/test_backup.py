@@ -99,6 +99,16 @@ def test_secrets_stay_at_home_unless_asked_for(shoal: Shoal, home: Path, file: P
     assert token in content(file)
 
 
+def test_secrets_that_were_never_there_are_not_said_to_be_left_out(shoal: Shoal, home: Path, file: Path) -> None:
+    (home / "shoal.toml").write_text("[model]\nname = 'demo'\n")
+    (home / "secrets" / "empty").mkdir(parents=True)
+    assert "left out" not in shoal("backup", str(file)).out
+    ran = restored(shoal, home, file)
+    assert ran.code == 0
+    assert "checks it. Turns and approvals" in ran.out
+    assert "left secrets out" not in ran.out
+
+
 def test_files_of_secrets_come_along_only_when_asked(shoal: Shoal, home: Path, file: Path) -> None:
     (home / "secrets").mkdir(mode=0o700)
     (home / "secrets" / "providers.x.api_key").write_text("a-key-of-mine")

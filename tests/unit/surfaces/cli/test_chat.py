@@ -196,6 +196,17 @@ def test_a_chat_goes_on_with_its_past_its_history_and_the_colours_that_are_wante
 
 
 @pytest.mark.slow
+def test_a_terminal_that_only_appends_says_whom_one_talks_to(home: Path) -> None:
+    with terminal(home, "chat", TERM="dumb") as screen:
+        screen.sees("Chatting with main. '/help' lists the commands, Ctrl-D leaves.")
+        screen.type("hello\n")
+        screen.sees("Hello! I am the demo model")
+        screen.type("\x04")
+        assert screen.process.wait(WAIT_SECONDS) == 0
+    assert b"\x1b" not in screen.raw
+
+
+@pytest.mark.slow
 def test_tab_completes_what_is_typed(shoal: Shoal, home: Path) -> None:
     workspace = home / "agents" / "main" / "workspace"
     workspace.mkdir(parents=True)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import socket
 import stat
 import subprocess
@@ -445,6 +446,16 @@ async def test_an_account_that_rests_is_switched_on_with_the_token_it_has(start:
         assert await asyncio.to_thread(terminal.ends) == 0
     account = load_config(home, {}).platforms.telegram[0]
     assert (account.enabled, account.owner, account.allow) == (True, "7", ("7", "8"))
+
+
+@pytest.mark.parametrize("no_colour", [True, False])
+async def test_questions_have_the_colours_that_are_wanted(start: Start, no_colour: bool) -> None:
+    terminal = start(TERM="xterm-256color", **({"NO_COLOR": "1"} if no_colour else {}))
+    await at(terminal, "Number [1]:")
+    terminal.presses(b"\x03")
+    await at(terminal, "Left. ")
+    assert await asyncio.to_thread(terminal.ends) == 130
+    assert bool(re.search(r"\x1b\[(?:[0-9;]*;)?[39]\d(?:;[0-9;]*)?m", terminal.screen)) is not no_colour
 
 
 async def test_the_end_of_the_input_leaves_too(start: Start) -> None:
