@@ -93,7 +93,7 @@ async def test_a_retried_step_starts_its_text_anew(browser: Browser, api: PageAp
         await expect(page.locator(".live")).to_have_text("The second")
 
 
-async def test_thinking_is_open_while_it_streams_and_folds_when_the_answer_begins(browser: Browser, api: PageApi) -> None:
+async def test_thinking_is_open_while_it_streams_and_folds_for_the_answer(browser: Browser, api: PageApi) -> None:
     begin(api)
     async with opened(browser, api.address) as page:
         await api.watched(THREAD)
