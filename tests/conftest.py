@@ -8,11 +8,14 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Generator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
 from hypothesis import settings
+
+from shoal.domain.deep_folders import remove_tree
 
 pytest.register_assert_rewrite("shoal.testing.contracts")  # so that these suites say what they compared
 
@@ -83,7 +86,8 @@ def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     folder.mkdir(mode=0o700)
     yield folder
     if _has_failed not in request.node.stash:
-        shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):
+            remove_tree(folder)  # which pytest and `shutil` cannot where folders are nested very deep
 
 
 @pytest.hookimpl(wrapper=True)
