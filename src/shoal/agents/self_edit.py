@@ -36,7 +36,7 @@ from shoal.domain.traits import AGENT_ITSELF, LOOKUP, Traits, Treatment, Treatme
 from shoal.domain.untrusted import enclosed
 from shoal.store.store import Store
 from shoal.tools.builtin.files import replace_text
-from shoal.tools.functions import Prepared, canonical, planned, tool
+from shoal.tools.functions import Prepared, canonical, planned, quoting, tool
 from shoal.tools.tainted_files import PromptFiles
 from shoal.turn.checks import CaseChecks
 from shoal.turn.prompt import SYSTEM_TITLE, SystemPrompt, assemble
@@ -315,7 +315,8 @@ class SelfEditor:
             raise ToolError(f"{path[:200]!r} is no path below docs/: use names of letters, digits, spaces, . _ and -.")
         name = "/".join(("docs", *parts))
         old = self._read(context, name)
-        new = change(None if old is None else old.decode("utf-8", "replace"))
+        with quoting(context.agent.home / name):
+            new = change(None if old is None else old.decode("utf-8", "replace"))
         return self._edit(context, name, None if new is None else new.encode())
 
     def skill(self, name: str, text: str | None, context: ToolContext) -> PlannedEdit:

@@ -27,6 +27,8 @@ ShoalError
 """
 
 import os
+from collections.abc import Sequence
+from pathlib import Path
 
 
 class ShoalError(Exception):
@@ -96,12 +98,14 @@ class QueueChanged(StoreError):
 class ToolError(ShoalError):
     """A tool could not do what was asked; the text goes to the model as the call's result.
 
-    `tainted_by` names the untrusted source that some of the text may come from; empty when there is none.
+    `tainted_by` names the untrusted source that some of the text may come from; empty when there is none. `quotes` are
+    files of which the text shows a name or a line, so that the marks of these taint it as well.
     """
 
-    def __init__(self, text: str, tainted_by: str = "") -> None:
+    def __init__(self, text: str, tainted_by: str = "", quotes: Sequence[Path] = ()) -> None:
         super().__init__(text)
         self.tainted_by = tainted_by
+        self.quotes = tuple(quotes)
 
 
 class FetchError(ShoalError):

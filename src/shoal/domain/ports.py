@@ -188,7 +188,8 @@ class ToolOutput(msgspec.Struct, frozen=True):
     that the tool gave the person the turn's answer, so the turn's last text is not posted. `is_pending` means that the
     result will follow: the turn rests until its thread is woken, and the call then runs again. `found` lists newly
     available tools; their definitions follow the text. `exit_code` is a command's exit code. `raw` is a command's full
-    output if the text is only its last state on a terminal; it is stored instead of the text.
+    output if the text is only its last state on a terminal; it is stored instead of the text. `quotes` are files of
+    which the text shows a name or a line: their marks taint it as well.
     """
 
     text: str
@@ -201,6 +202,7 @@ class ToolOutput(msgspec.Struct, frozen=True):
     found: tuple[ToolSpec, ...] = ()
     raw: str = ""
     exit_code: int = 0
+    quotes: tuple[Path, ...] = ()
 
 
 class ToolServices(Protocol):

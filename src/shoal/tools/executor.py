@@ -44,6 +44,7 @@ from shoal.domain.settings import Config
 from shoal.domain.shown import strip_controls
 from shoal.domain.traits import Traits
 from shoal.domain.triggers import NewTrigger, Trigger, first_time
+from shoal.domain.untrusted import written_after
 from shoal.permissions.access import approval_digest
 from shoal.permissions.profiles import Profile, decide_all, hidden_by
 from shoal.permissions.redact import Redactor
@@ -179,7 +180,7 @@ class Executor:
         try:
             invocation = tool.prepare(call.arguments, self._tool_context(call, context))
         except ToolError as error:
-            return _refuse(call, str(error))
+            return _refuse(call, str(error), tainted_by=await self._behind(error, context))
         actions = invocation.actions
         # Of several profiles the strictest decides, the first of those that are.
         by_profiles = [decide_all(profile, actions) for profile in profiles]
@@ -256,7 +257,7 @@ class Executor:
         try:
             invocation = tool.prepare(call.arguments, self._tool_context(call, context))
         except ToolError as error:
-            return _refuse(call, str(error))
+            return _refuse(call, str(error), tainted_by=await self._behind(error, context))
         if request is not None:
             asking = _Asking(call, context, invocation, await self._read_content(invocation.actions, context))
             found = await self._approvals.get(request.approval_id)
@@ -365,7 +366,7 @@ class Executor:
             except ContentChanged:
                 raise
             except ToolError as error:
-                output = ToolOutput(str(error), is_error=True, tainted_by=error.tainted_by)
+                output = ToolOutput(str(error), is_error=True, tainted_by=error.tainted_by, quotes=error.quotes)
             except SandboxError as error:
                 output = ToolOutput(str(error), is_error=True)
             except TimeoutError:
@@ -374,6 +375,7 @@ class Executor:
             except Exception as error:
                 log.exception("tool %s failed", admitted.call.name)
                 output = ToolOutput(f"The tool failed: {type(error).__name__}: {error}", is_error=True)
+        output = replace(output, tainted_by=await self._behind(output, context))
         if traits.origin == "foreign" and not output.is_pending:
             output = replace(output, tainted_by=output.tainted_by or f"the tool {name}")
         await self._marked.keep(marked, touched)
@@ -385,6 +387,16 @@ class Executor:
         if (output.tainted_by or read) and not steered_by:
             await self._marked.since(touched, began_ns, output.tainted_by or read)
         return replace(output, tainted_by=output.tainted_by or read)
+
+    async def _behind(self, said: ToolOutput | ToolError, context: CallContext) -> str:
+        """What taints a text: its own source, or the mark of a file that it quotes. Raises StoreError."""
+        if said.tainted_by or not said.quotes:
+            return said.tainted_by
+        person = context.purpose.audience.person
+        in_mounts = await self._marked.sources([mount.host for mount in context.mounts], person)
+        in_home = await self._prompt_files.sources(person)
+        found = ((path.name, in_mounts(path) or in_home(path)) for path in said.quotes)
+        return next((written_after(name, source) for name, source in found if source), "")
 
     async def _show_artifacts(self, call: ToolCall, context: CallContext) -> None:
         """Before it is decided on a call, which looks at the files that it names."""
@@ -497,8 +509,8 @@ def is_look(action: Action) -> bool:
     return action.whole or (action.harmless and not action.also and program in _LOOKERS)
 
 
-def _refuse(call: ToolCall, text: str, audit: tuple[AuditEntry, ...] = ()) -> Refused:
-    return Refused(ToolFinished(call.id, call.name, text, is_error=True), audit)
+def _refuse(call: ToolCall, text: str, audit: tuple[AuditEntry, ...] = (), tainted_by: str = "") -> Refused:
+    return Refused(ToolFinished(call.id, call.name, text, is_error=True, tainted_by=tainted_by), audit)
 
 
 @dataclass

@@ -9,6 +9,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Generic, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints, overload
 
 import msgspec
@@ -91,6 +92,16 @@ def as_tool_error(*errors: type[ShoalError]) -> Generator[None]:
         yield
     except errors as error:
         raise ToolError(str(error)) from error
+
+
+@contextmanager
+def quoting(file: Path) -> Generator[None]:
+    """Have what marks a file taint the errors of the block, which quote it."""
+    try:
+        yield
+    except ToolError as error:
+        error.quotes = (*error.quotes, file)
+        raise
 
 
 class FunctionTool(Generic[_Result]):

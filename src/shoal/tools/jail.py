@@ -195,15 +195,19 @@ class Jail:
                     size = _require_file(os.fstat(file.fileno()), place)
                     content = b"" if size > bytes_max else file.read(bytes_max + 1)
         except FileNotFoundError as error:
-            raise ToolError(f"{place.shown} does not exist.{self._suggestion(place)}") from error
+            near = self._similar(place)
+            hint = f" There is: {', '.join(near)}." if near else ""
+            folder = place.host.parent
+            raise ToolError(f"{place.shown} does not exist.{hint}", quotes=[folder / one for one in near]) from error
         if size > bytes_max or len(content) > bytes_max:
             raise ToolError(f"{place.shown} has {size:,} bytes; the most that can be read is {bytes_max:,}.")
         return content
 
-    def _suggestion(self, place: MountedPath) -> str:
+    def _similar(self, place: MountedPath) -> list[str]:
+        """Names of files beside a missing one that it may have meant."""
         names = {_plain(name).casefold(): name for name in self._names(place, place.parts[:-1])}
         close = difflib.get_close_matches(_plain(place.parts[-1]).casefold(), [*names][:ENTRIES_MAX], n=3)
-        return f" There is: {', '.join(names[one] for one in close)}." if close else ""
+        return [names[one] for one in close]
 
     def size(self, place: MountedPath) -> int | None:
         """The size of a file in bytes; None when nothing is there. Raises ToolError when something else is."""

@@ -54,8 +54,8 @@ def recall_tool(
         except ProviderError as error:
             return [], f"Found by words alone: {error}"
 
-    async def found(query: str, context: ToolContext, limit: int) -> tuple[list[tuple[str, str]], list[str]]:
-        """What was found, each with what untrusted content had a hand in it; and what is to be said besides."""
+    async def found(query: str, context: ToolContext, limit: int) -> list[tuple[str, str]]:
+        """The lines of the answer, each with what untrusted content had a hand in it."""
         person = context.purpose.audience.person
         known = await library.refresh(context)
         near, note = await meant(query, context, known.files.keys(), 2 * limit)
@@ -79,12 +79,19 @@ def recall_tool(
                 passages.append((f"{label}: {around(piece.text, query, PASSAGE_CHARS)}", tainted_by))
             if len(passages) == limit:
                 break
-        told = [
-            f"{_named(one, known.files[one], context)} is not searched: {why}." for one, why in known.problems.items()
+        unread = [
+            (known.files[one], _named(one, known.files[one], context), why) for one, why in known.problems.items()
         ]
-        more = [f"{len(told) - PROBLEMS_MAX} more files are not searched."] if len(told) > PROBLEMS_MAX else []
+        told = [
+            (f"[{name} is not searched: {why}.]", written_after(path.name, source_of(path)))
+            for path, name, why in unread[:PROBLEMS_MAX]
+        ]
+        left = len(unread) - PROBLEMS_MAX
+        more = [f"{left} more files are not searched."] if left > 0 else []
         late = ["Some files are still being read; look again in a moment."] if known.late else []
-        return passages, [*([note] if note else []), *told[:PROBLEMS_MAX], *more, *late]
+        passages = passages or [(f"Nothing was found for {query!r}.", "")]
+        notes = [(f"[{one}]", "") for one in (*more, *late)]
+        return [*passages, *([(f"[{note}]", "")] if note else []), *told, *notes]
 
     def note_of(day: str, context: ToolContext) -> Prepared:
         found = note_day(day.replace("-", ""))
@@ -117,10 +124,9 @@ def recall_tool(
         within, words = context.within, words_of(query)
 
         async def work() -> ToolOutput:
-            passages, notes = await found(query, context, limit)
-            taint = next((tainted_by for _, tainted_by in passages if tainted_by), "")
-            lines = [line for line, _ in passages] or [f"Nothing was found for {query!r}."]
-            return ToolOutput("\n".join([*lines, *(f"[{note}]" for note in notes)]), tainted_by=taint, is_piece=True)
+            lines = await found(query, context, limit)
+            taint = next((tainted_by for _, tainted_by in lines if tainted_by), "")
+            return ToolOutput("\n".join(line for line, _ in lines), tainted_by=taint, is_piece=True)
 
         return planned(name, words, work, query=query, limit=limit, within=within)
 

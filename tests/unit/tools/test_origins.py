@@ -15,7 +15,7 @@ OWN = frozenset(
     """
     write create_file edit str_replace upload time more_tools remember note_today remind message my_settings spawn
     set_system_prompt set_model set_permissions set_tools set_persona write_doc edit_doc delete_doc write_skill
-    delete_skill
+    delete_skill i2c_scan i2c_read i2c_write spi_transfer
     """.split()  # noqa: SIM905
 )
 """Their results have what the call itself said, what Shoal says, and what the owner configured; a file that they name
@@ -37,7 +37,7 @@ MIXED = {
 
 
 async def test_every_tool_declares_whose_words_it_shows(tmp_path: Path) -> None:
-    async with scenario(tmp_path, FakeModel("hello")) as world:
+    async with scenario(tmp_path, FakeModel("hello"), settings={"tools": {"hardware": True}}) as world:
         found = {name: traits.origin for name, traits in world.app.tools.traits.items()}
     expected: dict[str, ResultOrigin] = {**dict.fromkeys(OWN, "own"), **dict.fromkeys(MIXED, "mixed")}
     assert {name: origin for name, origin in found.items() if expected.get(name) != origin} == {}

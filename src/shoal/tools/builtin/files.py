@@ -26,7 +26,7 @@ from shoal.domain.text_encodings import TextEncoding, find_encoding, plain_text,
 from shoal.domain.traits import FILES_ELSEWHERE, READABLE, WRITABLE, Traits, Treatment, Treatments
 from shoal.tools.attachments import fit_image, is_image, keep_copy, media_type_of
 from shoal.tools.builtin.memory_pages import change_page, is_memory, memory_names, memory_page
-from shoal.tools.functions import FunctionTool, ToolDecorator, planned, tool
+from shoal.tools.functions import FunctionTool, ToolDecorator, planned, quoting, tool
 from shoal.tools.jail import jail_of, require_room
 from shoal.tools.locks import PathLocks
 
@@ -436,7 +436,8 @@ def _planned_edit(
     """The call. A problem with the content is told when it runs: until then nobody has allowed to read the file."""
     if is_memory(path):
         page = memory_page(context, path)
-        changed = replace_text(page.text, old, new, replace_all=replace_all, shown=page.shown)
+        with quoting(page.path):
+            changed = replace_text(page.text, old, new, replace_all=replace_all, shown=page.shown)
         return change_page(context, name, page, changed.content)
     jail = jail_of(context)
     place = jail.resolve(path)

@@ -104,9 +104,8 @@ def _replace(context: ToolContext, text: str, replaces: str) -> Prepared:
             await _change(context, edit)
         where = ", ".join(dict.fromkeys(entry.label for entry in found))
         old = found[0].words
-        return ToolOutput(
-            f"Forgotten ({where}): {old}" if not new else f"Corrected ({where}): {old}\nIt says now: {new}"
-        )
+        text = f"Forgotten ({where}): {old}" if not new else f"Corrected ({where}): {old}\nIt says now: {new}"
+        return ToolOutput(text, quotes=tuple(entry.path for entry in found))
 
     actions = tuple(dict.fromkeys(Action(action_on(entry, new)) for entry in found))
     shown = "\n".join(f"-{entry.raw}" for entry in found) + (f"\n+- {new}" if new else "")
@@ -129,7 +128,8 @@ def _entries(context: ToolContext, words: str) -> list[MemoryEntry]:
         raise ToolError(f"Nothing that you remember here says {words[:200]!r}.{more}")
     if len({entry_key(entry.words) for entry in found}) > 1:
         shown = "\n".join(f"- {entry.words} ({entry.label})" for entry in found[:SHOWN_MAX])
-        raise ToolError(f"Several entries say that; give one of them word for word:\n{shown}")
+        quotes = [entry.path for entry in found[:SHOWN_MAX]]
+        raise ToolError(f"Several entries say that; give one of them word for word:\n{shown}", quotes=quotes)
     return found
 
 
