@@ -228,6 +228,45 @@ MATRIX: dict[str, Mapping[str, object]] = {
         "body": FOREIGN,
         "org.matrix.msc2723.forwarded": {"event_id": "$1", "sender": "@mallory:x.example"},
     },
+    "an answer with a place": {"msgtype": "m.location", "body": FALLBACK, "geo_uri": "geo:1,2", **REPLY},
+    "an answer with a place and no words": {
+        "msgtype": "m.location",
+        "body": f"> <@mallory:x.example> {FOREIGN}",
+        "geo_uri": "geo:1,2",
+        **REPLY,
+    },
+    "a place passed on": {
+        "msgtype": "m.location",
+        "body": FOREIGN,
+        "geo_uri": "geo:1,2",
+        "m.forwarded": {"event_id": "$1", "sender": "@mallory:x.example"},
+    },
+    "the name of a place on a map": {
+        "msgtype": "m.location",
+        "body": "pier",
+        "geo_uri": "geo:1,2",
+        "org.matrix.msc3488.location": {"uri": "geo:1,2", "description": FOREIGN},
+    },
+    "a live place passed on": {
+        "type": "m.beacon_info",
+        "live": True,
+        "description": FOREIGN,
+        "m.forwarded": {"event_id": "$1", "sender": "@mallory:x.example"},
+    },
+    "a live place that answers": {
+        "type": "org.matrix.msc3672.beacon_info",
+        "live": True,
+        "description": FALLBACK,
+        **REPLY,
+    },
+    "a poll that answers": {
+        "type": "m.poll.start",
+        "m.poll": {
+            "question": {"m.text": [{"body": FALLBACK}]},
+            "answers": [{"m.id": "1", "m.text": [{"body": "yes"}]}],
+        },
+        **REPLY,
+    },
     "the preview of a link": {"body": "see", "com.beeper.linkpreviews": [{"og:title": FOREIGN}]},
     "the name of a file": {"msgtype": "m.file", "body": FOREIGN, "url": "mxc://x/y"},
     "a room's name in a mention": {"body": "see", "m.mentions": {"room": True}, "displayname": FOREIGN},
@@ -389,3 +428,15 @@ def test_a_file_of_a_bot_or_another_chat_is_not_the_senders(fields: Mapping[str,
     ((_, author),) = telegram.files_of(message, telegram.TelegramUser(1))
     assert author is not None
     assert author.id != str(ADA["id"])
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"user": "UMAL"},
+        {"user": "UADA", "filetype": "quip", "editors": ["UADA", "UMAL"]},
+        {"user": "UADA", "filetype": "list", "last_editor": "UMAL"},
+    ],
+)
+def test_a_canvas_or_list_that_somebody_else_edited_is_not_the_sharers(fields: Mapping[str, object]) -> None:
+    assert decoded({"id": "F1", **fields}, slack.SlackFile).others("UADA") == ["UMAL"]

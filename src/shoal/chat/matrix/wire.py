@@ -478,13 +478,18 @@ def text_of(body: str, me: MatrixBot, *, answers: bool, named: bool = False) -> 
 
     `!stop` is `/stop` to us, since clients keep what begins with a slash for themselves.
     """
-    text = _QUOTED.sub("", body, count=1) if answers else body
+    text = _unquoted(body, answers=answers)
     called = _leading(me, named=named).match(text)
     text = text[called.end() if called is not None else 0 :].strip()
     found = _BANG.match(text)
     if found is not None and ALIASES.get(found[1].lower(), found[1].lower()) in COMMANDS:
         text = f"/{text[1:]}"
     return text
+
+
+def _unquoted(body: str, *, answers: bool) -> str:
+    """A text without the words that an old client repeats in an answer."""
+    return _QUOTED.sub("", body, count=1) if answers else body
 
 
 def _leading(me: MatrixBot, *, named: bool = False) -> re.Pattern[str]:
@@ -526,19 +531,21 @@ def said_of(event: MatrixEvent, content: EventContent, me: MatrixBot, *, changes
     captioned = bool(content.filename) and content.filename != content.body
     body = "" if content.msgtype in MEDIA and not captioned else content.body
     poll = content.poll or content.unstable_poll
+    answers = changes or bool(content.relation.answered.event_id)
     if event.type == "m.sticker":
         body = ""
     elif poll is not None:
-        body = f"[a poll: {poll.question.said} {' / '.join(answer.said for answer in poll.answers)}]"
+        said = " / ".join(answer.said for answer in poll.answers)
+        body = f"[a poll: {_unquoted(poll.question.said, answers=answers)} {said}]"
     elif content.msgtype == "m.location":
-        body = f"[a location: {content.geo_uri} {content.body}]"
+        body = f"[a location: {content.geo_uri} {_unquoted(content.body, answers=answers)}]"
     elif event.type in _CALLS:
         body = "[a call, which cannot be taken]"
     elif event.type in _LIVE_LOCATIONS:
-        body = f"[a live location, which cannot be followed: {content.description or ''}]" if content.live else ""
+        named = _unquoted(content.description or "", answers=answers)
+        body = f"[a live location, which cannot be followed: {named}]" if content.live else ""
     elif content.msgtype not in MEDIA | _WORDS:
         body = ""
-    answers = changes or bool(content.relation.answered.event_id)
     formatted = content.formatted_body.rpartition("</mx-reply>")[2]
     text = text_of(body, me, answers=answers, named=is_addressed(content, me))
     for address, label in links_of(formatted) if body else ():  # the plain form may lack addresses

@@ -389,7 +389,8 @@ class SlackAdapter(ChatAccount[SlackSettings]):
                 raise PlatformError("Slack showed a login page. Give the app the scope files:read.")
             return found.body
 
-        author = await self._api.author(file.user) if file.user not in ("", sharer) else None
+        others = file.others(sharer)
+        author = await self._api.author(others[0]) if others else None
         kind = file.mimetype or "application/octet-stream"
         return Attachment(file.label, kind, file.size, author=author), fetch
 

@@ -126,6 +126,8 @@ class SlackFile(msgspec.Struct, frozen=True):
     name: str | None = None
     title: str | None = None
     user: str = ""
+    editors: tuple[str, ...] = ()
+    last_editor: str = ""
     mimetype: str = ""
     size: int = 0
     url_private: str = ""
@@ -137,6 +139,11 @@ class SlackFile(msgspec.Struct, frozen=True):
     @property
     def label(self) -> str:
         return self.name or self.title or "file"
+
+    def others(self, sharer: str) -> list[str]:
+        """The people whose words it may have besides the one who shares it: its uploader, and the editors of a canvas
+        or a list."""
+        return [user for user in (self.user, self.last_editor, *self.editors) if user not in ("", sharer)]
 
 
 class _Shared(msgspec.Struct, frozen=True):
