@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.e2e.http_stand import Served, served
 
+from shoal.domain.errors import StoreFull, StoreReadOnly
 from shoal.domain.events import ApprovalRequested, AssistantSaid, Event, ToolFinished
 from shoal.domain.ids import ApprovalId, CallId, ThreadId
 from shoal.domain.messages import Author, Prompt, Retry, Usage
@@ -75,7 +76,25 @@ async def test_not_ready_when_the_store_takes_nothing(shoal: Served) -> None:
     await shoal.store.close()
     answer = await shoal.stranger.get("/readyz")
     assert answer.status_code == 503
-    assert answer.json()["store"] == "StoreUnavailable"
+    assert answer.json()["store"].startswith("The database cannot be reached, or another program holds it.")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (StoreFull("x"), "Free some space"),
+        (StoreReadOnly("x"), "cannot be written"),
+        (TimeoutError(), "has not answered"),
+    ],
+)
+async def test_what_keeps_the_store_from_working_is_told_in_a_sentence(
+    shoal: Served, monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
+) -> None:
+    async def fails(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(shoal.store.settings, "put", fails)
+    assert said in (await shoal.stranger.get("/readyz")).json()["store"]
 
 
 async def test_a_message_is_accepted_once(shoal: Served) -> None:

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from shoal.actors.principals import Principal
 from shoal.backups import Backup
-from shoal.domain.errors import StoreError
+from shoal.domain.errors import StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from shoal.domain.events import AssistantSaid, Event, ToolFinished, TurnFinished
 from shoal.domain.records import AuditEntry, AuditRow, Backlog, BudgetStatus, ThreadUsage
 from shoal.permissions.taint import taint_of
@@ -56,9 +56,23 @@ class Alive(msgspec.Struct, frozen=True):
     status: Literal["ok"]
 
 
+STORE_TROUBLES: tuple[tuple[type[Exception], str], ...] = (
+    (StoreFull, "The database's disk is full or fails. Free some space; Shoal goes on by itself then."),
+    (StoreReadOnly, "The database cannot be written. `shoal doctor` names the file; restart Shoal once it can be."),
+    (StoreUnavailable, "The database cannot be reached, or another program holds it. `shoal doctor` says why."),
+    (StoreError, "The database refuses to store anything. `shoal doctor` says why."),
+    (
+        TimeoutError,
+        f"The database has not answered for {PROBE_SECONDS_MAX:g} seconds. Check its disk, its load and its server; "
+        "Shoal goes on by itself once it answers.",
+    ),
+)
+"""What `/readyz`, which anyone may ask, says of a failure: no path and no address."""
+
+
 class Readiness(msgspec.Struct, frozen=True):
-    """Whether messages are taken and answered; `store` and `engine` say `ok` or what is wrong. Where the database is
-    damaged, `store` is the sentence that says what to do."""
+    """Whether messages are taken and answered; `store` and `engine` say `ok` or what is wrong. `store` is then a
+    sentence that says what to do."""
 
     ready: bool
     store: str
@@ -82,7 +96,7 @@ async def readyz(web: WebContext) -> Response:
                 async with asyncio.timeout(PROBE_SECONDS_MAX):
                     await web.app.store.settings.put("http", "probe", web.app.clock.now().isoformat())
             except (StoreError, TimeoutError) as error:
-                said = type(error).__name__
+                said = next(text for kind, text in STORE_TROUBLES if isinstance(error, kind))
             web.probed = (now, said)
         store = web.app.backend.health.damage.replace(f"{web.app.home.root}/", "") or web.probed[1]
     engine = web.app.state
