@@ -46,7 +46,7 @@ args = ["{ODD}"]
 EVENTS = 200_000
 EXTENSION = '''
 import pytest
-from shoal import tool
+from shoal import Traits, tool
 from shoal.testing.contracts.tool import ToolContract
 
 @tool(Traits(effect="read", origin="own"))

@@ -37,7 +37,7 @@ CHAT = f"telegram:{ADA}:0"
 HOST_PROGRAM = '''
 import asyncio, sys
 from pathlib import Path
-from shoal import open_app, tool
+from shoal import Traits, open_app, tool
 from shoal.app import Overrides
 from shoal.config import load_config
 from shoal.domain.ids import make_thread_id
