@@ -4,12 +4,13 @@ from datetime import timedelta
 from pathlib import Path
 
 import msgspec
+from tests.scenarios.routes import call
 
 from shoal.actors.access_tokens import NewToken
 from shoal.domain.messages import Author
 from shoal.domain.triggers import NewTrigger
 from shoal.permissions.access import AccessRules
-from shoal.testing.model import FakeModel, Gate, Reply
+from shoal.testing.model import FakeModel, Gate, Reply, Seen
 from shoal.testing.scenario import World, scenario
 
 WITH_BEN = AccessRules(owners=("ada",), allow=("ben", "carl", "role:crew"))
@@ -110,3 +111,42 @@ async def test_the_last_token_of_somebody_takes_what_they_asked_for_along(tmp_pa
         await tokens.revoke("ben", "web:owner")
         await departures.sweep()
         assert not await world.app.store.triggers.all()
+
+
+async def test_a_message_for_the_running_turn_ends_with_its_authors_access(tmp_path: Path) -> None:
+    gate = Gate()
+    model = FakeModel(Reply(calls=call("time").calls, gate=gate), "done")
+    async with scenario(tmp_path, model, access=WITH_BEN) as world:
+        owner = world.person("ada", "1", "dm-ada", direct=True)
+        await world.app.store.settings.put("owner", "direct", owner.thread)
+        carl, ben = world.person("carl", "1", "square"), world.person("ben", "1", "square")
+        await carl.says("first")
+        await gate.reached.wait()
+        await ben.asks("/steer take all of it")
+        shut_out(world)
+        await world.app.departures.sweep()
+        gate.open()
+        await carl.sees("done")
+        assert not [text for text in map(str, model.requests) if "take all of it" in text]
+        assert [text for text in world.chat.texts(owner.thread) if "“take all of it”" in text]
+
+
+async def test_a_subagent_ends_with_the_access_of_the_person_it_works_for(tmp_path: Path) -> None:
+    gate = Gate()
+
+    def answers(seen: Seen) -> Reply | str:
+        if "work alone" in seen.user_text:
+            return Reply(calls=call("bash", command="echo ran > ran.txt").calls, gate=gate)
+        return call("spawn", task="work alone") if seen.rounds == 0 else "it has begun"
+
+    free = {"permissions": {"default_profile": "open"}}
+    async with scenario(tmp_path, FakeModel(script=answers), access=WITH_BEN, settings=free) as world:
+        ben = world.person("ben", "1", "square")
+        await ben.says("begin")
+        await ben.sees("it has begun")
+        await gate.reached.wait()
+        shut_out(world)
+        await world.app.departures.sweep()
+        gate.open()
+        await world.is_quiet()
+        assert not list(tmp_path.rglob("ran.txt"))

@@ -3,7 +3,9 @@
     left behind                                   ends when
     --------------------------------------------  --------------------------------------------------------------
     a queued message                              its turn would begin, and with every sweep
+    a message for a turn that is running          with every sweep
     a running turn, with the approvals it asked   it would go on after a wait, and with every sweep
+    a subagent at work for them                   with every sweep
     a reminder or schedule, a process, a token    with every sweep
 
 A sweep follows every removal and every start, and comes every ten minutes, for rules that changed in another way. The
@@ -29,6 +31,7 @@ from shoal.domain.ports import ChatAdapter, KnowsRoles
 from shoal.permissions.access import vouched
 from shoal.store.store import Store
 from shoal.tools.processes import ProcessService
+from shoal.turn.thread import chat_of
 
 log = logging.getLogger(__name__)
 
@@ -162,10 +165,13 @@ class Departures:
             for waiting in gone:
                 note(waiting.author, f"a waiting message: “{short_line(waiting.text, 60)}”")
             asked = await self._asked(thread)
-            if asked is not None and await self.has_left(thread, asked[1].author):
-                turn, message = asked
+            if asked is None:
+                continue
+            turn, message = asked
+            author = message.author if message.caller is None else message.caller.author
+            if await self.has_left(chat_of(thread, message.caller), author):
                 await self.send(Abort(thread, Author("shoal", trusted=False), turn=turn))
-                note(message.author, f"the answer to “{short_line(message.text, 60)}”, with what it asked for")
+                note(author, f"the answer to “{short_line(message.text, 60)}”, with what it asked for")
         for token in await self.tokens.all():
             if await self.tokens.author(token) is None:
                 platform = token.person.partition(":")[0]
@@ -182,14 +188,14 @@ class Departures:
         return False
 
     async def _asked(self, thread: ThreadId) -> tuple[str, UserSaid] | None:
-        """The open turn of a thread and the message of a person that it answers; None where there is none."""
+        """Return the open turn of a thread and the message that it answers, a person's or one for a subagent."""
         info = await self.store.journal.thread(thread)
         if info is None or not info.open_turn:
             return None
         for event in await self.store.journal.events(thread, max(0, info.last_seq - EVENTS_MAX)):
             said = event.data
-            if event.turn == info.open_turn and isinstance(said, UserSaid) and said.origin in ("person", "api"):
-                return (info.open_turn, said) if said.caller is None else None
+            if event.turn == info.open_turn and isinstance(said, UserSaid):
+                return (info.open_turn, said) if said.caller or said.origin in ("person", "api") else None
         return None
 
 

@@ -181,8 +181,8 @@ class Inbox(StorePart):
 
     @reads
     def queued(self, thread: ThreadId) -> Script[list[Prompt]]:
-        """What waits in a mailbox, oldest first, as far as one reading goes."""
-        rows = yield from query("inbox_queue", thread=thread, limit=QUEUE_READ_MAX)
+        """Return the messages that wait in a mailbox or for its running turn, oldest first, at most QUEUE_READ_MAX."""
+        rows = yield from query("inbox_pending", thread=thread, limit=QUEUE_READ_MAX)
         return [prompt_of(row[0]) for row in rows]
 
     @writes

@@ -45,6 +45,10 @@ order by at desc limit 1;
 -- The prompts to answer next.
 select payload, at from inbox where thread = :thread and state = 'pending' and lane = 'prompt' order by id limit :limit;
 
+-- name: inbox_pending
+-- All messages that wait, also those for the running turn.
+select payload from inbox where thread = :thread and state = 'pending' order by id limit :limit;
+
 -- name: inbox_take
 -- Move a prompt from the mailbox into its turn.
 update inbox set state = 'taken' where platform = :platform and key = :key and state = 'pending'
