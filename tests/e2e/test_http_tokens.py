@@ -473,7 +473,7 @@ async def test_what_is_uploaded_when_its_token_ends_is_not_kept(shoal: Served) -
 
         answer = await client.post(f"/api/threads/{OWN}/attachments", params={"name": "a.txt"}, content=content())
         assert (answer.status_code, answer.json()["error"]) == (401, "unauthorized")
-    assert list(shoal.home.attachments(OWN).iterdir()) == []
+    assert [*shoal.home.attachments(OWN).glob("*")] == []
 
 
 async def test_a_download_ends_with_its_token_though_nobody_reads_it() -> None:
