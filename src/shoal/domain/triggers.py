@@ -257,7 +257,7 @@ def simulation_of(line: str, start: datetime) -> "CronSim":
         raise InvalidInput(f"The cron line {line[:80]!r} has a wrong {reason}.") from None
 
 
-_AT = lazy_re.compile(r"At (?P<times>[\d:]+(?:(?:, | and )[\d:]+)*)(?P<days> .+)")
+_AT = lazy_re.compile(r"At (?P<times>[\d:]++(?:(?:, | and )[\d:]++)*+)(?P<days> .+)")
 _ORDINALS = ("second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth")
 _EVERY = lazy_re.compile(rf"\bevery (?:({'|'.join(_ORDINALS)})|(\d+)\w\w) (minute|hour)\b", re.IGNORECASE)
 _MONTHS = "January|February|March|April|May|June|July|August|September|October|November|December"
