@@ -175,7 +175,7 @@ async def test_a_change_of_a_barred_message_is_not_kept(stand: Stand) -> None:
     assert (stand.lost, stand.told) == (["change"], [])
 
 
-@pytest.mark.parametrize(("age_seconds", "notifies"), [(LATE_SECONDS - 1, False), (LATE_SECONDS, True)])
+@pytest.mark.parametrize(("age_seconds", "notifies"), [(LATE_SECONDS / 2, False), (LATE_SECONDS, True)])
 async def test_a_late_answer_is_posted_anew_and_its_preview_deleted(
     stand: Stand, age_seconds: float, notifies: bool
 ) -> None:
