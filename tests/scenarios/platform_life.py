@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -145,11 +146,20 @@ def google_chat_place() -> Place:
 def webhook_place() -> Place:
     """A conversation of a program's."""
     fake = FakeHookChat(SystemClock())
+
+    async def says(text: str) -> None:
+        """Send again what is answered 503, as programs have to where Shoal has just started."""
+        async with asyncio.timeout(30):
+            await fake.says("harbour", "7", text)
+            while fake.status == 503:
+                await asyncio.to_thread(threading.Event().wait, 0.05)
+                await fake.says("harbour", "7", text)
+
     return Place(
         "webhook.ticker",
         fake,
         lambda: {"secret": SECRET, "post_url": f"{fake.server.address}/take", "owner": "ada"},
-        lambda text: fake.says("harbour", "7", text),
+        says,
         lambda: [message.text for message in fake.messages],
         called="ticker",
     )

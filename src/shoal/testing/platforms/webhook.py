@@ -42,6 +42,7 @@ class FakeHookChat(FakePlatform):
         self.typed: list[str] = []
         self._clock = clock or SystemClock()
         self._keys: dict[str, str] = {}
+        self.status = 0
         self._count = 0
 
     # ---- people ----
@@ -49,12 +50,12 @@ class FakeHookChat(FakePlatform):
     async def says(
         self, channel: str, thread: str, text: str, *, user: str = "ada", is_bot: bool = False, **more: Json
     ) -> str:
-        """Somebody writes; returns the message's id."""
+        """Somebody writes; returns the message's id. `status` is what was answered."""
         self._count += 1
         message_id = f"in-{self._count}"
         author: Json = {"id": user, "name": user, "is_bot": is_bot}
         said: dict[str, Json] = {"type": "message", "id": message_id, "channel": channel, "thread": thread}
-        await self.tells(said | {"author": author, "text": text} | more)
+        self.status = (await self.tells(said | {"author": author, "text": text} | more)).status
         return message_id
 
     async def clicks(self, message_id: str, label: str, *, user: str = "ada") -> None:
