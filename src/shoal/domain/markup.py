@@ -169,6 +169,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Writes an item that continues one of the previous message, from the item, its marker and its text."""
     rule: str = "———"
     blocks: Callable[[Sequence[str], bool], str] = joined
+    counts: bool = False
+    """Whether the platform numbers items itself, so that numbers behind an item without one are written as text."""
     table: Callable[[Sequence[Sequence[str]]], str] | None = None
     """Writes tables natively, if set."""
     html: bool = False
@@ -208,6 +210,7 @@ def flat_markdown(text: Wrap, token: Wrap, silent: Wrap) -> Dialect:
         inner_quote=before_lines("\\> "),
         item=lambda text: indented(text, space=HARD_SPACE),
         continued=lambda item, marker, body: f"{HARD_SPACE * 2}{body}",
+        counts=True,
     )
 
 
@@ -290,10 +293,11 @@ class _Renderer:
         return inner
 
     def _list(self, node: Node) -> str:
-        dialect = self._dialect
+        dialect, escape = self._dialect, ""
         items: list[str] = []
         for number, item in enumerate(node.children, node.number):
-            marker = f"{number}{node.info}" if node.number >= 0 else dialect.bullet or node.info
+            marker = f"{number}{escape}{node.info}" if node.number >= 0 else dialect.bullet or node.info
+            escape = "\\" if dialect.counts and item.continued and items else escape
             body = self._nested(item, tight=node.tight)
             box = dialect.boxes[item.box == "x"] if item.box else ""
             if dialect.html:

@@ -278,3 +278,8 @@ def test_pieces_fit_and_say_what_the_text_says(platform: str) -> None:
         assert all(limits.rendered_length(piece) <= room for piece in pieces), f"soup {seed}"
         whole, parts = ([show(render_markup(part, dialect)) for part in texts] for texts in ([text], pieces))
         assert _NO_LETTER.sub("", "".join(parts)) == _NO_LETTER.sub("", whole[0]), f"soup {seed}: {text!r}"
+
+
+@pytest.mark.parametrize("platform", [*SHOWN])
+def test_an_item_that_begins_with_a_list_shifts_no_number(platform: str) -> None:
+    assert difference(platform, "1. a\n2. - x\n   - y\n3. b\n4. c") is None
