@@ -16,7 +16,7 @@ Value: TypeAlias = "str | int | float | bool | Sequence[Value] | Mapping[str, Va
 
 Table: TypeAlias = "MutableMapping[str, object]"
 New: TypeAlias = "Callable[[Value], object]"
-"""Makes a value of what a decoder returns, or of a syntax tree."""
+"""Convert a value to the form that a decoder returns, or to an item of a syntax tree."""
 
 _HEADER = lazy_re.compile(r"\s*(\[{1,2}[^\[\]]+\]{1,2})\s*(?:#.*)?")
 
