@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from bench.rows import Row, middle
-from shoal.domain.checkpoints import CheckpointsSettings
+from shoal.kernel.checkpoints import CheckpointsSettings
 from shoal.store.files import LocalFiles
 from shoal.tools.tainted_files import Marks
 from shoal.tools.trees import SETTLED_NANOSECONDS, Scan, Trees

@@ -22,12 +22,12 @@ from psycopg import AsyncConnection
 from bench.child import ROOT
 from bench.engine import PERSON, STEPS, Bookkeeper
 from bench.rows import Row
-from shoal.domain.clock import SystemClock
-from shoal.domain.ids import ThreadId, make_thread_id
-from shoal.domain.messages import Prompt
-from shoal.domain.settings import EngineSettings
 from shoal.engine.cluster import Listener
 from shoal.engine.postgres import PostgresEngine
+from shoal.kernel.clock import SystemClock
+from shoal.kernel.ids import ThreadId, make_thread_id
+from shoal.kernel.messages import Prompt
+from shoal.kernel.settings import EngineSettings
 from shoal.store.postgres import PoolSettings, address, open_postgres
 from shoal.store.store import Store
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from bench.rows import Row, middle
 from shoal.app import App
-from shoal.domain.events import AssistantSaid, Compacted, TurnFinished, TurnStarted, UserSaid
-from shoal.domain.ids import ThreadId, TurnId
-from shoal.domain.messages import Author, Prompt
-from shoal.domain.ports import Route
-from shoal.domain.records import Commit
+from shoal.kernel.events import AssistantSaid, Compacted, TurnFinished, TurnStarted, UserSaid
+from shoal.kernel.ids import ThreadId, TurnId
+from shoal.kernel.messages import Author, Prompt
+from shoal.kernel.ports import Route
+from shoal.kernel.records import Commit
 from shoal.testing.model import FakeModel, Gate, Reply
 from shoal.testing.scenario import World, scenario
 from shoal.turn.context import ContextBuilder

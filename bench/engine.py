@@ -15,13 +15,13 @@ import msgspec
 
 from bench.child import inside, new_home
 from bench.rows import Row
-from shoal.domain.clock import SystemClock
-from shoal.domain.events import AssistantSaid, TurnFinished, TurnStarted, UserSaid
-from shoal.domain.ids import ThreadId, TurnId, make_thread_id
-from shoal.domain.messages import Author, Prompt
-from shoal.domain.ports import SignalKind
-from shoal.domain.records import Commit
 from shoal.engine.local import LocalEngine
+from shoal.kernel.clock import SystemClock
+from shoal.kernel.events import AssistantSaid, TurnFinished, TurnStarted, UserSaid
+from shoal.kernel.ids import ThreadId, TurnId, make_thread_id
+from shoal.kernel.messages import Author, Prompt
+from shoal.kernel.ports import SignalKind
+from shoal.kernel.records import Commit
 from shoal.maintenance import collect_seldom
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store

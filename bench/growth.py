@@ -15,11 +15,11 @@ from bench.child import SHOAL, fake_model, inside, new_home, resident_kib, run
 from bench.memory import server
 from bench.plan import PLAIN, Block, Measured
 from bench.rows import Row, middle
-from shoal.domain.clock import SystemClock
-from shoal.domain.events import AssistantSaid, TurnFinished, TurnStarted, UserSaid, encode_data
-from shoal.domain.home import Home
-from shoal.domain.messages import Author
-from shoal.domain.records import GENESIS, AuditEntry, canonical_entry, entry_hash
+from shoal.kernel.clock import SystemClock
+from shoal.kernel.events import AssistantSaid, TurnFinished, TurnStarted, UserSaid, encode_data
+from shoal.kernel.home import Home
+from shoal.kernel.messages import Author
+from shoal.kernel.records import GENESIS, AuditEntry, canonical_entry, entry_hash
 from shoal.store.search import places
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store

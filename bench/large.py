@@ -17,11 +17,11 @@ from bench.page import BROWSERS, FLAGS, TOKEN
 from bench.rows import Row, middle
 from shoal.app import App, Overrides, open_app
 from shoal.config import load_config
-from shoal.domain.events import AssistantSaid, Event, EventData, TurnFinished, TurnStarted, UserSaid
-from shoal.domain.ids import ThreadId, TurnId
-from shoal.domain.messages import Author, Usage
-from shoal.domain.records import AuditEntry, Spend
-from shoal.domain.triggers import NewTrigger, first_time
+from shoal.kernel.events import AssistantSaid, Event, EventData, TurnFinished, TurnStarted, UserSaid
+from shoal.kernel.ids import ThreadId, TurnId
+from shoal.kernel.messages import Author, Usage
+from shoal.kernel.records import AuditEntry, Spend
+from shoal.kernel.triggers import NewTrigger, first_time
 from shoal.store.store import Store
 from shoal.surfaces.console import FILES
 from shoal.surfaces.http.server import WebOptions, serve

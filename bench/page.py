@@ -11,9 +11,9 @@ from playwright.async_api import Browser, BrowserContext, async_playwright
 from bench.rows import Row, middle
 from shoal.app import App, Overrides, open_app
 from shoal.config import load_config
-from shoal.domain.events import AssistantSaid, Event, EventData, TurnFinished, TurnStarted, UserSaid
-from shoal.domain.ids import ThreadId, TurnId
-from shoal.domain.messages import Author
+from shoal.kernel.events import AssistantSaid, Event, EventData, TurnFinished, TurnStarted, UserSaid
+from shoal.kernel.ids import ThreadId, TurnId
+from shoal.kernel.messages import Author
 from shoal.surfaces.http.server import WebOptions, serve
 from shoal.testing.model import FakeModel
 from shoal.testing.model.fake import FakeSettings

@@ -8,9 +8,9 @@ from pathlib import Path
 from bench.rows import Row, middle
 from shoal.app import App, Overrides, open_app
 from shoal.config import load_config
-from shoal.domain.events import AssistantSaid, Event, EventData, UserSaid
-from shoal.domain.ids import ThreadId, TurnId
-from shoal.domain.messages import Author, Prompt
+from shoal.kernel.events import AssistantSaid, Event, EventData, UserSaid
+from shoal.kernel.ids import ThreadId, TurnId
+from shoal.kernel.messages import Author, Prompt
 from shoal.testing.chat import OPEN, FakeChat
 from shoal.testing.model import FakeModel, Seen
 from shoal.testing.scenario import FakeModels

@@ -12,12 +12,12 @@ from contextlib import contextmanager
 
 import httpx2
 
-from shoal.domain.clock import SystemClock
-from shoal.domain.messages import AssistantMessage, ModelDone, ModelRequest, ToolSpec, UserMessage
-from shoal.domain.ports import Provider
-from shoal.domain.secret import Secret
-from shoal.domain.settings import ProviderSettings
-from shoal.providers.catalog import build_provider
+from shoal.kernel.clock import SystemClock
+from shoal.kernel.messages import AssistantMessage, ModelDone, ModelRequest, ToolSpec, UserMessage
+from shoal.kernel.ports import Provider
+from shoal.kernel.secret import Secret
+from shoal.kernel.settings import ProviderSettings
+from shoal.models.catalog import build_provider
 
 PATHS = {
     "openai": "/v1/chat/completions",

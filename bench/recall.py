@@ -21,11 +21,11 @@ from pathlib import Path
 
 import msgspec
 
-from shoal.domain.clock import SystemClock
-from shoal.domain.home import Home
-from shoal.domain.ports import Embeddings
-from shoal.domain.settings import ProviderSettings, RecallSettings
-from shoal.providers.catalog import build_embeddings
+from shoal.kernel.clock import SystemClock
+from shoal.kernel.home import Home
+from shoal.kernel.ports import Embeddings
+from shoal.kernel.settings import ProviderSettings, RecallSettings
+from shoal.models.catalog import build_embeddings
 from shoal.store.recall import Known, NewPassage
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store

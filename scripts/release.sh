@@ -9,7 +9,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' pyproject.toml)
 [ -z "${1:-}" ] || [ "$1" = "v$version" ] || { echo "release: the tag $1 is not v$version, the version in pyproject.toml" >&2; exit 1; }
-grep -q "^VERSION = \"$version\"$" src/shoal/domain/version.py || { echo "release: domain/version.py has another version" >&2; exit 1; }
+grep -q "^VERSION = \"$version\"$" src/shoal/kernel/version.py || { echo "release: domain/version.py has another version" >&2; exit 1; }
 [ -z "$(git status --porcelain)" ] || { echo "release: commit or remove what 'git status' shows" >&2; exit 1; }
 
 work=$(mktemp -d)

@@ -2,10 +2,10 @@
 
 import asyncio
 
-from shoal.domain.ports import Engine, ThreadHandler
-from shoal.domain.settings import EngineSettings
 from shoal.engine.cluster import Listener
 from shoal.engine.postgres import PostgresEngine
+from shoal.kernel.ports import Engine, ThreadHandler
+from shoal.kernel.settings import EngineSettings
 from shoal.store.postgres import PoolSettings, address, make_pool
 from tests.processes import until
 

@@ -1,12 +1,12 @@
 """Every dialect that Shoal's platforms write, by name; None is markdown as it is."""
 
-from shoal.chat.discord.messages import DISCORD_MARKDOWN
-from shoal.chat.google_chat.adapter import GOOGLE_CHAT_MARKUP
-from shoal.chat.matrix.wire import MATRIX_HTML
-from shoal.chat.slack.send import MRKDWN
-from shoal.chat.teams.adapter import TEAMS_MARKDOWN
-from shoal.chat.telegram.markup import TELEGRAM_MARKUP
-from shoal.domain.markup import PLAIN, Dialect
+from shoal.kernel.markup import PLAIN, Dialect
+from shoal.platforms.discord.messages import DISCORD_MARKDOWN
+from shoal.platforms.google_chat.adapter import GOOGLE_CHAT_MARKUP
+from shoal.platforms.matrix.wire import MATRIX_HTML
+from shoal.platforms.slack.send import MRKDWN
+from shoal.platforms.teams.adapter import TEAMS_MARKDOWN
+from shoal.platforms.telegram.markup import TELEGRAM_MARKUP
 
 DIALECTS: dict[str, Dialect | None] = {
     "markdown": None,

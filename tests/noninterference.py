@@ -29,14 +29,13 @@ from urllib.parse import quote
 
 import httpx2
 
-from shoal.actors.access_tokens import NewToken
-from shoal.domain.events import Cleared, encode_event
-from shoal.domain.ids import ApprovalId, ThreadId, make_thread_id, personal_channel
-from shoal.domain.messages import Attachment, Author, Prompt, ToolMessage, UserMessage
-from shoal.domain.permissions import Asker
-from shoal.domain.ports import Command, CommandResult, Mount
-from shoal.domain.secret import Secret
-from shoal.domain.settings import HookSettings
+from shoal.kernel.events import Cleared, encode_event
+from shoal.kernel.ids import ApprovalId, ThreadId, make_thread_id, personal_channel
+from shoal.kernel.messages import Attachment, Author, Prompt, ToolMessage, UserMessage
+from shoal.kernel.permissions import Asker
+from shoal.kernel.ports import Command, CommandResult, Mount
+from shoal.kernel.secret import Secret
+from shoal.kernel.settings import HookSettings
 from shoal.permissions.access import AccessRules
 from shoal.permissions.taint import TaintState
 from shoal.store.driver import Driver, Script
@@ -46,6 +45,7 @@ from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.tool import FakeSandbox
 from shoal.testing.model import Call, FakeModel, Gate, Reply, Seen
 from shoal.testing.scenario import World, scenario
+from shoal.threads.access_tokens import NewToken
 from shoal.tools.tainted_files import FileClock
 
 Who: TypeAlias = Literal[

@@ -21,10 +21,10 @@ from playwright.async_api import Browser, Page, expect
 
 from shoal.app import Overrides, open_app
 from shoal.config import load_config
-from shoal.domain.ids import ThreadId, TurnId
-from shoal.domain.messages import Usage
-from shoal.domain.ports import Route
-from shoal.domain.records import Spend
+from shoal.kernel.ids import ThreadId, TurnId
+from shoal.kernel.messages import Usage
+from shoal.kernel.ports import Route
+from shoal.kernel.records import Spend
 from shoal.store.store import Store
 from shoal.surfaces.http.server import WebOptions, serve
 from shoal.testing.clock import ManualClock

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import msgspec
 
-from shoal.providers.model_table import known_quirks
-from shoal.providers.quirks import Change
+from shoal.models.model_table import known_quirks
+from shoal.models.quirks import Change
 from shoal.testing.model.services import SERVICES
 from tests.contracts.test_services import BEHAVIOURS, broken
 

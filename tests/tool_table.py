@@ -7,7 +7,7 @@
 
 from pathlib import Path
 
-from shoal.domain.traits import ANYTHING, Traits, Treatment
+from shoal.kernel.traits import ANYTHING, Traits, Treatment
 from tests.known_tools import TRAITS
 
 PAGE = Path(__file__).parents[1] / "docs/permissions.md"

@@ -3,18 +3,18 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from shoal.domain.version import VERSION
+from shoal.kernel.version import VERSION
 
 if TYPE_CHECKING:
     from shoal.app import open_app as open_app
     from shoal.config import Config as Config
-    from shoal.domain.ports import ChatAdapter as ChatAdapter
-    from shoal.domain.ports import Provider as Provider
-    from shoal.domain.ports import Sandbox as Sandbox
-    from shoal.domain.ports import Tool as Tool
-    from shoal.domain.ports import ToolContext as ToolContext
-    from shoal.domain.ports import ToolOutput as ToolResult
-    from shoal.domain.traits import Traits as Traits
+    from shoal.kernel.ports import ChatAdapter as ChatAdapter
+    from shoal.kernel.ports import Provider as Provider
+    from shoal.kernel.ports import Sandbox as Sandbox
+    from shoal.kernel.ports import Tool as Tool
+    from shoal.kernel.ports import ToolContext as ToolContext
+    from shoal.kernel.ports import ToolOutput as ToolResult
+    from shoal.kernel.traits import Traits as Traits
     from shoal.tools.functions import tool as tool
 
 __all__ = [
@@ -25,8 +25,8 @@ __version__ = VERSION
 _HOMES = {
     "open_app": ("shoal.app", "open_app"),
     "Config": ("shoal.config", "Config"),
-    "ToolResult": ("shoal.domain.ports", "ToolOutput"),
-    "Traits": ("shoal.domain.traits", "Traits"),
+    "ToolResult": ("shoal.kernel.ports", "ToolOutput"),
+    "Traits": ("shoal.kernel.traits", "Traits"),
     "tool": ("shoal.tools.functions", "tool"),
 }
 
@@ -37,5 +37,5 @@ def __getattr__(name: str) -> object:
         return import_module("shoal.testing")
     if name not in __all__:
         raise AttributeError(f"module 'shoal' has no attribute {name!r}")
-    module, attribute = _HOMES.get(name, ("shoal.domain.ports", name))
+    module, attribute = _HOMES.get(name, ("shoal.kernel.ports", name))
     return getattr(import_module(module), attribute)

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Mapping
 
-from shoal.chat.local import TerminalAdapter, WebAdapter
 from shoal.config import Config
-from shoal.domain.clock import Clock
-from shoal.domain.home import Home
-from shoal.domain.ports import ChatAdapter, Settings
-from shoal.domain.settings_platforms import (
+from shoal.extensions import extension_platform
+from shoal.kernel.clock import Clock
+from shoal.kernel.home import Home
+from shoal.kernel.ports import ChatAdapter, Settings
+from shoal.kernel.settings_platforms import (
     AccountSettings,
     DiscordSettings,
     GoogleChatSettings,
@@ -17,8 +17,8 @@ from shoal.domain.settings_platforms import (
     TelegramSettings,
     WebhookSettings,
 )
-from shoal.extensions import extension_platform
 from shoal.permissions.access import AccessRules, Links, People, Person
+from shoal.platforms.local import TerminalAdapter, WebAdapter
 
 OWNERS = ("web:owner", "openai:owner", "terminal:owner")
 """Whoever uses the page, the API or this machine's shell is the owner, unless a token was given to somebody else."""
@@ -97,31 +97,31 @@ def make_adapters(config: Config, home: Home, settings: Settings, clock: Clock) 
         inbound_url = f"{url}/platforms/{name.replace('.', '/')}" if url else ""
         match account:
             case TelegramSettings():
-                from shoal.chat.telegram.adapter import TelegramAdapter
+                from shoal.platforms.telegram.adapter import TelegramAdapter
 
                 found.append(TelegramAdapter(name, account, home, settings, clock, inbound_url))
             case DiscordSettings():
-                from shoal.chat.discord.adapter import DiscordAdapter
+                from shoal.platforms.discord.adapter import DiscordAdapter
 
                 found.append(DiscordAdapter(name, account, home, settings, clock))
             case SlackSettings():
-                from shoal.chat.slack.adapter import SlackAdapter
+                from shoal.platforms.slack.adapter import SlackAdapter
 
                 found.append(SlackAdapter(name, account, home, settings, clock))
             case MatrixSettings():
-                from shoal.chat.matrix.adapter import MatrixAdapter
+                from shoal.platforms.matrix.adapter import MatrixAdapter
 
                 found.append(MatrixAdapter(name, account, home, settings, clock))
             case TeamsSettings():
-                from shoal.chat.teams.adapter import TeamsAdapter
+                from shoal.platforms.teams.adapter import TeamsAdapter
 
                 found.append(TeamsAdapter(name, account, home, settings, clock))
             case GoogleChatSettings():
-                from shoal.chat.google_chat.adapter import GoogleChatAdapter
+                from shoal.platforms.google_chat.adapter import GoogleChatAdapter
 
                 found.append(GoogleChatAdapter(name, account, home, settings, clock, inbound_url))
             case WebhookSettings():
-                from shoal.chat.webhook import WebhookAdapter
+                from shoal.platforms.webhook import WebhookAdapter
 
                 found.append(WebhookAdapter(name, account, home, settings, clock))
             case _:

@@ -16,15 +16,6 @@ from typing import Literal
 import msgspec
 
 from shoal.accounts import OWNERS, account_agents, links_of, make_adapters, platform_owners
-from shoal.actors.access_gate import AccessGate, Admissions, OpenInbox, Pairing
-from shoal.actors.access_tokens import AccessTokens
-from shoal.actors.actor import ActorServices, ReadableFiles
-from shoal.actors.commands import AgentCommands, CommandRouter
-from shoal.actors.departures import Departures
-from shoal.actors.orchestrator import Orchestrator
-from shoal.actors.prompt_inputs import Attachments, Backfill
-from shoal.actors.timezones import TimeZones
-from shoal.actors.voice import VoiceService
 from shoal.agents.children import Children
 from shoal.agents.lifecycle import AgentLifecycle, Checks
 from shoal.agents.registry import AgentDefaults, AgentRegistry, ChannelBindings, RuntimeInfo
@@ -37,14 +28,14 @@ from shoal.config.secrets import watch_secrets
 from shoal.delivery.barred import BarredChats
 from shoal.delivery.hub import Hub
 from shoal.delivery.sender import Senders
-from shoal.domain.begun import Begun
-from shoal.domain.clock import Clock, SystemClock
-from shoal.domain.files import Files, Folders
-from shoal.domain.home import Home
-from shoal.domain.ids import OWN_PLATFORMS, ThreadId, make_thread_id
-from shoal.domain.messages import Author
-from shoal.domain.ports import ChatAdapter, Completion, Embeddings, Engine, Models, Sandbox, TellsOwner, Tool
 from shoal.extensions import extension_sandbox, extension_tools
+from shoal.kernel.begun import Begun
+from shoal.kernel.clock import Clock, SystemClock
+from shoal.kernel.files import Files, Folders
+from shoal.kernel.home import Home
+from shoal.kernel.ids import OWN_PLATFORMS, ThreadId, make_thread_id
+from shoal.kernel.messages import Author
+from shoal.kernel.ports import ChatAdapter, Completion, Embeddings, Engine, Models, Sandbox, TellsOwner, Tool
 from shoal.maintenance import (
     Upkeep,
     anchor_audit,
@@ -58,10 +49,7 @@ from shoal.maintenance import (
     watch_health,
     watch_set_aside,
 )
-from shoal.notices import Notices
-from shoal.permissions.access import AccessRules, Links, People, among
-from shoal.permissions.profiles import Profiles
-from shoal.providers.catalog import (
+from shoal.models.catalog import (
     SPEECH_KEYS,
     build_embeddings,
     build_speech,
@@ -69,12 +57,24 @@ from shoal.providers.catalog import (
     key_lines,
     model_names,
 )
+from shoal.notices import Notices
+from shoal.permissions.access import AccessRules, Links, People, among
+from shoal.permissions.profiles import Profiles
 from shoal.push import WebPush
 from shoal.sandbox import processes as host_processes
 from shoal.sandbox.choose import open_sandbox, server_enclosure
 from shoal.store.driver import Driver
 from shoal.store.retention import bookkeeping_days
 from shoal.store.store import Store
+from shoal.threads.access_gate import AccessGate, Admissions, OpenInbox, Pairing
+from shoal.threads.access_tokens import AccessTokens
+from shoal.threads.actor import ActorServices, ReadableFiles
+from shoal.threads.commands import AgentCommands, CommandRouter
+from shoal.threads.departures import Departures
+from shoal.threads.orchestrator import Orchestrator
+from shoal.threads.prompt_inputs import Attachments, Backfill
+from shoal.threads.timezones import TimeZones
+from shoal.threads.voice import VoiceService
 from shoal.tools.executor import Executor, LiveToolServices
 from shoal.tools.fetch import GuardedFetcher
 from shoal.tools.mcp.connection import McpServers

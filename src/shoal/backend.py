@@ -21,10 +21,10 @@ from anyio.abc import TaskGroup
 
 from shoal.config import Config
 from shoal.delivery.hub import Hub
-from shoal.domain.errors import StoreCorrupt, StoreReadOnly, StoreUnavailable
-from shoal.domain.home import Home
-from shoal.domain.ports import Engine, LiveHub
 from shoal.engine.local import LocalEngine
+from shoal.kernel.errors import StoreCorrupt, StoreReadOnly, StoreUnavailable
+from shoal.kernel.home import Home
+from shoal.kernel.ports import Engine, LiveHub
 from shoal.store.driver import Driver
 from shoal.store.health import Health
 from shoal.store.journal import Journal

@@ -33,14 +33,14 @@ import msgspec
 
 from shoal.config import Config
 from shoal.config.secrets import without_secrets
-from shoal.domain import lazy_re
-from shoal.domain.clock import Clock
-from shoal.domain.deep_folders import walk
-from shoal.domain.errors import ConfigError, Conflict, InvalidInput, ShoalError, StoreCorrupt, StoreError
-from shoal.domain.home import Home
-from shoal.domain.ports import Settings
-from shoal.domain.regular_files import read_regular
-from shoal.domain.settings import BackupSettings
+from shoal.kernel import lazy_re
+from shoal.kernel.clock import Clock
+from shoal.kernel.deep_folders import walk
+from shoal.kernel.errors import ConfigError, Conflict, InvalidInput, ShoalError, StoreCorrupt, StoreError
+from shoal.kernel.home import Home
+from shoal.kernel.ports import Settings
+from shoal.kernel.regular_files import read_regular
+from shoal.kernel.settings import BackupSettings
 from shoal.store.driver import migrations
 from shoal.store.health import check_file, connect_read_only, copy_connection
 from shoal.store.sqlite import refuse_schema, schema_number

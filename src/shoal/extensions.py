@@ -11,14 +11,14 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
-from shoal.domain.errors import ConfigError
+from shoal.kernel.errors import ConfigError
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-    from shoal.chat.account import ChatAccount
-    from shoal.domain.ports import Provider, Sandbox, Tool
-    from shoal.domain.settings_platforms import AccountSettings
+    from shoal.kernel.ports import Provider, Sandbox, Tool
+    from shoal.kernel.settings_platforms import AccountSettings
+    from shoal.platforms.account import ChatAccount
 
 Group: TypeAlias = Literal["shoal.platforms", "shoal.providers", "shoal.tools", "shoal.sandboxes"]
 
@@ -59,11 +59,11 @@ def load_extension(group: Group, name: str) -> object:
 
 def extension_platform(name: str) -> "type[ChatAccount[AccountSettings]]":
     """The adapter of that name in `shoal.platforms`. Raises ConfigError for one that is no subclass of ChatAccount."""
-    from shoal.chat.account import ChatAccount
+    from shoal.platforms.account import ChatAccount
 
     found = load_extension("shoal.platforms", name)
     if not (isinstance(found, type) and issubclass(found, ChatAccount)):
-        raise ConfigError([f"{name!r} in shoal.platforms is no subclass of shoal.chat.account.ChatAccount."])
+        raise ConfigError([f"{name!r} in shoal.platforms is no subclass of shoal.platforms.account.ChatAccount."])
     return cast("type[ChatAccount[AccountSettings]]", found)
 
 

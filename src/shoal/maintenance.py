@@ -15,17 +15,17 @@ import msgspec
 from shoal.agents.folder import read_agent, read_shared
 from shoal.config import Config
 from shoal.delivery.hub import Hub
-from shoal.domain.begun import SET_ASIDE, Begun, SetAside
-from shoal.domain.clock import Clock, wall_ahead
-from shoal.domain.errors import InvalidInput, StoreCorrupt, StoreReadOnly, StoreUnavailable
-from shoal.domain.events import Event, TurnFinished
-from shoal.domain.home import Home
-from shoal.domain.ids import ThreadId, TurnId
-from shoal.domain.ports import Completion, Models, Settings
-from shoal.domain.records import AuditEntry
-from shoal.domain.settings_platforms import AccountSettings
-from shoal.domain.untrusted import UNREADABLE
-from shoal.providers.catalog import Catalog, existing_model
+from shoal.kernel.begun import SET_ASIDE, Begun, SetAside
+from shoal.kernel.clock import Clock, wall_ahead
+from shoal.kernel.errors import InvalidInput, StoreCorrupt, StoreReadOnly, StoreUnavailable
+from shoal.kernel.events import Event, TurnFinished
+from shoal.kernel.home import Home
+from shoal.kernel.ids import ThreadId, TurnId
+from shoal.kernel.ports import Completion, Models, Settings
+from shoal.kernel.records import AuditEntry
+from shoal.kernel.settings_platforms import AccountSettings
+from shoal.kernel.untrusted import UNREADABLE
+from shoal.models.catalog import Catalog, existing_model
 from shoal.store.audit import AuditLog, anchor_line
 from shoal.store.health import BACKGROUND_CHECK_SECONDS, STORING_FAILED, Health
 from shoal.store.store import Store

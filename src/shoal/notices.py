@@ -9,19 +9,19 @@ from pathlib import Path
 
 import anyio
 
-from shoal.actors.access_gate import OWNER_IN
 from shoal.agents.lifecycle import AgentLifecycle
 from shoal.delivery.barred import scope_of as barred_scope
 from shoal.delivery.previews import by_adapter
-from shoal.domain.clock import Clock, iso
-from shoal.domain.errors import PlatformError, StoreError
-from shoal.domain.ids import OWN_PLATFORMS, ThreadId, channel_of, thread_address, unopened
-from shoal.domain.markup import counted
-from shoal.domain.ports import ChatAdapter
-from shoal.domain.posts import OutboundPost
-from shoal.domain.records import NewPost, OutboxRow
-from shoal.domain.triggers import Trigger
+from shoal.kernel.clock import Clock, iso
+from shoal.kernel.errors import PlatformError, StoreError
+from shoal.kernel.ids import OWN_PLATFORMS, ThreadId, channel_of, thread_address, unopened
+from shoal.kernel.markup import counted
+from shoal.kernel.ports import ChatAdapter
+from shoal.kernel.posts import OutboundPost
+from shoal.kernel.records import NewPost, OutboxRow
+from shoal.kernel.triggers import Trigger
 from shoal.store.store import Store
+from shoal.threads.access_gate import OWNER_IN
 from shoal.turn.budget import WINDOW_TOKENS_DEFAULT
 
 log = logging.getLogger(__name__)

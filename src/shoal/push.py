@@ -21,22 +21,22 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from shoal.actors.access_tokens import AccessTokens
-from shoal.actors.principals import HOME_TOKEN, OWNER, Principal, bearer_of, may_use
 from shoal.config.secrets import read_token
 from shoal.delivery.hub import Hub
-from shoal.domain.clock import Clock
-from shoal.domain.errors import ConfigError, Conflict, FetchError, InvalidInput, NotFound
-from shoal.domain.events import ApprovalRequested, Event, TurnFinished
-from shoal.domain.home import Home
-from shoal.domain.ids import ThreadId, encode_part, is_child
-from shoal.domain.installation import how_to_add
-from shoal.domain.permissions import NO_COVERAGE
-from shoal.domain.regular_files import read_regular
-from shoal.domain.settings import WebSettings
-from shoal.domain.untrusted import UNREADABLE
-from shoal.domain.web import FetchRequest, parse_target
+from shoal.kernel.clock import Clock
+from shoal.kernel.errors import ConfigError, Conflict, FetchError, InvalidInput, NotFound
+from shoal.kernel.events import ApprovalRequested, Event, TurnFinished
+from shoal.kernel.home import Home
+from shoal.kernel.ids import ThreadId, encode_part, is_child
+from shoal.kernel.installation import how_to_add
+from shoal.kernel.permissions import NO_COVERAGE
+from shoal.kernel.regular_files import read_regular
+from shoal.kernel.settings import WebSettings
+from shoal.kernel.untrusted import UNREADABLE
+from shoal.kernel.web import FetchRequest, parse_target
 from shoal.store.store import Store
+from shoal.threads.access_tokens import AccessTokens
+from shoal.threads.principals import HOME_TOKEN, OWNER, Principal, bearer_of, may_use
 from shoal.tools.fetch import GuardedFetcher
 
 log = logging.getLogger(__name__)

@@ -30,9 +30,9 @@ from typing import TypeAlias
 import msgspec
 
 from shoal.delivery.hub import Hub
-from shoal.domain.clock import to_micros
-from shoal.domain.errors import ConfigError
-from shoal.domain.events import (
+from shoal.kernel.clock import to_micros
+from shoal.kernel.errors import ConfigError
+from shoal.kernel.events import (
     ApprovalRequested,
     ApprovalSettled,
     AssistantSaid,
@@ -49,10 +49,10 @@ from shoal.domain.events import (
     TurnStarted,
     UserSaid,
 )
-from shoal.domain.ids import TurnId
-from shoal.domain.installation import how_to_add
-from shoal.domain.settings import Config
-from shoal.domain.version import VERSION
+from shoal.kernel.ids import TurnId
+from shoal.kernel.installation import how_to_add
+from shoal.kernel.settings import Config
+from shoal.kernel.version import VERSION
 
 try:
     from opentelemetry import trace

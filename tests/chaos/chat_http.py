@@ -8,14 +8,14 @@ from datetime import datetime
 import httpx2
 import msgspec
 
-from shoal.chat.inbox import press, save_attachment
-from shoal.domain.clock import Clock, SystemClock
-from shoal.domain.errors import PlatformError, StoreError
-from shoal.domain.home import Home
-from shoal.domain.ids import ThreadId, make_thread_id, thread_address
-from shoal.domain.messages import Abort, Attachment, Author, Deletion, Edit, Prompt, Steer
-from shoal.domain.ports import InboxPort
-from shoal.domain.posts import Button, ChatLimits, OutboundPost
+from shoal.kernel.clock import Clock, SystemClock
+from shoal.kernel.errors import PlatformError, StoreError
+from shoal.kernel.home import Home
+from shoal.kernel.ids import ThreadId, make_thread_id, thread_address
+from shoal.kernel.messages import Abort, Attachment, Author, Deletion, Edit, Prompt, Steer
+from shoal.kernel.ports import InboxPort
+from shoal.kernel.posts import Button, ChatLimits, OutboundPost
+from shoal.platforms.inbox import press, save_attachment
 from tests.chaos.chat_server import Ack, Change, NewMessage, Update
 
 LIMITS = ChatLimits(text_chars_max=2000, idempotent_posts=True, has_buttons=True, opens_threads=True)

@@ -25,8 +25,8 @@ from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
-from shoal.domain.begun import ENDED_TWICE
-from shoal.domain.posts import REPEATED, WRITING, Button
+from shoal.kernel.begun import ENDED_TWICE
+from shoal.kernel.posts import REPEATED, WRITING, Button
 from shoal.testing.model.http import Connection, Drop, Incoming, Plan, document
 
 Deed: TypeAlias = Literal["say", "steer", "stop", "edit", "delete", "press", "command", "tell"]

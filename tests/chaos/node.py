@@ -19,9 +19,9 @@ import anyio
 
 from shoal.app import App, Overrides, open_app
 from shoal.config import Config, load_config
-from shoal.domain.clock import SystemClock
-from shoal.domain.home import Home
-from shoal.domain.ids import format_ulid
+from shoal.kernel.clock import SystemClock
+from shoal.kernel.home import Home
+from shoal.kernel.ids import format_ulid
 from shoal.maintenance import collect_seldom, return_freed_memory, share_one_heap
 from shoal.testing.chat import OPEN
 from shoal.testing.crash import World, note_tool

@@ -16,8 +16,8 @@ from typing import NamedTuple, TypeAlias
 
 import psycopg
 
-from shoal.domain.begun import ENDED_TWICE, STARTS_MAX
-from shoal.domain.posts import PREVIEW, REPEATED, WRITING
+from shoal.kernel.begun import ENDED_TWICE, STARTS_MAX
+from shoal.kernel.posts import PREVIEW, REPEATED, WRITING
 from tests.chaos.chat_server import People, answers_of
 from tests.chaos.node import TURN_TOKENS
 

@@ -12,8 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from shoal.domain.errors import SandboxError
-from shoal.domain.ports import Command, CommandResult, Mount
+from shoal.kernel.errors import SandboxError
+from shoal.kernel.ports import Command, CommandResult, Mount
 from shoal.sandbox.bubblewrap import BubblewrapSandbox
 from shoal.sandbox.limits import CommandLimits
 from shoal.testing.contracts import isolation

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from shoal.chat.google_chat.adapter import GoogleChatAdapter
-from shoal.domain.ids import ThreadId, make_thread_id
-from shoal.domain.settings_platforms import GoogleChatSettings
+from shoal.kernel.ids import ThreadId, make_thread_id
+from shoal.kernel.settings_platforms import GoogleChatSettings
+from shoal.platforms.google_chat.adapter import GoogleChatAdapter
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat_peer import Counterpart, Kind, Lack, Refers, Route, Shown, Who
 from shoal.testing.platforms.google_chat import PUSH_URL, FakeGoogleChat

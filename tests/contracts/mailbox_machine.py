@@ -8,11 +8,11 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from shoal.domain.errors import StaleEpoch
-from shoal.domain.events import Outcome, Steered
-from shoal.domain.ids import ThreadId, TurnId
-from shoal.domain.messages import Abort, Prompt
-from shoal.domain.records import Lease
+from shoal.kernel.errors import StaleEpoch
+from shoal.kernel.events import Outcome, Steered
+from shoal.kernel.ids import ThreadId, TurnId
+from shoal.kernel.messages import Abort, Prompt
+from shoal.kernel.records import Lease
 from shoal.store.store import Store
 from shoal.testing.contracts.steps import OTHER, PERSON, THREAD, answer, ending, follow_up, opening, prompt, steer
 

@@ -7,11 +7,11 @@ from typing import Literal
 import msgspec
 import pytest
 
-from shoal.chat.matrix.adapter import MatrixAdapter
-from shoal.chat.matrix.wire import Encryption, MatrixEvent
-from shoal.domain.ids import ThreadId, make_thread_id
-from shoal.domain.secret import Secret
-from shoal.domain.settings_platforms import MatrixSettings
+from shoal.kernel.ids import ThreadId, make_thread_id
+from shoal.kernel.secret import Secret
+from shoal.kernel.settings_platforms import MatrixSettings
+from shoal.platforms.matrix.adapter import MatrixAdapter
+from shoal.platforms.matrix.wire import Encryption, MatrixEvent
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat_peer import THREADS_ARE_OPEN, Counterpart, Kind, Lack, Refers, Route, Shown, Who
 from shoal.testing.platforms.matrix import TOKEN, FakeMatrix

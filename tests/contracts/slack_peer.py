@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from shoal.chat.slack.adapter import SlackAdapter
-from shoal.domain.ids import ThreadId, make_thread_id, thread_address
-from shoal.domain.secret import Secret
-from shoal.domain.settings_platforms import SlackSettings
-from shoal.domain.webhooks import HttpAnswer
+from shoal.kernel.ids import ThreadId, make_thread_id, thread_address
+from shoal.kernel.secret import Secret
+from shoal.kernel.settings_platforms import SlackSettings
+from shoal.kernel.webhooks import HttpAnswer
+from shoal.platforms.slack.adapter import SlackAdapter
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat_peer import Counterpart, Kind, Lack, Refers, Route, Shown, Who
 from shoal.testing.platforms.slack import APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, FakeSlack

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from shoal.chat.teams.adapter import TeamsAdapter
-from shoal.domain.ids import ThreadId, make_thread_id
-from shoal.domain.secret import Secret
-from shoal.domain.settings_platforms import TeamsSettings
+from shoal.kernel.ids import ThreadId, make_thread_id
+from shoal.kernel.secret import Secret
+from shoal.kernel.settings_platforms import TeamsSettings
+from shoal.platforms.teams.adapter import TeamsAdapter
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat_peer import Counterpart, Kind, Lack, Refers, Route, Shown, Who
 from shoal.testing.platforms.teams import BOT, PASSWORD, FakeTeams, Json

@@ -8,15 +8,15 @@ from typing import Literal
 import msgspec
 import pytest
 
-from shoal.chat.discord.adapter import DiscordAdapter
-from shoal.chat.discord.messages import Threading
-from shoal.domain.errors import PlatformError, StoreError
-from shoal.domain.ids import ThreadId, make_thread_id, thread_address
-from shoal.domain.messages import UNTOLD, Deletion, Inbound, Receipt
-from shoal.domain.ports import ChannelHost
-from shoal.domain.posts import WRITING, OutboundPost
-from shoal.domain.secret import Secret
-from shoal.domain.settings_platforms import DiscordSettings
+from shoal.kernel.errors import PlatformError, StoreError
+from shoal.kernel.ids import ThreadId, make_thread_id, thread_address
+from shoal.kernel.messages import UNTOLD, Deletion, Inbound, Receipt
+from shoal.kernel.ports import ChannelHost
+from shoal.kernel.posts import WRITING, OutboundPost
+from shoal.kernel.secret import Secret
+from shoal.kernel.settings_platforms import DiscordSettings
+from shoal.platforms.discord.adapter import DiscordAdapter
+from shoal.platforms.discord.messages import Threading
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat import ChatContract
 from shoal.testing.contracts.chat_peer import Counterpart, Inbox, Kind, Lack, Refers, Route, Shown, Who, serving

@@ -7,10 +7,10 @@ import msgspec
 import pytest
 from tests.contracts.google_chat_peer import DIRECT, HARBOUR, GoogleChat
 
-from shoal.domain.errors import PlatformError
-from shoal.domain.ids import make_thread_id
-from shoal.domain.messages import UNTOLD, Deletion
-from shoal.domain.posts import OutboundPost
+from shoal.kernel.errors import PlatformError
+from shoal.kernel.ids import make_thread_id
+from shoal.kernel.messages import UNTOLD, Deletion
+from shoal.kernel.posts import OutboundPost
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat import ChatContract
 from shoal.testing.contracts.chat_peer import Inbox, serving

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.contracts.matrix_peer import BEN, Matrix
 
-from shoal.domain.ids import make_thread_id
+from shoal.kernel.ids import make_thread_id
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat import ChatContract
 from shoal.testing.contracts.chat_peer import Inbox, serving

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from shoal.chat.local import TerminalAdapter, WebAdapter
-from shoal.domain.errors import PlatformError
-from shoal.domain.home import Home
-from shoal.domain.ids import make_thread_id
-from shoal.domain.ports import ChatAdapter
-from shoal.domain.posts import OutboundPost
+from shoal.kernel.errors import PlatformError
+from shoal.kernel.home import Home
+from shoal.kernel.ids import make_thread_id
+from shoal.kernel.ports import ChatAdapter
+from shoal.kernel.posts import OutboundPost
+from shoal.platforms.local import TerminalAdapter, WebAdapter
 from shoal.testing.chat import FakeChat
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat import ChatContract

@@ -30,12 +30,12 @@ from tests.contracts.google_chat_peer import DIRECT, HARBOUR, GoogleChat
 from tests.contracts.matrix_peer import Matrix
 from tests.contracts.test_chat_discord import Discord
 
-from shoal.chat.account import GREETING
-from shoal.domain.clock import iso
-from shoal.domain.messages import Deletion, Edit, Prompt, Reaction
-from shoal.domain.secret import Secret
-from shoal.domain.settings_platforms import TelegramSettings
-from shoal.domain.webhooks import HttpAnswer
+from shoal.kernel.clock import iso
+from shoal.kernel.messages import Deletion, Edit, Prompt, Reaction
+from shoal.kernel.secret import Secret
+from shoal.kernel.settings_platforms import TelegramSettings
+from shoal.kernel.webhooks import HttpAnswer
+from shoal.platforms.account import GREETING
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat_peer import WAIT_SECONDS, Inbox, Peer, serving
 from shoal.testing.platforms.discord import FakeDiscord

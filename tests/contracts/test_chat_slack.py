@@ -7,10 +7,10 @@ import msgspec
 import pytest
 from tests.contracts.slack_peer import CHANNEL, DIRECT, Slack, workspace
 
-from shoal.domain.messages import Deletion, Edit
-from shoal.domain.ports import ROLES_SECONDS
-from shoal.domain.posts import Button
-from shoal.domain.untrusted import is_untrusted_block
+from shoal.kernel.messages import Deletion, Edit
+from shoal.kernel.ports import ROLES_SECONDS
+from shoal.kernel.posts import Button
+from shoal.kernel.untrusted import is_untrusted_block
 from shoal.testing.contracts.chat import ChatContract
 from shoal.testing.contracts.chat_peer import Inbox, post, serving
 from shoal.testing.platforms.slack import SIGNING_SECRET, STARTED_AT, FakeSlack

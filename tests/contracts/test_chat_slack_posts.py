@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from tests.contracts.slack_peer import CHANNEL, DIRECT, SECRET_ROOM, Slack, workspace
 
-from shoal.domain.errors import PlatformError
-from shoal.domain.ids import make_thread_id, thread_address
-from shoal.domain.ports import ChannelHost, channel_names
-from shoal.domain.posts import WRITING, Button
-from shoal.domain.webhooks import HttpInbound
+from shoal.kernel.errors import PlatformError
+from shoal.kernel.ids import make_thread_id, thread_address
+from shoal.kernel.ports import ChannelHost, channel_names
+from shoal.kernel.posts import WRITING, Button
+from shoal.kernel.webhooks import HttpInbound
 from shoal.testing.contracts.chat_peer import Inbox, post, serving
 from shoal.testing.platforms.slack import STARTED_AT, FakeSlack
 from shoal.testing.platforms.slack_methods import BOT

@@ -9,10 +9,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.contracts.teams_peer import CHANNEL, DIRECT, GROUP, Teams
 
-from shoal.chat.teams.wire import TeamsActivity, TeamsConversation, conversation_of, thread_of
-from shoal.domain.errors import PlatformError
-from shoal.domain.ids import thread_address
-from shoal.domain.posts import OutboundPost
+from shoal.kernel.errors import PlatformError
+from shoal.kernel.ids import thread_address
+from shoal.kernel.posts import OutboundPost
+from shoal.platforms.teams.wire import TeamsActivity, TeamsConversation, conversation_of, thread_of
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat import ChatContract
 from shoal.testing.contracts.chat_peer import Inbox, serving

@@ -7,13 +7,13 @@ from typing import Literal
 import msgspec
 import pytest
 
-from shoal.chat.account import MOVED, NOTHING_ASKED
-from shoal.chat.telegram.adapter import UPDATE_SECONDS_MAX, TelegramAdapter
-from shoal.domain.ids import ThreadId, make_thread_id
-from shoal.domain.messages import turns_of
-from shoal.domain.posts import OutboundPost
-from shoal.domain.secret import Secret
-from shoal.domain.settings_platforms import TelegramSettings
+from shoal.kernel.ids import ThreadId, make_thread_id
+from shoal.kernel.messages import turns_of
+from shoal.kernel.posts import OutboundPost
+from shoal.kernel.secret import Secret
+from shoal.kernel.settings_platforms import TelegramSettings
+from shoal.platforms.account import MOVED, NOTHING_ASKED
+from shoal.platforms.telegram.adapter import UPDATE_SECONDS_MAX, TelegramAdapter
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat import ChatContract
 from shoal.testing.contracts.chat_peer import Counterpart, Inbox, Kind, Lack, Refers, Route, Shown, Who, serving

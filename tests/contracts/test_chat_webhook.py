@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.chat.http import PlatformHttp
-from shoal.chat.webhook import KEY_HEADER_CHARS_MAX, WebhookAdapter, key_header
-from shoal.domain.errors import PlatformError, StoreUnavailable
-from shoal.domain.home import Home
-from shoal.domain.ids import make_thread_id, thread_address
-from shoal.domain.messages import Reaction
-from shoal.domain.posts import OutboundPost
-from shoal.domain.secret import Secret
-from shoal.domain.settings_platforms import WebhookSettings
-from shoal.domain.webhooks import proof, signature
+from shoal.kernel.errors import PlatformError, StoreUnavailable
+from shoal.kernel.home import Home
+from shoal.kernel.ids import make_thread_id, thread_address
+from shoal.kernel.messages import Reaction
+from shoal.kernel.posts import OutboundPost
+from shoal.kernel.secret import Secret
+from shoal.kernel.settings_platforms import WebhookSettings
+from shoal.kernel.webhooks import proof, signature
+from shoal.platforms.http import PlatformHttp
+from shoal.platforms.webhook import KEY_HEADER_CHARS_MAX, WebhookAdapter, key_header
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat import ChatContract
 from shoal.testing.contracts.chat_peer import Counterpart, Inbox, Kind, Lack, Refers, Route, Shown, Who, serving

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from tests.contracts.test_chat_discord import Discord
 
-from shoal.domain.commands import CommandRequest
-from shoal.domain.ids import make_thread_id
-from shoal.domain.posts import Button, OutboundPost
+from shoal.kernel.commands import CommandRequest
+from shoal.kernel.ids import make_thread_id
+from shoal.kernel.posts import Button, OutboundPost
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat_peer import Inbox, serving
 from shoal.testing.platforms.discord import FakeDiscord

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from shoal.domain.ports import Engine, ThreadHandler
 from shoal.engine.local import LocalEngine
+from shoal.kernel.ports import Engine, ThreadHandler
 from shoal.testing.contracts.engine import Cluster, EngineContract
 
 

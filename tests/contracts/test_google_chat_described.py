@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import pytest
 from tests.contracts.google_chat_peer import DIRECT, HARBOUR, GoogleChat
 
-from shoal.domain.posts import Button, OutboundPost
+from shoal.kernel.posts import Button, OutboundPost
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat_peer import Inbox, serving
 from shoal.testing.platforms.google_chat import FakeGoogleChat

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from tests.contracts.matrix_peer import BEN, STRANGER, LateKeys, Matrix
 
-from shoal.chat.account import GREETING, MOVED
-from shoal.chat.matrix.adapter import LATE_KEY_DAYS, LATE_KEY_SECONDS, UNREADABLE_MESSAGE
-from shoal.domain.errors import PlatformError
-from shoal.domain.ids import make_thread_id, thread_address
-from shoal.domain.messages import Edit, Prompt
-from shoal.domain.ports import channel_names
-from shoal.domain.posts import Button, OutboundPost
-from shoal.domain.secret import NO_SECRET, Secret
+from shoal.kernel.errors import PlatformError
+from shoal.kernel.ids import make_thread_id, thread_address
+from shoal.kernel.messages import Edit, Prompt
+from shoal.kernel.ports import channel_names
+from shoal.kernel.posts import Button, OutboundPost
+from shoal.kernel.secret import NO_SECRET, Secret
+from shoal.platforms.account import GREETING, MOVED
+from shoal.platforms.matrix.adapter import LATE_KEY_DAYS, LATE_KEY_SECONDS, UNREADABLE_MESSAGE
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat_peer import Inbox, serving
 from shoal.testing.platforms.matrix import PASSWORD, FakeMatrix

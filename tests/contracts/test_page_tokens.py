@@ -1,4 +1,4 @@
-"""The page reads addresses, tokens and emphasis as Python's parser does: `tokens.js` and `domain/markdown.py` agree."""
+"""The page reads addresses, tokens and emphasis as Python's parser does: `tokens.js` and `kernel/markdown.py` agree."""
 
 import json
 import random
@@ -11,8 +11,8 @@ from urllib.parse import unquote
 import pytest
 from tests.soup import ADDRESSES, MENTIONS, SIGNS, WORDS, spans
 
-from shoal.domain.markdown import LabelledLink, Node, parse, parser, tokens_in
-from shoal.domain.markup import around
+from shoal.kernel.markdown import LabelledLink, Node, parse, parser, tokens_in
+from shoal.kernel.markup import around
 
 ROOT = Path(__file__).parents[2]
 TOKENS_JS = ROOT / "src" / "shoal" / "surfaces" / "console" / "static" / "tokens.js"

@@ -4,18 +4,18 @@ import json
 
 import pytest
 
-from shoal.domain.ids import CallId
-from shoal.domain.messages import MORE_TOOLS, AssistantMessage, ToolCall, ToolMessage, ToolSpec, UserMessage
-from shoal.domain.ports import Provider
-from shoal.domain.secret import Secret
-from shoal.domain.settings import ProviderSettings
-from shoal.providers.anthropic import AnthropicMessages
-from shoal.providers.api_protocol import ApiProtocol
-from shoal.providers.catalog import build_provider
-from shoal.providers.http import make_client
-from shoal.providers.http_provider import ApiKey, HttpProvider
-from shoal.providers.openai import OpenAiResponses
-from shoal.providers.quirks import ProviderQuirks, QuirkMemory, Quirks
+from shoal.kernel.ids import CallId
+from shoal.kernel.messages import MORE_TOOLS, AssistantMessage, ToolCall, ToolMessage, ToolSpec, UserMessage
+from shoal.kernel.ports import Provider
+from shoal.kernel.secret import Secret
+from shoal.kernel.settings import ProviderSettings
+from shoal.models.anthropic import AnthropicMessages
+from shoal.models.api_protocol import ApiProtocol
+from shoal.models.catalog import build_provider
+from shoal.models.http import make_client
+from shoal.models.http_provider import ApiKey, HttpProvider
+from shoal.models.openai import OpenAiResponses
+from shoal.models.quirks import ProviderQuirks, QuirkMemory, Quirks
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.provider import HttpProviderContract, ProviderContract, Stage, answer, request
 from shoal.testing.model import Call, FakeModel, Refusal, Reply

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from tests.contracts.test_provider_adapters import build
 
-from shoal.domain.messages import Usage, UserMessage
+from shoal.kernel.messages import Usage, UserMessage
 from shoal.testing.contracts.provider import TOOLS, answer, request
 from shoal.testing.contracts.provider_frames import frames_of
 from shoal.testing.model import Call, FakeModel, Recorded, Reply

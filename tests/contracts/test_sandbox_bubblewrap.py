@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.domain.ports import Command, Mount, Sandbox
+from shoal.kernel.ports import Command, Mount, Sandbox
 from shoal.sandbox.bubblewrap import BubblewrapSandbox
 from shoal.sandbox.limits import CommandLimits
 from shoal.sandbox.seccomp import CALLS, filter_file, filter_program

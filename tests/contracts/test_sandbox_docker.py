@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from shoal.domain.errors import SandboxError
-from shoal.domain.ports import Mount, Sandbox
+from shoal.kernel.errors import SandboxError
+from shoal.kernel.ports import Mount, Sandbox
 from shoal.sandbox.docker import IDLE_MAX, DockerApi, DockerSandbox
 from shoal.sandbox.limits import CommandLimits
 from shoal.testing.contracts import isolation

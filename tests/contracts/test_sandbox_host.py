@@ -2,7 +2,7 @@
 
 import pytest
 
-from shoal.domain.ports import Sandbox
+from shoal.kernel.ports import Sandbox
 from shoal.sandbox.host import HostSandbox
 from shoal.testing.contracts.disk import DiskContract
 from shoal.testing.contracts.sandbox import SandboxContract

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from tests.contracts.as_nobody import NOBODY, SANDBOX
 
-from shoal.domain.errors import SandboxError
-from shoal.domain.ports import Command, CommandResult, Mount, Sandbox
+from shoal.kernel.errors import SandboxError
+from shoal.kernel.ports import Command, CommandResult, Mount, Sandbox
 from shoal.testing.contracts.isolation import CANARY, IsolationContract
 
 pytestmark = [

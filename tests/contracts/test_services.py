@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from tests.scenarios.test_attachments import PNG, Shelf
 
-from shoal.domain.messages import Attachment, Author, Image, Prompt, Usage
-from shoal.domain.ports import Route, ToolContext, ToolOutput
-from shoal.domain.settings import ProviderSettings
-from shoal.domain.traits import Traits
-from shoal.providers.catalog import build_provider
-from shoal.providers.quirks import Change, QuirkMemory
+from shoal.kernel.messages import Attachment, Author, Image, Prompt, Usage
+from shoal.kernel.ports import Route, ToolContext, ToolOutput
+from shoal.kernel.settings import ProviderSettings
+from shoal.kernel.traits import Traits
+from shoal.models.catalog import build_provider
+from shoal.models.quirks import Change, QuirkMemory
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Refusal, Reply
 from shoal.testing.model.script import Seen, Step

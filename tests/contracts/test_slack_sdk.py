@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from tests.contracts.slack_peer import CHANNEL, DIRECT, Slack, workspace
 
-from shoal.chat.slack.wire import is_signed, signature_of
-from shoal.domain.posts import WRITING, Button
+from shoal.kernel.posts import WRITING, Button
+from shoal.platforms.slack.wire import is_signed, signature_of
 from shoal.testing.clock import START
 from shoal.testing.contracts.chat_peer import Inbox, post, serving
 from shoal.testing.platforms.slack import APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, STARTED_AT, FakeSlack

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.contracts.test_chat_telegram import Telegram
 
-from shoal.domain.posts import Button, OutboundPost
+from shoal.kernel.posts import Button, OutboundPost
 from shoal.testing.contracts.chat_peer import Inbox, serving
 from shoal.testing.platforms.telegram import FakeTelegram
 

@@ -9,14 +9,14 @@ from typing import Annotated
 import jsonschema
 import pytest
 
-from shoal.domain.errors import ToolError
-from shoal.domain.home import Home
-from shoal.domain.ids import ThreadId
-from shoal.domain.messages import Author, Inbound, Receipt
-from shoal.domain.permissions import Action
-from shoal.domain.ports import Mount, Tool, ToolContext
-from shoal.domain.settings import RecallSettings, SandboxSettings, ToolsSettings
-from shoal.domain.traits import Traits
+from shoal.kernel.errors import ToolError
+from shoal.kernel.home import Home
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.messages import Author, Inbound, Receipt
+from shoal.kernel.permissions import Action
+from shoal.kernel.ports import Mount, Tool, ToolContext
+from shoal.kernel.settings import RecallSettings, SandboxSettings, ToolsSettings
+from shoal.kernel.traits import Traits
 from shoal.sandbox import processes as host
 from shoal.store.files import LocalFiles
 from shoal.store.sqlite import SqliteDriver

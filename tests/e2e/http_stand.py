@@ -10,10 +10,6 @@ from typing import cast
 
 import httpx2
 
-from shoal.actors.access_gate import Pairing
-from shoal.actors.access_tokens import AccessTokens
-from shoal.actors.commands import AgentCommands
-from shoal.actors.timezones import TimeZones
 from shoal.agents.lifecycle import AgentLifecycle, Checks
 from shoal.agents.registry import AgentDefaults, AgentRegistry, ChannelBindings, RuntimeInfo
 from shoal.agents.self_edit import SelfEditor
@@ -22,10 +18,11 @@ from shoal.app import App
 from shoal.backups import Backups, DirectoryPlace
 from shoal.config import Config
 from shoal.delivery.hub import Hub
-from shoal.domain.clock import SystemClock
-from shoal.domain.commands import CommandRequest
-from shoal.domain.errors import InvalidInput
-from shoal.domain.events import (
+from shoal.engine.local import LocalEngine
+from shoal.kernel.clock import SystemClock
+from shoal.kernel.commands import CommandRequest
+from shoal.kernel.errors import InvalidInput
+from shoal.kernel.events import (
     AssistantSaid,
     Cleared,
     EventData,
@@ -36,19 +33,18 @@ from shoal.domain.events import (
     TurnStarted,
     UserSaid,
 )
-from shoal.domain.files import STILL_FOLDERS
-from shoal.domain.home import Home
-from shoal.domain.ids import ApprovalId, ThreadId, TurnId, make_thread_id, thread_address
-from shoal.domain.messages import Author, Inbound, Prompt, Receipt, Usage
-from shoal.domain.network import default_tls
-from shoal.domain.permissions import Asker
-from shoal.domain.ports import ChatAdapter, SignalKind
-from shoal.domain.records import Commit, Opening
-from shoal.domain.settings import BackupSettings, McpServerSettings, WebSettings
-from shoal.domain.triggers import NewTrigger, Trigger
-from shoal.engine.local import LocalEngine
+from shoal.kernel.files import STILL_FOLDERS
+from shoal.kernel.home import Home
+from shoal.kernel.ids import ApprovalId, ThreadId, TurnId, make_thread_id, thread_address
+from shoal.kernel.messages import Author, Inbound, Prompt, Receipt, Usage
+from shoal.kernel.network import default_tls
+from shoal.kernel.permissions import Asker
+from shoal.kernel.ports import ChatAdapter, SignalKind
+from shoal.kernel.records import Commit, Opening
+from shoal.kernel.settings import BackupSettings, McpServerSettings, WebSettings
+from shoal.kernel.triggers import NewTrigger, Trigger
+from shoal.models.catalog import Catalog
 from shoal.permissions.access import AccessRules, Links, People, Person
-from shoal.providers.catalog import Catalog
 from shoal.push import WebPush
 from shoal.sandbox import processes as host
 from shoal.store.files import LocalFiles
@@ -56,6 +52,10 @@ from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.surfaces.http.server import WebOptions, serve
 from shoal.testing.database import empty_database
+from shoal.threads.access_gate import Pairing
+from shoal.threads.access_tokens import AccessTokens
+from shoal.threads.commands import AgentCommands
+from shoal.threads.timezones import TimeZones
 from shoal.tools.mcp.connection import McpServers
 from shoal.tools.mcp.pins import Pins
 from shoal.tools.memory_book import MemoryBook

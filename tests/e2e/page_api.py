@@ -17,8 +17,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from shoal.domain.clock import iso
-from shoal.domain.events import (
+from shoal.kernel.clock import iso
+from shoal.kernel.events import (
     Event,
     EventData,
     LiveData,
@@ -29,7 +29,7 @@ from shoal.domain.events import (
     encode_event,
     encode_live,
 )
-from shoal.domain.ids import ThreadId, TurnId
+from shoal.kernel.ids import ThreadId, TurnId
 from shoal.surfaces.console import CONTENT_SECURITY_POLICY, PREFIX
 from shoal.surfaces.http.page import Page
 

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 from tests.e2e.http_stand import TOKEN
 
-from shoal.domain.clock import Clock
-from shoal.domain.ids import ThreadId
-from shoal.domain.messages import ToolMessage, UserMessage
-from shoal.domain.network import default_tls
+from shoal.kernel.clock import Clock
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.messages import ToolMessage, UserMessage
+from shoal.kernel.network import default_tls
 from shoal.surfaces.http.server import WebOptions, serve
 from shoal.testing.model import Call, FakeModel, Gate, Reply
 from shoal.testing.scenario import World, scenario

@@ -11,8 +11,8 @@ from urllib.parse import quote
 import pytest
 from tests.e2e.http_stand import TOKEN, Served, served
 
-from shoal.domain.ids import ThreadId
-from shoal.domain.messages import Prompt
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.messages import Prompt
 from shoal.surfaces.http.endpoints import BODY_BYTES_MAX
 from shoal.surfaces.http.routes_files import ATTACHMENT_BYTES_MAX
 from shoal.surfaces.http.server import WebOptions

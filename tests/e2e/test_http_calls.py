@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from tests.e2e.http_stand import Served, served
 
-from shoal.domain.errors import StoreFull, StoreReadOnly
-from shoal.domain.events import ApprovalRequested, AssistantSaid, Event, ToolFinished
-from shoal.domain.ids import ApprovalId, CallId, ThreadId
-from shoal.domain.messages import Author, Prompt, Retry, Usage
-from shoal.domain.ports import channel_names
-from shoal.domain.records import AuditEntry, Commit, NewApproval, NewPost, Spend, Step
+from shoal.kernel.errors import StoreFull, StoreReadOnly
+from shoal.kernel.events import ApprovalRequested, AssistantSaid, Event, ToolFinished
+from shoal.kernel.ids import ApprovalId, CallId, ThreadId
+from shoal.kernel.messages import Author, Prompt, Retry, Usage
+from shoal.kernel.ports import channel_names
+from shoal.kernel.records import AuditEntry, Commit, NewApproval, NewPost, Spend, Step
 from shoal.testing.chat import FakeChat
 
 THREAD = ThreadId("web:lobby:one")

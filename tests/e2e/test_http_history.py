@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from tests.e2e.http_stand import Served, served
 
-from shoal.actors.access_tokens import NewToken
-from shoal.domain.events import AssistantSaid, Event, ToolFinished
-from shoal.domain.ids import CallId, ThreadId, TurnId
-from shoal.domain.messages import Author, Prompt, ToolCall, Usage
-from shoal.domain.records import Spend
+from shoal.kernel.events import AssistantSaid, Event, ToolFinished
+from shoal.kernel.ids import CallId, ThreadId, TurnId
+from shoal.kernel.messages import Author, Prompt, ToolCall, Usage
+from shoal.kernel.records import Spend
 from shoal.surfaces.export import WRITERS, MarkdownWriter
 from shoal.surfaces.http.routes_history import excerpt_of
+from shoal.threads.access_tokens import NewToken
 
 THREAD = ThreadId("web:lobby:one")
 THEIRS = ThreadId("web:@ada:one")

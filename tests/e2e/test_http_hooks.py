@@ -9,13 +9,13 @@ import httpx2
 import pytest
 from tests.e2e.http_stand import TOKEN
 
-from shoal.domain.errors import PlatformError
-from shoal.domain.events import ApprovalRequested
-from shoal.domain.ids import ThreadId
-from shoal.domain.network import default_tls
-from shoal.domain.secret import Secret
-from shoal.domain.settings import HookSettings
-from shoal.domain.webhooks import proof, signature
+from shoal.kernel.errors import PlatformError
+from shoal.kernel.events import ApprovalRequested
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.network import default_tls
+from shoal.kernel.secret import Secret
+from shoal.kernel.settings import HookSettings
+from shoal.kernel.webhooks import proof, signature
 from shoal.surfaces.http.server import WebOptions, serve
 from shoal.testing.model import Call, FakeModel, Gate, Reply
 from shoal.testing.scenario import World, scenario

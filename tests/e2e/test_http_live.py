@@ -12,10 +12,10 @@ import pytest
 from tests.e2e.http_stand import TOKEN, Served, served
 
 from shoal.app import App
-from shoal.domain.events import AssistantSaid, StatusChanged, TextStreamed
-from shoal.domain.ids import ThreadId
-from shoal.domain.messages import Prompt
-from shoal.domain.network import default_tls
+from shoal.kernel.events import AssistantSaid, StatusChanged, TextStreamed
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.messages import Prompt
+from shoal.kernel.network import default_tls
 from shoal.surfaces.http.server import WebOptions, serve
 
 THREAD = ThreadId("web:lobby:one")

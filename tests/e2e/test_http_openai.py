@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.e2e.http_stand import TOKEN, Served, served
 
-from shoal.domain.events import AssistantSaid, Failed, RetryScheduled, TextStreamed
-from shoal.domain.ids import CallId
-from shoal.domain.messages import Abort, Author, Prompt, ToolCall
+from shoal.kernel.events import AssistantSaid, Failed, RetryScheduled, TextStreamed
+from shoal.kernel.ids import CallId
+from shoal.kernel.messages import Abort, Author, Prompt, ToolCall
 from shoal.surfaces.http.server import WebOptions
 
 if TYPE_CHECKING:  # its 1,200 models take a second that collecting the tests need not wait for

@@ -15,7 +15,7 @@ from tests.e2e.http_stand import served
 from tests.fuzz.fuzz_http import CONFIG, ENDLESS, LEFT_OUT
 from tests.fuzz.http_app import TOKEN, AppThread
 
-from shoal.domain.permissions import TOKEN_SCOPES
+from shoal.kernel.permissions import TOKEN_SCOPES
 from shoal.surfaces.http.openapi import make_document
 from shoal.surfaces.http.server import API
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.e2e.http_stand import Served, served
 
-from shoal.domain.messages import Author
+from shoal.kernel.messages import Author
 from shoal.testing.chat import FakeChat
 
 USER = "@ada/x:example.org"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.e2e.test_http_app import site
 
-from shoal.domain.ids import ThreadId
+from shoal.kernel.ids import ThreadId
 from shoal.testing.model import Call, FakeModel, Reply
 
 THREAD = ThreadId("web:lobby:one")

@@ -14,12 +14,12 @@ import httpx2
 import pytest
 from tests.e2e.http_stand import TOKEN, Served, served
 
-from shoal.domain.events import ApprovalRequested
-from shoal.domain.ids import ApprovalId, CallId, ThreadId
-from shoal.domain.messages import Author, Prompt
-from shoal.domain.records import Commit
-from shoal.domain.secret import Secret
-from shoal.domain.settings import WebSettings
+from shoal.kernel.events import ApprovalRequested
+from shoal.kernel.ids import ApprovalId, CallId, ThreadId
+from shoal.kernel.messages import Author, Prompt
+from shoal.kernel.records import Commit
+from shoal.kernel.secret import Secret
+from shoal.kernel.settings import WebSettings
 from shoal.testing.push import FakePush, Pushed
 
 pytest.importorskip("http_ece", reason="needs the extra `push`")

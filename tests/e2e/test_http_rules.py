@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from tests.e2e.test_http_setup import Stand, running
 
-from shoal.actors.access_tokens import NewToken
-from shoal.domain.permissions import TokenScope
+from shoal.kernel.permissions import TokenScope
+from shoal.threads.access_tokens import NewToken
 
 TOLD = """# written by hand
 [permissions]

@@ -12,11 +12,10 @@ import msgspec
 import pytest
 from tests.e2e.http_stand import TOKEN
 
-from shoal.actors.access_tokens import NewToken
 from shoal.app import App, open_app
 from shoal.config import load_config
-from shoal.domain.home import Home
-from shoal.domain.network import default_tls
+from shoal.kernel.home import Home
+from shoal.kernel.network import default_tls
 from shoal.setup.live import shown_server
 from shoal.surfaces.cli.init import make_home
 from shoal.surfaces.http.server import WebOptions, serve
@@ -24,6 +23,7 @@ from shoal.testing.model import FakeModel
 from shoal.testing.model.fake import FakeSettings
 from shoal.testing.platforms.telegram import TOKEN as BOT
 from shoal.testing.platforms.telegram import FakeTelegram
+from shoal.threads.access_tokens import NewToken
 
 OTHER_BOT = "999999:AAFakeTokenForTestsOnly"
 ADA = 7

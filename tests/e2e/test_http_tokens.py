@@ -16,21 +16,21 @@ from starlette.responses import StreamingResponse
 from starlette.types import Message
 from tests.e2e.http_stand import Served, served
 
-from shoal.actors.access_tokens import NewToken
-from shoal.actors.principals import Principal
-from shoal.domain.clock import SystemClock
-from shoal.domain.errors import ShoalError
-from shoal.domain.events import AssistantSaid, ToolFinished, TurnStarted
-from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId, is_personal
-from shoal.domain.messages import Author, Caller, Prompt, ToolCall
-from shoal.domain.network import default_tls
-from shoal.domain.permissions import TOKEN_SCOPES, AccessToken, TokenScope
-from shoal.domain.records import AuditEntry, Commit, NewApproval
-from shoal.domain.triggers import NewTrigger
+from shoal.kernel.clock import SystemClock
+from shoal.kernel.errors import ShoalError
+from shoal.kernel.events import AssistantSaid, ToolFinished, TurnStarted
+from shoal.kernel.ids import ApprovalId, CallId, ThreadId, TurnId, is_personal
+from shoal.kernel.messages import Author, Caller, Prompt, ToolCall
+from shoal.kernel.network import default_tls
+from shoal.kernel.permissions import TOKEN_SCOPES, AccessToken, TokenScope
+from shoal.kernel.records import AuditEntry, Commit, NewApproval
+from shoal.kernel.triggers import NewTrigger
 from shoal.surfaces.http import page
 from shoal.surfaces.http.endpoints import EndedWithToken, Endpoint
 from shoal.surfaces.http.openai_routes import chosen_thread, response_id, thread_of_response
 from shoal.surfaces.http.server import API
+from shoal.threads.access_tokens import NewToken
+from shoal.threads.principals import Principal
 
 CANARY = "canary-of-the-owners"
 FOREIGN = ThreadId("web:lobby:private")

@@ -10,14 +10,14 @@ import pytest
 from tests.e2e.matrix_person import Somebody
 from tests.synapse import PASSWORD, Synapse, homeserver
 
-from shoal.chat.matrix.adapter import MatrixAdapter
-from shoal.domain.clock import SystemClock
-from shoal.domain.home import Home
-from shoal.domain.ids import make_thread_id, thread_address
-from shoal.domain.messages import Deletion, Edit, Prompt, Reaction
-from shoal.domain.posts import Button, OutboundPost
-from shoal.domain.secret import Secret
-from shoal.domain.settings_platforms import MatrixSettings
+from shoal.kernel.clock import SystemClock
+from shoal.kernel.home import Home
+from shoal.kernel.ids import make_thread_id, thread_address
+from shoal.kernel.messages import Deletion, Edit, Prompt, Reaction
+from shoal.kernel.posts import Button, OutboundPost
+from shoal.kernel.secret import Secret
+from shoal.kernel.settings_platforms import MatrixSettings
+from shoal.platforms.matrix.adapter import MatrixAdapter
 from shoal.testing.contracts.chat_peer import Inbox, MemorySettings, serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("matrix")]

@@ -8,7 +8,7 @@ from playwright.async_api import Browser, FilePayload, ViewportSize, expect
 from tests.e2e.page_api import PageApi
 from tests.e2e.page_kit import THREAD, opened, violations
 
-from shoal.domain.events import (
+from shoal.kernel.events import (
     ApprovalRequested,
     ApprovalSettled,
     AssistantSaid,
@@ -27,9 +27,9 @@ from shoal.domain.events import (
     UserSaid,
     Verdict,
 )
-from shoal.domain.ids import ApprovalId, CallId
-from shoal.domain.messages import Author, ToolCall, Usage
-from shoal.domain.permissions import NO_COVERAGE, Coverage, CoveredFile
+from shoal.kernel.ids import ApprovalId, CallId
+from shoal.kernel.messages import Author, ToolCall, Usage
+from shoal.kernel.permissions import NO_COVERAGE, Coverage, CoveredFile
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("page")]
 

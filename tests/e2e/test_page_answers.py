@@ -10,9 +10,9 @@ from tests.e2e.page_api import PageApi
 from tests.e2e.page_kit import PHONE, THREAD, opened, violations
 from tests.e2e.test_page_layout import CONTRAST, assert_fits
 
-from shoal.domain.events import AssistantSaid, Failed, TextStreamed, ToolFinished, TurnFinished, TurnStarted, UserSaid
-from shoal.domain.ids import CallId
-from shoal.domain.messages import Author, ToolCall
+from shoal.kernel.events import AssistantSaid, Failed, TextStreamed, ToolFinished, TurnFinished, TurnStarted, UserSaid
+from shoal.kernel.ids import CallId
+from shoal.kernel.messages import Author, ToolCall
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("page")]
 

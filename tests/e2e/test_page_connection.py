@@ -5,8 +5,8 @@ from playwright.async_api import Browser, Locator, Page, expect
 from tests.e2e.page_api import PageApi
 from tests.e2e.page_kit import THREAD, opened
 
-from shoal.domain.events import AssistantSaid, TextStreamed, TurnFinished, TurnStarted, UserSaid
-from shoal.domain.messages import Author
+from shoal.kernel.events import AssistantSaid, TextStreamed, TurnFinished, TurnStarted, UserSaid
+from shoal.kernel.messages import Author
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("page")]
 

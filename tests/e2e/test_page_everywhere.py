@@ -14,7 +14,7 @@ from tests.e2e.page_kit import DESKTOP, THREAD, opened, violations
 from tests.e2e.test_page_layout import CONTRAST, LONG, assert_fits, fill_lists, tell_everything, unfold
 from tests.e2e.test_page_views import how_things_stand, known, recorded, scheduled, spent, window
 
-from shoal.domain.clock import iso
+from shoal.kernel.clock import iso
 from shoal.surfaces.console import FILES
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("page")]

@@ -10,9 +10,9 @@ from tests.connections import listening
 from tests.e2e.http_stand import TOKEN, served
 from tests.e2e.page_kit import opened, violations
 
-from shoal.actors.access_tokens import NewToken
-from shoal.domain.network import default_tls
+from shoal.kernel.network import default_tls
 from shoal.surfaces.http.server import WebOptions
+from shoal.threads.access_tokens import NewToken
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("page")]
 

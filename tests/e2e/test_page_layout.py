@@ -7,8 +7,8 @@ from playwright.async_api import Browser, Page, expect
 from tests.e2e.page_api import PageApi
 from tests.e2e.page_kit import PHONE, THREAD, opened
 
-from shoal.domain.clock import iso
-from shoal.domain.events import (
+from shoal.kernel.clock import iso
+from shoal.kernel.events import (
     ApprovalRequested,
     ApprovalSettled,
     AssistantSaid,
@@ -21,8 +21,8 @@ from shoal.domain.events import (
     TurnStarted,
     UserSaid,
 )
-from shoal.domain.ids import ApprovalId, CallId
-from shoal.domain.messages import Author, ToolCall, Usage
+from shoal.kernel.ids import ApprovalId, CallId
+from shoal.kernel.messages import Author, ToolCall, Usage
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("page")]
 

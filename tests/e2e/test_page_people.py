@@ -8,8 +8,8 @@ from tests.e2e.http_stand import TOKEN, Served, served
 from tests.e2e.page_kit import opened, violations
 from tests.e2e.test_http_tokens import CANARY, FOREIGN, lived_in
 
-from shoal.actors.access_tokens import NewToken
-from shoal.domain.permissions import TokenScope
+from shoal.kernel.permissions import TokenScope
+from shoal.threads.access_tokens import NewToken
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("page")]
 

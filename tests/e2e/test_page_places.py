@@ -10,17 +10,17 @@ from tests.e2e.http_stand import TOKEN, Served, served
 from tests.e2e.page_api import PageApi
 from tests.e2e.page_kit import THREAD, opened, violations
 
-from shoal.domain.agents import (
+from shoal.kernel.agents import (
     Hook,
     Process,
     ProcessEnd,
     ProcessSpec,
 )
-from shoal.domain.clock import iso
-from shoal.domain.events import AssistantSaid, ToolFinished, ToolStarted, UserSaid
-from shoal.domain.ids import CallId, ThreadId
-from shoal.domain.messages import Author, Prompt, ToolCall
-from shoal.domain.triggers import NewTrigger
+from shoal.kernel.clock import iso
+from shoal.kernel.events import AssistantSaid, ToolFinished, ToolStarted, UserSaid
+from shoal.kernel.ids import CallId, ThreadId
+from shoal.kernel.messages import Author, Prompt, ToolCall
+from shoal.kernel.triggers import NewTrigger
 from shoal.testing.chat import FakeChat
 from shoal.tools.mcp.pins import Definition, definition_digest, definition_text
 from shoal.tools.process_logs import log_of

@@ -12,12 +12,12 @@ from playwright.async_api import Browser, BrowserContext, Page, Worker, expect
 from tests.e2e.http_stand import TOKEN, Served, served
 from tests.e2e.page_kit import WITH_NOTIFICATIONS, chromium, launched
 
-from shoal.domain.events import ApprovalRequested
-from shoal.domain.ids import ApprovalId, CallId, ThreadId
-from shoal.domain.messages import Author, Prompt
-from shoal.domain.records import Commit, NewApproval
-from shoal.domain.secret import Secret
-from shoal.domain.settings import WebSettings
+from shoal.kernel.events import ApprovalRequested
+from shoal.kernel.ids import ApprovalId, CallId, ThreadId
+from shoal.kernel.messages import Author, Prompt
+from shoal.kernel.records import Commit, NewApproval
+from shoal.kernel.secret import Secret
+from shoal.kernel.settings import WebSettings
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("page")]
 

@@ -5,9 +5,9 @@ from playwright.async_api import Browser, Page, expect
 from tests.e2e.page_api import PageApi
 from tests.e2e.page_kit import THREAD, opened, violations
 
-from shoal.domain.events import AssistantSaid, TextStreamed, ToolFinished, TurnFinished, TurnStarted, UserSaid
-from shoal.domain.ids import CallId
-from shoal.domain.messages import Attachment, Author, ToolCall
+from shoal.kernel.events import AssistantSaid, TextStreamed, ToolFinished, TurnFinished, TurnStarted, UserSaid
+from shoal.kernel.ids import CallId
+from shoal.kernel.messages import Attachment, Author, ToolCall
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("page")]
 

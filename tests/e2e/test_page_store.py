@@ -11,7 +11,7 @@ from tests.e2e.page_api import PageApi
 from tests.e2e.page_kit import THREAD, opened
 from tests.e2e.test_page_layout import tell_everything
 
-from shoal.domain.events import (
+from shoal.kernel.events import (
     ASK_INSTEAD,
     ASK_OR_LOOK,
     AssistantSaid,
@@ -25,8 +25,8 @@ from shoal.domain.events import (
     current,
     encode_event,
 )
-from shoal.domain.ids import CallId, ThreadId, TurnId
-from shoal.domain.messages import Author
+from shoal.kernel.ids import CallId, ThreadId, TurnId
+from shoal.kernel.messages import Author
 
 NOW = datetime(2026, 1, 5, tzinfo=UTC)
 

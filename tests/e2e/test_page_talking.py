@@ -12,10 +12,10 @@ from tests.e2e.test_page import ask, begin
 from tests.e2e.test_page_answers import answer
 from tests.e2e.test_page_layout import assert_fits
 
-from shoal.domain.clock import iso
-from shoal.domain.events import AssistantSaid, ToolFinished, ToolStarted, UserSaid
-from shoal.domain.ids import CallId, ThreadId
-from shoal.domain.messages import Attachment, Author, ToolCall
+from shoal.kernel.clock import iso
+from shoal.kernel.events import AssistantSaid, ToolFinished, ToolStarted, UserSaid
+from shoal.kernel.ids import CallId, ThreadId
+from shoal.kernel.messages import Attachment, Author, ToolCall
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("page")]
 

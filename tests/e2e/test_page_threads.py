@@ -11,8 +11,8 @@ from tests.e2e.page_api import PageApi
 from tests.e2e.page_kit import PHONE, THREAD, opened, violations
 from tests.e2e.test_page_layout import CONTRAST, assert_fits
 
-from shoal.domain.events import AssistantSaid, TurnFinished, TurnStarted, UserSaid
-from shoal.domain.messages import Author, Usage
+from shoal.kernel.events import AssistantSaid, TurnFinished, TurnStarted, UserSaid
+from shoal.kernel.messages import Author, Usage
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("page")]
 

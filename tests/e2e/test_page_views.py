@@ -14,9 +14,9 @@ from tests.e2e.page_kit import DESKTOP, PHONE, THREAD, opened, violations
 from tests.e2e.test_http_app import site
 from tests.e2e.test_page_layout import CONTRAST, assert_fits
 
-from shoal.domain.clock import iso
-from shoal.domain.events import AssistantSaid, RetryRequested, RetryScheduled, TurnFinished, TurnStarted, UserSaid
-from shoal.domain.messages import Author, Usage
+from shoal.kernel.clock import iso
+from shoal.kernel.events import AssistantSaid, RetryRequested, RetryScheduled, TurnFinished, TurnStarted, UserSaid
+from shoal.kernel.messages import Author, Usage
 from shoal.surfaces.console import FILES
 from shoal.testing.model import FakeModel
 

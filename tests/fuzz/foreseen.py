@@ -11,8 +11,8 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
-from shoal.domain.permissions import Action
-from shoal.domain.ports import Mount
+from shoal.kernel.permissions import Action
+from shoal.kernel.ports import Mount
 from shoal.permissions.profiles import Profiles
 from shoal.permissions.taint import Source, TaintState, gate
 from shoal.shell.words import quote

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from shoal.config import Config, ConfigError, load_config
-from shoal.domain.schema import Hint, bare, choices, is_section, keys, list_of, table_of
-from shoal.domain.secret import Secret
+from shoal.kernel.schema import Hint, bare, choices, is_section, keys, list_of, table_of
+from shoal.kernel.secret import Secret
 from tests.fuzz.inputs import Json, any_json, any_text, damaged
 from tests.fuzz.target import Attempt
 

@@ -4,8 +4,8 @@ import random
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from shoal.domain.errors import InvalidId
-from shoal.domain.ids import decode_part, encode_part, make_thread_id, parse_thread_id, thread_address
+from shoal.kernel.errors import InvalidId
+from shoal.kernel.ids import decode_part, encode_part, make_thread_id, parse_thread_id, thread_address
 from tests.fuzz.inputs import any_text
 from tests.fuzz.target import Attempt
 

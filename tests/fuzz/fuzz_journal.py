@@ -8,9 +8,9 @@ from functools import reduce
 
 import msgspec
 
-from shoal.domain.clock import to_micros
-from shoal.domain.errors import StoreCorrupt, StoreNewer
-from shoal.domain.events import (
+from shoal.kernel.clock import to_micros
+from shoal.kernel.errors import StoreCorrupt, StoreNewer
+from shoal.kernel.events import (
     EVENT_CLASSES,
     ApprovalRequested,
     ApprovalSettled,
@@ -38,16 +38,16 @@ from shoal.domain.events import (
     decode_data,
     encode_data,
 )
-from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
-from shoal.domain.messages import AssistantMessage, Author, ModelMessage, ToolCall, ToolMessage
-from shoal.domain.settings import TurnsSettings
-from shoal.domain.transcript import Transcript
-from shoal.domain.turnstate import next_move
+from shoal.kernel.ids import ApprovalId, CallId, ThreadId, TurnId
+from shoal.kernel.messages import AssistantMessage, Author, ModelMessage, ToolCall, ToolMessage
+from shoal.kernel.settings import TurnsSettings
+from shoal.kernel.transcript import Transcript
+from shoal.kernel.turnstate import next_move
 from shoal.permissions.taint import TaintState
 from shoal.store.appends import event as stored_event
 from tests.fuzz.inputs import any_text, damaged, damaged_json
 from tests.fuzz.target import Attempt
-from tests.unit.domain.journals import messages_of, state_after
+from tests.unit.kernel.journals import messages_of, state_after
 
 THREAD = ThreadId("web:lobby:fuzz")
 AT = datetime(2026, 1, 5, tzinfo=UTC)

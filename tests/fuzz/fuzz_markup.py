@@ -6,9 +6,9 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Literal
 
-from shoal.domain.markup import render_markup
-from shoal.domain.pieces import pieces_of
-from shoal.domain.posts import ChatLimits
+from shoal.kernel.markup import render_markup
+from shoal.kernel.pieces import pieces_of
+from shoal.kernel.posts import ChatLimits
 from tests.dialects import DIALECTS
 from tests.fuzz.inputs import any_text
 from tests.fuzz.target import Attempt

@@ -5,8 +5,8 @@ import re
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from shoal.domain.permissions import Action
-from shoal.domain.settings import ProfileSettings
+from shoal.kernel.permissions import Action
+from shoal.kernel.settings import ProfileSettings
 from shoal.permissions.patterns import Automaton, PatternRefused
 from shoal.permissions.profiles import Profile, decide, hidden
 from tests.fuzz.target import Attempt

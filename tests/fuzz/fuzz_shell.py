@@ -7,8 +7,8 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from shoal.domain.permissions import Action
-from shoal.domain.ports import Mount
+from shoal.kernel.permissions import Action
+from shoal.kernel.ports import Mount
 from shoal.permissions.actions import shell_actions
 from tests.fuzz.commands import random_command
 from tests.fuzz.foreseen import is_opaque, unforeseen

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import msgspec
 
-from shoal.domain.messages import ModelDone, ModelFailed, ModelRequest, ToolMessage, UserMessage
-from shoal.domain.untrusted import UNREADABLE
-from shoal.providers.answers import AnswerContext
-from shoal.providers.anthropic import AnthropicMessages
-from shoal.providers.api_protocol import ApiProtocol, Quirks
-from shoal.providers.gemini import GeminiContents
-from shoal.providers.http_provider import EventParser
-from shoal.providers.openai import OpenAiChat, OpenAiResponses
+from shoal.kernel.messages import ModelDone, ModelFailed, ModelRequest, ToolMessage, UserMessage
+from shoal.kernel.untrusted import UNREADABLE
+from shoal.models.answers import AnswerContext
+from shoal.models.anthropic import AnthropicMessages
+from shoal.models.api_protocol import ApiProtocol, Quirks
+from shoal.models.gemini import GeminiContents
+from shoal.models.http_provider import EventParser
+from shoal.models.openai import OpenAiChat, OpenAiResponses
 from tests.fuzz.inputs import NESTED, damaged, damaged_json
 from tests.fuzz.target import Attempt
 

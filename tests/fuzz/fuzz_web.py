@@ -6,8 +6,8 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from ipaddress import ip_address
 
-from shoal.domain.errors import FetchError, ToolError
-from shoal.domain.web import Fetched, literal, parse_target, why_refused
+from shoal.kernel.errors import FetchError, ToolError
+from shoal.kernel.web import Fetched, literal, parse_target, why_refused
 from shoal.tools.builtin.web import brave_results, duckduckgo_results, page_text, untrusted
 from tests.fuzz.inputs import Json, any_text, damaged, json_bytes
 from tests.fuzz.target import Attempt

@@ -6,8 +6,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
-from shoal.domain.errors import InvalidInput
-from shoal.domain.webhooks import proofs, render
+from shoal.kernel.errors import InvalidInput
+from shoal.kernel.webhooks import proofs, render
 from tests.fuzz.inputs import Json, any_text, json_bytes
 from tests.fuzz.target import Attempt
 

@@ -21,7 +21,7 @@ from posixpath import join, normpath
 
 import msgspec
 
-from shoal.domain.ports import Command, Mount
+from shoal.kernel.ports import Command, Mount
 from shoal.sandbox.bubblewrap import BubblewrapSandbox
 from shoal.sandbox.limits import CommandLimits
 from tests.fuzz import inside

@@ -10,16 +10,16 @@ from typing import NamedTuple
 
 import msgspec
 
-from shoal.chat import webhook
-from shoal.chat.discord import messages as discord
-from shoal.chat.discord.wire import DiscordChannel, DiscordMessage
-from shoal.chat.google_chat import wire as google_chat
-from shoal.chat.slack import wire as slack
-from shoal.chat.slack.wire import EventCall, SlackBot, SlackMessage
-from shoal.chat.teams import wire as teams
-from shoal.chat.telegram import wire as telegram
-from shoal.domain.errors import ShoalError
-from shoal.domain.untrusted import UNREADABLE, decode_known
+from shoal.kernel.errors import ShoalError
+from shoal.kernel.untrusted import UNREADABLE, decode_known
+from shoal.platforms import webhook
+from shoal.platforms.discord import messages as discord
+from shoal.platforms.discord.wire import DiscordChannel, DiscordMessage
+from shoal.platforms.google_chat import wire as google_chat
+from shoal.platforms.slack import wire as slack
+from shoal.platforms.slack.wire import EventCall, SlackBot, SlackMessage
+from shoal.platforms.teams import wire as teams
+from shoal.platforms.telegram import wire as telegram
 from tests.fuzz.inputs import Json
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)

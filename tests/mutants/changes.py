@@ -18,7 +18,7 @@ from tests.unit.permissions.mutant import SWAPS, codes, functions
 
 SOURCE = Path("src")
 PLACES = tuple(
-    SOURCE / "shoal" / place for place in ("turn", "actors", "delivery", "engine", "store", "domain/turnstate.py")
+    SOURCE / "shoal" / place for place in ("turn", "threads", "delivery", "engine", "store", "kernel/turnstate.py")
 )
 ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.Add: ast.Sub,

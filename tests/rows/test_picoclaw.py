@@ -40,8 +40,8 @@ from pathlib import Path
 from shoal import Traits, open_app, tool
 from shoal.app import Overrides
 from shoal.config import load_config
-from shoal.domain.ids import make_thread_id
-from shoal.domain.messages import Author, Prompt
+from shoal.kernel.ids import make_thread_id
+from shoal.kernel.messages import Author, Prompt
 
 @tool(Traits(origin="own"))
 async def boats(harbour: str) -> str:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from tests.scenarios.scene import Scene
 
-from shoal.domain.events import ToolFinished
-from shoal.domain.ids import ThreadId
+from shoal.kernel.events import ToolFinished
+from shoal.kernel.ids import ThreadId
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.model.script import Seen
 from shoal.testing.scenario import World

@@ -2,9 +2,9 @@
 
 import asyncio
 
-from shoal.domain.errors import ToolError
-from shoal.domain.ports import Tool
-from shoal.domain.traits import Traits
+from shoal.kernel.errors import ToolError
+from shoal.kernel.ports import Tool
+from shoal.kernel.traits import Traits
 from shoal.testing.clock import in_time
 from shoal.testing.model import Call, Reply
 from shoal.tools.functions import tool

@@ -12,7 +12,7 @@ import msgspec
 from tests import processes
 from tests.processes import Process, process
 
-from shoal.domain.clock import SystemClock
+from shoal.kernel.clock import SystemClock
 from shoal.testing.model import FakeModel
 from shoal.testing.platforms import discord_world, matrix, matrix_world, slack_methods, slack_wire, telegram
 from shoal.testing.platforms.discord import TOKEN, FakeDiscord

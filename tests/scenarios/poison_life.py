@@ -15,10 +15,10 @@ import msgspec
 
 from shoal.app import Overrides, open_app
 from shoal.config import load_config
-from shoal.domain.begun import SET_ASIDE, SetAside
-from shoal.domain.ids import ThreadId, make_thread_id
-from shoal.domain.messages import Author, Prompt
-from shoal.domain.traits import Traits
+from shoal.kernel.begun import SET_ASIDE, SetAside
+from shoal.kernel.ids import ThreadId, make_thread_id
+from shoal.kernel.messages import Author, Prompt
+from shoal.kernel.traits import Traits
 from shoal.sandbox.host import HostSandbox
 from shoal.store.driver import Driver
 from shoal.testing.chat import OPEN, FakeChat, Posted

@@ -12,8 +12,8 @@ import msgspec
 
 from shoal.app import App, Overrides, open_app
 from shoal.config import load_config
-from shoal.domain.ids import ThreadId, make_thread_id
-from shoal.domain.messages import Author, Prompt
+from shoal.kernel.ids import ThreadId, make_thread_id
+from shoal.kernel.messages import Author, Prompt
 from shoal.sandbox.host import HostSandbox
 from shoal.store.driver import Driver
 from shoal.testing.chat import OPEN, FakeChat, Posted

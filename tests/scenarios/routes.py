@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from shoal.agents.folder import make_folder
-from shoal.domain.clock import SystemClock
-from shoal.domain.events import Event, ToolStarted, TurnFinished, UserSaid
-from shoal.domain.home import Home
-from shoal.domain.ids import ThreadId
-from shoal.domain.records import Approval
+from shoal.kernel.clock import SystemClock
+from shoal.kernel.events import Event, ToolStarted, TurnFinished, UserSaid
+from shoal.kernel.home import Home
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.records import Approval
 from shoal.permissions.access import AccessRules
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Reply

@@ -11,10 +11,10 @@ from tests.scenarios.stands import FakeStand, File, Seen, Stand
 
 from shoal.app import App, Overrides, open_app
 from shoal.config import load_config
-from shoal.domain.clock import SystemClock
-from shoal.domain.events import Event
-from shoal.domain.ids import ThreadId
-from shoal.domain.ports import Tool
+from shoal.kernel.clock import SystemClock
+from shoal.kernel.events import Event
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.ports import Tool
 from shoal.permissions.access import AccessRules
 from shoal.sandbox.host import HostSandbox
 from shoal.testing.database import empty_database

@@ -7,15 +7,15 @@ from typing import ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
-from shoal.chat.discord.adapter import DiscordAdapter
-from shoal.chat.google_chat.adapter import GoogleChatAdapter
-from shoal.chat.inbox import press, submit
-from shoal.chat.matrix.adapter import MatrixAdapter
-from shoal.chat.teams.adapter import TeamsAdapter
-from shoal.domain.ids import ThreadId, make_thread_id, thread_address
-from shoal.domain.messages import Attachment, Author, Prompt
-from shoal.domain.ports import ChatAdapter, InboxPort
+from shoal.kernel.ids import ThreadId, make_thread_id, thread_address
+from shoal.kernel.messages import Attachment, Author, Prompt
+from shoal.kernel.ports import ChatAdapter, InboxPort
 from shoal.permissions.access import AccessRules
+from shoal.platforms.discord.adapter import DiscordAdapter
+from shoal.platforms.google_chat.adapter import GoogleChatAdapter
+from shoal.platforms.inbox import press, submit
+from shoal.platforms.matrix.adapter import MatrixAdapter
+from shoal.platforms.teams.adapter import TeamsAdapter
 from shoal.testing.chat import FakeChat
 from shoal.testing.clock import ManualClock
 from shoal.testing.platforms import (

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from tests.scenarios.kit import Door, calls
 
-from shoal.domain.errors import PlatformError
-from shoal.domain.ids import ThreadId
-from shoal.domain.messages import Author, Prompt
+from shoal.kernel.errors import PlatformError
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.messages import Author, Prompt
 from shoal.testing.model import FakeModel, Seen
 from shoal.testing.scenario import SECONDS_MAX, Person, World, scenario
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from tests.scenarios.kit import calls, in_time
 
-from shoal.domain.errors import Conflict, Gone, NotFound
-from shoal.domain.events import ApprovalRequested, ApprovalSettled, ToolFinished
-from shoal.domain.ids import ApprovalId
+from shoal.kernel.errors import Conflict, Gone, NotFound
+from shoal.kernel.events import ApprovalRequested, ApprovalSettled, ToolFinished
+from shoal.kernel.ids import ApprovalId
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import World, scenario

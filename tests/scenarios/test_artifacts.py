@@ -7,9 +7,9 @@ from pathlib import Path
 
 from tests.scenarios.kit import calls
 
-from shoal.domain.events import ToolFinished
-from shoal.domain.ids import parse_thread_id
-from shoal.domain.traits import Traits
+from shoal.kernel.events import ToolFinished
+from shoal.kernel.ids import parse_thread_id
+from shoal.kernel.traits import Traits
 from shoal.permissions.access import AccessRules
 from shoal.sandbox.bubblewrap import BubblewrapSandbox
 from shoal.store.files import LocalFiles

@@ -15,19 +15,19 @@ from PIL import Image as Picture
 from tests import s3
 from tests.scenarios.delegation import results
 
-from shoal.actors.prompt_inputs import Attachments
-from shoal.domain.errors import FetchError, StoreUnavailable
-from shoal.domain.events import UserSaid
-from shoal.domain.home import Home
-from shoal.domain.messages import Attachment, Author, Prompt
-from shoal.domain.ports import Sandbox
-from shoal.domain.settings import ContextSettings
-from shoal.domain.web import Fetched, FetchRequest
+from shoal.kernel.errors import FetchError, StoreUnavailable
+from shoal.kernel.events import UserSaid
+from shoal.kernel.home import Home
+from shoal.kernel.messages import Attachment, Author, Prompt
+from shoal.kernel.ports import Sandbox
+from shoal.kernel.settings import ContextSettings
+from shoal.kernel.web import Fetched, FetchRequest
 from shoal.sandbox.bubblewrap import BubblewrapSandbox
 from shoal.sandbox.host import HostSandbox
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Gate, Reply, Seen, Step
 from shoal.testing.scenario import World, scenario
+from shoal.threads.prompt_inputs import Attachments
 from shoal.tools.tainted_files import MarkedFiles
 
 

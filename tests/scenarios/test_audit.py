@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from tests.scenarios.kit import echo, in_time
 
-from shoal.domain.errors import Conflict, Forbidden, Gone
-from shoal.domain.permissions import Asker
-from shoal.domain.records import AuditEntry
+from shoal.kernel.errors import Conflict, Forbidden, Gone
+from shoal.kernel.permissions import Asker
+from shoal.kernel.records import AuditEntry
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import World, scenario

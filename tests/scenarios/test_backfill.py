@@ -7,9 +7,9 @@ from pathlib import Path
 
 from shoal.app import Overrides, open_app
 from shoal.config import load_config
-from shoal.domain.errors import PlatformError
-from shoal.domain.events import ApprovalRequested, Failed, UserSaid
-from shoal.domain.messages import Author, Prompt
+from shoal.kernel.errors import PlatformError
+from shoal.kernel.events import ApprovalRequested, Failed, UserSaid
+from shoal.kernel.messages import Author, Prompt
 from shoal.permissions.access import AccessRules
 from shoal.sandbox.host import HostSandbox
 from shoal.testing.chat import FakeChat

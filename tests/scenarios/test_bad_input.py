@@ -12,10 +12,10 @@ from tests.e2e.test_http_app import site
 
 from shoal.agents.folder import KEYS, AgentFile, read_agent, read_shared, set_key
 from shoal.config import load_config
-from shoal.domain.cases import Case, parse_case
-from shoal.domain.errors import ShoalError
-from shoal.domain.home import Home
-from shoal.domain.settings import Config
+from shoal.kernel.cases import Case, parse_case
+from shoal.kernel.errors import ShoalError
+from shoal.kernel.home import Home
+from shoal.kernel.settings import Config
 from shoal.surfaces.cli.imports import hermes, nanobot, openclaw
 from shoal.testing.model import FakeModel
 from shoal.testing.scenario import scenario

@@ -8,13 +8,13 @@ from typing import TypeVar
 import pytest
 from tests.scenarios.kit import Door, calls, echo, echoes
 
-from shoal.actors.actor import ABORTED_CALL
-from shoal.domain.events import Cleared, Revised, ToolFinished
-from shoal.domain.messages import Author
-from shoal.domain.traits import Traits
+from shoal.kernel.events import Cleared, Revised, ToolFinished
+from shoal.kernel.messages import Author
+from shoal.kernel.traits import Traits
 from shoal.store.driver import Driver, Script
 from shoal.testing.model import FakeModel
 from shoal.testing.scenario import World, scenario
+from shoal.threads.actor import ABORTED_CALL
 from shoal.tools.functions import tool
 from shoal.turn.loop import SKIPPED
 

@@ -21,9 +21,8 @@ from msgspec.structs import replace
 from tests.postgres import database
 from tests.scenarios.kit import echo, echoes
 
-from shoal.actors.orchestrator import COPIED
 from shoal.agents.snapshots import COPYING
-from shoal.domain.errors import (
+from shoal.kernel.errors import (
     Conflict,
     Forbidden,
     InvalidInput,
@@ -33,11 +32,11 @@ from shoal.domain.errors import (
     StoreUnavailable,
     UnderWay,
 )
-from shoal.domain.events import Branched, Forked, ToolFinished, UserSaid, spans_to
-from shoal.domain.ids import ThreadId
-from shoal.domain.messages import Attachment, Author, Deletion, Edit, ModelRequest, Prompt, Receipt
-from shoal.domain.permissions import Asker
-from shoal.domain.records import CopyOf, NewPost, OutboxRow
+from shoal.kernel.events import Branched, Forked, ToolFinished, UserSaid, spans_to
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.messages import Attachment, Author, Deletion, Edit, ModelRequest, Prompt, Receipt
+from shoal.kernel.permissions import Asker
+from shoal.kernel.records import CopyOf, NewPost, OutboxRow
 from shoal.permissions.access import AccessRules
 from shoal.permissions.taint import TaintState
 from shoal.store.driver import Driver, Script
@@ -48,6 +47,7 @@ from shoal.testing.faults import Side, WrappedDriver
 from shoal.testing.model import Call, FakeModel, Gate, Refusal, Reply, Seen, Step
 from shoal.testing.model.script import own_words
 from shoal.testing.scenario import Person, World, scenario
+from shoal.threads.orchestrator import COPIED
 from shoal.tools.locks import FileLock
 from shoal.turn.replay import replay_thread
 

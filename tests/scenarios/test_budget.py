@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.scenarios.kit import calls, echo
 
-from shoal.domain.commands import CommandRequest
-from shoal.domain.events import LimitReached, TurnFinished, TurnStarted
-from shoal.domain.messages import Author, Usage
+from shoal.kernel.commands import CommandRequest
+from shoal.kernel.events import LimitReached, TurnFinished, TurnStarted
+from shoal.kernel.messages import Author, Usage
 from shoal.permissions.access import AccessRules
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import FakeModel, Gate, Refusal, Reply, Seen

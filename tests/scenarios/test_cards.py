@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from tests.scenarios.kit import calls, fail, in_time
 
-from shoal.domain.errors import Forbidden
-from shoal.domain.messages import Attachment
-from shoal.domain.permissions import Asker
+from shoal.kernel.errors import Forbidden
+from shoal.kernel.messages import Attachment
+from shoal.kernel.permissions import Asker
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import World, scenario

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from shoal.domain.cases import Expectation
-from shoal.domain.errors import Conflict, InvalidInput, NotFound
-from shoal.domain.permissions import Asker
-from shoal.domain.traits import Traits
+from shoal.kernel.cases import Expectation
+from shoal.kernel.errors import Conflict, InvalidInput, NotFound
+from shoal.kernel.permissions import Asker
+from shoal.kernel.traits import Traits
 from shoal.testing.model import Call, FakeModel, Refusal, Reply
 from shoal.testing.scenario import World, scenario
 from shoal.tools.functions import tool

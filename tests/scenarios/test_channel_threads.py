@@ -4,7 +4,7 @@ import asyncio
 import json
 from pathlib import Path
 
-from shoal.domain.ids import ThreadId
+from shoal.kernel.ids import ThreadId
 from shoal.testing.chat import Posted
 from shoal.testing.model import Call, FakeModel, Gate, Reply, Seen
 from shoal.testing.scenario import SECONDS_MAX, World, scenario

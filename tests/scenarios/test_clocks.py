@@ -9,13 +9,13 @@ import pytest
 from tests.postgres import empty
 from tests.scenarios.kit import in_time
 
-from shoal.domain.errors import PlatformError
-from shoal.domain.events import TurnFinished, UserSaid
-from shoal.domain.messages import Author, Usage
-from shoal.domain.permissions import Asker
-from shoal.domain.posts import OutboundPost
-from shoal.domain.records import Ceiling, Reservation
-from shoal.domain.triggers import NewTrigger
+from shoal.kernel.errors import PlatformError
+from shoal.kernel.events import TurnFinished, UserSaid
+from shoal.kernel.messages import Author, Usage
+from shoal.kernel.permissions import Asker
+from shoal.kernel.posts import OutboundPost
+from shoal.kernel.records import Ceiling, Reservation
+from shoal.kernel.triggers import NewTrigger
 from shoal.testing.chat import FakeChat
 from shoal.testing.clock import START, ManualClock
 from shoal.testing.model import Call, FakeModel, Refusal, Reply, Seen

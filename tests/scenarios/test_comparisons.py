@@ -8,13 +8,13 @@ import msgspec
 import pytest
 from tests.scenarios.kit import in_time
 
-from shoal.domain.comparisons import Wanted
-from shoal.domain.errors import InvalidInput, NotFound
-from shoal.domain.messages import ModelRequest, Usage
-from shoal.domain.permissions import Asker
-from shoal.domain.ports import Route
-from shoal.domain.records import Ceiling
-from shoal.domain.traits import Traits
+from shoal.kernel.comparisons import Wanted
+from shoal.kernel.errors import InvalidInput, NotFound
+from shoal.kernel.messages import ModelRequest, Usage
+from shoal.kernel.permissions import Asker
+from shoal.kernel.ports import Route
+from shoal.kernel.records import Ceiling
+from shoal.kernel.traits import Traits
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Gate, Refusal, Reply
 from shoal.testing.scenario import FakeModels, World, scenario

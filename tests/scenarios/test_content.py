@@ -12,13 +12,13 @@ from tests.scenarios.test_taint import asked, call, time_page
 from shoal.agents.folder import make_folder
 from shoal.app import Overrides, open_app
 from shoal.config import load_config
-from shoal.domain.clock import SystemClock
-from shoal.domain.errors import Forbidden, InvalidInput
-from shoal.domain.events import ToolFinished
-from shoal.domain.home import Home
-from shoal.domain.ids import is_child
-from shoal.domain.ports import Command, CommandResult
-from shoal.domain.records import Approval
+from shoal.kernel.clock import SystemClock
+from shoal.kernel.errors import Forbidden, InvalidInput
+from shoal.kernel.events import ToolFinished
+from shoal.kernel.home import Home
+from shoal.kernel.ids import is_child
+from shoal.kernel.ports import Command, CommandResult
+from shoal.kernel.records import Approval
 from shoal.permissions.access import AccessRules
 from shoal.sandbox.bounded import BoundedSandbox
 from shoal.sandbox.host import HostSandbox

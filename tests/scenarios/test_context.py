@@ -10,12 +10,12 @@ from types import FunctionType
 import msgspec
 import pytest
 
-from shoal.domain.clock import SystemClock
-from shoal.domain.errors import StoreFull
-from shoal.domain.events import Compacted, Event, Failed, TurnFinished, TurnStarted
-from shoal.domain.ids import ThreadId
-from shoal.domain.messages import Author, ModelMessage, ModelRequest, Prompt, ToolMessage
-from shoal.domain.records import Commit, Committed, Lease
+from shoal.kernel.clock import SystemClock
+from shoal.kernel.errors import StoreFull
+from shoal.kernel.events import Compacted, Event, Failed, TurnFinished, TurnStarted
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.messages import Author, ModelMessage, ModelRequest, Prompt, ToolMessage
+from shoal.kernel.records import Commit, Committed, Lease
 from shoal.store.journal import Journal
 from shoal.testing.clock import ManualClock, in_time
 from shoal.testing.model import Call, FakeModel, Gate, Refusal, Reply, Seen, Step

@@ -9,10 +9,10 @@ import pytest
 from tests.e2e.test_http_app import PATH, THREAD, site
 from tests.scenarios.kit import in_time
 
-from shoal.domain.clock import iso
-from shoal.domain.events import ToolFinished
-from shoal.domain.messages import Author, Usage
-from shoal.domain.triggers import BRIEF, BRIEF_ON_PAGE, NewTrigger
+from shoal.kernel.clock import iso
+from shoal.kernel.events import ToolFinished
+from shoal.kernel.messages import Author, Usage
+from shoal.kernel.triggers import BRIEF, BRIEF_ON_PAGE, NewTrigger
 from shoal.permissions.access import AccessRules
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Reply, Seen, Step

@@ -8,14 +8,14 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from shoal.actors.access_gate import OWNER_IN
-from shoal.domain.errors import StoreCorrupt
-from shoal.domain.network import default_tls
+from shoal.kernel.errors import StoreCorrupt
+from shoal.kernel.network import default_tls
 from shoal.maintenance import HEALTH_CHECK_SECONDS
 from shoal.surfaces.http.server import WebOptions, serve
 from shoal.testing import ManualClock
 from shoal.testing.model import FakeModel, Gate, Reply
 from shoal.testing.scenario import World, scenario
+from shoal.threads.access_gate import OWNER_IN
 
 TOKEN = "a-token-that-is-long-enough-to-be-unguessable"
 MESSAGES = "/api/threads/web:lobby:one/messages"

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from tests.scenarios.kit import calls
 
-from shoal.domain.errors import Conflict
-from shoal.domain.events import TurnFinished
-from shoal.domain.ids import ThreadId
-from shoal.domain.records import DeletedThread
-from shoal.domain.traits import Traits
+from shoal.kernel.errors import Conflict
+from shoal.kernel.events import TurnFinished
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.records import DeletedThread
+from shoal.kernel.traits import Traits
 from shoal.testing.model import FakeModel, Gate, Reply, Seen, Step
 from shoal.testing.scenario import World, scenario
 from shoal.tools.functions import tool

@@ -6,12 +6,12 @@ from pathlib import Path
 import msgspec
 from tests.scenarios.routes import call
 
-from shoal.actors.access_tokens import NewToken
-from shoal.domain.messages import Author
-from shoal.domain.triggers import NewTrigger
+from shoal.kernel.messages import Author
+from shoal.kernel.triggers import NewTrigger
 from shoal.permissions.access import AccessRules
 from shoal.testing.model import FakeModel, Gate, Reply, Seen
 from shoal.testing.scenario import World, scenario
+from shoal.threads.access_tokens import NewToken
 
 WITH_BEN = AccessRules(owners=("ada",), allow=("ben", "carl", "role:crew"))
 WITHOUT_BEN = AccessRules(owners=("ada",), allow=("carl",))

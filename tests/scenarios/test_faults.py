@@ -17,12 +17,11 @@ import msgspec
 import pytest
 
 from shoal.backups import write_archive
-from shoal.chat.inbox import Intake
 from shoal.config.secrets import read_token
-from shoal.domain.begun import SET_ASIDE, SetAside
-from shoal.domain.errors import ASKED_SECONDS_MAX, PlatformError, StoreError, StoreUnavailable
-from shoal.domain.home import Home
-from shoal.domain.ports import Settings
+from shoal.kernel.begun import SET_ASIDE, SetAside
+from shoal.kernel.errors import ASKED_SECONDS_MAX, PlatformError, StoreError, StoreUnavailable
+from shoal.kernel.home import Home
+from shoal.kernel.ports import Settings
 from shoal.maintenance import (
     CLOCK_LOOK_SECONDS,
     SERVICE_PROBLEMS,
@@ -32,6 +31,7 @@ from shoal.maintenance import (
     watch_clock,
     watch_set_aside,
 )
+from shoal.platforms.inbox import Intake
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.surfaces.cli.main import run
@@ -43,7 +43,7 @@ POISON = """
 import asyncio, os, sys
 from pathlib import Path
 import anyio
-from shoal.chat.inbox import Intake
+from shoal.platforms.inbox import Intake
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock

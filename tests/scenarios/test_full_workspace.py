@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.scenarios.test_processes import starts
 from tests.scenarios.test_taint import call
 
-from shoal.domain.events import ToolFinished
+from shoal.kernel.events import ToolFinished
 from shoal.testing.model import FakeModel
 from shoal.testing.scenario import scenario
 

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 from tests.scenarios.kit import calls
 
-from shoal.domain.events import AssistantSaid, Compacted, Failed
-from shoal.domain.messages import ModelDone, ModelEvent, ModelRequest
+from shoal.kernel.events import AssistantSaid, Compacted, Failed
+from shoal.kernel.messages import ModelDone, ModelEvent, ModelRequest
 from shoal.testing.model import FakeModel, Refusal, Reply
 from shoal.testing.model.script import Seen, Step
 from shoal.testing.scenario import World, scenario

@@ -3,7 +3,7 @@
 from datetime import timedelta
 from pathlib import Path
 
-from shoal.domain.settings import ProfileSettings
+from shoal.kernel.settings import ProfileSettings
 from shoal.permissions.hindsight import decided_anew, suggestions
 from shoal.permissions.profiles import compile_profile
 from shoal.testing.model import Call, FakeModel, Reply

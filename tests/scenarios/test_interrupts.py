@@ -7,7 +7,7 @@ import psutil
 import pytest
 from tests.scenarios.kit import Door, calls, echo, echoes, in_time
 
-from shoal.domain.events import (
+from shoal.kernel.events import (
     ApprovalRequested,
     AssistantSaid,
     Event,
@@ -16,8 +16,8 @@ from shoal.domain.events import (
     ToolFinished,
     TurnFinished,
 )
-from shoal.domain.messages import Abort, Author, ToolMessage, UserMessage
-from shoal.domain.traits import Traits
+from shoal.kernel.messages import Abort, Author, ToolMessage, UserMessage
+from shoal.kernel.traits import Traits
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Gate, Refusal, Reply
 from shoal.testing.scenario import World, scenario

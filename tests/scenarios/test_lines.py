@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from tests.scenarios.kit import in_time
 
-from shoal.domain.events import TurnStarted, UserSaid
-from shoal.domain.messages import Attachment, Deletion, Edit
+from shoal.kernel.events import TurnStarted, UserSaid
+from shoal.kernel.messages import Attachment, Deletion, Edit
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import FakeModel, Gate, Reply
 from shoal.testing.scenario import World, scenario

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.scenarios.test_turns import data_of
 
 from shoal.delivery.hub import Subscription
-from shoal.domain.events import LiveData, LiveEvent, OutputShown, StatusChanged, ToolFinished
+from shoal.kernel.events import LiveData, LiveEvent, OutputShown, StatusChanged, ToolFinished
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Refusal, Reply
 from shoal.testing.scenario import SECONDS_MAX, World, scenario

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.scenarios.kit import calls
 
-from shoal.domain.events import AssistantSaid, TextStreamed, TurnFinished
+from shoal.kernel.events import AssistantSaid, TextStreamed, TurnFinished
 from shoal.permissions.access import AccessRules
 from shoal.surfaces.http.openai_routes import GrowingReply
 from shoal.testing.model import FakeModel, Gate, Reply

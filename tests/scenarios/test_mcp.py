@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tests.scenarios.kit import Door, calls
 
-from shoal.domain.events import ToolFinished
-from shoal.domain.traits import Traits
+from shoal.kernel.events import ToolFinished
+from shoal.kernel.traits import Traits
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import World, scenario
 from shoal.tools.functions import tool

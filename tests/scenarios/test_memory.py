@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.domain.errors import Conflict, NotFound
-from shoal.domain.messages import ToolMessage
+from shoal.kernel.errors import Conflict, NotFound
+from shoal.kernel.messages import ToolMessage
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import World, scenario
 

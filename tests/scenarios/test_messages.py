@@ -5,8 +5,8 @@ from pathlib import Path
 
 from tests.scenarios.delegation import cast, children_of, delegates, results
 
-from shoal.domain.events import UserSaid
-from shoal.domain.ids import make_thread_id
+from shoal.kernel.events import UserSaid
+from shoal.kernel.ids import make_thread_id
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import scenario
 

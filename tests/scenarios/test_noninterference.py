@@ -25,9 +25,9 @@ from tests.noninterference import (
 from tests.scenarios.scene import playing
 from tests.scenarios.stands import Stand
 
-from shoal.domain.commands import COMMANDS, parse_command
-from shoal.domain.messages import ToolMessage, Usage
-from shoal.domain.untrusted import is_untrusted_block
+from shoal.kernel.commands import COMMANDS, parse_command
+from shoal.kernel.messages import ToolMessage, Usage
+from shoal.kernel.untrusted import is_untrusted_block
 from shoal.permissions.access import AccessRules
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Reply, Seen

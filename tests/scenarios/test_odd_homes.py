@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from shoal.config.secrets import read_token
-from shoal.domain.errors import ShoalError
-from shoal.domain.events import TurnFinished
-from shoal.domain.home import Home
+from shoal.kernel.errors import ShoalError
+from shoal.kernel.events import TurnFinished
+from shoal.kernel.home import Home
 from shoal.surfaces.cli.init import make_home
 from shoal.testing.model import Call, FakeModel, Reply, Seen
 from shoal.testing.scenario import SECONDS_MAX, scenario

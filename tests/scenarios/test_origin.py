@@ -13,14 +13,14 @@ from tests.scenarios.routes import ACCESS, BY_ITSELF, PEOPLE_GO_ON, SETTINGS, Ch
 from tests.scenarios.test_taint import time_page
 
 from shoal.agents.folder import make_folder
-from shoal.domain.events import UserSaid
-from shoal.domain.home import Home
-from shoal.domain.ids import ThreadId
-from shoal.domain.messages import ToolMessage
-from shoal.domain.secret import Secret
-from shoal.domain.settings import HookSettings
-from shoal.domain.triggers import HEARTBEAT_THREAD
-from shoal.domain.untrusted import is_untrusted_block
+from shoal.kernel.events import UserSaid
+from shoal.kernel.home import Home
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.messages import ToolMessage
+from shoal.kernel.secret import Secret
+from shoal.kernel.settings import HookSettings
+from shoal.kernel.triggers import HEARTBEAT_THREAD
+from shoal.kernel.untrusted import is_untrusted_block
 from shoal.store.moving import migrate_sqlite_to_postgres
 from shoal.surfaces.http.server import WebOptions, serve
 from shoal.testing.clock import ManualClock

@@ -20,7 +20,7 @@ from shoal.testing.scenario import FakeModels
 SERVER = """
 import asyncio, sys
 from pathlib import Path
-from shoal.domain.ports import Command, Mount
+from shoal.kernel.ports import Command, Mount
 from shoal.sandbox.bubblewrap import BubblewrapSandbox
 from shoal.sandbox.host import HostSandbox
 sandbox = {"host": HostSandbox, "bubblewrap": BubblewrapSandbox}[sys.argv[1]]()

@@ -9,12 +9,12 @@ import pytest
 from tests.scenarios.delegation import children_of, delegates
 from tests.scenarios.kit import in_time
 
-from shoal.chat.inbox import press
-from shoal.domain.errors import InvalidInput
-from shoal.domain.events import Compacted, Failed, RetryScheduled, TurnFinished
-from shoal.domain.messages import Author
-from shoal.domain.ports import Route
-from shoal.domain.triggers import NewTrigger
+from shoal.kernel.errors import InvalidInput
+from shoal.kernel.events import Compacted, Failed, RetryScheduled, TurnFinished
+from shoal.kernel.messages import Author
+from shoal.kernel.ports import Route
+from shoal.kernel.triggers import NewTrigger
+from shoal.platforms.inbox import press
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import FakeModel, Refusal, Reply
 from shoal.testing.model.script import Seen

@@ -6,7 +6,7 @@ from typing import Annotated
 import pytest
 
 import shoal
-from shoal.domain.events import ToolFinished
+from shoal.kernel.events import ToolFinished
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import World, scenario
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from tests.scenarios.kit import calls, echo
 
-from shoal.domain.errors import Forbidden
-from shoal.domain.events import ToolFinished
-from shoal.domain.messages import Author, Prompt, Usage
-from shoal.domain.permissions import Asker
+from shoal.kernel.errors import Forbidden
+from shoal.kernel.events import ToolFinished
+from shoal.kernel.messages import Author, Prompt, Usage
+from shoal.kernel.permissions import Asker
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import scenario
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from shoal.app import App, Overrides, open_app
-from shoal.chat.account import MOVED
 from shoal.config import load_config
 from shoal.delivery.sender import MOVED_HERE
-from shoal.domain.ids import ThreadId
-from shoal.domain.records import NewPost
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.records import NewPost
+from shoal.platforms.account import MOVED
 from shoal.sandbox.host import HostSandbox
 from shoal.testing.database import empty_database
 from shoal.testing.model import Call, FakeModel, Gate, Reply

@@ -11,10 +11,10 @@ from tests.scenarios.stands import Stand
 from shoal.agents.registry import info_lines
 from shoal.app import open_app
 from shoal.config import load_config
-from shoal.domain.commands import CommandRequest
-from shoal.domain.events import Steered, UserSaid
-from shoal.domain.ids import make_thread_id
-from shoal.domain.messages import Author
+from shoal.kernel.commands import CommandRequest
+from shoal.kernel.events import Steered, UserSaid
+from shoal.kernel.ids import make_thread_id
+from shoal.kernel.messages import Author
 from shoal.store.driver import query
 from shoal.testing.model import FakeModel, Seen
 

@@ -9,8 +9,8 @@ from tests.scenarios.kit import Door, calls
 from tests.scenarios.scene import Scene, playing
 from tests.scenarios.stands import Stand
 
-from shoal.domain.events import TurnFinished, UserSaid
-from shoal.domain.ids import ThreadId
+from shoal.kernel.events import TurnFinished, UserSaid
+from shoal.kernel.ids import ThreadId
 from shoal.testing.model import FakeModel, Gate, Reply
 
 FOUR = pytest.mark.parametrize("stand", ["fake", "telegram", "discord", "slack"], indirect=True)

@@ -9,8 +9,8 @@ from tests.scenarios.kit import calls, in_time
 from tests.scenarios.scene import STEP_SECONDS, Scene, playing
 from tests.scenarios.stands import Stand
 
-from shoal.domain.secret import Secret
-from shoal.domain.settings import HookSettings
+from shoal.kernel.secret import Secret
+from shoal.kernel.settings import HookSettings
 from shoal.surfaces.http.server import WebOptions, serve
 from shoal.testing.model import FakeModel, Reply
 

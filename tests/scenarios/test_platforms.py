@@ -7,7 +7,7 @@ from tests.scenarios.kit import calls
 from tests.scenarios.scene import playing
 from tests.scenarios.stands import Stand, WireStand
 
-from shoal.domain.permissions import Asker
+from shoal.kernel.permissions import Asker
 from shoal.testing.model import FakeModel, Gate, Reply
 
 pytestmark = pytest.mark.parametrize("stand", ["telegram", "discord", "slack"], indirect=True)

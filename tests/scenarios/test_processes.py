@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from shoal.domain.agents import Process
-from shoal.domain.clock import SystemClock
-from shoal.domain.errors import StoreFull
+from shoal.kernel.agents import Process
+from shoal.kernel.clock import SystemClock
+from shoal.kernel.errors import StoreFull
 from shoal.sandbox.processes import is_alive
 from shoal.store.driver import Driver, Script
 from shoal.testing.clock import ManualClock, in_time

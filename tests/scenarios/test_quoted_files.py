@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.scenarios.routes import ACCESS, SETTINGS, call
 
-from shoal.domain.events import ToolFinished
+from shoal.kernel.events import ToolFinished
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import FakeModel, Reply, Seen, Step
 from shoal.testing.scenario import scenario

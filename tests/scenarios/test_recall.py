@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from shoal.domain.errors import ProviderDown, ProviderRefused
-from shoal.domain.messages import ToolMessage
+from shoal.kernel.errors import ProviderDown, ProviderRefused
+from shoal.kernel.messages import ToolMessage
 from shoal.testing.clock import ManualClock, in_time
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.model.embeddings import DIMENSIONS, vector

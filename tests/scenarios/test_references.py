@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tests.scenarios.test_telegram import ADA, running, sees
 
-from shoal.domain.events import ToolFinished, UserSaid
-from shoal.domain.ids import make_thread_id
+from shoal.kernel.events import ToolFinished, UserSaid
+from shoal.kernel.ids import make_thread_id
 from shoal.testing.model import Call, FakeModel, Gate, Reply
 from shoal.testing.platforms.telegram import FakeTelegram
 from shoal.testing.platforms.telegram_wire import user_of

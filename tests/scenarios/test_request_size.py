@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.domain.events import ApprovalRequested, AssistantSaid, ToolFinished, ToolStarted
-from shoal.domain.messages import MORE_TOOLS, ModelRequest
-from shoal.domain.traits import MCP, Traits
-from shoal.providers.anthropic import AnthropicMessages
-from shoal.providers.api_protocol import ApiProtocol, Quirks
-from shoal.providers.gemini import GeminiContents
-from shoal.providers.openai import OpenAiChat, OpenAiResponses
+from shoal.kernel.events import ApprovalRequested, AssistantSaid, ToolFinished, ToolStarted
+from shoal.kernel.messages import MORE_TOOLS, ModelRequest
+from shoal.kernel.traits import MCP, Traits
+from shoal.models.anthropic import AnthropicMessages
+from shoal.models.api_protocol import ApiProtocol, Quirks
+from shoal.models.gemini import GeminiContents
+from shoal.models.openai import OpenAiChat, OpenAiResponses
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.model.tokens import shared_prefix_bytes
 from shoal.testing.scenario import World, scenario

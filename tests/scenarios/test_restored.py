@@ -5,19 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from shoal.actors.actor import RESTORED
-from shoal.domain.clock import SystemClock
-from shoal.domain.deep_folders import remove_tree
-from shoal.domain.ids import make_thread_id
-from shoal.domain.messages import Author, Prompt
-from shoal.domain.posts import REPEATED
-from shoal.domain.records import NewPost
+from shoal.kernel.clock import SystemClock
+from shoal.kernel.deep_folders import remove_tree
+from shoal.kernel.ids import make_thread_id
+from shoal.kernel.messages import Author, Prompt
+from shoal.kernel.posts import REPEATED
+from shoal.kernel.records import NewPost
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.surfaces.cli.main import run
 from shoal.testing.database import empty_database
 from shoal.testing.model import FakeModel, Reply
 from shoal.testing.scenario import scenario
+from shoal.threads.actor import RESTORED
 
 THREAD = make_thread_id("fake", "harbour", "1")
 OTHER = make_thread_id("fake", "harbour", "2")

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from tests.scenarios.kit import calls
 
-from shoal.domain.events import INTERRUPTED, ToolFinished
-from shoal.domain.traits import Traits
+from shoal.kernel.events import INTERRUPTED, ToolFinished
+from shoal.kernel.traits import Traits
 from shoal.testing.model import FakeModel
 from shoal.testing.scenario import World, scenario
 from shoal.tools.functions import tool

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.domain.records import DeliveryStatus
+from shoal.kernel.records import DeliveryStatus
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import FakeModel
 from shoal.testing.scenario import SECONDS_MAX, World, scenario

@@ -3,10 +3,10 @@
 from datetime import timedelta
 from pathlib import Path
 
-from shoal.domain.errors import PlatformError
-from shoal.domain.events import ToolFinished
-from shoal.domain.ids import WHOLE_CHANNEL, ThreadId, make_thread_id
-from shoal.domain.messages import Author, Prompt
+from shoal.kernel.errors import PlatformError
+from shoal.kernel.events import ToolFinished
+from shoal.kernel.ids import WHOLE_CHANNEL, ThreadId, make_thread_id
+from shoal.kernel.messages import Author, Prompt
 from shoal.permissions.access import AccessRules
 from shoal.testing.model import Call, FakeModel, Reply, Seen, Step
 from shoal.testing.scenario import World, scenario

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from tests.scenarios.delegation import results
 
-from shoal.domain.commands import CommandRequest
-from shoal.domain.ids import make_thread_id
-from shoal.domain.messages import Author
+from shoal.kernel.commands import CommandRequest
+from shoal.kernel.ids import make_thread_id
+from shoal.kernel.messages import Author
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import World, scenario
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tests.scenarios.kit import in_time
 
-from shoal.domain.events import ToolFinished
-from shoal.domain.traits import Traits
+from shoal.kernel.events import ToolFinished
+from shoal.kernel.traits import Traits
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Reply, Seen, Step
 from shoal.testing.model.script import Script

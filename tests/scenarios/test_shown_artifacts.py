@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from tests.scenarios.kit import calls
 
-from shoal.domain.clock import Clock
-from shoal.domain.events import ToolFinished
-from shoal.domain.ids import ThreadId
-from shoal.domain.ports import Sandbox
-from shoal.domain.traits import Traits
+from shoal.kernel.clock import Clock
+from shoal.kernel.events import ToolFinished
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.ports import Sandbox
+from shoal.kernel.traits import Traits
 from shoal.sandbox.bubblewrap import BubblewrapSandbox
 from shoal.sandbox.host import HostSandbox
 from shoal.store.files import LocalFiles

@@ -10,7 +10,7 @@ from tests.scenarios.kit import in_time
 
 from shoal.app import App, Overrides, open_app
 from shoal.config import load_config
-from shoal.domain.ids import ThreadId
+from shoal.kernel.ids import ThreadId
 from shoal.sandbox.host import HostSandbox
 from shoal.testing.clock import ManualClock
 from shoal.testing.database import empty_database

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from shoal.app import Overrides, open_app
 from shoal.config import load_config
-from shoal.domain.clock import SystemClock
-from shoal.domain.events import ToolFinished, TurnFinished
-from shoal.domain.messages import ModelRequest
-from shoal.domain.traits import MCP
+from shoal.kernel.clock import SystemClock
+from shoal.kernel.events import ToolFinished, TurnFinished
+from shoal.kernel.messages import ModelRequest
+from shoal.kernel.traits import MCP
 from shoal.testing.chat import OPEN, FakeChat
 from shoal.testing.model import Call, FakeModel, Refusal, Reply, Seen
 from shoal.testing.scenario import FakeModels, World, scenario

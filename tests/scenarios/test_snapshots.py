@@ -6,11 +6,11 @@ import pytest
 from tests.scenarios.kit import Door, calls
 from tests.scenarios.test_taint import time_page
 
-from shoal.domain.errors import Conflict, InvalidInput, NotFound
-from shoal.domain.events import UserSaid
-from shoal.domain.ids import ThreadId
-from shoal.domain.messages import Author, Prompt
-from shoal.domain.triggers import HEARTBEAT_THREAD
+from shoal.kernel.errors import Conflict, InvalidInput, NotFound
+from shoal.kernel.events import UserSaid
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.messages import Author, Prompt
+from shoal.kernel.triggers import HEARTBEAT_THREAD
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Refusal, Reply, Seen, Step
 from shoal.testing.scenario import World, scenario

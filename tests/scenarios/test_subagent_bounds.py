@@ -7,8 +7,8 @@ from tests.scenarios.delegation import cast, children_of, delegates
 from tests.scenarios.kit import echo
 from tests.scenarios.test_taint import call, time_page
 
-from shoal.domain.events import ApprovalRequested
-from shoal.domain.ids import ThreadId
+from shoal.kernel.events import ApprovalRequested
+from shoal.kernel.ids import ThreadId
 from shoal.testing.scenario import World, scenario
 
 CURL = call("bash", command="curl https://example.com/")

@@ -5,8 +5,8 @@ from pathlib import Path
 from tests.scenarios.delegation import cast, children_of, delegates, results
 from tests.scenarios.kit import Door, calls
 
-from shoal.domain.events import TurnFinished
-from shoal.domain.messages import Abort, Author, ToolMessage
+from shoal.kernel.events import TurnFinished
+from shoal.kernel.messages import Abort, Author, ToolMessage
 from shoal.testing.model import Gate, Reply
 from shoal.testing.scenario import scenario
 

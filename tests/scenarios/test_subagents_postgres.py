@@ -8,7 +8,7 @@ from tests.postgres import database
 from tests.scenarios.delegation import cast, children_of, delegates, results
 from tests.scenarios.kit import Door, calls
 
-from shoal.domain.events import TurnFinished
+from shoal.kernel.events import TurnFinished
 from shoal.testing.scenario import scenario
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("postgres")]

@@ -5,11 +5,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from shoal.domain.events import ApprovalRequested, ToolFinished
-from shoal.domain.messages import Author, Prompt
-from shoal.domain.permissions import Action
-from shoal.domain.ports import Invocation, ToolOutput
-from shoal.domain.traits import Traits
+from shoal.kernel.events import ApprovalRequested, ToolFinished
+from shoal.kernel.messages import Author, Prompt
+from shoal.kernel.permissions import Action
+from shoal.kernel.ports import Invocation, ToolOutput
+from shoal.kernel.traits import Traits
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import World, scenario
 from shoal.tools.functions import Prepared, tool

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from tests.scenarios.test_taint import asked, call, time_page
 
-from shoal.domain.events import ToolFinished, UserSaid
-from shoal.domain.messages import Attachment, Author, Prompt
-from shoal.domain.traits import Traits
-from shoal.domain.web import Fetched, FetchRequest
+from shoal.kernel.events import ToolFinished, UserSaid
+from shoal.kernel.messages import Attachment, Author, Prompt
+from shoal.kernel.traits import Traits
+from shoal.kernel.web import Fetched, FetchRequest
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import World, scenario
 from shoal.tools.functions import tool

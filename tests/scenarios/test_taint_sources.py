@@ -8,11 +8,11 @@ import pytest
 from tests.scenarios.test_taint import asked, call, time_page
 from tests.scenarios.test_taint_files import clean_file
 
-from shoal.domain.events import ToolFinished, UserSaid
-from shoal.domain.ids import ThreadId, make_thread_id
-from shoal.domain.messages import Attachment, Author, Prompt
-from shoal.domain.triggers import NewTrigger
-from shoal.domain.web import Fetched, FetchRequest
+from shoal.kernel.events import ToolFinished, UserSaid
+from shoal.kernel.ids import ThreadId, make_thread_id
+from shoal.kernel.messages import Attachment, Author, Prompt
+from shoal.kernel.triggers import NewTrigger
+from shoal.kernel.web import Fetched, FetchRequest
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import World, scenario

@@ -9,8 +9,8 @@ import pytest
 
 from shoal.app import App, Overrides, open_app
 from shoal.config import load_config
-from shoal.domain.clock import Clock
-from shoal.domain.ports import channel_names
+from shoal.kernel.clock import Clock
+from shoal.kernel.ports import channel_names
 from shoal.sandbox.host import HostSandbox
 from shoal.testing.clock import ManualClock
 from shoal.testing.database import empty_database

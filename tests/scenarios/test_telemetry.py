@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from shoal.domain.settings import TelemetrySettings
+from shoal.kernel.settings import TelemetrySettings
 from shoal.telemetry import SHUTDOWN_SECONDS
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import scenario

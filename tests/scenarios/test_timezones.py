@@ -3,8 +3,8 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
-from shoal.domain.events import TurnStarted
-from shoal.domain.messages import Usage
+from shoal.kernel.events import TurnStarted
+from shoal.kernel.messages import Usage
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import FakeModel, Reply
 from shoal.testing.scenario import World, scenario

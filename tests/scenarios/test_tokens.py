@@ -8,16 +8,16 @@ import httpx2
 import pytest
 from tests.scenarios.test_search import seeker
 
-from shoal.actors.access_tokens import NewToken
 from shoal.app import App
-from shoal.domain.events import ToolFinished, UserSaid
-from shoal.domain.ids import ThreadId
-from shoal.domain.messages import Usage
-from shoal.domain.network import default_tls
-from shoal.domain.permissions import TokenScope
+from shoal.kernel.events import ToolFinished, UserSaid
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.messages import Usage
+from shoal.kernel.network import default_tls
+from shoal.kernel.permissions import TokenScope
 from shoal.surfaces.http.server import WebOptions, serve
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import scenario
+from shoal.threads.access_tokens import NewToken
 
 BEN = ThreadId("web:@ben:one")
 OWNER = ThreadId("web:lobby:one")

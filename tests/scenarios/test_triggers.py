@@ -5,9 +5,9 @@ import json
 from datetime import timedelta
 from pathlib import Path
 
-from shoal.domain.errors import PlatformError
-from shoal.domain.messages import Author
-from shoal.domain.triggers import NewTrigger
+from shoal.kernel.errors import PlatformError
+from shoal.kernel.messages import Author
+from shoal.kernel.triggers import NewTrigger
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import scenario

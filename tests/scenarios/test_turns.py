@@ -10,7 +10,7 @@ from typing import TypeVar
 import pytest
 from tests.scenarios.kit import Door, calls, crash, echo, echoes, fail
 
-from shoal.domain.events import (
+from shoal.kernel.events import (
     AssistantSaid,
     Compacted,
     Failed,
@@ -20,9 +20,9 @@ from shoal.domain.events import (
     ToolFinished,
     TurnFinished,
 )
-from shoal.domain.ids import ThreadId, TurnId
-from shoal.domain.messages import ToolMessage, UserMessage
-from shoal.domain.turnstate import BROKE_OFF, CUT_SHORT
+from shoal.kernel.ids import ThreadId, TurnId
+from shoal.kernel.messages import ToolMessage, UserMessage
+from shoal.kernel.turnstate import BROKE_OFF, CUT_SHORT
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Gate, Refusal, Reply
 from shoal.testing.scenario import World, scenario
@@ -523,7 +523,7 @@ async def test_what_conversations_take_in_memory_is_bounded_and_none_is_forgotte
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long people talk: beyond the bound the longest idle thread is read from the journal when it goes on."""
-    monkeypatch.setattr("shoal.actors.orchestrator.HELD_BYTES_MAX", 3000)
+    monkeypatch.setattr("shoal.threads.orchestrator.HELD_BYTES_MAX", 3000)
     answers = [f"noted {number}" for number in range(12)]
     async with scenario(tmp_path, FakeModel(*answers)) as world:
         people = [world.person(f"p{number}", f"t{number}") for number in range(3)]

@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 from tests.scenarios.delegation import cast, children_of, delegates
 from tests.scenarios.undo_life import tree_of
 
-from shoal.domain.checkpoints import CheckpointsSettings, UndoResult
-from shoal.domain.errors import Conflict, FilesDiffer, Forbidden, InvalidInput, NotFound
-from shoal.domain.events import Checkpointed, FilesChanged, FilesRestored, ToolStarted
-from shoal.domain.ids import ThreadId
-from shoal.domain.permissions import Asker
+from shoal.kernel.checkpoints import CheckpointsSettings, UndoResult
+from shoal.kernel.errors import Conflict, FilesDiffer, Forbidden, InvalidInput, NotFound
+from shoal.kernel.events import Checkpointed, FilesChanged, FilesRestored, ToolStarted
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.permissions import Asker
 from shoal.permissions.access import AccessRules
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Gate, Reply
@@ -194,9 +194,9 @@ async def test_what_two_turns_wrote_at_the_same_time_is_asked_about(tmp_path: Pa
             return calls(("wait", {}))
         return "done"
 
-    from shoal.domain.permissions import Action
-    from shoal.domain.ports import Invocation, ToolContext, ToolOutput
-    from shoal.domain.traits import Traits
+    from shoal.kernel.permissions import Action
+    from shoal.kernel.ports import Invocation, ToolContext, ToolOutput
+    from shoal.kernel.traits import Traits
     from shoal.tools.functions import Prepared, tool
 
     met = asyncio.Event()

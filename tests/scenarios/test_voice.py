@@ -10,9 +10,9 @@ import pytest
 
 from shoal.app import App, Overrides, open_app
 from shoal.config import load_config
-from shoal.domain.events import UserSaid
-from shoal.domain.ids import ThreadId
-from shoal.domain.speech import seconds_of
+from shoal.kernel.events import UserSaid
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.speech import seconds_of
 from shoal.sandbox.host import HostSandbox
 from shoal.testing.database import empty_database
 from shoal.testing.model import FakeModel, Refusal

@@ -11,10 +11,10 @@ from tests.scenarios.kit import in_time
 from tests.unit.surfaces.cli.conftest import running as process
 
 from shoal.app import App, Overrides, open_app
-from shoal.chat.webhook import WebhookAdapter
 from shoal.config import load_config
-from shoal.domain.clock import Clock, SystemClock
-from shoal.domain.posts import WRITING
+from shoal.kernel.clock import Clock, SystemClock
+from shoal.kernel.posts import WRITING
+from shoal.platforms.webhook import WebhookAdapter
 from shoal.sandbox.host import HostSandbox
 from shoal.testing.clock import ManualClock
 from shoal.testing.database import empty_database

@@ -18,12 +18,12 @@ from tests.processes import until
 
 from shoal.app import App, Overrides, open_app
 from shoal.config import load_config
-from shoal.domain.ids import ThreadId, make_thread_id
-from shoal.domain.messages import Author, Prompt
-from shoal.domain.network import default_tls
-from shoal.domain.secret import Secret
-from shoal.domain.settings import HookSettings
-from shoal.domain.triggers import NewTrigger
+from shoal.kernel.ids import ThreadId, make_thread_id
+from shoal.kernel.messages import Author, Prompt
+from shoal.kernel.network import default_tls
+from shoal.kernel.secret import Secret
+from shoal.kernel.settings import HookSettings
+from shoal.kernel.triggers import NewTrigger
 from shoal.sandbox.host import HostSandbox
 from shoal.store.driver import Driver
 from shoal.surfaces.http.server import WebOptions, serve

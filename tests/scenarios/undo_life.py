@@ -17,14 +17,13 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from shoal.actors.orchestrator import COPIED
 from shoal.agents.snapshots import COPYING
 from shoal.app import App, Overrides, open_app
 from shoal.config import load_config
-from shoal.domain.events import FilesRestored
-from shoal.domain.ids import ThreadId, make_thread_id
-from shoal.domain.messages import Attachment, Author, Prompt
-from shoal.domain.permissions import Asker
+from shoal.kernel.events import FilesRestored
+from shoal.kernel.ids import ThreadId, make_thread_id
+from shoal.kernel.messages import Attachment, Author, Prompt
+from shoal.kernel.permissions import Asker
 from shoal.sandbox.host import HostSandbox
 from shoal.store.driver import Driver
 from shoal.testing.chat import LIMITS, OPEN, FakeChat, Posted
@@ -32,6 +31,7 @@ from shoal.testing.crash import World, serve_forked
 from shoal.testing.faults import KillingDriver, Side
 from shoal.testing.model import Call, FakeModel, Reply, Seen
 from shoal.testing.scenario import FakeModels, replays_alike
+from shoal.threads.orchestrator import COPIED
 
 THREAD: ThreadId = make_thread_id("fake", "harbour", "1")
 COPY: ThreadId = make_thread_id("fake", "harbour", "copy")

@@ -12,9 +12,9 @@ from itertools import pairwise
 import msgspec
 
 from shoal.config.defaults import PLATFORM_VARIABLES, USUAL_VARIABLES
-from shoal.domain.schema import Key, allowed, bare, is_section, keys, list_of, table_of
-from shoal.domain.secret import Secret
-from shoal.domain.settings import Config
+from shoal.kernel.schema import Key, allowed, bare, is_section, keys, list_of, table_of
+from shoal.kernel.secret import Secret
+from shoal.kernel.settings import Config
 
 HEAD = """\
 # Configuration

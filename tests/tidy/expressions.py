@@ -40,19 +40,19 @@ LINEAR_TIMES = 50
 
 BOUNDED: dict[str, tuple[int, str]] = {
     "shoal.permissions.patterns": (1_000, "patterns of rules: PATTERN_CHARS_MAX"),
-    "shoal.providers.demo": (1_000, "the demo model: WORDS_CHARS_MAX of a message"),
-    "shoal.providers.failures": (2_000, "what a provider says: COMPLAINT_CHARS_MAX"),
+    "shoal.models.demo": (1_000, "the demo model: WORDS_CHARS_MAX of a message"),
+    "shoal.models.failures": (2_000, "what a provider says: COMPLAINT_CHARS_MAX"),
     "shoal.store.driver": (0, "the package's own SQL files"),
     "shoal.shell.options": (0, "the package's own table of programs"),
 }
 """Modules whose expressions only read texts of at most so many characters; 0 where nobody else writes them."""
 
 BUILT: dict[str, tuple[str, str]] = {
-    "shoal.chat.matrix.wire: f'\\\\s*(?:(?:{marked}){end}|(?:{plain}){bare})\\\\s*'": (
+    "shoal.platforms.matrix.wire: f'\\\\s*(?:(?:{marked}){end}|(?:{plain}){bare})\\\\s*'": (
         "[_leading(MatrixBot('@bot:example.org', 'Bot'), named=named).pattern for named in (False, True)]",
         "match",
     ),
-    "shoal.chat.slack.wire: f'<@{re.escape(me.user_id)}(\\\\|[^<>]*)?>[ \\\\t]*'": (
+    "shoal.platforms.slack.wire: f'<@{re.escape(me.user_id)}(\\\\|[^<>]*)?>[ \\\\t]*'": (
         r"[r'<@U1(\|[^<>]*)?>[ \t]*']",
         "sub",
     ),
@@ -63,19 +63,19 @@ BUILT: dict[str, tuple[str, str]] = {
     ),
     "shoal.permissions.redact: shape.pattern": ("[shape.pattern for shape in _SHAPES]", "sub"),
     "shoal.permissions.redact: shape.glimpse": ("[shape.glimpse for shape in _SHAPES if shape.glimpse]", "search"),
-    "shoal.providers.quirks: pattern": ("[pattern for pattern, _ in _LESSONS]", "search"),
-    "shoal.providers.demo: pattern": ("[pattern for _, pattern in _PATTERNS]", "search"),
+    "shoal.models.quirks: pattern": ("[pattern for pattern, _ in _LESSONS]", "search"),
+    "shoal.models.demo: pattern": ("[pattern for _, pattern in _PATTERNS]", "search"),
     "shoal.setup.choices: shape": ("[shape for _, shape in SHAPES]", "match"),
-    "shoal.domain.schema: pattern": ("[pattern for pattern, _ in _TOML_PROBLEMS]", "fullmatch"),
-    "shoal.domain.triggers: pattern": ("[pattern for pattern, _ in _PLAINER]", "sub"),
+    "shoal.kernel.schema: pattern": ("[pattern for pattern, _ in _TOML_PROBLEMS]", "fullmatch"),
+    "shoal.kernel.triggers: pattern": ("[pattern for pattern, _ in _PLAINER]", "sub"),
 }
 """Expressions that a function builds or takes from a table: how to make samples in their module, and what runs them."""
 PLAIN = (
-    "shoal.domain.lazy_re: pattern",  # those of its callers are found there
+    "shoal.kernel.lazy_re: pattern",  # those of its callers are found there
     "re.escape",  # nothing but a name of the home's own files, or a text as it is
     "shoal.tools.mcp.schemas: pattern",  # only parsed
     "shoal.permissions.patterns: ",  # one character is matched, or the pattern is only parsed
-    "shoal.domain.unfinished: f'(?<!`)`{{{run}}}(?!`)'",
+    "shoal.kernel.unfinished: f'(?<!`)`{{{run}}}(?!`)'",
 )
 """Expressions built at run time that need no sample."""
 

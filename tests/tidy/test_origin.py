@@ -16,11 +16,11 @@ pytestmark = pytest.mark.xdist_group(GROUP)
 PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
 SECTION = "## Where a turn comes from"
 MAKERS = {
-    "shoal.domain.messages": {"Prompt", "Steer", "FollowUp", "Edit", "Caller"},
-    "shoal.domain.events": {"UserSaid", "Steered", "Revised", "Compacted"},
-    "shoal.domain.triggers": {"NewTrigger"},
-    "shoal.domain.records": {"Report"},
-    "shoal.domain.agents": {"ProcessSpec"},
+    "shoal.kernel.messages": {"Prompt", "Steer", "FollowUp", "Edit", "Caller"},
+    "shoal.kernel.events": {"UserSaid", "Steered", "Revised", "Compacted"},
+    "shoal.kernel.triggers": {"NewTrigger"},
+    "shoal.kernel.records": {"Report"},
+    "shoal.kernel.agents": {"ProcessSpec"},
     "shoal.turn.prompt": {"PromptSection", "file_section"},
     "shoal.turn.context": {"volatile"},
 }
@@ -30,18 +30,18 @@ MAKERS = {
 TRUSTING = {
     "surfaces.cli.imports.bring._events",  # with --trust, which says that a person has read it all
     "surfaces.cli.imports.bring.Bringing._schedules",
-    "actors.access_gate.AccessGate.command",
-    "actors.access_gate.AccessGate.react",
-    "actors.access_gate.AccessGate._judged",  # what the agent said itself, as the journal has it
-    "actors.access_gate.Admissions.judge",
-    "actors.access_gate.AccessGate.send",
+    "threads.access_gate.AccessGate.command",
+    "threads.access_gate.AccessGate.react",
+    "threads.access_gate.AccessGate._judged",  # what the agent said itself, as the journal has it
+    "threads.access_gate.Admissions.judge",
+    "threads.access_gate.AccessGate.send",
     "agents.snapshots.restorable",
-    "domain.agents.report_of",
+    "kernel.agents.report_of",
     "permissions.access.admit",
     "store.inbox.Inbox.revise",
     "surfaces.cli.client",
-    "actors.access_tokens.AccessTokens.author",
-    "actors.principals",
+    "threads.access_tokens.AccessTokens.author",
+    "threads.principals",
     "surfaces.http.routes_inbound.take_hook",
     "tools.builtin.message._note",
     "triggers.files",
@@ -127,7 +127,7 @@ def test_every_row_is_shown_by_a_test() -> None:
 
 
 CODE = """
-from shoal.domain.messages import Prompt
+from shoal.kernel.messages import Prompt
 class A:
     def b(self):
         match self:

@@ -15,11 +15,11 @@ pytestmark = pytest.mark.xdist_group(GROUP)
 READERS = {
     "agents/skill_files.py": {"zipfile", "zlib"},  # ARCHIVE_BYTES_MAX, UNPACKED_BYTES_MAX, FILES_MAX, DEPTH_MAX
     "backups.py": {"gzip", "tarfile", "zlib"},  # the owner's own archives, entry by entry
-    "chat/tokens.py": {"jwt"},  # tokens of the head, keys of KEYS_BYTES_MAX
-    "domain/images.py": {"zlib"},  # checksums alone
-    "domain/untrusted.py": {"tomllib"},  # TOML_CHARS_MAX, TOML_PARTS_MAX
-    "providers/http.py": {"zlib"},  # UNPACKED_BYTES_MAX at a time, BODY_BYTES_MAX in all
-    "providers/odd_json.py": {"json_repair"},  # REPAIRED_CHARS_MAX
+    "platforms/tokens.py": {"jwt"},  # tokens of the head, keys of KEYS_BYTES_MAX
+    "kernel/images.py": {"zlib"},  # checksums alone
+    "kernel/untrusted.py": {"tomllib"},  # TOML_CHARS_MAX, TOML_PARTS_MAX
+    "models/http.py": {"zlib"},  # UNPACKED_BYTES_MAX at a time, BODY_BYTES_MAX in all
+    "models/odd_json.py": {"json_repair"},  # REPAIRED_CHARS_MAX
     "push.py": {"jwt"},  # only signs
     "surfaces/cli/reports.py": {"zipfile"},  # only writes
     "surfaces/cli/setup_checks.py": {"plistlib"},  # macOS's own answer
@@ -41,7 +41,7 @@ HEAVY = {
 HARMLESS = {"email.utils", "email.message"}
 DECODERS = {"msgspec.json.decode", "decode_toml", "json.loads", "ast.parse"}
 WIDE = {"UNREADABLE", "BAD_TOML", "RecursionError", "Exception"}
-HANDED_ON = {"domain/events.py", "domain/untrusted.py"}
+HANDED_ON = {"kernel/events.py", "kernel/untrusted.py"}
 """Modules that catch one kind of error and raise the others on purpose."""
 
 
@@ -83,7 +83,7 @@ def test_who_expects_a_parsers_error_expects_all_of_them() -> None:
             expects = caught & {"DecodeError", "ValidationError", "MsgspecError", "TOMLDecodeError", "JSONDecodeError"}
             if expects and not caught & WIDE and any(ast.unparse(call.func) in DECODERS for call in inside):
                 narrow.append(f"{name}:{node.lineno} catches {', '.join(sorted(caught))}")
-    assert not narrow, "catch UNREADABLE or BAD_TOML of domain/untrusted.py"
+    assert not narrow, "catch UNREADABLE or BAD_TOML of kernel/untrusted.py"
 
 
 def _names(node: ast.expr) -> set[str]:

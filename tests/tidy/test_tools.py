@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from shoal.domain.events import FilesChanged, ToolFinished
-from shoal.domain.ids import CallId
-from shoal.domain.links import known_from
-from shoal.domain.messages import AssistantMessage, ToolCall, ToolMessage
-from shoal.domain.permissions import Action
-from shoal.domain.settings import SandboxSettings, ToolsSettings
-from shoal.domain.traits import ANYTHING, LOOKED_UP, Traits, TraitsByName, Treatment, Treatments
+from shoal.kernel.events import FilesChanged, ToolFinished
+from shoal.kernel.ids import CallId
+from shoal.kernel.links import known_from
+from shoal.kernel.messages import AssistantMessage, ToolCall, ToolMessage
+from shoal.kernel.permissions import Action
+from shoal.kernel.settings import SandboxSettings, ToolsSettings
+from shoal.kernel.traits import ANYTHING, LOOKED_UP, Traits, TraitsByName, Treatment, Treatments
 from shoal.permissions.profiles import Profiles, decide, hidden
 from shoal.permissions.taint import Source, TaintState, gate
 from shoal.testing.model import Call, FakeModel, Reply
@@ -43,7 +43,7 @@ OWN_MODULES = (
     "tools/offer.py",
     "agents/self_edit.py",
 )
-PLAYS_A_MODEL = "providers/demo.py"
+PLAYS_A_MODEL = "models/demo.py"
 """The demo model calls tools by name, as models do."""
 
 
@@ -108,7 +108,7 @@ def test_such_a_list_is_found(source: str) -> None:
 
 def test_a_file_among_the_tools_is_a_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "greet.py").write_text(
-        "from shoal.domain.traits import LOOKUP\n"
+        "from shoal.kernel.traits import LOOKUP\n"
         "from shoal.tools.functions import tool\n\n\n"
         "@tool(LOOKUP)\n"
         "def greet() -> str:\n"

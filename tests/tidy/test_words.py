@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from shoal.domain.messages import FailureKind
+from shoal.kernel.messages import FailureKind
 from shoal.turn.loop import FRIENDLY, WAITING, WHY
 from tests.tidy.source import GROUP, nodes, package_files, tree, where
 

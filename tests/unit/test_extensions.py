@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.domain.errors import ConfigError
 from shoal.extensions import extensions, load_extension
+from shoal.kernel.errors import ConfigError
 
 Install = Callable[..., None]
 

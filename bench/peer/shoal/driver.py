@@ -42,9 +42,9 @@ def write_config(home: Path, llm: str, more: str = "") -> None:
 
 def make_chat():
     """A chat platform in memory: what is posted to a thread answers the message that waits there."""
-    from shoal.chat.local import WebAdapter
-    from shoal.domain.ids import ThreadId
-    from shoal.domain.posts import OutboundPost
+    from shoal.kernel.ids import ThreadId
+    from shoal.kernel.posts import OutboundPost
+    from shoal.platforms.local import WebAdapter
 
     class Chat(WebAdapter):
         """Takes posts as a page would, and tells who waits."""
@@ -68,8 +68,8 @@ class Driver:
         """Open the app as `shoal run` does, without its page."""
         from shoal.app import Overrides, open_app
         from shoal.config import load_config
-        from shoal.domain.ids import make_thread_id
-        from shoal.domain.messages import Author, Prompt
+        from shoal.kernel.ids import make_thread_id
+        from shoal.kernel.messages import Author, Prompt
         from shoal.maintenance import collect_seldom, share_one_heap
         from shoal.permissions.access import AccessRules
 

@@ -5,14 +5,14 @@ import hashlib
 import logging
 from fnmatch import fnmatchcase
 
-from shoal.chat.account import ChatAccount, cut
-from shoal.chat.inbox import time_of
-from shoal.domain.errors import InvalidId, PlatformError, StoreError
-from shoal.domain.ids import ThreadId, make_thread_id, thread_address
-from shoal.domain.markup import render_markup
-from shoal.domain.messages import Author, Prompt
-from shoal.domain.ports import InboxPort
-from shoal.domain.posts import REPEATED, ChatLimits, OutboundPost, Window
+from shoal.kernel.errors import InvalidId, PlatformError, StoreError
+from shoal.kernel.ids import ThreadId, make_thread_id, thread_address
+from shoal.kernel.markup import render_markup
+from shoal.kernel.messages import Author, Prompt
+from shoal.kernel.ports import InboxPort
+from shoal.kernel.posts import REPEATED, ChatLimits, OutboundPost, Window
+from shoal.platforms.account import ChatAccount, cut
+from shoal.platforms.inbox import time_of
 from shoal_irc.connection import Connection, IrcSettings, connect
 from shoal_irc.wire import IRC_MARKUP, Line, Spoken, is_channel, pieces, plain, spoken
 

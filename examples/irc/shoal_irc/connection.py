@@ -5,9 +5,9 @@ import base64
 import re
 from typing import Literal
 
-from shoal.domain.errors import PlatformError
-from shoal.domain.secret import NO_SECRET, Secret
-from shoal.domain.settings_platforms import AccountSettings
+from shoal.kernel.errors import PlatformError
+from shoal.kernel.secret import NO_SECRET, Secret
+from shoal.kernel.settings_platforms import AccountSettings
 from shoal_irc.wire import Line, parse, written
 
 QUIET_SECONDS = 120.0

@@ -3,9 +3,9 @@
 import re
 from typing import NamedTuple
 
-from shoal.domain.commands import parse_command
-from shoal.domain.errors import PlatformError
-from shoal.domain.markup import Dialect, around
+from shoal.kernel.commands import parse_command
+from shoal.kernel.errors import PlatformError
+from shoal.kernel.markup import Dialect, around
 
 LINE_BYTES_MAX = 512
 """With the line's end and the sender's mask, which the server puts before it."""

@@ -10,8 +10,8 @@ from shoal_irc.adapter import IrcAdapter
 from shoal_irc.connection import IrcSettings
 from shoal_irc.wire import plain
 
-from shoal.domain.ids import make_thread_id
-from shoal.domain.secret import Secret
+from shoal.kernel.ids import make_thread_id
+from shoal.kernel.secret import Secret
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat import ChatContract
 from shoal.testing.contracts.chat_peer import Counterpart, Inbox, Kind, Lack, Shown, Who, serving

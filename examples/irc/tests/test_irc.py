@@ -12,10 +12,10 @@ from irc_server import FakeIrc, Person
 from shoal_irc.wire import LINE_BYTES_MAX, MASK_BYTES_MAX, parse, pieces, plain, written
 from test_contract import Irc
 
-from shoal.domain.errors import PlatformError
-from shoal.domain.ids import make_thread_id
-from shoal.domain.posts import OutboundPost
-from shoal.domain.secret import NO_SECRET
+from shoal.kernel.errors import PlatformError
+from shoal.kernel.ids import make_thread_id
+from shoal.kernel.posts import OutboundPost
+from shoal.kernel.secret import NO_SECRET
 from shoal.testing.contracts.chat_peer import Inbox, serving
 
 Start = Callable[..., AbstractAsyncContextManager[tuple[Irc, Inbox]]]

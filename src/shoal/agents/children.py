@@ -16,13 +16,13 @@ from dataclasses import dataclass
 import msgspec
 
 from shoal.agents.registry import AgentRegistry
-from shoal.domain.agents import ENDED, Task, child_thread
-from shoal.domain.clock import Clock
-from shoal.domain.errors import InvalidInput, ToolError
-from shoal.domain.ids import ThreadId, TurnId
-from shoal.domain.messages import Abort, Author, Caller, Prompt
-from shoal.domain.ports import Engine, Models, Tool, ToolContext, ToolOutput
-from shoal.domain.settings import SubagentsSettings
+from shoal.kernel.agents import ENDED, Task, child_thread
+from shoal.kernel.clock import Clock
+from shoal.kernel.errors import InvalidInput, ToolError
+from shoal.kernel.ids import ThreadId, TurnId
+from shoal.kernel.messages import Abort, Author, Caller, Prompt
+from shoal.kernel.ports import Engine, Models, Tool, ToolContext, ToolOutput
+from shoal.kernel.settings import SubagentsSettings
 from shoal.store.store import Store
 from shoal.tools.builtin.subagent import subagent_tools
 

@@ -14,15 +14,15 @@ from typing import Annotated, cast
 
 import msgspec
 
-from shoal.domain.agents import AgentBudget
-from shoal.domain.deep_folders import remove_tree
-from shoal.domain.errors import InvalidInput
-from shoal.domain.home import Home
-from shoal.domain.regular_files import decode_settings, read_regular, read_regular_text, unusable
-from shoal.domain.schema import refusal
-from shoal.domain.toml_text import CannotPlace, Value, with_value, without_key
-from shoal.domain.untrusted import BAD_TOML, UNREADABLE, decode_toml
-from shoal.domain.zones import zone_named
+from shoal.kernel.agents import AgentBudget
+from shoal.kernel.deep_folders import remove_tree
+from shoal.kernel.errors import InvalidInput
+from shoal.kernel.home import Home
+from shoal.kernel.regular_files import decode_settings, read_regular, read_regular_text, unusable
+from shoal.kernel.schema import refusal
+from shoal.kernel.toml_text import CannotPlace, Value, with_value, without_key
+from shoal.kernel.untrusted import BAD_TOML, UNREADABLE, decode_toml
+from shoal.kernel.zones import zone_named
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 FILE = "agent.toml"

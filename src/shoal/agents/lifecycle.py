@@ -31,17 +31,17 @@ from shoal.agents.folder import (
     template_files,
 )
 from shoal.agents.registry import AgentRegistry, ChannelBindings, ChannelChoices, place_of
-from shoal.domain import lazy_re
-from shoal.domain.agents import LISTENS, AgentSpec, Binding, Listen
-from shoal.domain.clock import Clock
-from shoal.domain.deep_folders import walk
-from shoal.domain.errors import Conflict, InvalidInput, NotFound, PlatformError
-from shoal.domain.home import Home
-from shoal.domain.ids import ThreadId, make_thread_id, thread_address
-from shoal.domain.messages import Abort, Author, Inbound, Receipt
-from shoal.domain.ports import ChannelHost, ChatAdapter
-from shoal.domain.records import AuditEntry
-from shoal.domain.untrusted import UNREADABLE
+from shoal.kernel import lazy_re
+from shoal.kernel.agents import LISTENS, AgentSpec, Binding, Listen
+from shoal.kernel.clock import Clock
+from shoal.kernel.deep_folders import walk
+from shoal.kernel.errors import Conflict, InvalidInput, NotFound, PlatformError
+from shoal.kernel.home import Home
+from shoal.kernel.ids import ThreadId, make_thread_id, thread_address
+from shoal.kernel.messages import Abort, Author, Inbound, Receipt
+from shoal.kernel.ports import ChannelHost, ChatAdapter
+from shoal.kernel.records import AuditEntry
+from shoal.kernel.untrusted import UNREADABLE
 from shoal.store.store import Store
 from shoal.tools.tainted_files import PromptFiles
 

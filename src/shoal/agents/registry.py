@@ -17,17 +17,17 @@ from typing import NamedTuple, Self
 import msgspec
 
 from shoal.agents.folder import FILE, NAME, SHARED, AgentFile, read_agent, read_shared
-from shoal.domain.agents import UNBOUND, AgentBudget, AgentSpec, Binding, Listen
-from shoal.domain.clock import Clock
-from shoal.domain.errors import InvalidInput
-from shoal.domain.home import Home
-from shoal.domain.ids import ThreadId, thread_address
-from shoal.domain.markup import counted
-from shoal.domain.order import natural
-from shoal.domain.regular_files import ensure_folder, unusable
-from shoal.domain.settings import Config
-from shoal.domain.untrusted import UNREADABLE
-from shoal.domain.zones import zone_named
+from shoal.kernel.agents import UNBOUND, AgentBudget, AgentSpec, Binding, Listen
+from shoal.kernel.clock import Clock
+from shoal.kernel.errors import InvalidInput
+from shoal.kernel.home import Home
+from shoal.kernel.ids import ThreadId, thread_address
+from shoal.kernel.markup import counted
+from shoal.kernel.order import natural
+from shoal.kernel.regular_files import ensure_folder, unusable
+from shoal.kernel.settings import Config
+from shoal.kernel.untrusted import UNREADABLE
+from shoal.kernel.zones import zone_named
 from shoal.store.agents import AgentStore
 
 log = logging.getLogger(__name__)

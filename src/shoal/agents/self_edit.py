@@ -22,18 +22,18 @@ from msgspec.structs import replace
 
 from shoal.agents.folder import FILE, GIT_SECONDS_MAX, read_agent, set_key
 from shoal.agents.lifecycle import Checks
-from shoal.domain import lazy_re
-from shoal.domain.agents import AgentSpec
-from shoal.domain.cases import CASES
-from shoal.domain.errors import Conflict, InvalidInput, NotFound, ToolError
-from shoal.domain.files import in_thread
-from shoal.domain.ids import channel_of
-from shoal.domain.permissions import Action, Asker
-from shoal.domain.ports import Invocation, Tool, ToolContext, ToolOutput
-from shoal.domain.records import AuditEntry
-from shoal.domain.regular_files import read_regular
-from shoal.domain.traits import AGENT_ITSELF, LOOKUP, Traits, Treatment, Treatments
-from shoal.domain.untrusted import enclosed
+from shoal.kernel import lazy_re
+from shoal.kernel.agents import AgentSpec
+from shoal.kernel.cases import CASES
+from shoal.kernel.errors import Conflict, InvalidInput, NotFound, ToolError
+from shoal.kernel.files import in_thread
+from shoal.kernel.ids import channel_of
+from shoal.kernel.permissions import Action, Asker
+from shoal.kernel.ports import Invocation, Tool, ToolContext, ToolOutput
+from shoal.kernel.records import AuditEntry
+from shoal.kernel.regular_files import read_regular
+from shoal.kernel.traits import AGENT_ITSELF, LOOKUP, Traits, Treatment, Treatments
+from shoal.kernel.untrusted import enclosed
 from shoal.store.store import Store
 from shoal.tools.builtin.files import replace_text
 from shoal.tools.functions import Prepared, canonical, planned, quoting, tool

@@ -10,10 +10,10 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 from shoal.agents.self_edit import EDIT, History, read_file, shown_digest, write_file
-from shoal.domain.errors import Conflict, FetchError, InvalidInput, NotFound, ToolError
-from shoal.domain.files import in_thread
-from shoal.domain.records import AuditEntry
-from shoal.domain.web import Fetcher, FetchRequest
+from shoal.kernel.errors import Conflict, FetchError, InvalidInput, NotFound, ToolError
+from shoal.kernel.files import in_thread
+from shoal.kernel.records import AuditEntry
+from shoal.kernel.web import Fetcher, FetchRequest
 from shoal.store.audit import AuditLog
 from shoal.turn.skills import (
     SKILL_BYTES_MAX,

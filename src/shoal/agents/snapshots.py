@@ -21,11 +21,11 @@ from pathlib import Path
 import msgspec
 
 from shoal.agents.registry import AgentRegistry
-from shoal.domain.agents import AgentSpec
-from shoal.domain.clock import Clock
-from shoal.domain.deep_folders import remove_tree
-from shoal.domain.errors import Conflict, InvalidInput, NotFound, ShoalError, UnderWay
-from shoal.domain.events import (
+from shoal.kernel.agents import AgentSpec
+from shoal.kernel.clock import Clock
+from shoal.kernel.deep_folders import remove_tree
+from shoal.kernel.errors import Conflict, InvalidInput, NotFound, ShoalError, UnderWay
+from shoal.kernel.events import (
     AssistantSaid,
     Cleared,
     Compacted,
@@ -38,17 +38,17 @@ from shoal.domain.events import (
     decode_data,
     encode_data,
 )
-from shoal.domain.files import Folders, relocated
-from shoal.domain.ids import ThreadId, TurnId, channel_of, is_child
-from shoal.domain.markup import counted
-from shoal.domain.messages import Author, ModelDone, ModelRequest, Usage, UserMessage
-from shoal.domain.permissions import Asker
-from shoal.domain.records import ContextWindow, NewPost, Snapshot
-from shoal.domain.regular_files import read_regular
-from shoal.domain.schema import refusal
-from shoal.domain.transcript import SUMMARY_HEAD
-from shoal.domain.triggers import HEARTBEAT_THREAD
-from shoal.domain.untrusted import UNREADABLE, untrusted_block
+from shoal.kernel.files import Folders, relocated
+from shoal.kernel.ids import ThreadId, TurnId, channel_of, is_child
+from shoal.kernel.markup import counted
+from shoal.kernel.messages import Author, ModelDone, ModelRequest, Usage, UserMessage
+from shoal.kernel.permissions import Asker
+from shoal.kernel.records import ContextWindow, NewPost, Snapshot
+from shoal.kernel.regular_files import read_regular
+from shoal.kernel.schema import refusal
+from shoal.kernel.transcript import SUMMARY_HEAD
+from shoal.kernel.triggers import HEARTBEAT_THREAD
+from shoal.kernel.untrusted import UNREADABLE, untrusted_block
 from shoal.permissions.taint import TaintState
 from shoal.store.files import new_file
 from shoal.store.store import Store

@@ -2,7 +2,7 @@
 
 from importlib import import_module
 
-from shoal.domain.traits import TraitsByName
+from shoal.kernel.traits import TraitsByName
 from shoal.tools.registry import built_in_modules, traits_in
 
 _ELSEWHERE = (

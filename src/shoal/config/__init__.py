@@ -2,8 +2,8 @@
 
 from shoal.config.defaults import default_model, open_catalog, with_ollama
 from shoal.config.load import load_config
-from shoal.domain.errors import ConfigError
-from shoal.domain.secret import Secret
-from shoal.domain.settings import Config
+from shoal.kernel.errors import ConfigError
+from shoal.kernel.secret import Secret
+from shoal.kernel.settings import Config
 
 __all__ = ["Config", "ConfigError", "Secret", "default_model", "load_config", "open_catalog", "with_ollama"]

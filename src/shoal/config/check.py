@@ -5,12 +5,12 @@ from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 from shoal.config.defaults import BUILTIN_PROFILES, PROVIDER_KINDS
-from shoal.domain.errors import ConfigError, InvalidInput
-from shoal.domain.ids import OWN_PLATFORMS, SUBAGENTS
-from shoal.domain.settings import MCP_NAME, SANDBOX_KINDS, Config, PermissionsSettings
-from shoal.domain.settings_platforms import MatrixSettings, SlackSettings, TelegramSettings
-from shoal.domain.zones import zone_named
 from shoal.extensions import extensions
+from shoal.kernel.errors import ConfigError, InvalidInput
+from shoal.kernel.ids import OWN_PLATFORMS, SUBAGENTS
+from shoal.kernel.settings import MCP_NAME, SANDBOX_KINDS, Config, PermissionsSettings
+from shoal.kernel.settings_platforms import MatrixSettings, SlackSettings, TelegramSettings
+from shoal.kernel.zones import zone_named
 
 Found: TypeAlias = tuple[tuple[str, ...], str]
 """A key and what is wrong with it, as a phrase that goes on after the key's name."""

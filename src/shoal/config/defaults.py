@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from shoal.domain.errors import ConfigError, ProviderDown, ProviderRefused
-from shoal.domain.settings import Config, ProviderSettings
+from shoal.kernel.errors import ConfigError, ProviderDown, ProviderRefused
+from shoal.kernel.settings import Config, ProviderSettings
 
 if TYPE_CHECKING:
-    from shoal.domain.clock import Clock
-    from shoal.providers.catalog import Catalog
+    from shoal.kernel.clock import Clock
+    from shoal.models.catalog import Catalog
 
 
 class KnownProvider(NamedTuple):
@@ -88,9 +88,9 @@ def default_model(config: Config) -> str:
 
 def open_catalog(config: Config, environ: Mapping[str, str], clock: "Clock") -> "Catalog":
     """The configured providers, those of installed packages, and their models. Raises ConfigError."""
-    from shoal.domain.home import Home
     from shoal.extensions import extension_providers
-    from shoal.providers.catalog import Catalog
+    from shoal.kernel.home import Home
+    from shoal.models.catalog import Catalog
 
     return Catalog(config.providers, home=Home(config.home), clock=clock, environ=environ, extra=extension_providers())
 
@@ -109,7 +109,7 @@ async def with_ollama(config: Config, environ: Mapping[str, str]) -> Config:
     import asyncio
     from urllib.parse import urlsplit
 
-    from shoal.domain.clock import SystemClock
+    from shoal.kernel.clock import SystemClock
 
     if default_model(config) != DEMO or config.model.name or "ollama" in config.providers:
         return config
@@ -125,7 +125,7 @@ async def with_ollama(config: Config, environ: Mapping[str, str]) -> Config:
     except (OSError, TimeoutError, ValueError):
         return config
     writer.close()
-    from shoal.providers.catalog import build_provider
+    from shoal.models.catalog import build_provider
 
     found = ProviderSettings(kind="openai", base_url=f"{address}/v1")
     provider = build_provider("ollama", found, SystemClock(), environ)

@@ -12,14 +12,14 @@ import msgspec
 
 from shoal.config.check import check
 from shoal.config.defaults import KNOWN_PROVIDERS, PLATFORM_VARIABLES, USUAL_VARIABLES
-from shoal.domain.errors import ConfigError
-from shoal.domain.regular_files import decode_settings, read_regular
-from shoal.domain.schema import Hint, allowed, bare, find, is_section, keys, list_of, refusal, table_of, takes_text
-from shoal.domain.secret import Secret, odd_character, trimmed_secret
-from shoal.domain.settings import Config
-from shoal.domain.settings_platforms import AccountSettings
-from shoal.domain.untrusted import BAD_TOML, decode_toml
 from shoal.extensions import extension_platform, extensions
+from shoal.kernel.errors import ConfigError
+from shoal.kernel.regular_files import decode_settings, read_regular
+from shoal.kernel.schema import Hint, allowed, bare, find, is_section, keys, list_of, refusal, table_of, takes_text
+from shoal.kernel.secret import Secret, odd_character, trimmed_secret
+from shoal.kernel.settings import Config
+from shoal.kernel.settings_platforms import AccountSettings
+from shoal.kernel.untrusted import BAD_TOML, decode_toml
 
 Table: TypeAlias = dict[str, object]
 NO_OVERRIDES: Mapping[str, object] = {}

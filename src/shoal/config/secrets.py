@@ -8,15 +8,15 @@ from typing import cast
 import msgspec
 
 from shoal.config.load import Table, as_list, as_table
-from shoal.domain import lazy_re
-from shoal.domain.errors import ConfigError
-from shoal.domain.home import Home
-from shoal.domain.regular_files import read_regular
-from shoal.domain.schema import find
-from shoal.domain.secret import SECRET_BYTES_MAX, Secret
-from shoal.domain.secret_forms import is_plain, looks_like_key
-from shoal.domain.settings import Config
-from shoal.domain.untrusted import BAD_TOML, decode_toml
+from shoal.kernel import lazy_re
+from shoal.kernel.errors import ConfigError
+from shoal.kernel.home import Home
+from shoal.kernel.regular_files import read_regular
+from shoal.kernel.schema import find
+from shoal.kernel.secret import SECRET_BYTES_MAX, Secret
+from shoal.kernel.secret_forms import is_plain, looks_like_key
+from shoal.kernel.settings import Config
+from shoal.kernel.untrusted import BAD_TOML, decode_toml
 
 _SECRET_NAME = lazy_re.compile(r"key|token|secret|password|passwd|credential", re.IGNORECASE)
 """Names under which keys that are not ours (of extensions, or commented out) hold secrets."""

@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TypeAlias
 
-from shoal.domain.errors import StoreError
-from shoal.domain.ids import ThreadId, channel_of
-from shoal.domain.ports import Settings
-from shoal.domain.records import OutboxRow
+from shoal.kernel.errors import StoreError
+from shoal.kernel.ids import ThreadId, channel_of
+from shoal.kernel.ports import Settings
+from shoal.kernel.records import OutboxRow
 
 Tell: TypeAlias = Callable[[OutboxRow, str], Awaitable[None]]
 """Tells the owner of a post that its chat does not take, and why."""

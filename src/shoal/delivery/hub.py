@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
-from shoal.domain.events import (
+from shoal.kernel.events import (
     AssistantSaid,
     Event,
     LiveData,
@@ -15,7 +15,7 @@ from shoal.domain.events import (
     ThinkingStreamed,
     TurnFinished,
 )
-from shoal.domain.ids import ThreadId, TurnId
+from shoal.kernel.ids import ThreadId, TurnId
 
 CALLS_MAX = 1000
 BACKLOG_MAX = 1000

@@ -10,9 +10,9 @@ from collections import OrderedDict, deque
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
-from shoal.domain.clock import Clock
-from shoal.domain.ids import ThreadId, channel_of, thread_address
-from shoal.domain.posts import ChatLimits, Window
+from shoal.kernel.clock import Clock
+from shoal.kernel.ids import ThreadId, channel_of, thread_address
+from shoal.kernel.posts import ChatLimits, Window
 
 ROUTES_KEPT_MAX = 4096
 """Channels and threads whose last posts are remembered; the longest unused are forgotten."""

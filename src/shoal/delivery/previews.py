@@ -30,14 +30,14 @@ import msgspec
 
 from shoal.delivery.hub import Hub
 from shoal.delivery.pacing import Pacer
-from shoal.domain.clock import Clock
-from shoal.domain.errors import PlatformError, StoreError
-from shoal.domain.events import Event, LiveEvent, StatusChanged, TextStreamed, ToolFinished, TurnFinished, UserSaid
-from shoal.domain.ids import ThreadId, TurnId, thread_address
-from shoal.domain.messages import SILENT
-from shoal.domain.pieces import first_piece_of
-from shoal.domain.ports import ChatAdapter
-from shoal.domain.posts import (
+from shoal.kernel.clock import Clock
+from shoal.kernel.errors import PlatformError, StoreError
+from shoal.kernel.events import Event, LiveEvent, StatusChanged, TextStreamed, ToolFinished, TurnFinished, UserSaid
+from shoal.kernel.ids import ThreadId, TurnId, thread_address
+from shoal.kernel.messages import SILENT
+from shoal.kernel.pieces import first_piece_of
+from shoal.kernel.ports import ChatAdapter
+from shoal.kernel.posts import (
     WRITING,
     ChatLimits,
     Deletes,
@@ -46,8 +46,8 @@ from shoal.domain.posts import (
     preview_key,
     turn_of_reply,
 )
-from shoal.domain.records import OutboxRow
-from shoal.domain.unfinished import closed, marked, settled
+from shoal.kernel.records import OutboxRow
+from shoal.kernel.unfinished import closed, marked, settled
 from shoal.store.outbox import Outbox
 
 log = logging.getLogger(__name__)

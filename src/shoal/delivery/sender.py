@@ -39,16 +39,16 @@ from shoal.delivery.barred import BarredChats
 from shoal.delivery.hub import Hub
 from shoal.delivery.pacing import Pacer
 from shoal.delivery.previews import ENDING_SECONDS, GracePeriod, Previews, by_adapter, post_once, withdraw
-from shoal.domain.begun import Begun, SetAside
-from shoal.domain.cards import SHORT_ID_CHARS, card_id
-from shoal.domain.clock import Clock, retry_delay, wall_ahead
-from shoal.domain.errors import EndedTwice, PlatformError, ProviderDown, ProviderRefused, StoreError, StoreUnavailable
-from shoal.domain.files import STILL_FOLDERS, Folders
-from shoal.domain.ids import ThreadId, thread_address
-from shoal.domain.pieces import pieces_of
-from shoal.domain.ports import ChatAdapter
-from shoal.domain.posts import REPEATED, Button, HasAround, OutboundPost, preview_key, turn_of_reply
-from shoal.domain.records import Committed, NewPost, OutboxRow
+from shoal.kernel.begun import Begun, SetAside
+from shoal.kernel.cards import SHORT_ID_CHARS, card_id
+from shoal.kernel.clock import Clock, retry_delay, wall_ahead
+from shoal.kernel.errors import EndedTwice, PlatformError, ProviderDown, ProviderRefused, StoreError, StoreUnavailable
+from shoal.kernel.files import STILL_FOLDERS, Folders
+from shoal.kernel.ids import ThreadId, thread_address
+from shoal.kernel.pieces import pieces_of
+from shoal.kernel.ports import ChatAdapter
+from shoal.kernel.posts import REPEATED, Button, HasAround, OutboundPost, preview_key, turn_of_reply
+from shoal.kernel.records import Committed, NewPost, OutboxRow
 from shoal.store.outbox import Outbox
 
 log = logging.getLogger(__name__)

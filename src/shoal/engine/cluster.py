@@ -36,10 +36,10 @@ from anyio.abc import TaskGroup
 from psycopg import AsyncConnection, sql
 from psycopg_pool import AsyncConnectionPool
 
-from shoal.domain.errors import StoreError
-from shoal.domain.events import Event, LiveData, OutputShown, StatusChanged, TextStreamed, ThinkingStreamed
-from shoal.domain.ids import CallId, ThreadId, TurnId
-from shoal.domain.ports import LiveHub
+from shoal.kernel.errors import StoreError
+from shoal.kernel.events import Event, LiveData, OutputShown, StatusChanged, TextStreamed, ThinkingStreamed
+from shoal.kernel.ids import CallId, ThreadId, TurnId
+from shoal.kernel.ports import LiveHub
 from shoal.store.journal import Journal
 
 log = logging.getLogger(__name__)

@@ -9,8 +9,8 @@ What was accepted but not advanced when the process ends is woken at the next st
 
 import asyncio
 
-from shoal.domain.ids import ThreadId, TurnId
-from shoal.domain.ports import SignalKind, ThreadHandler
+from shoal.kernel.ids import ThreadId, TurnId
+from shoal.kernel.ports import SignalKind, ThreadHandler
 
 
 class LocalEngine:

@@ -41,12 +41,12 @@ from procrastinate import PsycopgConnector
 from procrastinate.exceptions import ConnectorException, UniqueViolation
 from procrastinate.manager import JobManager
 
-from shoal.domain.errors import StaleEpoch, StoreError, StoreUnavailable
-from shoal.domain.ids import ThreadId, TurnId
-from shoal.domain.network import network_reason
-from shoal.domain.ports import SignalKind, ThreadHandler
-from shoal.domain.settings import EngineSettings
 from shoal.engine.cluster import Listener, Pool, why
+from shoal.kernel.errors import StaleEpoch, StoreError, StoreUnavailable
+from shoal.kernel.ids import ThreadId, TurnId
+from shoal.kernel.network import network_reason
+from shoal.kernel.ports import SignalKind, ThreadHandler
+from shoal.kernel.settings import EngineSettings
 
 log = logging.getLogger(__name__)
 

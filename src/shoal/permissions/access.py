@@ -10,11 +10,11 @@ from typing import Literal
 
 import msgspec
 
-from shoal.domain import lazy_re
-from shoal.domain.ids import OWN_PLATFORMS, ThreadId, is_personal, thread_address
-from shoal.domain.messages import Author, verdict_of
-from shoal.domain.permissions import Asker, Audience, Trust
-from shoal.domain.records import Approval
+from shoal.kernel import lazy_re
+from shoal.kernel.ids import OWN_PLATFORMS, ThreadId, is_personal, thread_address
+from shoal.kernel.messages import Author, verdict_of
+from shoal.kernel.permissions import Asker, Audience, Trust
+from shoal.kernel.records import Approval
 
 CODE_CHARS = "23456789ABCDEFGHJKMNPQRSTVWXYZ"
 CODE_LENGTH = 8

@@ -14,9 +14,9 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
-from shoal.domain.mounts import alike_everywhere, follow_links
-from shoal.domain.permissions import Action
-from shoal.domain.ports import Mount
+from shoal.kernel.mounts import alike_everywhere, follow_links
+from shoal.kernel.permissions import Action
+from shoal.kernel.ports import Mount
 from shoal.permissions.code_files import is_code, runs_as_code
 from shoal.permissions.git import Repository, holds_repository, repository_at
 from shoal.shell.commands import Part, Taken

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple, TypeAlias
 
-from shoal.domain.settings import ProfileSettings
-from shoal.domain.traits import AGENT_ITSELF, ANYTHING, FILES_ELSEWHERE, RUNS_ON, WEB_PAGES, TraitsByName, Treatment
+from shoal.kernel.settings import ProfileSettings
+from shoal.kernel.traits import AGENT_ITSELF, ANYTHING, FILES_ELSEWHERE, RUNS_ON, WEB_PAGES, TraitsByName, Treatment
 
 RuleList: TypeAlias = Literal["deny", "allow", "ask", "trusted_allow"]
 EVERYTHING = "(?s:.*)"

@@ -10,8 +10,8 @@ import stat
 from functools import cache
 from pathlib import Path, PurePosixPath
 
-from shoal.domain import lazy_re
-from shoal.domain.regular_files import regular_only
+from shoal.kernel import lazy_re
+from shoal.kernel.regular_files import regular_only
 
 _DATA = frozenset(
     """

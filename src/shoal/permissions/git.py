@@ -15,8 +15,8 @@ from pathlib import Path
 
 import msgspec
 
-from shoal.domain.deep_folders import walk
-from shoal.domain.regular_files import regular_only
+from shoal.kernel.deep_folders import walk
+from shoal.kernel.regular_files import regular_only
 from shoal.shell.known_commands import INERT_GIT_KEYS
 
 CONFIG_BYTES_MAX = 65_536

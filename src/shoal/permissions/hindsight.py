@@ -11,10 +11,10 @@ from datetime import datetime
 
 import msgspec
 
-from shoal.domain.ids import ThreadId
-from shoal.domain.permissions import NO_COVERAGE, Action, Decision
-from shoal.domain.records import Approval, PastCheck
-from shoal.domain.toml_text import literal
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.permissions import NO_COVERAGE, Action, Decision
+from shoal.kernel.records import Approval, PastCheck
+from shoal.kernel.toml_text import literal
 from shoal.permissions.actions import action_of
 from shoal.permissions.profiles import Profile, decide
 from shoal.permissions.rule_words import literal_pattern

@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from shoal.domain import lazy_re
+from shoal.kernel import lazy_re
 
 PATTERN_CHARS_MAX = 1000
 PROGRAM_STEPS_MAX = 600

@@ -17,12 +17,12 @@ from typing import get_args
 
 import msgspec
 
-from shoal.domain.agents import AgentSpec
-from shoal.domain.errors import ConfigError, InvalidInput
-from shoal.domain.order import natural
-from shoal.domain.permissions import STRICTNESS, Action, Asker, Decision, Ruling
-from shoal.domain.settings import OverrideSettings, ProfileSettings
-from shoal.domain.traits import NO_TOOLS, TraitsByName
+from shoal.kernel.agents import AgentSpec
+from shoal.kernel.errors import ConfigError, InvalidInput
+from shoal.kernel.order import natural
+from shoal.kernel.permissions import STRICTNESS, Action, Asker, Decision, Ruling
+from shoal.kernel.settings import OverrideSettings, ProfileSettings
+from shoal.kernel.traits import NO_TOOLS, TraitsByName
 from shoal.permissions.built_in import BUILT_IN, EVERYTHING, RuleList, built_in
 from shoal.permissions.patterns import Automaton, PatternRefused, literal_prefixes
 

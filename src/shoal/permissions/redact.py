@@ -17,9 +17,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from shoal.domain import lazy_re
-from shoal.domain.records import AuditEntry
-from shoal.domain.secret_forms import CHARS_MIN, is_ordinary, is_plain, looks_like_key, secret_parts
+from shoal.kernel import lazy_re
+from shoal.kernel.records import AuditEntry
+from shoal.kernel.secret_forms import CHARS_MIN, is_ordinary, is_plain, looks_like_key, secret_parts
 
 KNOWN_MAX = 2000
 

@@ -11,8 +11,8 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
-from shoal.domain.errors import InvalidInput
-from shoal.domain.traits import TraitsByName
+from shoal.kernel.errors import InvalidInput
+from shoal.kernel.traits import TraitsByName
 from shoal.permissions.actions import shell_actions
 from shoal.permissions.built_in import ALIKE_READERS, ALIKE_WEB, ALIKE_WRITERS, BUILT_IN, built_in_rules
 

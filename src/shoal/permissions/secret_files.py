@@ -6,8 +6,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from shoal.domain import lazy_re
-from shoal.domain.regular_files import regular_only
+from shoal.kernel import lazy_re
+from shoal.kernel.regular_files import regular_only
 from shoal.permissions.redact import has_key
 
 CONTENT_BYTES_MAX = 65_536

@@ -15,8 +15,8 @@ from typing import Literal
 
 import msgspec
 
-from shoal.domain import lazy_re
-from shoal.domain.events import (
+from shoal.kernel import lazy_re
+from shoal.kernel.events import (
     AssistantSaid,
     Cleared,
     Compacted,
@@ -28,10 +28,10 @@ from shoal.domain.events import (
     TurnStarted,
     UserSaid,
 )
-from shoal.domain.messages import Caller
-from shoal.domain.permissions import Action, Decision
-from shoal.domain.traits import Names, TraitsByName
-from shoal.domain.untrusted import short_source
+from shoal.kernel.messages import Caller
+from shoal.kernel.permissions import Action, Decision
+from shoal.kernel.traits import Names, TraitsByName
+from shoal.kernel.untrusted import short_source
 from shoal.permissions.code_files import is_executed
 from shoal.permissions.profiles import Profile
 from shoal.permissions.secret_files import is_secret_file

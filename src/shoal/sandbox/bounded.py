@@ -39,10 +39,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from shoal.domain.agents import Watch
-from shoal.domain.errors import ContentChanged, FolderFull, SandboxError
-from shoal.domain.ports import Command, CommandResult, Mount, RunFile, Sandbox
-from shoal.domain.settings import SandboxSettings
+from shoal.kernel.agents import Watch
+from shoal.kernel.errors import ContentChanged, FolderFull, SandboxError
+from shoal.kernel.ports import Command, CommandResult, Mount, RunFile, Sandbox
+from shoal.kernel.settings import SandboxSettings
 from shoal.sandbox.bubblewrap import ALLOWED
 
 LOOK_SECONDS = 0.25

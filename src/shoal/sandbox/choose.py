@@ -6,9 +6,9 @@ from pathlib import Path
 
 import msgspec
 
-from shoal.domain.errors import SandboxError
-from shoal.domain.ports import Command, Enclose, Mount, Sandbox
-from shoal.domain.settings import SANDBOX_KINDS, SandboxSettings
+from shoal.kernel.errors import SandboxError
+from shoal.kernel.ports import Command, Enclose, Mount, Sandbox
+from shoal.kernel.settings import SANDBOX_KINDS, SandboxSettings
 from shoal.sandbox.bounded import BoundedSandbox
 from shoal.sandbox.bubblewrap import BubblewrapSandbox
 from shoal.sandbox.host import HostSandbox, SeatbeltSandbox

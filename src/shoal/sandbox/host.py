@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from shoal.domain.errors import SandboxError
-from shoal.domain.ports import Command, CommandResult, Mount
+from shoal.kernel.errors import SandboxError
+from shoal.kernel.ports import Command, CommandResult, Mount
 from shoal.sandbox.limits import CommandLimits, ulimit_line
 from shoal.sandbox.processes import Spawn, run_process
 from shoal.sandbox.proxy import Network

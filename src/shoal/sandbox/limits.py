@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from shoal.domain.errors import SandboxError
-from shoal.domain.settings import SandboxSettings
+from shoal.kernel.errors import SandboxError
+from shoal.kernel.settings import SandboxSettings
 
 GIBIBYTE = 1_073_741_824
 STARTERS_KEPT_MAX = 8

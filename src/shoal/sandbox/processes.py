@@ -31,10 +31,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from shoal.domain.agents import OUTPUT_BYTES_PER_SECOND, Watch
-from shoal.domain.errors import SandboxError
-from shoal.domain.files import to_the_end
-from shoal.domain.ports import CommandResult, SeeOutput
+from shoal.kernel.agents import OUTPUT_BYTES_PER_SECOND, Watch
+from shoal.kernel.errors import SandboxError
+from shoal.kernel.files import to_the_end
+from shoal.kernel.ports import CommandResult, SeeOutput
 
 LINGER_SECONDS = 0.25
 """How long children may write after the first process has ended, before they are killed."""

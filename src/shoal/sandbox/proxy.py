@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple, Self, TypeAlias
 from urllib.parse import urlsplit
 
-from shoal.domain.errors import SandboxError
-from shoal.domain.web import literal, why_refused
+from shoal.kernel.errors import SandboxError
+from shoal.kernel.web import literal, why_refused
 
 Network: TypeAlias = Literal["off", "on"] | tuple[str, ...]
 """No network, public hosts, or these hosts only (`example.org`, `*.example.org`, `192.0.2.7`, `name:8080`)."""

@@ -21,7 +21,7 @@ from shoal.backups import NOT_SET, backup_place
 from shoal.config import Config, load_config
 from shoal.config.defaults import DEMO, KNOWN_PROVIDERS
 from shoal.config.secrets import learned_from, watch_secrets
-from shoal.domain.errors import (
+from shoal.kernel.errors import (
     ConfigError,
     Conflict,
     InvalidInput,
@@ -31,16 +31,16 @@ from shoal.domain.errors import (
     ShoalError,
     ToolError,
 )
-from shoal.domain.installation import how_to_add
-from shoal.domain.order import natural
-from shoal.domain.records import AuditEntry
-from shoal.domain.secret import Secret
-from shoal.domain.settings import McpServerSettings, Price
-from shoal.domain.settings_platforms import AccountSettings
-from shoal.domain.toml_text import Value
+from shoal.kernel.installation import how_to_add
+from shoal.kernel.order import natural
+from shoal.kernel.records import AuditEntry
+from shoal.kernel.secret import Secret
+from shoal.kernel.settings import McpServerSettings, Price
+from shoal.kernel.settings_platforms import AccountSettings
+from shoal.kernel.toml_text import Value
 from shoal.maintenance import missing_model
+from shoal.models.catalog import Catalog
 from shoal.permissions.redact import Redactor
-from shoal.providers.catalog import Catalog
 from shoal.sandbox.choose import server_enclosure
 from shoal.setup import trying
 from shoal.setup.choices import CHATS, KEYS, MODELS, OWN_SERVER, PACKAGES, QUESTIONS, bot_of, mistaken

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from shoal.config import Config
-from shoal.domain.errors import InvalidInput
-from shoal.domain.messages import Usage
-from shoal.domain.ports import Models
+from shoal.kernel.errors import InvalidInput
+from shoal.kernel.messages import Usage
+from shoal.kernel.ports import Models
 
 PRICE_TODO = (
     'Set providers.NAME.price in US dollars a million tokens (0 where it costs nothing), or budget.unpriced = "allow".'

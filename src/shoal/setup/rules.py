@@ -9,10 +9,10 @@ from typing import cast
 
 import msgspec
 
-from shoal.domain.errors import Conflict, NotFound
-from shoal.domain.settings import OverrideSettings, PermissionsSettings, ProfileSettings
-from shoal.domain.toml_text import Value, with_element, with_value
-from shoal.domain.untrusted import decode_toml
+from shoal.kernel.errors import Conflict, NotFound
+from shoal.kernel.settings import OverrideSettings, PermissionsSettings, ProfileSettings
+from shoal.kernel.toml_text import Value, with_element, with_value
+from shoal.kernel.untrusted import decode_toml
 from shoal.permissions.profiles import RuleList
 
 LISTS: tuple[RuleList, ...] = ("deny", "allow", "ask", "trusted_allow")

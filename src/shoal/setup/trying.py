@@ -12,20 +12,20 @@ import msgspec
 
 from shoal.accounts import make_adapters
 from shoal.backend import unwrapped
-from shoal.chat.account import ChatAccount
 from shoal.config import Config, open_catalog
-from shoal.domain.agents import Listen
-from shoal.domain.clock import SystemClock
-from shoal.domain.commands import CommandRequest
-from shoal.domain.errors import ConfigError, NotFound, PlatformError, ProviderRefused, ShoalError
-from shoal.domain.events import Scope
-from shoal.domain.home import Home
-from shoal.domain.ids import ApprovalId, ThreadId
-from shoal.domain.messages import Inbound, ModelFailed, ModelRequest, Prompt, Reaction, Receipt, TextDelta, UserMessage
-from shoal.domain.permissions import Asker
-from shoal.domain.ports import Settings
-from shoal.domain.settings_platforms import AccountSettings, PlatformsSettings
-from shoal.providers.catalog import build_provider, existing_model
+from shoal.kernel.agents import Listen
+from shoal.kernel.clock import SystemClock
+from shoal.kernel.commands import CommandRequest
+from shoal.kernel.errors import ConfigError, NotFound, PlatformError, ProviderRefused, ShoalError
+from shoal.kernel.events import Scope
+from shoal.kernel.home import Home
+from shoal.kernel.ids import ApprovalId, ThreadId
+from shoal.kernel.messages import Inbound, ModelFailed, ModelRequest, Prompt, Reaction, Receipt, TextDelta, UserMessage
+from shoal.kernel.permissions import Asker
+from shoal.kernel.ports import Settings
+from shoal.kernel.settings_platforms import AccountSettings, PlatformsSettings
+from shoal.models.catalog import build_provider, existing_model
+from shoal.platforms.account import ChatAccount
 from shoal.setup.choices import OWN_SERVER
 
 ANSWER_SECONDS = 120.0

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from shoal.config import Config, load_config
 from shoal.config.load import PREFIX, SEPARATOR
-from shoal.domain.errors import ConfigError
-from shoal.domain.home import Home
-from shoal.domain.regular_files import read_regular_text
-from shoal.domain.toml_text import CannotPlace, Value, literal, with_value, without_key
-from shoal.domain.traits import NO_TOOLS
-from shoal.domain.untrusted import decode_toml
+from shoal.kernel.errors import ConfigError
+from shoal.kernel.home import Home
+from shoal.kernel.regular_files import read_regular_text
+from shoal.kernel.toml_text import CannotPlace, Value, literal, with_value, without_key
+from shoal.kernel.traits import NO_TOOLS
+from shoal.kernel.untrusted import decode_toml
 from shoal.permissions.profiles import Profiles
 
 

@@ -7,13 +7,13 @@ from datetime import datetime
 
 import msgspec
 
-from shoal.domain.agents import PROCESS_KEY, AgentRow, Binding, Process, ProcessEnd, ProcessSpec, Work, servers_scope
-from shoal.domain.errors import Conflict, StoreNewer
-from shoal.domain.events import UserSaid, decode_data
-from shoal.domain.ids import ThreadId, TurnId, channel_of
-from shoal.domain.permissions import TOKENS_MAX, AccessToken
-from shoal.domain.records import AuditEntry, MemoryChange
-from shoal.domain.untrusted import UNREADABLE
+from shoal.kernel.agents import PROCESS_KEY, AgentRow, Binding, Process, ProcessEnd, ProcessSpec, Work, servers_scope
+from shoal.kernel.errors import Conflict, StoreNewer
+from shoal.kernel.events import UserSaid, decode_data
+from shoal.kernel.ids import ThreadId, TurnId, channel_of
+from shoal.kernel.permissions import TOKENS_MAX, AccessToken
+from shoal.kernel.records import AuditEntry, MemoryChange
+from shoal.kernel.untrusted import UNREADABLE
 from shoal.store.appends import chain
 from shoal.store.checkpoints import LAST
 from shoal.store.driver import (

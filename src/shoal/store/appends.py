@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from shoal.domain.clock import to_micros
-from shoal.domain.errors import Conflict, NotFound, StoreCorrupt
-from shoal.domain.events import (
+from shoal.kernel.clock import to_micros
+from shoal.kernel.errors import Conflict, NotFound, StoreCorrupt
+from shoal.kernel.events import (
     AssistantSaid,
     Cleared,
     Compacted,
@@ -17,10 +17,10 @@ from shoal.domain.events import (
     decode_data,
     encode_data,
 )
-from shoal.domain.ids import ThreadId, TurnId, platform_of
-from shoal.domain.records import GENESIS, AuditEntry, Committed, NewPost, canonical_entry, entry_hash
-from shoal.domain.schema import refusal
-from shoal.domain.untrusted import UNREADABLE
+from shoal.kernel.ids import ThreadId, TurnId, platform_of
+from shoal.kernel.records import GENESIS, AuditEntry, Committed, NewPost, canonical_entry, entry_hash
+from shoal.kernel.schema import refusal
+from shoal.kernel.untrusted import UNREADABLE
 from shoal.store.driver import Batch, Query, Row, Script, Value, dump, number, query, text, time
 
 TITLE_CHARS_MAX = 80

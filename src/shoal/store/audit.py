@@ -14,13 +14,13 @@ from typing import cast
 
 import msgspec
 
-from shoal.domain.cards import CardState, card_edit
-from shoal.domain.clock import iso
-from shoal.domain.errors import Conflict, Gone, InvalidInput, NotFound
-from shoal.domain.events import ApprovalSettled, Scope, Verdict
-from shoal.domain.ids import ApprovalId, ThreadId
-from shoal.domain.permissions import NO_COVERAGE, Coverage, Decision, Trust
-from shoal.domain.records import (
+from shoal.kernel.cards import CardState, card_edit
+from shoal.kernel.clock import iso
+from shoal.kernel.errors import Conflict, Gone, InvalidInput, NotFound
+from shoal.kernel.events import ApprovalSettled, Scope, Verdict
+from shoal.kernel.ids import ApprovalId, ThreadId
+from shoal.kernel.permissions import NO_COVERAGE, Coverage, Decision, Trust
+from shoal.kernel.records import (
     CASES_CHAIN,
     GENESIS,
     Approval,
@@ -32,7 +32,7 @@ from shoal.domain.records import (
     Verification,
     entry_hash,
 )
-from shoal.domain.untrusted import UNREADABLE
+from shoal.kernel.untrusted import UNREADABLE
 from shoal.store.appends import append_outside, chain, put_post
 from shoal.store.driver import Row, Script, StorePart, number, query, readable, reader, reads, text, time, writes_at
 

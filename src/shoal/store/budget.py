@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from shoal.domain.ids import ThreadId, TurnId, format_ulid
-from shoal.domain.messages import Usage
-from shoal.domain.records import BudgetStatus, Ceiling, Reservation, Reserved, Spend, ThreadUsage, UsageRow
+from shoal.kernel.ids import ThreadId, TurnId, format_ulid
+from shoal.kernel.messages import Usage
+from shoal.kernel.records import BudgetStatus, Ceiling, Reservation, Reserved, Spend, ThreadUsage, UsageRow
 from shoal.store.driver import Script, StorePart, dump, number, query, reader, real, text, writes, writes_at
 
 LAPSED_MAX = 20

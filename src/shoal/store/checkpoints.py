@@ -3,12 +3,12 @@
 from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime
 
-from shoal.domain.checkpoints import CheckpointRow
-from shoal.domain.clock import to_micros
-from shoal.domain.errors import Conflict
-from shoal.domain.events import Checkpointed, Event, EventData, FilesChanged, FilesRestored
-from shoal.domain.ids import ThreadId, TurnId
-from shoal.domain.records import AuditEntry
+from shoal.kernel.checkpoints import CheckpointRow
+from shoal.kernel.clock import to_micros
+from shoal.kernel.errors import Conflict
+from shoal.kernel.events import Checkpointed, Event, EventData, FilesChanged, FilesRestored
+from shoal.kernel.ids import ThreadId, TurnId
+from shoal.kernel.records import AuditEntry
 from shoal.store.appends import append_outside, chain, lock_at_rest
 from shoal.store.driver import Script, StorePart, number, query, reader, reads, text, writes_at
 from shoal.store.threads import with_subagents

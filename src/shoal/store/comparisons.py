@@ -2,8 +2,8 @@
 
 import msgspec
 
-from shoal.domain.comparisons import STEPS_MAX, Comparison, ModelAnswer, StepPlace, Wanted
-from shoal.domain.ids import ThreadId
+from shoal.kernel.comparisons import STEPS_MAX, Comparison, ModelAnswer, StepPlace, Wanted
+from shoal.kernel.ids import ThreadId
 from shoal.store.driver import Script, StorePart, dump, query, reader, text, writes
 
 LISTED_MAX = 200

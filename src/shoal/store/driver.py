@@ -16,10 +16,10 @@ from typing import Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from shoal.domain import lazy_re
-from shoal.domain.clock import Clock, from_micros, to_micros
-from shoal.domain.errors import StoreNewer, StoreUnreleased
-from shoal.domain.untrusted import UNREADABLE
+from shoal.kernel import lazy_re
+from shoal.kernel.clock import Clock, from_micros, to_micros
+from shoal.kernel.errors import StoreNewer, StoreUnreleased
+from shoal.kernel.untrusted import UNREADABLE
 
 Value: TypeAlias = str | int | float | None
 Param: TypeAlias = Value | list[str]

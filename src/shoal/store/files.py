@@ -8,8 +8,8 @@ from collections.abc import Collection, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from shoal.domain.files import DIGEST_CHARS, digest_of, digest_of_file
-from shoal.domain.regular_files import read_regular
+from shoal.kernel.files import DIGEST_CHARS, digest_of, digest_of_file
+from shoal.kernel.regular_files import read_regular
 
 GRACE_SECONDS = 3600.0
 """A content stored or asked for again this lately is not removed: the row that names it may still be on its way."""

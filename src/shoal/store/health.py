@@ -48,8 +48,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
-from shoal.domain.errors import StoreCorrupt
-from shoal.domain.regular_files import read_regular, regular_only
+from shoal.kernel.errors import StoreCorrupt
+from shoal.kernel.regular_files import read_regular, regular_only
 
 log = logging.getLogger(__name__)
 

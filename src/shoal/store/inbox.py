@@ -5,10 +5,10 @@ from datetime import datetime
 
 import msgspec
 
-from shoal.domain.agents import Child
-from shoal.domain.events import Event, Revised, TurnFinished, decode_data
-from shoal.domain.ids import ThreadId, TurnId, platform_of
-from shoal.domain.messages import (
+from shoal.kernel.agents import Child
+from shoal.kernel.events import Event, Revised, TurnFinished, decode_data
+from shoal.kernel.ids import ThreadId, TurnId, platform_of
+from shoal.kernel.messages import (
     UNTOLD,
     Abort,
     Deletion,
@@ -21,7 +21,7 @@ from shoal.domain.messages import (
     joined,
     turns_of,
 )
-from shoal.domain.records import Backlog, Report, Revision
+from shoal.kernel.records import Backlog, Report, Revision
 from shoal.store.appends import append_outside, title_of
 from shoal.store.driver import (
     Batch,

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from shoal.domain.cards import card_edit
-from shoal.domain.clock import from_micros
-from shoal.domain.errors import Conflict, QueueChanged, StaleEpoch
-from shoal.domain.events import (
+from shoal.kernel.cards import card_edit
+from shoal.kernel.clock import from_micros
+from shoal.kernel.errors import Conflict, QueueChanged, StaleEpoch
+from shoal.kernel.events import (
     ApprovalSettled,
     Event,
     EventData,
@@ -24,10 +24,10 @@ from shoal.domain.events import (
     decode_data,
     spans_to,
 )
-from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
-from shoal.domain.messages import Prompt
-from shoal.domain.permissions import NO_COVERAGE
-from shoal.domain.records import (
+from shoal.kernel.ids import ApprovalId, CallId, ThreadId, TurnId
+from shoal.kernel.messages import Prompt
+from shoal.kernel.permissions import NO_COVERAGE
+from shoal.kernel.records import (
     Commit,
     Committed,
     ContextWindow,

@@ -4,8 +4,8 @@ import fcntl
 import os
 from pathlib import Path
 
-from shoal.domain.errors import HomeLocked, StoreReadOnly
-from shoal.domain.regular_files import regular_only
+from shoal.kernel.errors import HomeLocked, StoreReadOnly
+from shoal.kernel.regular_files import regular_only
 
 
 def is_held(path: Path) -> bool:

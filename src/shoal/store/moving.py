@@ -5,8 +5,8 @@ from contextlib import closing
 
 from psycopg import AsyncConnection, sql
 
-from shoal.domain.errors import Conflict, StoreCorrupt
-from shoal.domain.home import Home
+from shoal.kernel.errors import Conflict, StoreCorrupt
+from shoal.kernel.home import Home
 from shoal.store.audit import ChainCheck
 from shoal.store.lock import HomeLock
 from shoal.store.postgres import SCHEMA, address, migrate, tables, translated

@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from shoal.domain.clock import Clock, from_micros
-from shoal.domain.ids import ThreadId, TurnId, platform_of
-from shoal.domain.messages import Prompt, Receipt
-from shoal.domain.posts import preview_key, reply_key, turn_of_reply
-from shoal.domain.records import DeliveryStatus, NewPost, OutboxRow
+from shoal.kernel.clock import Clock, from_micros
+from shoal.kernel.ids import ThreadId, TurnId, platform_of
+from shoal.kernel.messages import Prompt, Receipt
+from shoal.kernel.posts import preview_key, reply_key, turn_of_reply
+from shoal.kernel.records import DeliveryStatus, NewPost, OutboxRow
 from shoal.store.appends import append_outside, put_post, title_of
 from shoal.store.driver import Driver, Script, StorePart, dump, number, query, readable, reader, text, writes, writes_at
 from shoal.store.inbox import accept_prompt

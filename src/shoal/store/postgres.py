@@ -30,7 +30,7 @@ from weakref import WeakKeyDictionary
 import anyio
 import msgspec
 
-from shoal.domain.errors import (
+from shoal.kernel.errors import (
     ConfigError,
     InvalidInput,
     ShoalError,
@@ -42,7 +42,7 @@ from shoal.domain.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
-from shoal.domain.installation import how_to_add
+from shoal.kernel.installation import how_to_add
 from shoal.store.driver import Batch, Param, Row, Script, is_single, migrations, refuse_other_schemas, statements
 from shoal.store.health import Health
 

@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from shoal.domain import lazy_re
-from shoal.domain.clock import iso
-from shoal.domain.events import (
+from shoal.kernel import lazy_re
+from shoal.kernel.clock import iso
+from shoal.kernel.events import (
     ApprovalRequested,
     ApprovalSettled,
     AssistantSaid,
@@ -36,11 +36,11 @@ from shoal.domain.events import (
     UserSaid,
     current,
 )
-from shoal.domain.home import Home
-from shoal.domain.ids import ThreadId
-from shoal.domain.messages import Author, ModelMessage
-from shoal.domain.regular_files import read_regular, regular_only
-from shoal.domain.transcript import Transcript, summary_message
+from shoal.kernel.home import Home
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.messages import Author, ModelMessage
+from shoal.kernel.regular_files import read_regular, regular_only
+from shoal.kernel.transcript import Transcript, summary_message
 
 LOG = "log.jsonl"
 CONTEXT = "context.jsonl"

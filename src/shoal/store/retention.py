@@ -23,10 +23,10 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import datetime, timedelta
 
-from shoal.domain.clock import sleep_till_steady, to_micros
-from shoal.domain.ids import format_ulid
-from shoal.domain.settings import Config
-from shoal.domain.webhooks import REPEATED_SECONDS
+from shoal.kernel.clock import sleep_till_steady, to_micros
+from shoal.kernel.ids import format_ulid
+from shoal.kernel.settings import Config
+from shoal.kernel.webhooks import REPEATED_SECONDS
 from shoal.store.driver import Row, StorePart, Value, number
 
 log = logging.getLogger(__name__)

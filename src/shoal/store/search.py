@@ -10,9 +10,9 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import NamedTuple
 
-from shoal.domain.events import Event
-from shoal.domain.ids import ThreadId, channel_of
-from shoal.domain.records import Artifact
+from shoal.kernel.events import Event
+from shoal.kernel.ids import ThreadId, channel_of
+from shoal.kernel.records import Artifact
 from shoal.store.appends import event
 from shoal.store.driver import Script, StorePart, first_after, query, reader, text, writes
 

@@ -26,7 +26,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple, TypeAlias, TypeVar
 
-from shoal.domain.errors import (
+from shoal.kernel.errors import (
     InvalidInput,
     ShoalError,
     StoreCorrupt,

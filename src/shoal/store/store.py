@@ -1,6 +1,6 @@
 """The store: all operations over one database, in parts by concern."""
 
-from shoal.domain.clock import Clock
+from shoal.kernel.clock import Clock
 from shoal.store.agents import AgentStore, MemoryHistory, ProcessStore, SettingStore, TokenStore
 from shoal.store.audit import Approvals, AuditLog
 from shoal.store.budget import BudgetStore, Ledger

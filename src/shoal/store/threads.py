@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import NamedTuple
 
-from shoal.domain.errors import Conflict, InvalidInput, NotFound
-from shoal.domain.events import (
+from shoal.kernel.errors import Conflict, InvalidInput, NotFound
+from shoal.kernel.events import (
     AssistantSaid,
     Branched,
     Branching,
@@ -33,10 +33,10 @@ from shoal.domain.events import (
     encode_data,
     spans_to,
 )
-from shoal.domain.ids import SUBAGENTS, ThreadId, TurnId, channel_of, is_child, platform_of
-from shoal.domain.markup import counted
-from shoal.domain.messages import Prompt, Usage
-from shoal.domain.records import AuditEntry, DeletedThread, Spend
+from shoal.kernel.ids import SUBAGENTS, ThreadId, TurnId, channel_of, is_child, platform_of
+from shoal.kernel.markup import counted
+from shoal.kernel.messages import Prompt, Usage
+from shoal.kernel.records import AuditEntry, DeletedThread, Spend
 from shoal.store.appends import SEQ_END, append_outside, chain, event, lock_at_rest, title_of
 from shoal.store.driver import Script, StorePart, number, query, reads, real, text, time, writes_at
 from shoal.store.inbox import accept_prompt

@@ -13,11 +13,11 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from shoal.domain.clock import to_micros
-from shoal.domain.events import TurnFinished
-from shoal.domain.ids import ThreadId
-from shoal.domain.records import NewPost
-from shoal.domain.triggers import FAILURES_MAX, RETRY_SECONDS, NewTrigger, Occurrence, Trigger, switched_off
+from shoal.kernel.clock import to_micros
+from shoal.kernel.events import TurnFinished
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.records import NewPost
+from shoal.kernel.triggers import FAILURES_MAX, RETRY_SECONDS, NewTrigger, Occurrence, Trigger, switched_off
 from shoal.store.appends import put_post
 from shoal.store.driver import Script, StorePart, dump, moment, query, readable, reader, text, writes, writes_at
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from html import escape, unescape
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from shoal.domain.events import (
+from shoal.kernel.events import (
     AssistantSaid,
     Cleared,
     Compacted,
@@ -21,8 +21,8 @@ from shoal.domain.events import (
     TurnStarted,
     UserSaid,
 )
-from shoal.domain.ids import ThreadId
-from shoal.domain.messages import Attachment
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.messages import Attachment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -118,7 +118,7 @@ class HtmlWriter(MarkdownWriter):
     def _markdown(self) -> "MarkdownIt":
         from markdown_it import MarkdownIt
 
-        from shoal.domain.markdown import read_formulas
+        from shoal.kernel.markdown import read_formulas
 
         parser = MarkdownIt("commonmark", {"html": False, "breaks": True}).enable(["table", "strikethrough"])
         read_formulas(parser.disable("image"))

@@ -7,14 +7,14 @@ from datetime import datetime
 
 import msgspec
 
-from shoal.chat.inbox import submit
-from shoal.domain.clock import Clock, SystemClock
-from shoal.domain.errors import PlatformError
-from shoal.domain.ids import WHOLE_CHANNEL, ThreadId, channel_of, make_thread_id, thread_address
-from shoal.domain.messages import Attachment, Author, Prompt, Reaction, Receipt
-from shoal.domain.ports import InboxPort
-from shoal.domain.posts import Button, ChatLimits, OutboundPost
+from shoal.kernel.clock import Clock, SystemClock
+from shoal.kernel.errors import PlatformError
+from shoal.kernel.ids import WHOLE_CHANNEL, ThreadId, channel_of, make_thread_id, thread_address
+from shoal.kernel.messages import Attachment, Author, Prompt, Reaction, Receipt
+from shoal.kernel.ports import InboxPort
+from shoal.kernel.posts import Button, ChatLimits, OutboundPost
 from shoal.permissions.access import AccessRules
+from shoal.platforms.inbox import submit
 
 OPEN = AccessRules(allow=("*",), trust_everybody=True)
 """Who may speak where everybody may, and is trusted."""

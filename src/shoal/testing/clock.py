@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
-from shoal.domain.ids import format_ulid
-from shoal.domain.zones import zone_named
+from shoal.kernel.ids import format_ulid
+from shoal.kernel.zones import zone_named
 
 T = TypeVar("T")
 

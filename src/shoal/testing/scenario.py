@@ -13,13 +13,13 @@ from typing import TypeVar
 
 from shoal.app import App, Overrides, open_app
 from shoal.config import load_config
-from shoal.domain.clock import Clock
-from shoal.domain.events import AssistantSaid, Event
-from shoal.domain.ids import ApprovalId, ThreadId, make_thread_id
-from shoal.domain.messages import Abort, Author, FollowUp, Receipt, Steer, Usage
-from shoal.domain.permissions import Asker
-from shoal.domain.ports import Completion, Models, Route, Sandbox, Tool
-from shoal.domain.records import Approval
+from shoal.kernel.clock import Clock
+from shoal.kernel.events import AssistantSaid, Event
+from shoal.kernel.ids import ApprovalId, ThreadId, make_thread_id
+from shoal.kernel.messages import Abort, Author, FollowUp, Receipt, Steer, Usage
+from shoal.kernel.permissions import Asker
+from shoal.kernel.ports import Completion, Models, Route, Sandbox, Tool
+from shoal.kernel.records import Approval
 from shoal.permissions.access import AccessRules
 from shoal.store.driver import Driver
 from shoal.testing.chat import OPEN, FakeChat, Posted

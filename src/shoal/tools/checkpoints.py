@@ -1,7 +1,7 @@
 """Checkpoints: how a workspace was before a turn's first call that may change files, and how it was at its end.
 
 What a turn did to files is what differs between the two. Whoever else changed files of the same workspace in between
-has a hand in that; `actors/undo.py` finds other turns that did. A turn without such a call costs nothing here.
+has a hand in that; `threads/undo.py` finds other turns that did. A turn without such a call costs nothing here.
 """
 
 import asyncio
@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
-from shoal.domain.checkpoints import CheckpointsSettings, TreeChange
-from shoal.domain.errors import system_words
-from shoal.domain.events import Checkpointed, FilesChanged
-from shoal.domain.files import Files, digest_of, in_thread
-from shoal.domain.home import Home
-from shoal.domain.permissions import Action
-from shoal.domain.traits import Traits
-from shoal.domain.untrusted import is_text
+from shoal.kernel.checkpoints import CheckpointsSettings, TreeChange
+from shoal.kernel.errors import system_words
+from shoal.kernel.events import Checkpointed, FilesChanged
+from shoal.kernel.files import Files, digest_of, in_thread
+from shoal.kernel.home import Home
+from shoal.kernel.permissions import Action
+from shoal.kernel.traits import Traits
+from shoal.kernel.untrusted import is_text
 from shoal.tools.executor import Admitted, is_look
 from shoal.tools.locks import lock_file
 from shoal.tools.tainted_files import MarkedFiles

@@ -30,10 +30,10 @@ from typing import TypeVar
 
 import msgspec
 
-from shoal.domain import lazy_re
-from shoal.domain.mounts import MountedPath
-from shoal.domain.permissions import NO_COVERAGE, Action, Coverage, CoveredFile
-from shoal.domain.ports import Mount, RunFile
+from shoal.kernel import lazy_re
+from shoal.kernel.mounts import MountedPath
+from shoal.kernel.permissions import NO_COVERAGE, Action, Coverage, CoveredFile
+from shoal.kernel.ports import Mount, RunFile
 from shoal.permissions.code_files import is_code
 from shoal.tools.jail import SANDBOX_FILES, is_systems, open_resolved, resolve
 from shoal.tools.openat import closing_file

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from shoal.domain import lazy_re
-from shoal.domain.deep_folders import walk
-from shoal.domain.errors import ToolError
-from shoal.domain.untrusted import UNREADABLE
+from shoal.kernel import lazy_re
+from shoal.kernel.deep_folders import walk
+from shoal.kernel.errors import ToolError
+from shoal.kernel.untrusted import UNREADABLE
 from shoal.tools.output import is_binary, text_of
 
 SECONDS_MAX = 25

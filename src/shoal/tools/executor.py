@@ -28,23 +28,23 @@ from typing import NamedTuple, Self
 import msgspec
 from msgspec.structs import replace
 
-from shoal.domain.agents import AgentSpec, Purpose
-from shoal.domain.clock import Clock
-from shoal.domain.errors import ContentChanged, SandboxError, ToolError, system_words
-from shoal.domain.events import ASK_INSTEAD, ASK_OR_LOOK, ApprovalRequested, ToolFinished, ToolStarted, Verdict
-from shoal.domain.files import Files, in_thread
-from shoal.domain.home import Home
-from shoal.domain.ids import ApprovalId, ThreadId, TurnId
-from shoal.domain.markup import counted
-from shoal.domain.messages import MORE_TOOLS, ToolCall
-from shoal.domain.permissions import STRICTNESS, TRUST_ORDER, Action, Asker, Decision
-from shoal.domain.ports import Invocation, LiveHub, Mount, Sandbox, ToolContext, ToolOutput, ToolServices
-from shoal.domain.records import AuditEntry, MemoryEdit, NewApproval, NewPost
-from shoal.domain.settings import Config
-from shoal.domain.shown import strip_controls
-from shoal.domain.traits import Traits
-from shoal.domain.triggers import NewTrigger, Trigger, first_time
-from shoal.domain.untrusted import written_after
+from shoal.kernel.agents import AgentSpec, Purpose
+from shoal.kernel.clock import Clock
+from shoal.kernel.errors import ContentChanged, SandboxError, ToolError, system_words
+from shoal.kernel.events import ASK_INSTEAD, ASK_OR_LOOK, ApprovalRequested, ToolFinished, ToolStarted, Verdict
+from shoal.kernel.files import Files, in_thread
+from shoal.kernel.home import Home
+from shoal.kernel.ids import ApprovalId, ThreadId, TurnId
+from shoal.kernel.markup import counted
+from shoal.kernel.messages import MORE_TOOLS, ToolCall
+from shoal.kernel.permissions import STRICTNESS, TRUST_ORDER, Action, Asker, Decision
+from shoal.kernel.ports import Invocation, LiveHub, Mount, Sandbox, ToolContext, ToolOutput, ToolServices
+from shoal.kernel.records import AuditEntry, MemoryEdit, NewApproval, NewPost
+from shoal.kernel.settings import Config
+from shoal.kernel.shown import strip_controls
+from shoal.kernel.traits import Traits
+from shoal.kernel.triggers import NewTrigger, Trigger, first_time
+from shoal.kernel.untrusted import written_after
 from shoal.permissions.access import approval_digest
 from shoal.permissions.profiles import Profile, decide_all, hidden_by
 from shoal.permissions.redact import Redactor

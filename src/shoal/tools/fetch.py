@@ -18,10 +18,10 @@ from urllib.parse import urljoin
 
 import msgspec
 
-from shoal.domain.errors import FetchError
-from shoal.domain.markup import counted
-from shoal.domain.network import default_tls, network_reason
-from shoal.domain.web import Fetched, FetchRequest, Net, WebAddress, literal, parse_target, why_refused
+from shoal.kernel.errors import FetchError
+from shoal.kernel.markup import counted
+from shoal.kernel.network import default_tls, network_reason
+from shoal.kernel.web import Fetched, FetchRequest, Net, WebAddress, literal, parse_target, why_refused
 
 if TYPE_CHECKING:
     import httpcore2

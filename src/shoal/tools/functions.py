@@ -14,14 +14,14 @@ from typing import Annotated, Generic, NamedTuple, TypeVar, cast, get_args, get_
 
 import msgspec
 
-from shoal.domain import lazy_re
-from shoal.domain.errors import InvalidInput, ShoalError, ToolError
-from shoal.domain.messages import ToolSpec
-from shoal.domain.permissions import Action
-from shoal.domain.ports import Command, Invocation, RunFile, SeeOutput, ToolContext, ToolOutput
-from shoal.domain.schema import refusal
-from shoal.domain.traits import RANK_LAST, UNKNOWN, Traits
-from shoal.domain.untrusted import UNREADABLE
+from shoal.kernel import lazy_re
+from shoal.kernel.errors import InvalidInput, ShoalError, ToolError
+from shoal.kernel.messages import ToolSpec
+from shoal.kernel.permissions import Action
+from shoal.kernel.ports import Command, Invocation, RunFile, SeeOutput, ToolContext, ToolOutput
+from shoal.kernel.schema import refusal
+from shoal.kernel.traits import RANK_LAST, UNKNOWN, Traits
+from shoal.kernel.untrusted import UNREADABLE
 
 ARGUMENTS_CHARS_MAX = 30_000_000
 """Longest JSON text of arguments that is looked at."""

@@ -11,11 +11,11 @@ from typing import Annotated, Protocol, cast
 
 from msgspec import Meta
 
-from shoal.domain.errors import ToolError
-from shoal.domain.files import in_thread
-from shoal.domain.installation import how_to_add
-from shoal.domain.ports import Invocation, Tool, ToolOutput
-from shoal.domain.traits import NO_HARDWARE, Traits
+from shoal.kernel.errors import ToolError
+from shoal.kernel.files import in_thread
+from shoal.kernel.installation import how_to_add
+from shoal.kernel.ports import Invocation, Tool, ToolOutput
+from shoal.kernel.traits import NO_HARDWARE, Traits
 from shoal.tools.functions import planned, tool
 
 I2C_BYTES_MAX = 32

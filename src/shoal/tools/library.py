@@ -33,15 +33,15 @@ from operator import mul
 from pathlib import Path
 from typing import NamedTuple
 
-from shoal.domain.clock import Clock, from_micros, to_micros
-from shoal.domain.errors import ProviderError, ProviderRefused, ToolError
-from shoal.domain.events import AssistantSaid, Event, Steered, UserSaid
-from shoal.domain.files import in_thread
-from shoal.domain.home import MEMORY_FILE, MEMORY_SCOPES, Home, memory_path
-from shoal.domain.ids import ThreadId
-from shoal.domain.ports import Embeddings, ToolContext
-from shoal.domain.settings import RecallSettings
-from shoal.domain.untrusted import is_text
+from shoal.kernel.clock import Clock, from_micros, to_micros
+from shoal.kernel.errors import ProviderError, ProviderRefused, ToolError
+from shoal.kernel.events import AssistantSaid, Event, Steered, UserSaid
+from shoal.kernel.files import in_thread
+from shoal.kernel.home import MEMORY_FILE, MEMORY_SCOPES, Home, memory_path
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.ports import Embeddings, ToolContext
+from shoal.kernel.settings import RecallSettings
+from shoal.kernel.untrusted import is_text
 from shoal.store.recall import PIECES_MAX, Known, NewPassage, Passage
 from shoal.store.store import Store
 from shoal.tools.documents import document_parts, documents_below, pieces_of

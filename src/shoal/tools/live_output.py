@@ -12,11 +12,11 @@ import asyncio
 import codecs
 from collections import defaultdict, deque
 
-from shoal.domain import lazy_re
-from shoal.domain.clock import Clock
-from shoal.domain.events import OutputShown
-from shoal.domain.ids import CallId, ThreadId, TurnId
-from shoal.domain.ports import LiveHub
+from shoal.kernel import lazy_re
+from shoal.kernel.clock import Clock
+from shoal.kernel.events import OutputShown
+from shoal.kernel.ids import CallId, ThreadId, TurnId
+from shoal.kernel.ports import LiveHub
 from shoal.permissions.redact import Redactor
 from shoal.tools.output import visible
 

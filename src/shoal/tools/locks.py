@@ -13,9 +13,9 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from shoal.domain.errors import ToolError
-from shoal.domain.files import in_thread
-from shoal.domain.markup import counted
+from shoal.kernel.errors import ToolError
+from shoal.kernel.files import in_thread
+from shoal.kernel.markup import counted
 
 WAIT_SECONDS = 30.0
 """How long a call waits for a file that another thread is changing."""

@@ -6,11 +6,11 @@ the history that was not made, which taking it back finds out.
 
 import hashlib
 
-from shoal.domain.clock import Clock
-from shoal.domain.errors import Conflict, NotFound
-from shoal.domain.files import in_thread
-from shoal.domain.home import Home, lines_of
-from shoal.domain.records import AuditEntry, MemoryChange, MemoryEdit
+from shoal.kernel.clock import Clock
+from shoal.kernel.errors import Conflict, NotFound
+from shoal.kernel.files import in_thread
+from shoal.kernel.home import Home, lines_of
+from shoal.kernel.records import AuditEntry, MemoryChange, MemoryEdit
 from shoal.store.store import Store
 from shoal.tools.memory_files import apply_edit, read_memory
 from shoal.tools.tainted_files import AMEND_SECONDS_MAX, PromptFiles

@@ -13,8 +13,8 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from shoal.domain.errors import Conflict, InvalidInput
-from shoal.domain.home import (
+from shoal.kernel.errors import Conflict, InvalidInput
+from shoal.kernel.home import (
     FILE_BYTES_MAX,
     MEMORY_BYTES_MAX,
     MEMORY_SCOPES,
@@ -30,9 +30,9 @@ from shoal.domain.home import (
     shown_to,
     swapped,
 )
-from shoal.domain.ids import ThreadId
-from shoal.domain.records import MemoryEdit
-from shoal.domain.regular_files import read_regular
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.records import MemoryEdit
+from shoal.kernel.regular_files import read_regular
 from shoal.tools.openat import closing_file
 
 _BULLETS = ("- ", "* ", "+ ")

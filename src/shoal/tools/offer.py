@@ -23,11 +23,11 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
-from shoal.domain.errors import ToolError
-from shoal.domain.messages import MORE_TOOLS, ToolCall, ToolSpec
-from shoal.domain.ports import ToolContext, ToolOutput
-from shoal.domain.traits import LOOKUP, TraitsByName
-from shoal.domain.untrusted import UNREADABLE
+from shoal.kernel.errors import ToolError
+from shoal.kernel.messages import MORE_TOOLS, ToolCall, ToolSpec
+from shoal.kernel.ports import ToolContext, ToolOutput
+from shoal.kernel.traits import LOOKUP, TraitsByName
+from shoal.kernel.untrusted import UNREADABLE
 from shoal.tools.functions import NAME, Prepared, planned, tool
 
 ADDED_MAX = 10

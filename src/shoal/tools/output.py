@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from shoal.domain import lazy_re
-from shoal.domain.markup import counted
-from shoal.domain.text_encodings import find_encoding, read_text
+from shoal.kernel import lazy_re
+from shoal.kernel.markup import counted
+from shoal.kernel.text_encodings import find_encoding, read_text
 
 ARTIFACT_BYTES_MAX = 26_214_400
 """Of a longer result, only the beginning is stored."""

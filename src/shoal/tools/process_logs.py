@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from shoal.domain.agents import Process
-from shoal.domain.home import Home
-from shoal.domain.regular_files import read_regular
+from shoal.kernel.agents import Process
+from shoal.kernel.home import Home
+from shoal.kernel.regular_files import read_regular
 from shoal.tools.terminal import last_state
 
 FILE_BYTES_MAX = 2_097_152

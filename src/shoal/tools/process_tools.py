@@ -8,13 +8,13 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
-from shoal.domain.agents import Hook, Process, ProcessSpec
-from shoal.domain.errors import InvalidInput, NotFound, ToolError
-from shoal.domain.ids import ThreadId
-from shoal.domain.markup import counted
-from shoal.domain.permissions import Action
-from shoal.domain.ports import Command, Invocation, Mount, Tool, ToolContext, ToolOutput
-from shoal.domain.traits import LOOKED_UP, LOOKUP, RUNS_ON, Traits, Treatment, Treatments
+from shoal.kernel.agents import Hook, Process, ProcessSpec
+from shoal.kernel.errors import InvalidInput, NotFound, ToolError
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.markup import counted
+from shoal.kernel.permissions import Action
+from shoal.kernel.ports import Command, Invocation, Mount, Tool, ToolContext, ToolOutput
+from shoal.kernel.traits import LOOKED_UP, LOOKUP, RUNS_ON, Traits, Treatment, Treatments
 from shoal.tools.builtin.shell import ShellActions, checked_command, command_environment
 from shoal.tools.functions import PreparedCommand, as_tool_error, canonical, planned, tool
 from shoal.tools.processes import ProcessService, line_of

@@ -28,9 +28,9 @@ import anyio.abc
 import anyio.to_thread
 import msgspec
 
-from shoal.domain.agents import PROCESS_KEY, Hook, Process, ProcessEnd, ProcessSpec
-from shoal.domain.clock import Clock
-from shoal.domain.errors import (
+from shoal.kernel.agents import PROCESS_KEY, Hook, Process, ProcessEnd, ProcessSpec
+from shoal.kernel.clock import Clock
+from shoal.kernel.errors import (
     FolderFull,
     InvalidInput,
     NotFound,
@@ -39,11 +39,11 @@ from shoal.domain.errors import (
     StoreError,
     StoreUnavailable,
 )
-from shoal.domain.home import Home
-from shoal.domain.markup import counted
-from shoal.domain.messages import Inbound, Prompt, Receipt
-from shoal.domain.ports import Command, Sandbox
-from shoal.domain.untrusted import untrusted_block
+from shoal.kernel.home import Home
+from shoal.kernel.markup import counted
+from shoal.kernel.messages import Inbound, Prompt, Receipt
+from shoal.kernel.ports import Command, Sandbox
+from shoal.kernel.untrusted import untrusted_block
 from shoal.permissions.patterns import Automaton, PatternRefused
 from shoal.store.agents import ProcessStore as ProcessRows
 from shoal.tools.process_logs import LogPiece, ProcessLog, log_of, read_log, remove_log, tail

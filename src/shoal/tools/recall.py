@@ -7,12 +7,12 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from shoal.domain.errors import ProviderError, ToolError
-from shoal.domain.files import in_thread
-from shoal.domain.home import MEMORY_FILE, note_path, shown_to
-from shoal.domain.ports import Invocation, ToolContext, ToolOutput
-from shoal.domain.traits import LOOKUP
-from shoal.domain.untrusted import written_after
+from shoal.kernel.errors import ProviderError, ToolError
+from shoal.kernel.files import in_thread
+from shoal.kernel.home import MEMORY_FILE, note_path, shown_to
+from shoal.kernel.ports import Invocation, ToolContext, ToolOutput
+from shoal.kernel.traits import LOOKUP
+from shoal.kernel.untrusted import written_after
 from shoal.store.recall import Passage
 from shoal.store.search import SearchIndex
 from shoal.tools.builtin.lookup import around, hit_of, words_of

@@ -5,15 +5,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from types import ModuleType
 
-from shoal.domain.errors import InvalidInput
-from shoal.domain.files import Files
-from shoal.domain.messages import MORE_TOOLS, Judge, ToolSpec
-from shoal.domain.permissions import Action
-from shoal.domain.ports import ChatAdapter, Tool, ToolContext
-from shoal.domain.settings import SandboxSettings, ToolsSettings
-from shoal.domain.traits import Traits, TraitsByName
-from shoal.domain.triggers import first_time
-from shoal.domain.web import Fetcher
+from shoal.kernel.errors import InvalidInput
+from shoal.kernel.files import Files
+from shoal.kernel.messages import MORE_TOOLS, Judge, ToolSpec
+from shoal.kernel.permissions import Action
+from shoal.kernel.ports import ChatAdapter, Tool, ToolContext
+from shoal.kernel.settings import SandboxSettings, ToolsSettings
+from shoal.kernel.traits import Traits, TraitsByName
+from shoal.kernel.triggers import first_time
+from shoal.kernel.web import Fetcher
 from shoal.permissions.taint import taint_of
 from shoal.store.store import Store
 from shoal.tools import builtin

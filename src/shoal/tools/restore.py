@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from shoal.domain.checkpoints import Parts, TreeChange, TreeEntry, alike
-from shoal.domain.files import digest_of
+from shoal.kernel.checkpoints import Parts, TreeChange, TreeEntry, alike
+from shoal.kernel.files import digest_of
 from shoal.tools.openat import best_opener, closing_file, give_to
 from shoal.tools.trees import Trees, entry_of, read_file
 

@@ -10,12 +10,12 @@ from functools import partial
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 
-from shoal.domain.deep_folders import remove_tree
-from shoal.domain.files import Files, in_thread
-from shoal.domain.ids import ThreadId
-from shoal.domain.messages import ToolCall
-from shoal.domain.records import Artifact
-from shoal.domain.traits import Traits
+from shoal.kernel.deep_folders import remove_tree
+from shoal.kernel.files import Files, in_thread
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.messages import ToolCall
+from shoal.kernel.records import Artifact
+from shoal.kernel.traits import Traits
 from shoal.store.search import ArtifactStore
 from shoal.tools.tainted_files import MarkedFiles
 

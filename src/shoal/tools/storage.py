@@ -8,16 +8,16 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
-from shoal.domain.checkpoints import CheckpointsSettings
-from shoal.domain.clock import Clock, sleep_till_steady
-from shoal.domain.deep_folders import remove_tree
-from shoal.domain.errors import Conflict, StoreUnavailable
-from shoal.domain.files import STILL_FOLDERS, Files, Folders, in_thread
-from shoal.domain.home import Home
-from shoal.domain.ids import ThreadId
-from shoal.domain.ports import Settings
-from shoal.domain.records import DeletedThread
-from shoal.domain.settings import FilesSettings
+from shoal.kernel.checkpoints import CheckpointsSettings
+from shoal.kernel.clock import Clock, sleep_till_steady
+from shoal.kernel.deep_folders import remove_tree
+from shoal.kernel.errors import Conflict, StoreUnavailable
+from shoal.kernel.files import STILL_FOLDERS, Files, Folders, in_thread
+from shoal.kernel.home import Home
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.ports import Settings
+from shoal.kernel.records import DeletedThread
+from shoal.kernel.settings import FilesSettings
 from shoal.store.files import LocalFiles
 from shoal.store.store import Store
 from shoal.tools.checkpoints import Checkpoints

@@ -45,16 +45,16 @@ from pathlib import Path, PurePosixPath
 import anyio
 import msgspec
 
-from shoal.domain import lazy_re
-from shoal.domain.deep_folders import walk
-from shoal.domain.files import digest_of_file, in_thread
-from shoal.domain.home import MEMORY_FILE, MEMORY_SCOPES, Home, MemoryScope, memory_path, note_path
-from shoal.domain.ids import ThreadId
-from shoal.domain.mounts import from_host, from_inside
-from shoal.domain.permissions import Action
-from shoal.domain.ports import Mount, Settings, ToolContext
-from shoal.domain.traits import Keeps, Traits, TraitsByName
-from shoal.domain.untrusted import UNREADABLE, short_source, written_after
+from shoal.kernel import lazy_re
+from shoal.kernel.deep_folders import walk
+from shoal.kernel.files import digest_of_file, in_thread
+from shoal.kernel.home import MEMORY_FILE, MEMORY_SCOPES, Home, MemoryScope, memory_path, note_path
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.mounts import from_host, from_inside
+from shoal.kernel.permissions import Action
+from shoal.kernel.ports import Mount, Settings, ToolContext
+from shoal.kernel.traits import Keeps, Traits, TraitsByName
+from shoal.kernel.untrusted import UNREADABLE, short_source, written_after
 from shoal.permissions.code_files import is_code
 from shoal.permissions.secret_files import holds_secret, is_secret_file
 from shoal.tools.jail import is_systems, resolve

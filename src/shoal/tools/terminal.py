@@ -1,6 +1,6 @@
 """Reduce a command's output to its last state on a terminal, without progress bars and colors."""
 
-from shoal.domain import lazy_re
+from shoal.kernel import lazy_re
 
 ROWS_UP_MAX = 500
 """Lines above the last that the cursor can reach, about the height of a tall terminal."""

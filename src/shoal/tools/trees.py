@@ -18,8 +18,8 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from shoal.domain.checkpoints import CheckpointsSettings, EntryKind, Lacks, Parts, TreeChange, TreeEntry, alike
-from shoal.domain.files import Files, digest_of
+from shoal.kernel.checkpoints import CheckpointsSettings, EntryKind, Lacks, Parts, TreeChange, TreeEntry, alike
+from shoal.kernel.files import Files, digest_of
 from shoal.tools.openat import best_opener
 from shoal.tools.tainted_files import Marks
 

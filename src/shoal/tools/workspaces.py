@@ -43,15 +43,15 @@ from weakref import WeakValueDictionary
 import anyio.to_thread
 import msgspec
 
-from shoal.domain.agents import AgentSpec
-from shoal.domain.deep_folders import remove_tree
-from shoal.domain.errors import Conflict, InvalidInput, StoreCorrupt, StoreUnavailable
-from shoal.domain.files import Files, Folders, digest_of_file
-from shoal.domain.home import MEMORY_FILE, MEMORY_SCOPES, Home, memory_path
-from shoal.domain.ids import ThreadId, encode_part
-from shoal.domain.ports import Settings
-from shoal.domain.regular_files import read_regular, regular_only
-from shoal.domain.untrusted import is_text
+from shoal.kernel.agents import AgentSpec
+from shoal.kernel.deep_folders import remove_tree
+from shoal.kernel.errors import Conflict, InvalidInput, StoreCorrupt, StoreUnavailable
+from shoal.kernel.files import Files, Folders, digest_of_file
+from shoal.kernel.home import MEMORY_FILE, MEMORY_SCOPES, Home, memory_path
+from shoal.kernel.ids import ThreadId, encode_part
+from shoal.kernel.ports import Settings
+from shoal.kernel.regular_files import read_regular, regular_only
+from shoal.kernel.untrusted import is_text
 from shoal.store.projections import CONTEXT, LOG
 from shoal.tools.locks import lock_file
 from shoal.tools.tainted_files import MarkedFiles

@@ -30,18 +30,18 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from shoal.domain.begun import Begun
-from shoal.domain.clock import Clock
-from shoal.domain.errors import InvalidInput, ShoalError
-from shoal.domain.ids import ThreadId, parse_thread_id, unopened
-from shoal.domain.messages import Author, Prompt
-from shoal.domain.ports import Settings
-from shoal.domain.records import Opening
-from shoal.domain.regular_files import read_regular
-from shoal.domain.schema import refusal
-from shoal.domain.triggers import HEARTBEAT_THREAD, NewTrigger, Trigger, check, first_time, single_time
-from shoal.domain.untrusted import UNREADABLE, is_text, written_after
-from shoal.domain.zones import zone_named
+from shoal.kernel.begun import Begun
+from shoal.kernel.clock import Clock
+from shoal.kernel.errors import InvalidInput, ShoalError
+from shoal.kernel.ids import ThreadId, parse_thread_id, unopened
+from shoal.kernel.messages import Author, Prompt
+from shoal.kernel.ports import Settings
+from shoal.kernel.records import Opening
+from shoal.kernel.regular_files import read_regular
+from shoal.kernel.schema import refusal
+from shoal.kernel.triggers import HEARTBEAT_THREAD, NewTrigger, Trigger, check, first_time, single_time
+from shoal.kernel.untrusted import UNREADABLE, is_text, written_after
+from shoal.kernel.zones import zone_named
 from shoal.store.triggers import TriggerStore, key_of
 from shoal.triggers.service import LATE_SECONDS_MIN, SourceOf, TriggerTarget, message_of
 
@@ -311,7 +311,7 @@ def _spec(name: str, event: _EventFile, source: str, timezone: str, written_at: 
 
     Raises InvalidInput naming what is wrong.
     """
-    from shoal.domain.when import When, parse_schedule
+    from shoal.kernel.when import When, parse_schedule
 
     thread = _place_of(event) if event.threadId else None
     when = When("one-shot", "1970-01-01", zone_named(timezone).key)

@@ -34,13 +34,13 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from shoal.domain.begun import Begun
-from shoal.domain.clock import Clock, iso, wall_ahead
-from shoal.domain.errors import InvalidInput, ShoalError, StoreError
-from shoal.domain.ids import unopened
-from shoal.domain.messages import Author, Inbound, Prompt, Receipt
-from shoal.domain.records import DeliveryStatus, Opening
-from shoal.domain.triggers import (
+from shoal.kernel.begun import Begun
+from shoal.kernel.clock import Clock, iso, wall_ahead
+from shoal.kernel.errors import InvalidInput, ShoalError, StoreError
+from shoal.kernel.ids import unopened
+from shoal.kernel.messages import Author, Inbound, Prompt, Receipt
+from shoal.kernel.records import DeliveryStatus, Opening
+from shoal.kernel.triggers import (
     FAILURES_MAX,
     RETRY_SECONDS,
     NewTrigger,
@@ -51,7 +51,7 @@ from shoal.domain.triggers import (
     switched_off,
     title,
 )
-from shoal.domain.zones import zone_named
+from shoal.kernel.zones import zone_named
 from shoal.store.outbox import QUEUE_FULL
 from shoal.store.triggers import TriggerStore, key_of
 

@@ -26,11 +26,11 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from shoal.domain.errors import InvalidInput, ShoalError
-from shoal.domain.installation import how_to_add
-from shoal.domain.messages import AssistantMessage, ModelMessage, ModelRequest, ToolMessage, ToolSpec, UserMessage
-from shoal.domain.settings import ContextSettings
-from shoal.domain.transcript import SUMMARY_HEAD, TranscriptEntry
+from shoal.kernel.errors import InvalidInput, ShoalError
+from shoal.kernel.installation import how_to_add
+from shoal.kernel.messages import AssistantMessage, ModelMessage, ModelRequest, ToolMessage, ToolSpec, UserMessage
+from shoal.kernel.settings import ContextSettings
+from shoal.kernel.transcript import SUMMARY_HEAD, TranscriptEntry
 from shoal.turn.text_files import cut_middle
 
 Count: TypeAlias = Callable[[str], int]

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import msgspec
 
-from shoal.domain import lazy_re
-from shoal.domain.agents import AgentSpec, Purpose
-from shoal.domain.cases import (
+from shoal.kernel import lazy_re
+from shoal.kernel.agents import AgentSpec, Purpose
+from shoal.kernel.cases import (
     CASE_BYTES_MAX,
     CASES,
     CASES_MAX,
@@ -33,11 +33,11 @@ from shoal.domain.cases import (
     parse_case,
     write_case,
 )
-from shoal.domain.clock import Clock
-from shoal.domain.errors import Conflict, InvalidInput, NotFound, ShoalError
-from shoal.domain.events import AssistantSaid, ToolFinished, TurnStarted
-from shoal.domain.ids import CallId, ThreadId, TurnId, make_thread_id
-from shoal.domain.messages import (
+from shoal.kernel.clock import Clock
+from shoal.kernel.errors import Conflict, InvalidInput, NotFound, ShoalError
+from shoal.kernel.events import AssistantSaid, ToolFinished, TurnStarted
+from shoal.kernel.ids import CallId, ThreadId, TurnId, make_thread_id
+from shoal.kernel.messages import (
     AssistantMessage,
     Author,
     ModelFailed,
@@ -48,13 +48,13 @@ from shoal.domain.messages import (
     Usage,
     UserMessage,
 )
-from shoal.domain.permissions import Asker
-from shoal.domain.ports import Mount, Route
-from shoal.domain.records import CASES_CHAIN, Ceiling
-from shoal.domain.schema import refusal
-from shoal.domain.settings import CasesSettings, ProfileSettings
-from shoal.domain.traits import TraitsByName
-from shoal.domain.transcript import TranscriptEntry
+from shoal.kernel.permissions import Asker
+from shoal.kernel.ports import Mount, Route
+from shoal.kernel.records import CASES_CHAIN, Ceiling
+from shoal.kernel.schema import refusal
+from shoal.kernel.settings import CasesSettings, ProfileSettings
+from shoal.kernel.traits import TraitsByName
+from shoal.kernel.transcript import TranscriptEntry
 from shoal.permissions.patterns import Automaton, PatternRefused
 from shoal.permissions.profiles import Profile
 from shoal.permissions.taint import TaintState

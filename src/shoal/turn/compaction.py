@@ -32,12 +32,12 @@ from typing import Literal, TypeAlias
 import anyio
 import msgspec
 
-from shoal.domain import lazy_re
-from shoal.domain.clock import Clock
-from shoal.domain.errors import InvalidInput, StoreError
-from shoal.domain.events import Compacted, Failed
-from shoal.domain.ids import ThreadId, is_child
-from shoal.domain.messages import (
+from shoal.kernel import lazy_re
+from shoal.kernel.clock import Clock
+from shoal.kernel.errors import InvalidInput, StoreError
+from shoal.kernel.events import Compacted, Failed
+from shoal.kernel.ids import ThreadId, is_child
+from shoal.kernel.messages import (
     RETRYABLE,
     AssistantMessage,
     ModelDone,
@@ -48,12 +48,12 @@ from shoal.domain.messages import (
     Usage,
     UserMessage,
 )
-from shoal.domain.ports import Route
-from shoal.domain.settings import ContextSettings, ThreadsSettings
-from shoal.domain.traits import TraitsByName
-from shoal.domain.transcript import SUMMARY_HEAD, TranscriptEntry
-from shoal.domain.turnstate import LEFT_OUT
-from shoal.domain.untrusted import UNREADABLE
+from shoal.kernel.ports import Route
+from shoal.kernel.settings import ContextSettings, ThreadsSettings
+from shoal.kernel.traits import TraitsByName
+from shoal.kernel.transcript import SUMMARY_HEAD, TranscriptEntry
+from shoal.kernel.turnstate import LEFT_OUT
+from shoal.kernel.untrusted import UNREADABLE
 from shoal.store.appends import title_of
 from shoal.store.threads import ThreadStore
 from shoal.turn.budget import Tally, TokenRoom

@@ -15,16 +15,16 @@ from typing import NamedTuple
 import anyio
 import msgspec
 
-from shoal.domain.agents import AgentSpec
-from shoal.domain.clock import Clock
-from shoal.domain.comparisons import STEPS_MAX, Comparison, Difference, ModelAnswer, StepPlace, Wanted, difference
-from shoal.domain.errors import InvalidInput, NotFound
-from shoal.domain.events import Event
-from shoal.domain.ids import ThreadId, TurnId, is_child, parse_thread_id
-from shoal.domain.messages import ModelFailed, ModelRequest, Usage
-from shoal.domain.permissions import Asker, Audience
-from shoal.domain.ports import Route
-from shoal.domain.records import Ceiling, ThreadInfo
+from shoal.kernel.agents import AgentSpec
+from shoal.kernel.clock import Clock
+from shoal.kernel.comparisons import STEPS_MAX, Comparison, Difference, ModelAnswer, StepPlace, Wanted, difference
+from shoal.kernel.errors import InvalidInput, NotFound
+from shoal.kernel.events import Event
+from shoal.kernel.ids import ThreadId, TurnId, is_child, parse_thread_id
+from shoal.kernel.messages import ModelFailed, ModelRequest, Usage
+from shoal.kernel.permissions import Asker, Audience
+from shoal.kernel.ports import Route
+from shoal.kernel.records import Ceiling, ThreadInfo
 from shoal.permissions.profiles import Profiles, hidden
 from shoal.store.comparisons import ceiling_of
 from shoal.store.store import Store

@@ -18,18 +18,18 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from shoal.domain.agents import AgentSpec, Purpose, describe_state, describe_work
-from shoal.domain.clock import Clock
-from shoal.domain.events import Cleared, Compacted, TurnStarted
-from shoal.domain.home import Home
-from shoal.domain.ids import ThreadId, platform_of
-from shoal.domain.messages import AssistantMessage, ModelRequest, Prompt, ToolSpec, UserMessage
-from shoal.domain.permissions import Asker, Audience
-from shoal.domain.ports import Mount, Route
-from shoal.domain.regular_files import ensure_folder
-from shoal.domain.settings import Config
-from shoal.domain.traits import TraitsByName
-from shoal.domain.transcript import (
+from shoal.kernel.agents import AgentSpec, Purpose, describe_state, describe_work
+from shoal.kernel.clock import Clock
+from shoal.kernel.events import Cleared, Compacted, TurnStarted
+from shoal.kernel.home import Home
+from shoal.kernel.ids import ThreadId, platform_of
+from shoal.kernel.messages import AssistantMessage, ModelRequest, Prompt, ToolSpec, UserMessage
+from shoal.kernel.permissions import Asker, Audience
+from shoal.kernel.ports import Mount, Route
+from shoal.kernel.regular_files import ensure_folder
+from shoal.kernel.settings import Config
+from shoal.kernel.traits import TraitsByName
+from shoal.kernel.transcript import (
     CONTEXT_CHANGES,
     CONTEXT_HEAD,
     CONTEXT_TAIL,
@@ -37,7 +37,7 @@ from shoal.domain.transcript import (
     Transcript,
     TranscriptEntry,
 )
-from shoal.domain.zones import local_time, zone_named
+from shoal.kernel.zones import local_time, zone_named
 from shoal.permissions.profiles import Profile, hidden_by
 from shoal.store.journal import Journal
 from shoal.store.store import Store

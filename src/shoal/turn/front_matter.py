@@ -12,7 +12,7 @@ from typing import TypeAlias, cast
 
 import msgspec
 
-from shoal.domain import lazy_re
+from shoal.kernel import lazy_re
 
 Value: TypeAlias = "str | tuple[Value, ...] | dict[str, Value]"
 

@@ -1,7 +1,7 @@
 """The turn loop: model ⇄ tools until there is an answer, every step an event before the next begins.
 
 What comes next is never remembered, it is computed: `next_move(state, limits)` reads the fold of the turn's events
-(see domain/turnstate.py for its table). So a turn that was cut by a crash, a restart or a wait for a person is simply
+(see kernel/turnstate.py for its table). So a turn that was cut by a crash, a restart or a wait for a person is simply
 run again: it goes on at the first thing that the journal does not have.
 
     returns "finished"     turn_finished is in the journal, and the reply in the outbox, in one transaction
@@ -37,11 +37,11 @@ from typing import Literal
 
 import msgspec
 
-from shoal.domain.agents import AgentSpec
-from shoal.domain.cards import ANSWERS_AGAIN, GAVE_UP, CardState, card_edit, card_post
-from shoal.domain.clock import Clock, retry_delay
-from shoal.domain.errors import InvalidInput
-from shoal.domain.events import (
+from shoal.kernel.agents import AgentSpec
+from shoal.kernel.cards import ANSWERS_AGAIN, GAVE_UP, CardState, card_edit, card_post
+from shoal.kernel.clock import Clock, retry_delay
+from shoal.kernel.errors import InvalidInput
+from shoal.kernel.events import (
     INTERRUPTED,
     ApprovalRequested,
     AssistantSaid,
@@ -54,12 +54,12 @@ from shoal.domain.events import (
     ToolStarted,
     TurnFinished,
 )
-from shoal.domain.ids import CallId, ThreadId
-from shoal.domain.messages import RETRYABLE, SILENT, FailureKind, ModelDone, ModelFailed, ToolCall
-from shoal.domain.ports import Models, Route
-from shoal.domain.records import AdmittedCalls, AuditEntry, Commit, NewPost, Spend, Step
-from shoal.domain.settings import TurnsSettings
-from shoal.domain.turnstate import (
+from shoal.kernel.ids import CallId, ThreadId
+from shoal.kernel.messages import RETRYABLE, SILENT, FailureKind, ModelDone, ModelFailed, ToolCall
+from shoal.kernel.ports import Models, Route
+from shoal.kernel.records import AdmittedCalls, AuditEntry, Commit, NewPost, Spend, Step
+from shoal.kernel.settings import TurnsSettings
+from shoal.kernel.turnstate import (
     BROKE_OFF,
     FALLBACK,
     LEFT_OUT,

@@ -30,15 +30,15 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from shoal.domain.agents import AgentSpec
-from shoal.domain.clock import Clock
-from shoal.domain.home import FILE_BYTES_MAX, MEMORY_SCOPES, Home, memory_path, note_path, shown_to
-from shoal.domain.ids import ThreadId, channel_of, thread_address
-from shoal.domain.messages import SILENT, ToolSpec
-from shoal.domain.ports import Sandbox
-from shoal.domain.traits import NO_TOOLS, TraitsByName
-from shoal.domain.untrusted import enclosed, untrusted_block, written_after
-from shoal.domain.version import VERSION
+from shoal.kernel.agents import AgentSpec
+from shoal.kernel.clock import Clock
+from shoal.kernel.home import FILE_BYTES_MAX, MEMORY_SCOPES, Home, memory_path, note_path, shown_to
+from shoal.kernel.ids import ThreadId, channel_of, thread_address
+from shoal.kernel.messages import SILENT, ToolSpec
+from shoal.kernel.ports import Sandbox
+from shoal.kernel.traits import NO_TOOLS, TraitsByName
+from shoal.kernel.untrusted import enclosed, untrusted_block, written_after
+from shoal.kernel.version import VERSION
 from shoal.turn.skills import SkillRoot, Skills, SkillScope, skill_roots
 from shoal.turn.text_files import FileCache, SkillReader, cut_bytes, cut_middle
 

@@ -23,9 +23,9 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from shoal.domain.agents import AgentSpec
-from shoal.domain.errors import InvalidInput, NotFound
-from shoal.domain.events import (
+from shoal.kernel.agents import AgentSpec
+from shoal.kernel.errors import InvalidInput, NotFound
+from shoal.kernel.events import (
     AssistantSaid,
     Branched,
     Event,
@@ -36,11 +36,11 @@ from shoal.domain.events import (
     UserSaid,
     spans_to,
 )
-from shoal.domain.ids import ThreadId, TurnId
-from shoal.domain.messages import ModelMessage, ToolSpec
-from shoal.domain.ports import Models, Route
-from shoal.domain.records import ThreadInfo
-from shoal.domain.transcript import Transcript, TranscriptEntry
+from shoal.kernel.ids import ThreadId, TurnId
+from shoal.kernel.messages import ModelMessage, ToolSpec
+from shoal.kernel.ports import Models, Route
+from shoal.kernel.records import ThreadInfo
+from shoal.kernel.transcript import Transcript, TranscriptEntry
 from shoal.store.journal import Journal
 from shoal.tools.offer import offer
 from shoal.turn.budget import Meter, Tally, TokenRoom, fit

@@ -14,11 +14,11 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from shoal.domain import lazy_re
-from shoal.domain.home import Home
-from shoal.domain.ids import ThreadId
-from shoal.domain.order import natural
-from shoal.domain.ports import Mount
+from shoal.kernel import lazy_re
+from shoal.kernel.home import Home
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.order import natural
+from shoal.kernel.ports import Mount
 from shoal.turn.front_matter import Document, FrontMatterError, parse_document
 
 SkillScope: TypeAlias = Literal["builtin", "global", "platform", "channel", "agent"]

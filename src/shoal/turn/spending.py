@@ -18,11 +18,11 @@ from typing import TypeVar
 import anyio
 import msgspec
 
-from shoal.domain.agents import AgentBudget
-from shoal.domain.clock import Clock
-from shoal.domain.ids import ThreadId, TurnId
-from shoal.domain.markup import counted
-from shoal.domain.messages import (
+from shoal.kernel.agents import AgentBudget
+from shoal.kernel.clock import Clock
+from shoal.kernel.ids import ThreadId, TurnId
+from shoal.kernel.markup import counted
+from shoal.kernel.messages import (
     AssistantMessage,
     ModelDone,
     ModelEvent,
@@ -33,10 +33,10 @@ from shoal.domain.messages import (
     ThinkingDelta,
     Usage,
 )
-from shoal.domain.permissions import Asker, Audience
-from shoal.domain.ports import Models, Route
-from shoal.domain.records import BudgetStatus, Ceiling, NewPost, Reservation, Reserved, Spend, UsageRow
-from shoal.domain.settings import BudgetSettings
+from shoal.kernel.permissions import Asker, Audience
+from shoal.kernel.ports import Models, Route
+from shoal.kernel.records import BudgetStatus, Ceiling, NewPost, Reservation, Reserved, Spend, UsageRow
+from shoal.kernel.settings import BudgetSettings
 from shoal.permissions.access import People
 from shoal.store.store import Store
 from shoal.turn.budget import ROUGHLY, Gauge

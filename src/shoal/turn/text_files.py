@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
-from shoal.domain.untrusted import is_text
+from shoal.kernel.untrusted import is_text
 from shoal.turn.skills import (
     SKILL_BYTES_MAX,
     SKILL_FILE,

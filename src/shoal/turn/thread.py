@@ -19,10 +19,10 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
-from shoal.domain import lazy_re
-from shoal.domain.agents import AgentSpec, report_of
-from shoal.domain.cards import outage_over, outage_post
-from shoal.domain.events import (
+from shoal.kernel import lazy_re
+from shoal.kernel.agents import AgentSpec, report_of
+from shoal.kernel.cards import outage_over, outage_post
+from shoal.kernel.events import (
     AssistantSaid,
     Cleared,
     Compacted,
@@ -42,10 +42,10 @@ from shoal.domain.events import (
     TurnStarted,
     UserSaid,
 )
-from shoal.domain.files import STILL_FOLDERS, Folders, relocated
-from shoal.domain.ids import ThreadId, TurnId, is_child
-from shoal.domain.links import GrowingLinks, Knows, known_from, with_known_links
-from shoal.domain.messages import (
+from shoal.kernel.files import STILL_FOLDERS, Folders, relocated
+from shoal.kernel.ids import ThreadId, TurnId, is_child
+from shoal.kernel.links import GrowingLinks, Knows, known_from, with_known_links
+from shoal.kernel.messages import (
     AssistantMessage,
     Caller,
     Image,
@@ -58,14 +58,14 @@ from shoal.domain.messages import (
     ToolSpec,
     Waiting,
 )
-from shoal.domain.permissions import Asker, Audience
-from shoal.domain.ports import LiveHub
-from shoal.domain.posts import reply_key, spoken_id
-from shoal.domain.records import Commit, Committed, Lease, NewPost, Spend, Step
-from shoal.domain.speech import SpokenReply
-from shoal.domain.traits import TraitsByName
-from shoal.domain.transcript import Transcript
-from shoal.domain.turnstate import LEFT_OUT, TurnState
+from shoal.kernel.permissions import Asker, Audience
+from shoal.kernel.ports import LiveHub
+from shoal.kernel.posts import reply_key, spoken_id
+from shoal.kernel.records import Commit, Committed, Lease, NewPost, Spend, Step
+from shoal.kernel.speech import SpokenReply
+from shoal.kernel.traits import TraitsByName
+from shoal.kernel.transcript import Transcript
+from shoal.kernel.turnstate import LEFT_OUT, TurnState
 from shoal.permissions.taint import Source, TaintState, source_of
 from shoal.store.journal import Journal
 from shoal.tools.checkpoints import Checkpoints

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from shoal.agents.folder import make_folder, read_agent, remove_folder, set_key
 from shoal.agents.registry import AgentDefaults, AgentRegistry
-from shoal.domain.agents import AgentBudget
-from shoal.domain.errors import InvalidInput
-from shoal.domain.home import Home
+from shoal.kernel.agents import AgentBudget
+from shoal.kernel.errors import InvalidInput
+from shoal.kernel.home import Home
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\x7f"), min_size=1, max_size=60)
 

@@ -8,8 +8,8 @@ import pytest
 
 from shoal.agents.folder import digest_of, read_agent, read_shared
 from shoal.agents.registry import AgentDefaults, AgentRegistry
-from shoal.domain.errors import InvalidInput
-from shoal.domain.home import Home
+from shoal.kernel.errors import InvalidInput
+from shoal.kernel.home import Home
 
 ODD: dict[str, Callable[[Path], object]] = {
     "a folder": Path.mkdir,

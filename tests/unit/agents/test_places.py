@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from shoal.agents.registry import NO_CHOICES, SECONDS, ChannelBindings, ChannelChoices
-from shoal.chat.inbox import ChannelServers
-from shoal.domain.agents import Binding
-from shoal.domain.ids import make_thread_id
+from shoal.kernel.agents import Binding
+from shoal.kernel.ids import make_thread_id
+from shoal.platforms.inbox import ChannelServers
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock

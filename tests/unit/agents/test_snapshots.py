@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 import pytest
 
 from shoal.agents.snapshots import restorable
-from shoal.domain.events import AssistantSaid, Compacted, Event, EventData, ToolFinished, UserSaid
-from shoal.domain.ids import CallId, ThreadId, TurnId
-from shoal.domain.messages import Author
+from shoal.kernel.events import AssistantSaid, Compacted, Event, EventData, ToolFinished, UserSaid
+from shoal.kernel.ids import CallId, ThreadId, TurnId
+from shoal.kernel.messages import Author
 
 ADA = Author("ada", trusted=True)
 

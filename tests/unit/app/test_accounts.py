@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from shoal.chat.slack.wire import check_package
-from shoal.domain.errors import ConfigError
-from shoal.domain.settings_platforms import PlatformsSettings
+from shoal.kernel.errors import ConfigError
+from shoal.kernel.settings_platforms import PlatformsSettings
+from shoal.platforms.slack.wire import check_package
 
 LOADED = "import sys, shoal.accounts; print('\\n'.join(sys.modules))"
 
@@ -15,8 +15,8 @@ LOADED = "import sys, shoal.accounts; print('\\n'.join(sys.modules))"
 def test_adapters_are_imported_when_they_are_configured() -> None:
     command = [sys.executable, "-c", LOADED]
     loaded = set(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split())
-    assert "shoal.chat.local" in loaded
-    assert not loaded & {f"shoal.chat.{platform}" for platform in PlatformsSettings().by_platform}
+    assert "shoal.platforms.local" in loaded
+    assert not loaded & {f"shoal.platforms.{platform}" for platform in PlatformsSettings().by_platform}
     assert not loaded & {"websockets", "aiohttp", "nio", "discord", "jwt", "slack_sdk"}
 
 

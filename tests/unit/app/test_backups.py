@@ -22,10 +22,10 @@ from tests import s3
 from tests.postgres import database
 
 from shoal.backups import BackupPlace, Backups, DirectoryPlace, check_archive, listed_in, make_backup
-from shoal.domain.errors import Conflict, InvalidInput, StoreCorrupt, StoreError
-from shoal.domain.home import Home
-from shoal.domain.records import AuditEntry
-from shoal.domain.settings import BackupSettings
+from shoal.kernel.errors import Conflict, InvalidInput, StoreCorrupt, StoreError
+from shoal.kernel.home import Home
+from shoal.kernel.records import AuditEntry
+from shoal.kernel.settings import BackupSettings
 from shoal.store.postgres import open_postgres
 from shoal.store.s3 import S3Place, S3Settings
 from shoal.store.sqlite import SqliteDriver

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shoal.domain.errors import ShoalError
+from shoal.kernel.errors import ShoalError
 from shoal.turn import budget
 from shoal.turn.budget import can_count_exactly, meter_as_set
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from shoal.config import load_config
-from shoal.domain.errors import ConfigError
+from shoal.kernel.errors import ConfigError
 from shoal.store.retention import bookkeeping_days
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store

@@ -221,9 +221,9 @@ def test_a_platform_that_is_switched_off_may_be_incomplete(tmp_path: Path) -> No
 
 
 IRC = """
-from shoal.chat.account import ChatAccount
-from shoal.domain.secret import NO_SECRET, Secret
-from shoal.domain.settings_platforms import AccountSettings
+from shoal.platforms.account import ChatAccount
+from shoal.kernel.secret import NO_SECRET, Secret
+from shoal.kernel.settings_platforms import AccountSettings
 
 class IrcSettings(AccountSettings, frozen=True, kw_only=True):
     server: str
@@ -286,7 +286,7 @@ def test_an_extensions_accounts_are_read_with_its_keys_and_those_of_every_platfo
         ("[platforms.irc]\nport = 'x'", 'platforms.irc.port is "x"; allowed: a whole number.'),
         ("[platforms.irc]\nport = 1", "platforms.irc.server is missing; allowed: text."),
         ("[platforms]\nirc = 1", "platforms.irc is 1; allowed: a table, or several with [[ ]]."),
-        ("[platforms.bad]\nx = 1", "'bad' in shoal.platforms is no subclass of shoal.chat.account.ChatAccount."),
+        ("[platforms.bad]\nx = 1", "'bad' in shoal.platforms is no subclass of shoal.platforms.account.ChatAccount."),
         ("[platforms.web]\nserver = 'x'", "platforms.web has the name of one of Shoal's own places"),
         (
             "[[platforms.irc]]\nserver = 'x'\n[[platforms.irc]]\nserver = 'y'",

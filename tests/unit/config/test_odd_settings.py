@@ -7,8 +7,8 @@ import pytest
 
 from shoal.agents.folder import read_agent
 from shoal.config import load_config
-from shoal.domain.errors import ConfigError
-from shoal.domain.secret import Secret
+from shoal.kernel.errors import ConfigError
+from shoal.kernel.secret import Secret
 from shoal.turn.text_files import FileCache
 
 SETTINGS = '[model]\r\nname = "main/grün"\r\n[providers.main]\r\nkind = "openai"\r\n'

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 from tests.tidy.configuration_page import descriptions, reference, sections, undocumented
 
-from shoal.domain.schema import find, keys
+from shoal.kernel.schema import find, keys
 
 ROOT = Path(__file__).resolve().parents[3]
 

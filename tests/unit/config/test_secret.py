@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from shoal.config import ConfigError, Secret, load_config
-from shoal.domain.secret import NO_SECRET
+from shoal.kernel.secret import NO_SECRET
 
 CANARY = "sk-canary-4711"
 

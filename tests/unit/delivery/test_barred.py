@@ -14,11 +14,11 @@ from shoal.delivery.hub import Hub
 from shoal.delivery.previews import MOVED as PREVIEW_MOVED
 from shoal.delivery.previews import Previews
 from shoal.delivery.sender import CUT_HERE_CHARS_MAX, KEEP_SECONDS, LATE_SECONDS, MOVED_HERE, Sender
-from shoal.domain.errors import PlatformError
-from shoal.domain.ids import ThreadId, TurnId, channel_of, make_thread_id
-from shoal.domain.pieces import MARKDOWN
-from shoal.domain.posts import WRITING, Button, OutboundPost, preview_key, reply_key
-from shoal.domain.records import NewPost, OutboxRow
+from shoal.kernel.errors import PlatformError
+from shoal.kernel.ids import ThreadId, TurnId, channel_of, make_thread_id
+from shoal.kernel.pieces import MARKDOWN
+from shoal.kernel.posts import WRITING, Button, OutboundPost, preview_key, reply_key
+from shoal.kernel.records import NewPost, OutboxRow
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.testing.chat import LIMITS, FakeChat

@@ -25,10 +25,10 @@ from shoal.delivery.sender import (
     UNKNOWN_MAX,
     Sender,
 )
-from shoal.domain.errors import PlatformError, ProviderDown, StoreUnavailable
-from shoal.domain.ids import ThreadId, TurnId, make_thread_id, unopened
-from shoal.domain.posts import REPEATED, WRITING, Button, OutboundPost, Window
-from shoal.domain.records import (
+from shoal.kernel.errors import PlatformError, ProviderDown, StoreUnavailable
+from shoal.kernel.ids import ThreadId, TurnId, make_thread_id, unopened
+from shoal.kernel.posts import REPEATED, WRITING, Button, OutboundPost, Window
+from shoal.kernel.records import (
     Committed,
     DeliveryStatus,
     NewPost,

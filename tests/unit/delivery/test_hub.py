@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 import pytest
 
 from shoal.delivery.hub import Hub
-from shoal.domain.events import AssistantSaid, Event, LiveEvent, StatusChanged, TextStreamed, ThinkingStreamed, UserSaid
-from shoal.domain.ids import ThreadId, TurnId
-from shoal.domain.messages import Author
+from shoal.kernel.events import AssistantSaid, Event, LiveEvent, StatusChanged, TextStreamed, ThinkingStreamed, UserSaid
+from shoal.kernel.ids import ThreadId, TurnId
+from shoal.kernel.messages import Author
 
 THREAD = ThreadId("web:lobby:1")
 SAID = Event(1, THREAD, TurnId("t1"), datetime(2026, 1, 5, tzinfo=UTC), UserSaid("hi", Author("u1", trusted=True)))

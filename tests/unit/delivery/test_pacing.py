@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from shoal.delivery.pacing import BARRED_SECONDS_MAX, Pacer
-from shoal.domain.ids import ThreadId, make_thread_id
-from shoal.domain.posts import ChatLimits, Window
+from shoal.kernel.ids import ThreadId, make_thread_id
+from shoal.kernel.posts import ChatLimits, Window
 from shoal.testing.clock import ManualClock
 
 LIMITS = ChatLimits(

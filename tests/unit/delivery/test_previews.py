@@ -13,13 +13,13 @@ from tests.dialects import DIALECTS
 from shoal.delivery.hub import Hub
 from shoal.delivery.pacing import Pacer
 from shoal.delivery.previews import STOPPED, WRITING, Previews, shown_of
-from shoal.domain.errors import PlatformError
-from shoal.domain.events import Event, EventData, StatusChanged, TextStreamed, ToolFinished, TurnFinished, UserSaid
-from shoal.domain.ids import CallId, ThreadId, TurnId, make_thread_id
-from shoal.domain.messages import Author
-from shoal.domain.posts import Button, ChatLimits, OutboundPost
-from shoal.domain.records import NewPost, OutboxRow
-from shoal.domain.unfinished import marked
+from shoal.kernel.errors import PlatformError
+from shoal.kernel.events import Event, EventData, StatusChanged, TextStreamed, ToolFinished, TurnFinished, UserSaid
+from shoal.kernel.ids import CallId, ThreadId, TurnId, make_thread_id
+from shoal.kernel.messages import Author
+from shoal.kernel.posts import Button, ChatLimits, OutboundPost
+from shoal.kernel.records import NewPost, OutboxRow
+from shoal.kernel.unfinished import marked
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.testing.chat import FakeChat

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.dialects import DIALECTS
 
-from shoal.chat.telegram.markup import styled
-from shoal.domain.markup import render_markup
-from shoal.domain.pieces import pieces_of
-from shoal.domain.posts import ChatLimits
-from shoal.domain.tables import aligned
+from shoal.kernel.markup import render_markup
+from shoal.kernel.pieces import pieces_of
+from shoal.kernel.posts import ChatLimits
+from shoal.kernel.tables import aligned
+from shoal.platforms.telegram.markup import styled
 from shoal.testing.platforms.telegram_markup import checked_entities
 from shoal.testing.platforms.wire import Json
 

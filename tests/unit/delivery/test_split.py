@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shoal.domain.pieces import TAIL_SHARE, pieces_of
-from shoal.domain.posts import ChatLimits
+from shoal.kernel.pieces import TAIL_SHARE, pieces_of
+from shoal.kernel.posts import ChatLimits
 
 line = st.one_of(
     st.text(alphabet="ab 漢字.!`~*_", max_size=120),

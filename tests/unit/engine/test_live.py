@@ -9,10 +9,10 @@ import pytest
 from tests.postgres import empty
 
 from shoal.delivery.hub import Hub, Subscription
-from shoal.domain.events import Event, LiveEvent, OutputShown, StatusChanged, TextStreamed, ThinkingStreamed
-from shoal.domain.ids import CallId, TurnId
 from shoal.engine import cluster
 from shoal.engine.cluster import PAYLOAD_BYTES_MAX, Listener, LiveBridge
+from shoal.kernel.events import Event, LiveEvent, OutputShown, StatusChanged, TextStreamed, ThinkingStreamed
+from shoal.kernel.ids import CallId, TurnId
 from shoal.store.postgres import PoolSettings, PostgresDriver, address, open_postgres
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock

@@ -12,14 +12,14 @@ from tests.cluster import PostgresCluster
 from tests.postgres import empty
 from tests.processes import until
 
-from shoal.domain.clock import SystemClock
-from shoal.domain.errors import StaleEpoch, StoreUnavailable
-from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
-from shoal.domain.messages import Abort
-from shoal.domain.records import Commit, NewApproval
-from shoal.domain.settings import EngineSettings
 from shoal.engine.cluster import Listener
 from shoal.engine.postgres import PostgresEngine
+from shoal.kernel.clock import SystemClock
+from shoal.kernel.errors import StaleEpoch, StoreUnavailable
+from shoal.kernel.ids import ApprovalId, CallId, ThreadId, TurnId
+from shoal.kernel.messages import Abort
+from shoal.kernel.records import Commit, NewApproval
+from shoal.kernel.settings import EngineSettings
 from shoal.store.postgres import PoolSettings, make_pool, open_postgres
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from tests.postgres import empty
 
-from shoal.domain.clock import SystemClock
-from shoal.domain.events import AssistantSaid
-from shoal.domain.ids import ThreadId
+from shoal.kernel.clock import SystemClock
+from shoal.kernel.events import AssistantSaid
+from shoal.kernel.ids import ThreadId
 from shoal.store.postgres import PoolSettings, open_postgres
 from shoal.store.store import Store
 from shoal.testing.contracts.steps import OTHER, THREAD, prompt

@@ -10,14 +10,14 @@ import sys
 import anyio
 import msgspec
 
-from shoal.domain.clock import SystemClock
-from shoal.domain.errors import StaleEpoch
-from shoal.domain.ids import ThreadId, TurnId
-from shoal.domain.ports import SignalKind
-from shoal.domain.records import Lease
-from shoal.domain.settings import EngineSettings
 from shoal.engine.cluster import Listener
 from shoal.engine.postgres import PostgresEngine
+from shoal.kernel.clock import SystemClock
+from shoal.kernel.errors import StaleEpoch
+from shoal.kernel.ids import ThreadId, TurnId
+from shoal.kernel.ports import SignalKind
+from shoal.kernel.records import Lease
+from shoal.kernel.settings import EngineSettings
 from shoal.store.postgres import PoolSettings, address, open_postgres
 from shoal.store.store import Store
 from shoal.testing.contracts.steps import answer, ending, opening

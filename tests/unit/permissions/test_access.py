@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from shoal.domain.permissions import Asker
+from shoal.kernel.permissions import Asker
 from shoal.permissions.access import NOBODY, People, Person, is_among
 
 ADA = Person(("telegram:1", "discord:2"), roles=("lead",))

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
-from shoal.domain.permissions import Asker, Trust
-from shoal.domain.records import Approval
-from shoal.domain.shown import strip_controls
+from shoal.kernel.ids import ApprovalId, CallId, ThreadId, TurnId
+from shoal.kernel.permissions import Asker, Trust
+from shoal.kernel.records import Approval
+from shoal.kernel.shown import strip_controls
 from shoal.permissions.access import (
     ANSWER_CHARS_MAX,
     Answer,

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.domain.permissions import Action, Decision
-from shoal.domain.ports import Mount
+from shoal.kernel.permissions import Action, Decision
+from shoal.kernel.ports import Mount
 from shoal.permissions.actions import shell_actions
 from shoal.permissions.profiles import Profiles, decide_all
 from shoal.permissions.taint import Source, TaintState, gate

@@ -3,9 +3,9 @@
 import pytest
 from msgspec import structs
 
-from shoal.domain.ids import make_thread_id
-from shoal.domain.messages import Author
-from shoal.domain.permissions import Asker, Audience
+from shoal.kernel.ids import make_thread_id
+from shoal.kernel.messages import Author
+from shoal.kernel.permissions import Asker, Audience
 from shoal.permissions.access import AccessRules, Links, People, Person
 
 OWNER_EVERYWHERE = Person(("telegram:4711", "slack:U1"))

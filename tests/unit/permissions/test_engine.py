@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.domain.permissions import STRICTNESS, Action, Decision, Ruling
-from shoal.domain.settings import ProfileSettings
+from shoal.kernel.permissions import STRICTNESS, Action, Decision, Ruling
+from shoal.kernel.settings import ProfileSettings
 from shoal.permissions.profiles import Profile, compile_profile, decide, decide_all, hidden, hidden_by
 
 PATTERNS = [

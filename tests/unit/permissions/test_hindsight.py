@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
-from shoal.domain.permissions import Coverage, CoveredFile, Decision
-from shoal.domain.records import Approval, PastCheck
-from shoal.domain.settings import ProfileSettings
+from shoal.kernel.ids import ApprovalId, CallId, ThreadId, TurnId
+from shoal.kernel.permissions import Coverage, CoveredFile, Decision
+from shoal.kernel.records import Approval, PastCheck
+from shoal.kernel.settings import ProfileSettings
 from shoal.permissions.actions import action_of
 from shoal.permissions.hindsight import ASKED_MIN, decided_anew, suggestions
 from shoal.permissions.profiles import Profiles, compile_profile, decide

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.domain.permissions import Action
+from shoal.kernel.permissions import Action
 from shoal.permissions.actions import shell_actions
 from shoal.permissions.code_files import is_code
 from shoal.shell.options import PROGRAMS, Program, read_options

@@ -26,7 +26,7 @@ def changed(module: Path, tests: list[Path]) -> list[str]:
 
 
 TESTS = {
-    "access": ("test_access", "test_audiences", "../actors/test_access_gate", "test_approvals"),
+    "access": ("test_access", "test_audiences", "../threads/test_access_gate", "test_approvals"),
     "taint": ("test_taint",),
     "profiles": ("test_rules", "test_engine"),
 }

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.domain.permissions import Action
-from shoal.domain.ports import Mount
+from shoal.kernel.permissions import Action
+from shoal.kernel.ports import Mount
 from shoal.permissions.actions import shell_actions
 from shoal.tools.jail import resolve
 from tests.fuzz.ground import git, repository

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.config.secrets import learned_from
-from shoal.domain.records import AuditEntry
-from shoal.domain.secret import Secret
+from shoal.kernel.records import AuditEntry
+from shoal.kernel.secret import Secret
 from shoal.permissions.redact import KNOWN_MAX, Redactor, guard_logging, print_crash
 
 LETTERS = "Abcd1234Efgh5678Ijkl9012Mnop3456Qrst7890"

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.domain.errors import InvalidInput
-from shoal.domain.settings import ProfileSettings
+from shoal.kernel.errors import InvalidInput
+from shoal.kernel.settings import ProfileSettings
 from shoal.permissions.actions import action_of, shell_actions
 from shoal.permissions.built_in import BUILT_IN, built_in
 from shoal.permissions.profiles import compile_profile, decide, decide_all

@@ -5,9 +5,9 @@ from functools import cache
 
 import pytest
 
-from shoal.domain.errors import ConfigError, InvalidInput
-from shoal.domain.permissions import Action, Asker, Decision
-from shoal.domain.settings import OverrideSettings, ProfileSettings
+from shoal.kernel.errors import ConfigError, InvalidInput
+from shoal.kernel.permissions import Action, Asker, Decision
+from shoal.kernel.settings import OverrideSettings, ProfileSettings
 from shoal.permissions.built_in import BUILT_IN, built_in_rules
 from shoal.permissions.profiles import (
     EXTENDS_MAX,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.domain.permissions import Action
+from shoal.kernel.permissions import Action
 from shoal.permissions.code_files import is_code, is_executed
 from shoal.permissions.secret_files import CONTENT_BYTES_MAX, holds_secret, is_secret_file
 from shoal.permissions.taint import sink_of

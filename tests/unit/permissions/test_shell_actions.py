@@ -7,8 +7,8 @@ import pytest
 import tree_sitter_bash
 from tree_sitter import Language, Parser
 
-from shoal.domain.permissions import Action
-from shoal.domain.ports import Mount
+from shoal.kernel.permissions import Action
+from shoal.kernel.ports import Mount
 from shoal.permissions.actions import COMMAND_CHARS_MAX, path_name, shell_actions
 from shoal.shell.reader import ShellReader
 

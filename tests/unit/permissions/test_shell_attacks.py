@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.domain.permissions import Decision
-from shoal.domain.settings import ProfileSettings
+from shoal.kernel.permissions import Decision
+from shoal.kernel.settings import ProfileSettings
 from shoal.permissions.actions import FRAGMENTS_MAX, shell_actions
 from shoal.permissions.profiles import EVERYTHING, Profile, Profiles, decide_all
 from tests.known_tools import TRAITS

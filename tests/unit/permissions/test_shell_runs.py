@@ -5,7 +5,7 @@ from collections.abc import Generator
 
 import pytest
 
-from shoal.domain.permissions import Action
+from shoal.kernel.permissions import Action
 from tests.fuzz.commands import SEGMENTS, random_command
 from tests.fuzz.foreseen import is_opaque, runs_unasked, unforeseen
 from tests.fuzz.fuzz_shell import Ground, ground

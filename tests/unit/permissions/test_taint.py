@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.domain.events import (
+from shoal.kernel.events import (
     AssistantSaid,
     Cleared,
     Compacted,
@@ -18,11 +18,11 @@ from shoal.domain.events import (
     TurnStarted,
     UserSaid,
 )
-from shoal.domain.ids import CallId, ThreadId, TurnId
-from shoal.domain.messages import Author
-from shoal.domain.permissions import Action
-from shoal.domain.settings import ProfileSettings
-from shoal.domain.untrusted import NAME_CHARS_MAX
+from shoal.kernel.ids import CallId, ThreadId, TurnId
+from shoal.kernel.messages import Author
+from shoal.kernel.permissions import Action
+from shoal.kernel.settings import ProfileSettings
+from shoal.kernel.untrusted import NAME_CHARS_MAX
 from shoal.permissions.actions import shell_actions
 from shoal.permissions.profiles import Profile, Profiles, decide_all
 from shoal.permissions.taint import (

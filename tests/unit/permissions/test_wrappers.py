@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.domain.permissions import Action
+from shoal.kernel.permissions import Action
 from shoal.permissions.actions import shell_actions
 from shoal.permissions.profiles import Profiles, decide_all
 from tests.known_tools import TRAITS

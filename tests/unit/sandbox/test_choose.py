@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.domain.errors import SandboxError
-from shoal.domain.settings import SandboxSettings
+from shoal.kernel.errors import SandboxError
+from shoal.kernel.settings import SandboxSettings
 from shoal.sandbox.bubblewrap import BubblewrapSandbox
 from shoal.sandbox.choose import choose_sandbox
 

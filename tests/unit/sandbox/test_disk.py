@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.domain.ports import Mount
-from shoal.domain.settings import SandboxSettings
+from shoal.kernel.ports import Mount
+from shoal.kernel.settings import SandboxSettings
 from shoal.sandbox import bounded
 from shoal.sandbox.bounded import FOLDERS_MAX, MEBIBYTE, DiskUsage, measure_folder, shown_bytes
 

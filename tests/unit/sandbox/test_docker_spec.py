@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.domain.errors import SandboxError
-from shoal.domain.ports import Command, Mount
+from shoal.kernel.errors import SandboxError
+from shoal.kernel.ports import Command, Mount
 from shoal.sandbox.docker import DockerSandbox
 
 Spec = dict[str, dict[str, list[dict[str, object]]]]

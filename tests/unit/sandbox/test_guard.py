@@ -14,8 +14,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from shoal.domain.errors import ContentChanged
-from shoal.domain.ports import Command, CommandResult, Mount, RunFile, Sandbox
+from shoal.kernel.errors import ContentChanged
+from shoal.kernel.ports import Command, CommandResult, Mount, RunFile, Sandbox
 from shoal.sandbox.bounded import EXIT_CODE, BoundedSandbox, ContentCheck
 from shoal.sandbox.bubblewrap import BubblewrapSandbox
 from shoal.sandbox.host import HostSandbox

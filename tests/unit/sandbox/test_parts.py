@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.processes import until
 
-from shoal.domain.errors import SandboxError
-from shoal.domain.ports import Mount
+from shoal.kernel.errors import SandboxError
+from shoal.kernel.ports import Mount
 from shoal.sandbox.bubblewrap import MountedPaths, require_inside
 from shoal.sandbox.host import seatbelt_profile
 from shoal.sandbox.limits import (

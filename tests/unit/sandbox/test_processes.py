@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from tests.processes import until
 
-from shoal.domain.errors import SandboxError
-from shoal.domain.ports import CommandResult
+from shoal.kernel.errors import SandboxError
+from shoal.kernel.ports import CommandResult
 from shoal.sandbox import processes
 from shoal.sandbox.processes import Spawn, run_process
 from shoal.testing.contracts.sandbox import Witness
@@ -81,7 +81,7 @@ async def test_running_out_of_descriptors_is_an_error(tmp_path: Path) -> None:
     code = """
 import asyncio, os, resource
 from pathlib import Path
-from shoal.domain.errors import SandboxError
+from shoal.kernel.errors import SandboxError
 from shoal.sandbox.processes import Spawn, run_process
 async def main():
     spawn = Spawn(("/bin/true",), "/", (), 10.0, 100)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.connections import listening
 
-from shoal.domain.ports import Command, CommandResult, Mount
+from shoal.kernel.ports import Command, CommandResult, Mount
 from shoal.sandbox import proxy
 from shoal.sandbox.bubblewrap import BubblewrapSandbox
 from shoal.sandbox.proxy import WEB_PORTS, AllowedHosts, ProxyRefusal, PublicHosts, parse_request

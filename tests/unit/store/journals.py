@@ -7,7 +7,7 @@ from typing import cast
 import msgspec
 from hypothesis import strategies as st
 
-from shoal.domain.events import (
+from shoal.kernel.events import (
     ApprovalRequested,
     ApprovalSettled,
     AssistantSaid,
@@ -25,8 +25,8 @@ from shoal.domain.events import (
     TurnStarted,
     UserSaid,
 )
-from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
-from shoal.domain.messages import Attachment, Author, Reference, ToolCall
+from shoal.kernel.ids import ApprovalId, CallId, ThreadId, TurnId
+from shoal.kernel.messages import Attachment, Author, Reference, ToolCall
 
 THREAD = ThreadId("web:lobby:made-up")
 START = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shoal.domain.clock import to_micros
-from shoal.domain.records import CASES_CHAIN, GENESIS, AuditEntry, entry_hash
+from shoal.kernel.clock import to_micros
+from shoal.kernel.records import CASES_CHAIN, GENESIS, AuditEntry, entry_hash
 from shoal.store.audit import ChainCheck, anchor_line
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store

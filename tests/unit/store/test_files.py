@@ -11,8 +11,8 @@ import pytest
 from msgspec.structs import replace
 from tests import s3
 
-from shoal.domain.files import Files, digest_of
-from shoal.domain.network import default_tls
+from shoal.kernel.files import Files, digest_of
+from shoal.kernel.network import default_tls
 from shoal.store.files import GRACE_SECONDS, LocalFiles
 from shoal.store.s3 import S3Files, S3Settings
 

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.domain.errors import StoreCorrupt, StoreError, StoreUnavailable
-from shoal.domain.home import Home
+from shoal.kernel.errors import StoreCorrupt, StoreError, StoreUnavailable
+from shoal.kernel.home import Home
 from shoal.maintenance import HEALTH_CHECK_SECONDS, watch_health
 from shoal.store.driver import (
     FIRST_MIGRATION,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.domain.errors import HomeLocked
+from shoal.kernel.errors import HomeLocked
 from shoal.store.lock import HomeLock, is_held
 
 

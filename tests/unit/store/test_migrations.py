@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from tests.postgres import database
 
-from shoal.domain.errors import StoreError, StoreNewer, StoreReadOnly, StoreUnreleased
+from shoal.kernel.errors import StoreError, StoreNewer, StoreReadOnly, StoreUnreleased
 from shoal.store.driver import FIRST_MIGRATION, Driver, in_dialect, migrations, query
 from shoal.store.postgres import SCHEMA, address, answering, migrate, open_postgres
 from shoal.store.sqlite import SqliteDriver, connect

@@ -10,12 +10,12 @@ import psycopg
 import pytest
 from tests.postgres import database
 
-from shoal.domain.errors import Conflict, HomeLocked, StoreCorrupt
-from shoal.domain.home import Home
-from shoal.domain.ids import ApprovalId, CallId, TurnId
-from shoal.domain.messages import Author, Usage
-from shoal.domain.records import AuditEntry, Commit, NewApproval, Spend
-from shoal.domain.triggers import NewTrigger
+from shoal.kernel.errors import Conflict, HomeLocked, StoreCorrupt
+from shoal.kernel.home import Home
+from shoal.kernel.ids import ApprovalId, CallId, TurnId
+from shoal.kernel.messages import Author, Usage
+from shoal.kernel.records import AuditEntry, Commit, NewApproval, Spend
+from shoal.kernel.triggers import NewTrigger
 from shoal.store.lock import HomeLock
 from shoal.store.moving import migrate_sqlite_to_postgres
 from shoal.store.postgres import open_postgres

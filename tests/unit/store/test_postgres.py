@@ -16,12 +16,12 @@ from psycopg_pool import PoolTimeout
 from tests.connections import listening
 from tests.postgres import SCRIPT, database, empty, private_server
 
-from shoal.domain.errors import Conflict, InvalidInput, StaleEpoch, StoreCorrupt, StoreError, StoreUnavailable
-from shoal.domain.events import AssistantSaid, TurnFinished, UserSaid
-from shoal.domain.ids import TurnId
-from shoal.domain.messages import Abort, Author, Usage
-from shoal.domain.records import Ceiling, Commit, Report, Reservation, Spend, Step
-from shoal.domain.triggers import NewTrigger
+from shoal.kernel.errors import Conflict, InvalidInput, StaleEpoch, StoreCorrupt, StoreError, StoreUnavailable
+from shoal.kernel.events import AssistantSaid, TurnFinished, UserSaid
+from shoal.kernel.ids import TurnId
+from shoal.kernel.messages import Abort, Author, Usage
+from shoal.kernel.records import Ceiling, Commit, Report, Reservation, Spend, Step
+from shoal.kernel.triggers import NewTrigger
 from shoal.store import postgres
 from shoal.store.driver import Batch, Query, Row, Script, migrations, query, text
 from shoal.store.postgres import (

@@ -9,7 +9,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from tests.postgres import database, server
 
-from shoal.domain.errors import StoreError, StoreNewer, StoreReadOnly
+from shoal.kernel.errors import StoreError, StoreNewer, StoreReadOnly
 from shoal.store.driver import query
 from shoal.store.postgres import answering, open_postgres
 

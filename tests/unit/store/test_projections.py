@@ -8,10 +8,10 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.domain.journals import messages_of
+from tests.unit.kernel.journals import messages_of
 from tests.unit.store.journals import THREAD, Piece, journals, number_events
 
-from shoal.domain.events import (
+from shoal.kernel.events import (
     ApprovalRequested,
     AssistantSaid,
     Cleared,
@@ -24,10 +24,10 @@ from shoal.domain.events import (
     TurnStarted,
     UserSaid,
 )
-from shoal.domain.home import Home
-from shoal.domain.ids import ApprovalId, CallId, TurnId
-from shoal.domain.messages import Attachment, Author, Reference, ToolCall
-from shoal.domain.transcript import Transcript
+from shoal.kernel.home import Home
+from shoal.kernel.ids import ApprovalId, CallId, TurnId
+from shoal.kernel.messages import Attachment, Author, Reference, ToolCall
+from shoal.kernel.transcript import Transcript
 from shoal.store.projections import CONTEXT, LOG, TAIL_BYTES, Projections
 
 SYSTEMS = {"aa": "You are A.", "bb": "You are B."}

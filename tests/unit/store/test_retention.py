@@ -9,10 +9,10 @@ from typing import TypeVar
 
 import pytest
 
-from shoal.domain.clock import to_micros
-from shoal.domain.errors import Conflict
-from shoal.domain.ids import ApprovalId
-from shoal.domain.messages import Edit
+from shoal.kernel.clock import to_micros
+from shoal.kernel.errors import Conflict
+from shoal.kernel.ids import ApprovalId
+from shoal.kernel.messages import Edit
 from shoal.store.driver import (
     Batch,
     Query,

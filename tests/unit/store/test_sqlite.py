@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import shoal.store
-from shoal.domain.errors import (
+from shoal.kernel.errors import (
     Conflict,
     ShoalError,
     StoreCorrupt,

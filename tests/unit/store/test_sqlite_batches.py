@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.domain.errors import Conflict, InvalidInput, StoreError, StoreFull
+from shoal.kernel.errors import Conflict, InvalidInput, StoreError, StoreFull
 from shoal.store.driver import Script, query, text
 from shoal.store.sqlite import SqliteDriver
 

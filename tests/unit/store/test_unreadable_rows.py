@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from shoal.config import load_config
-from shoal.domain.agents import Process, ProcessEnd, ProcessSpec
-from shoal.domain.home import Home
-from shoal.domain.ids import ThreadId
-from shoal.domain.messages import Author
-from shoal.domain.records import NewPost
-from shoal.domain.triggers import NewTrigger
+from shoal.kernel.agents import Process, ProcessEnd, ProcessSpec
+from shoal.kernel.home import Home
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.messages import Author
+from shoal.kernel.records import NewPost
+from shoal.kernel.triggers import NewTrigger
 from shoal.maintenance import note_settings
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from shoal.domain.ids import ThreadId
+from shoal.kernel.ids import ThreadId
 from shoal.surfaces.export import HtmlWriter, formula_html
 
 THREAD = ThreadId("web:main:t1")

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from shoal.domain.clock import Clock
+from shoal.kernel.clock import Clock
 from shoal.testing.clock import START, ManualClock
 
 

@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
-from shoal.domain.ids import CallId
-from shoal.domain.messages import AssistantMessage, ModelRequest, ToolCall, ToolMessage, ToolSpec, UserMessage
-from shoal.domain.settings import ProviderSettings
-from shoal.providers.catalog import build_provider
+from shoal.kernel.ids import CallId
+from shoal.kernel.messages import AssistantMessage, ModelRequest, ToolCall, ToolMessage, ToolSpec, UserMessage
+from shoal.kernel.settings import ProviderSettings
+from shoal.models.catalog import build_provider
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.provider import answer, collect, failure, request
 from shoal.testing.model import FakeModel, FakeSettings, Gate, Reply, Seen, SeenMessage, follow_directive

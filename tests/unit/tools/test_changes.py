@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from shoal.domain.errors import ToolError
+from shoal.kernel.errors import ToolError
 from shoal.tools.builtin.files import Change, replace_text
 
 TEXT = "one\ntwo\nthree\nfour\nfive\nsix\nseven\neight\nnine\nten\ntwo again\n"

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.domain.permissions import Action, Coverage, CoveredFile
-from shoal.domain.ports import Mount
+from shoal.kernel.permissions import Action, Coverage, CoveredFile
+from shoal.kernel.ports import Mount
 from shoal.tools.coverage import BOUND_BYTES_MAX, NOTHING, Content, ContentReader, coverage_key, swapped_of
 from shoal.tools.jail import SANDBOX_FILES, resolve
 

@@ -7,7 +7,7 @@ import pytest
 from tests.known_tools import TRAITS
 from tests.tidy.source import ROOT
 
-from shoal.domain.permissions import Action
+from shoal.kernel.permissions import Action
 from shoal.permissions.actions import shell_actions
 from shoal.permissions.profiles import Profiles, decide_all
 from shoal.testing.model import FakeModel

@@ -8,13 +8,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from shoal.domain.errors import InvalidInput, ToolError
-from shoal.domain.home import memory_path, note_path
-from shoal.domain.messages import Author
-from shoal.domain.permissions import Action
-from shoal.domain.ports import CommandResult, Invocation, Tool, ToolContext, ToolOutput
-from shoal.domain.settings import SandboxSettings
-from shoal.domain.triggers import NewTrigger, Trigger
+from shoal.kernel.errors import InvalidInput, ToolError
+from shoal.kernel.home import memory_path, note_path
+from shoal.kernel.messages import Author
+from shoal.kernel.permissions import Action
+from shoal.kernel.ports import CommandResult, Invocation, Tool, ToolContext, ToolOutput
+from shoal.kernel.settings import SandboxSettings
+from shoal.kernel.triggers import NewTrigger, Trigger
 from shoal.testing.clock import START
 from shoal.testing.contracts.tool import THREAD, FakeSandbox, FakeServices, tool_context
 from shoal.tools.builtin.memory import note_today, remember

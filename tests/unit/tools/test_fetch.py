@@ -9,8 +9,8 @@ from ipaddress import ip_network
 import pytest
 from tests.connections import listening
 
-from shoal.domain.errors import FetchError
-from shoal.domain.web import Fetched, FetchRequest, WebAddress
+from shoal.kernel.errors import FetchError
+from shoal.kernel.web import Fetched, FetchRequest, WebAddress
 from shoal.tools.fetch import GuardedFetcher
 
 LOOPBACK = (ip_network("127.0.0.0/8"),)

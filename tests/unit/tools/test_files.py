@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from PIL import Image as Picture
 
-from shoal.domain.errors import ToolError
-from shoal.domain.ports import Invocation, Tool, ToolContext, ToolOutput
+from shoal.kernel.errors import ToolError
+from shoal.kernel.ports import Invocation, Tool, ToolContext, ToolOutput
 from shoal.testing.contracts.tool import tool_context
 from shoal.tools.builtin.files import (
     CREATE_FILE,

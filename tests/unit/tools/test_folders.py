@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from shoal.domain.agents import AgentSpec
-from shoal.domain.errors import StoreUnavailable
-from shoal.domain.events import ToolFinished, UserSaid
-from shoal.domain.files import STILL_FOLDERS, relocated
-from shoal.domain.home import MEMORY_SCOPES, Home, memory_path, note_path
-from shoal.domain.ids import CallId, make_thread_id
-from shoal.domain.messages import Attachment, Author, Image
+from shoal.kernel.agents import AgentSpec
+from shoal.kernel.errors import StoreUnavailable
+from shoal.kernel.events import ToolFinished, UserSaid
+from shoal.kernel.files import STILL_FOLDERS, relocated
+from shoal.kernel.home import MEMORY_SCOPES, Home, memory_path, note_path
+from shoal.kernel.ids import CallId, make_thread_id
+from shoal.kernel.messages import Attachment, Author, Image
 from shoal.store.files import LocalFiles
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store

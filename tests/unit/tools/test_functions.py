@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 import msgspec
 import pytest
 
-from shoal.domain.errors import InvalidInput, ToolError
-from shoal.domain.messages import ToolSpec
-from shoal.domain.ports import Tool, ToolContext, ToolOutput
-from shoal.domain.traits import Traits
+from shoal.kernel.errors import InvalidInput, ToolError
+from shoal.kernel.messages import ToolSpec
+from shoal.kernel.ports import Tool, ToolContext, ToolOutput
+from shoal.kernel.traits import Traits
 from shoal.testing.contracts.tool import tool_context
 from shoal.tools.functions import tool
 from shoal.tools.registry import SELECTIONS_MAX, Registry

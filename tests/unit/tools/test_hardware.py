@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 from tests.scenarios.kit import calls
 
-from shoal.domain.errors import ToolError
-from shoal.domain.ports import Invocation
+from shoal.kernel.errors import ToolError
+from shoal.kernel.ports import Invocation
 from shoal.testing.contracts.tool import tool_context
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import scenario

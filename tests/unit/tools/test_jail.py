@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shoal.domain.errors import ToolError
-from shoal.domain.ports import Mount
+from shoal.kernel.errors import ToolError
+from shoal.kernel.ports import Mount
 from shoal.testing.contracts.tool import tool_context
 from shoal.tools.jail import ENTRIES_MAX, Jail, jail_of
 from shoal.tools.openat import KernelOpener, WalkingOpener, best_opener

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from tests.tidy.source import ROOT
 
-from shoal.domain.errors import ToolError
-from shoal.domain.home import Home
-from shoal.domain.settings import RecallSettings
+from shoal.kernel.errors import ToolError
+from shoal.kernel.home import Home
+from shoal.kernel.settings import RecallSettings
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.testing import ManualClock

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.delivery.hub import Hub, Subscription
-from shoal.domain.events import LiveEvent, OutputShown
-from shoal.domain.ids import CallId, ThreadId, TurnId
+from shoal.kernel.events import LiveEvent, OutputShown
+from shoal.kernel.ids import CallId, ThreadId, TurnId
 from shoal.permissions.redact import Redactor
 from shoal.testing.clock import ManualClock
 from shoal.tools import live_output

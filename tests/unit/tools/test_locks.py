@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.domain.errors import ToolError
+from shoal.kernel.errors import ToolError
 from shoal.tools import locks as locks_module
 from shoal.tools.locks import FileLock, PathLocks, lock_file
 
@@ -33,7 +33,7 @@ asyncio.run(main())
 EDITOR = """
 import asyncio, json, sys
 from pathlib import Path
-from shoal.domain.errors import ToolError
+from shoal.kernel.errors import ToolError
 from shoal.testing.contracts.tool import tool_context
 from shoal.tools.builtin.files import edit_tool
 from shoal.tools.locks import PathLocks

@@ -9,8 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.known_tools import TRAITS
 
-from shoal.domain.home import Home
-from shoal.domain.ports import Command, Mount
+from shoal.kernel.home import Home
+from shoal.kernel.ports import Command, Mount
 from shoal.permissions.actions import shell_actions
 from shoal.sandbox.bubblewrap import BubblewrapSandbox
 from shoal.store.sqlite import SqliteDriver

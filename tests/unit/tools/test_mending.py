@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Meta
 
-from shoal.domain.errors import ToolError
-from shoal.domain.ids import CallId
-from shoal.domain.loose_json import loose_value
-from shoal.domain.messages import ToolCall
-from shoal.domain.traits import Traits
+from shoal.kernel.errors import ToolError
+from shoal.kernel.ids import CallId
+from shoal.kernel.loose_json import loose_value
+from shoal.kernel.messages import ToolCall
+from shoal.kernel.traits import Traits
 from shoal.testing.contracts.tool import tool_context
 from shoal.tools.functions import tool
 from shoal.tools.mending import meant_name, mended, mended_arguments

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.domain.errors import InvalidInput
-from shoal.domain.home import (
+from shoal.kernel.errors import InvalidInput
+from shoal.kernel.home import (
     ENTRY_CHARS_MAX,
     MEMORY_BYTES_MAX,
     Home,
@@ -24,14 +24,14 @@ from shoal.domain.home import (
     note_path,
     only_for,
 )
-from shoal.domain.ids import ThreadId
-from shoal.domain.records import MemoryEdit
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.records import MemoryEdit
 from shoal.tools.memory_files import apply_edit, entry_lines
 
 WRITER = """
 import sys
 from pathlib import Path
-from shoal.domain.records import MemoryEdit
+from shoal.kernel.records import MemoryEdit
 from shoal.tools.memory_files import apply_edit
 for number in range(200):
     apply_edit(MemoryEdit(Path(sys.argv[1]), added=(f"- {sys.argv[2]} {number}",), once=True))

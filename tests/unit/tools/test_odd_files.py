@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.domain.errors import ToolError
-from shoal.domain.ports import Mount
+from shoal.kernel.errors import ToolError
+from shoal.kernel.ports import Mount
 from shoal.tools.builtin.files import replace_text
 from shoal.tools.jail import Jail
 

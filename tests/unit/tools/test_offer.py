@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from shoal.domain.errors import ToolError
-from shoal.domain.ids import CallId
-from shoal.domain.messages import MORE_TOOLS, ToolCall, ToolSpec
-from shoal.domain.settings import SandboxSettings, ToolsSettings
-from shoal.domain.traits import MCP
+from shoal.kernel.errors import ToolError
+from shoal.kernel.ids import CallId
+from shoal.kernel.messages import MORE_TOOLS, ToolCall, ToolSpec
+from shoal.kernel.settings import SandboxSettings, ToolsSettings
+from shoal.kernel.traits import MCP
 from shoal.testing.contracts.tool import tool_context
 from shoal.tools.functions import tool
 from shoal.tools.offer import (

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from shoal.domain.events import ToolFinished
-from shoal.domain.ports import ToolOutput
-from shoal.domain.traits import ResultOrigin, Traits
+from shoal.kernel.events import ToolFinished
+from shoal.kernel.ports import ToolOutput
+from shoal.kernel.traits import ResultOrigin, Traits
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import scenario
 from shoal.tools.functions import tool

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.domain.files import DIGEST_CHARS
+from shoal.kernel.files import DIGEST_CHARS
 from shoal.store.files import LocalFiles
 from shoal.tools.output import (
     ARTIFACT_BYTES_MAX,

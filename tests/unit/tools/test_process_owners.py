@@ -9,16 +9,16 @@ from pathlib import Path
 import anyio
 import pytest
 
-from shoal.domain.agents import (
+from shoal.kernel.agents import (
     Hook,
     Process,
     ProcessEnd,
     ProcessSpec,
 )
-from shoal.domain.home import Home
-from shoal.domain.ids import ThreadId
-from shoal.domain.messages import Author, Inbound, Prompt, Receipt
-from shoal.domain.ports import Command
+from shoal.kernel.home import Home
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.messages import Author, Inbound, Prompt, Receipt
+from shoal.kernel.ports import Command
 from shoal.sandbox.host import HostSandbox
 from shoal.sandbox.processes import identity_of
 from shoal.store.agents import ProcessStore

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.known_tools import TRAITS
 
-from shoal.domain.errors import InvalidInput, ToolError
-from shoal.domain.permissions import Action
-from shoal.domain.ports import Mount
-from shoal.domain.settings import ProfileSettings
+from shoal.kernel.errors import InvalidInput, ToolError
+from shoal.kernel.permissions import Action
+from shoal.kernel.ports import Mount
+from shoal.kernel.settings import ProfileSettings
 from shoal.permissions.profiles import Profiles, decide_all
 from shoal.sandbox import processes as host
 from shoal.store.sqlite import SqliteDriver

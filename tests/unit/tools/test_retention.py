@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from shoal.domain.checkpoints import CheckpointsSettings
-from shoal.domain.files import STILL_FOLDERS
-from shoal.domain.home import Home
-from shoal.domain.ids import make_thread_id
+from shoal.kernel.checkpoints import CheckpointsSettings
+from shoal.kernel.files import STILL_FOLDERS
+from shoal.kernel.home import Home
+from shoal.kernel.ids import make_thread_id
 from shoal.store.files import LocalFiles
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store

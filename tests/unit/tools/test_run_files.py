@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from tests.known_tools import TRAITS
 
-from shoal.domain.permissions import Coverage
-from shoal.domain.ports import Mount
+from shoal.kernel.permissions import Coverage
+from shoal.kernel.ports import Mount
 from shoal.permissions.actions import shell_actions
 from shoal.permissions.taint import fetched_by
 from shoal.tools.coverage import ContentReader, coverage_key

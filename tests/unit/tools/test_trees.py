@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from tests.forks import fork_server
 from tests.unit.tools.restore_life import Restoration
 
-from shoal.domain.checkpoints import CheckpointsSettings, shown_path
+from shoal.kernel.checkpoints import CheckpointsSettings, shown_path
 from shoal.store.files import LocalFiles
 from shoal.tools.restore import restore
 from shoal.tools.tainted_files import Marks

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pypdf import PdfWriter
 
-from shoal.domain.errors import FetchError, ToolError
-from shoal.domain.ports import ToolOutput
-from shoal.domain.web import Fetched, FetchRequest
+from shoal.kernel.errors import FetchError, ToolError
+from shoal.kernel.ports import ToolOutput
+from shoal.kernel.web import Fetched, FetchRequest
 from shoal.testing.contracts.tool import tool_context
 from shoal.tools.builtin.web import duckduckgo_results, read_url_tool, untrusted, web_search_tool
 

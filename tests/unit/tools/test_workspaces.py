@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.domain.errors import InvalidInput, StoreCorrupt
-from shoal.domain.files import digest_of
-from shoal.domain.home import Home
+from shoal.kernel.errors import InvalidInput, StoreCorrupt
+from shoal.kernel.files import digest_of
+from shoal.kernel.home import Home
 from shoal.store.files import GRACE_SECONDS, LocalFiles
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from tests.unit.triggers.test_service import START, Inbox, Stand
 
-from shoal.domain.errors import InvalidInput
-from shoal.domain.ids import ThreadId
-from shoal.domain.messages import Inbound, Receipt
+from shoal.kernel.errors import InvalidInput
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.messages import Inbound, Receipt
 from shoal.triggers.files import FILES_MAX, RETRY_SECONDS, EventFiles
 
 IMMEDIATE = {"type": "immediate", "threadId": "slack:C1:17.5", "text": "Look"}

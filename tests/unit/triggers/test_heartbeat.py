@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.unit.triggers.test_service import Inbox
 
-from shoal.domain.triggers import HEARTBEAT_THREAD
+from shoal.kernel.triggers import HEARTBEAT_THREAD
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat_peer import MemorySettings
 from shoal.triggers.files import TEXT_BYTES_MAX, Heartbeat, tasks

@@ -6,8 +6,8 @@ import pytest
 from tests.postgres import empty
 from tests.unit.triggers.test_service import START, THREAD, Inbox
 
-from shoal.domain.messages import Author
-from shoal.domain.triggers import NewTrigger
+from shoal.kernel.messages import Author
+from shoal.kernel.triggers import NewTrigger
 from shoal.store.postgres import PoolSettings, open_postgres
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from shoal.domain.begun import STARTS_MAX, Begun
-from shoal.domain.errors import InvalidInput, StoreUnavailable
-from shoal.domain.ids import ThreadId, thread_address
-from shoal.domain.messages import Author, Inbound, Prompt, Receipt
-from shoal.domain.records import DeliveryStatus, NewPost, Opening
-from shoal.domain.triggers import NewTrigger, Trigger, next_after
+from shoal.kernel.begun import STARTS_MAX, Begun
+from shoal.kernel.errors import InvalidInput, StoreUnavailable
+from shoal.kernel.ids import ThreadId, thread_address
+from shoal.kernel.messages import Author, Inbound, Prompt, Receipt
+from shoal.kernel.records import DeliveryStatus, NewPost, Opening
+from shoal.kernel.triggers import NewTrigger, Trigger, next_after
 from shoal.store.outbox import Outbox
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store

@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.domain.journals import messages_of
+from tests.unit.kernel.journals import messages_of
 
-from shoal.domain.errors import InvalidInput
-from shoal.domain.events import AssistantSaid, Compacted, Event, EventData, Steered, ToolFinished, TurnStarted, UserSaid
-from shoal.domain.ids import CallId, ThreadId, TurnId
-from shoal.domain.messages import (
+from shoal.kernel.errors import InvalidInput
+from shoal.kernel.events import AssistantSaid, Compacted, Event, EventData, Steered, ToolFinished, TurnStarted, UserSaid
+from shoal.kernel.ids import CallId, ThreadId, TurnId
+from shoal.kernel.messages import (
     AssistantMessage,
     Author,
     Image,
@@ -22,8 +22,8 @@ from shoal.domain.messages import (
     ToolSpec,
     UserMessage,
 )
-from shoal.domain.settings import ContextSettings
-from shoal.domain.transcript import Transcript
+from shoal.kernel.settings import ContextSettings
+from shoal.kernel.transcript import Transcript
 from shoal.turn.budget import (
     ESTIMATES,
     IMAGE_UNITS,

@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.known_tools import TRAITS
-from tests.unit.domain.journals import messages_of
+from tests.unit.kernel.journals import messages_of
 from tests.unit.turn.test_budget import ANA, Journal, is_paired, words
 
-from shoal.domain.events import AssistantSaid, Compacted, Steered, ToolFinished
-from shoal.domain.ids import CallId
-from shoal.domain.messages import ToolCall
-from shoal.domain.settings import ContextSettings
-from shoal.domain.transcript import CUT_OFF, SUMMARY_HEAD, Transcript
+from shoal.kernel.events import AssistantSaid, Compacted, Steered, ToolFinished
+from shoal.kernel.ids import CallId
+from shoal.kernel.messages import ToolCall
+from shoal.kernel.settings import ContextSettings
+from shoal.kernel.transcript import CUT_OFF, SUMMARY_HEAD, Transcript
 from shoal.turn.budget import TokenRoom
 from shoal.turn.compaction import (
     FILES_MAX,

@@ -2,11 +2,11 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.domain.journals import PERSON, number
+from tests.unit.kernel.journals import PERSON, number
 
-from shoal.domain.events import AssistantSaid, RequestMark, TurnStarted, UserSaid
-from shoal.domain.messages import ModelRequest
-from shoal.domain.transcript import Transcript
+from shoal.kernel.events import AssistantSaid, RequestMark, TurnStarted, UserSaid
+from shoal.kernel.messages import ModelRequest
+from shoal.kernel.transcript import Transcript
 from shoal.turn.thread import RequestDigests, digest_of, options_of
 
 ASKED = st.tuples(*(st.sampled_from("ab") for _ in range(3)))

@@ -4,8 +4,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.known_tools import TRAITS
 
-from shoal.domain.messages import MORE_TOOLS, ToolSpec
-from shoal.domain.traits import RANK_LAST
+from shoal.kernel.messages import MORE_TOOLS, ToolSpec
+from shoal.kernel.traits import RANK_LAST
 from shoal.tools.offer import Offer, offer
 from shoal.turn.budget import Meter
 from shoal.turn.context import fit_prefix

@@ -12,10 +12,10 @@ import msgspec
 import pytest
 from tests.known_tools import TRAITS
 
-from shoal.domain.agents import AgentSpec
-from shoal.domain.home import Home
-from shoal.domain.ids import ThreadId
-from shoal.domain.messages import ToolSpec
+from shoal.kernel.agents import AgentSpec
+from shoal.kernel.home import Home
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.messages import ToolSpec
 from shoal.sandbox.host import HostSandbox
 from shoal.testing.clock import ManualClock
 from shoal.turn.context import CONTEXT_LINES_MAX, LINE_CHARS_MAX, volatile

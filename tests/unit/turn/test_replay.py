@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.scenarios.kit import echo, echoes
 
-from shoal.domain.events import Event, ToolFinished, TurnStarted, UserSaid
-from shoal.domain.ids import CallId
-from shoal.domain.messages import Image, ToolMessage, ToolSpec
+from shoal.kernel.events import Event, ToolFinished, TurnStarted, UserSaid
+from shoal.kernel.ids import CallId
+from shoal.kernel.messages import Image, ToolMessage, ToolSpec
 from shoal.testing.model import FakeModel
 from shoal.testing.scenario import FakeModels, World, scenario
 from shoal.turn.budget import ESTIMATES

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.domain.home import Home
-from shoal.domain.ids import ThreadId
+from shoal.kernel.home import Home
+from shoal.kernel.ids import ThreadId
 from shoal.turn.skills import (
     BUILTIN_SKILLS,
     SKILLS_MAX,

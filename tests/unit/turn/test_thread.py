@@ -7,12 +7,12 @@ import pytest
 from tests.known_tools import TRAITS
 
 from shoal.delivery.hub import Hub
-from shoal.domain.clock import SystemClock
-from shoal.domain.events import AssistantSaid, TurnFinished, TurnStarted, UserSaid
-from shoal.domain.files import Folders
-from shoal.domain.ids import ThreadId, TurnId
-from shoal.domain.messages import Attachment, Author, Prompt
-from shoal.domain.records import Commit, Committed, Lease, NewPost
+from shoal.kernel.clock import SystemClock
+from shoal.kernel.events import AssistantSaid, TurnFinished, TurnStarted, UserSaid
+from shoal.kernel.files import Folders
+from shoal.kernel.ids import ThreadId, TurnId
+from shoal.kernel.messages import Attachment, Author, Prompt
+from shoal.kernel.records import Commit, Committed, Lease, NewPost
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.turn.thread import Finishing, ThreadView

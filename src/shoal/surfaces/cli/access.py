@@ -7,12 +7,12 @@ import click
 import msgspec
 
 from shoal.agents.toolbox import built_in_traits
-from shoal.domain.errors import ConfigError, InvalidInput
-from shoal.domain.markup import counted
-from shoal.domain.permissions import TOKEN_SCOPES, Decision, Ruling
-from shoal.domain.schema import refusal
-from shoal.domain.settings import ProfileSettings
-from shoal.domain.untrusted import BAD_TOML, decode_toml
+from shoal.kernel.errors import ConfigError, InvalidInput
+from shoal.kernel.markup import counted
+from shoal.kernel.permissions import TOKEN_SCOPES, Decision, Ruling
+from shoal.kernel.schema import refusal
+from shoal.kernel.settings import ProfileSettings
+from shoal.kernel.untrusted import BAD_TOML, decode_toml
 from shoal.permissions.actions import action_of, shell_actions
 from shoal.permissions.built_in import BUILT_IN
 from shoal.permissions.profiles import Profile, Profiles, compile_profile, decide, decide_all

@@ -8,8 +8,8 @@ import msgspec
 
 from shoal.agents.folder import NAME
 from shoal.agents.registry import AgentDefaults, AgentRegistry
-from shoal.domain.agents import HEARD, LISTENS
-from shoal.domain.errors import InvalidInput, NotFound
+from shoal.kernel.agents import HEARD, LISTENS
+from shoal.kernel.errors import InvalidInput, NotFound
 from shoal.surfaces.cli.client import call_api, get, path_part
 from shoal.surfaces.cli.completion import complete_agents
 from shoal.surfaces.cli.context import CommandContext, command

@@ -14,8 +14,8 @@ from typing import Literal
 import click
 import msgspec
 
-from shoal.domain.errors import Conflict, Gone, InvalidInput, ShoalError
-from shoal.domain.events import (
+from shoal.kernel.errors import Conflict, Gone, InvalidInput, ShoalError
+from shoal.kernel.events import (
     ApprovalRequested,
     AssistantSaid,
     Event,
@@ -31,9 +31,9 @@ from shoal.domain.events import (
     TurnFinished,
     UserSaid,
 )
-from shoal.domain.ids import ThreadId, TurnId, parse_thread_id
-from shoal.domain.messages import Usage
-from shoal.domain.tables import width_of
+from shoal.kernel.ids import ThreadId, TurnId, parse_thread_id
+from shoal.kernel.messages import Usage
+from shoal.kernel.tables import width_of
 from shoal.surfaces.cli.client import Link, open_link
 from shoal.surfaces.cli.completion import agent_option
 from shoal.surfaces.cli.context import CommandContext, command

@@ -28,10 +28,10 @@ from shoal.backups import (
     write_archive,
 )
 from shoal.config.secrets import missing_secrets
-from shoal.domain.clock import SystemClock
-from shoal.domain.deep_folders import remove_tree
-from shoal.domain.errors import Conflict, HomeLocked, InvalidInput, NotFound, StoreCorrupt, StoreError
-from shoal.domain.markup import counted
+from shoal.kernel.clock import SystemClock
+from shoal.kernel.deep_folders import remove_tree
+from shoal.kernel.errors import Conflict, HomeLocked, InvalidInput, NotFound, StoreCorrupt, StoreError
+from shoal.kernel.markup import counted
 from shoal.store.driver import migrations, refuse_other_schemas
 from shoal.store.health import connect_read_only
 from shoal.store.lock import is_held

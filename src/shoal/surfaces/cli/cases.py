@@ -13,13 +13,13 @@ from xml.etree import ElementTree as ET
 import click
 import msgspec
 
-from shoal.domain.cases import Expectation
-from shoal.domain.comparisons import DIFFERENCES, RUNS_MAX, Wanted
-from shoal.domain.errors import ConfigError, HomeLocked, NotFound, ShoalError, StoreError, StoreNewer
-from shoal.domain.ids import ThreadId, parse_thread_id
-from shoal.domain.markup import counted
-from shoal.domain.schema import refusal
-from shoal.domain.untrusted import UNREADABLE
+from shoal.kernel.cases import Expectation
+from shoal.kernel.comparisons import DIFFERENCES, RUNS_MAX, Wanted
+from shoal.kernel.errors import ConfigError, HomeLocked, NotFound, ShoalError, StoreError, StoreNewer
+from shoal.kernel.ids import ThreadId, parse_thread_id
+from shoal.kernel.markup import counted
+from shoal.kernel.schema import refusal
+from shoal.kernel.untrusted import UNREADABLE
 from shoal.surfaces.cli.client import as_usage, call_api, get, open_api, path_part
 from shoal.surfaces.cli.completion import agent_option
 from shoal.surfaces.cli.context import CommandContext, command

@@ -11,9 +11,9 @@ import time
 import click
 import msgspec
 
-from shoal.domain.commands import COMMANDS as EVERYWHERE
-from shoal.domain.errors import Conflict, Gone, InvalidInput, NotFound, ShoalError
-from shoal.domain.events import (
+from shoal.kernel.commands import COMMANDS as EVERYWHERE
+from shoal.kernel.errors import Conflict, Gone, InvalidInput, NotFound, ShoalError
+from shoal.kernel.events import (
     ApprovalRequested,
     ApprovalSettled,
     AssistantSaid,
@@ -33,10 +33,10 @@ from shoal.domain.events import (
     TurnStarted,
     UserSaid,
 )
-from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId, parse_thread_id
-from shoal.domain.markup import counted
-from shoal.domain.messages import SILENT, ToolCall, Usage
-from shoal.domain.posts import OutboundPost
+from shoal.kernel.ids import ApprovalId, CallId, ThreadId, TurnId, parse_thread_id
+from shoal.kernel.markup import counted
+from shoal.kernel.messages import SILENT, ToolCall, Usage
+from shoal.kernel.posts import OutboundPost
 from shoal.surfaces.cli.client import Link, open_link
 from shoal.surfaces.cli.completion import agent_option
 from shoal.surfaces.cli.context import CommandContext, command

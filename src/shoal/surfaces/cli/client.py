@@ -17,18 +17,18 @@ import click
 import msgspec
 
 from shoal.config.secrets import read_token
-from shoal.domain import lazy_re
-from shoal.domain.clock import SystemClock
-from shoal.domain.commands import CommandRequest, parse_command
-from shoal.domain.errors import Conflict, Gone, InvalidId, InvalidInput, NotFound, ShoalError, StoreNewer
-from shoal.domain.events import LIVE_CLASSES, Event, LiveEvent, Scope, decode_data
-from shoal.domain.ids import OWN_PLATFORMS, ApprovalId, ThreadId, TurnId, make_thread_id
-from shoal.domain.messages import Abort, Author, Prompt, Steer
-from shoal.domain.permissions import Asker
-from shoal.domain.posts import OutboundPost
-from shoal.domain.records import ThreadInfo
-from shoal.domain.regular_files import read_regular
-from shoal.domain.untrusted import UNREADABLE
+from shoal.kernel import lazy_re
+from shoal.kernel.clock import SystemClock
+from shoal.kernel.commands import CommandRequest, parse_command
+from shoal.kernel.errors import Conflict, Gone, InvalidId, InvalidInput, NotFound, ShoalError, StoreNewer
+from shoal.kernel.events import LIVE_CLASSES, Event, LiveEvent, Scope, decode_data
+from shoal.kernel.ids import OWN_PLATFORMS, ApprovalId, ThreadId, TurnId, make_thread_id
+from shoal.kernel.messages import Abort, Author, Prompt, Steer
+from shoal.kernel.permissions import Asker
+from shoal.kernel.posts import OutboundPost
+from shoal.kernel.records import ThreadInfo
+from shoal.kernel.regular_files import read_regular
+from shoal.kernel.untrusted import UNREADABLE
 from shoal.store.lock import is_held
 from shoal.surfaces.cli.context import CommandContext
 
@@ -208,7 +208,7 @@ def decoded(status: int, content: bytes, into: type[T], who: str = "Shoal") -> T
         try:
             return msgspec.json.decode(content, type=into)
         except UNREADABLE as error:
-            from shoal.domain.schema import refusal
+            from shoal.kernel.schema import refusal
 
             why = f"{who} answered in a form that this version does not know: {refusal(error, into)}."
             raise ShoalError(f"{why} Use the `shoal` of the version that runs.") from error
@@ -331,7 +331,7 @@ class LocalLink:
 
     def posts(self, show: Callable[[OutboundPost], None]) -> AbstractContextManager[None]:
         """Have what is posted to the thread shown while inside, where this process posts it."""
-        from shoal.chat.local import TerminalAdapter
+        from shoal.platforms.local import TerminalAdapter
 
         adapter = self._app.adapters.get("terminal")
         return adapter.attach(self._thread, show) if isinstance(adapter, TerminalAdapter) else nullcontext()

@@ -11,7 +11,7 @@ import click
 
 if TYPE_CHECKING:
     from shoal.config import Config
-    from shoal.domain.home import Home
+    from shoal.kernel.home import Home
     from shoal.permissions.redact import Redactor
     from shoal.store.store import Store
 
@@ -31,7 +31,7 @@ class CommandContext:
 
     @property
     def home(self) -> "Home":
-        from shoal.domain.home import Home
+        from shoal.kernel.home import Home
 
         return Home(self.root)
 
@@ -106,7 +106,7 @@ class CommandContext:
     ) -> T:
         import asyncio
 
-        from shoal.domain.clock import SystemClock
+        from shoal.kernel.clock import SystemClock
         from shoal.store.store import Store
 
         async def run() -> T:
@@ -127,7 +127,7 @@ class CommandContext:
 
     def check_root(self) -> None:
         """Raises NotFound where the home directory does not exist, or is something else than a directory."""
-        from shoal.domain.errors import NotFound
+        from shoal.kernel.errors import NotFound
 
         if not self.nearest.is_dir():
             raise NotFound(f"{self.nearest} is not a directory. Name another with --home DIR or SHOAL_HOME.")

@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 import click
 import msgspec
 
-from shoal.domain.errors import InvalidInput, NotFound
-from shoal.domain.ids import parse_thread_id
-from shoal.domain.order import natural
-from shoal.domain.triggers import BRIEF_ON_PAGE, next_cron
-from shoal.domain.zones import local_time, zone_named
+from shoal.kernel.errors import InvalidInput, NotFound
+from shoal.kernel.ids import parse_thread_id
+from shoal.kernel.order import natural
+from shoal.kernel.triggers import BRIEF_ON_PAGE, next_cron
+from shoal.kernel.zones import local_time, zone_named
 from shoal.surfaces.cli.client import call_api, find_server, get, path_part
 from shoal.surfaces.cli.completion import agent_option
 from shoal.surfaces.cli.context import CommandContext, command

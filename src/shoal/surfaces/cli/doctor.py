@@ -19,9 +19,10 @@ from shoal.agents.folder import read_shared
 from shoal.agents.registry import AgentDefaults, AgentRegistry
 from shoal.backups import LOOK_SECONDS_MAX, PROBLEM, backup_place, listed_in
 from shoal.config import Config, default_model, open_catalog
-from shoal.domain.begun import SET_ASIDE, SetAside
-from shoal.domain.clock import SystemClock
-from shoal.domain.errors import (
+from shoal.extensions import extension_sandbox
+from shoal.kernel.begun import SET_ASIDE, SetAside
+from shoal.kernel.clock import SystemClock
+from shoal.kernel.errors import (
     ConfigError,
     InvalidInput,
     ShoalError,
@@ -30,15 +31,14 @@ from shoal.domain.errors import (
     StoreReadOnly,
     StoreUnreleased,
 )
-from shoal.domain.installation import how_to_add
-from shoal.domain.markup import counted
-from shoal.domain.ports import Settings
-from shoal.domain.secret import Secret
-from shoal.domain.settings_platforms import AccountSettings, PlatformsSettings
-from shoal.extensions import extension_sandbox
+from shoal.kernel.installation import how_to_add
+from shoal.kernel.markup import counted
+from shoal.kernel.ports import Settings
+from shoal.kernel.secret import Secret
+from shoal.kernel.settings_platforms import AccountSettings, PlatformsSettings
 from shoal.maintenance import DAY_SECONDS, SERVICE_PROBLEMS, service_problem
+from shoal.models.catalog import Catalog, existing_model
 from shoal.permissions.access import EVERYBODY
-from shoal.providers.catalog import Catalog, existing_model
 from shoal.sandbox.choose import open_sandbox, reach, server_enclosure
 from shoal.setup.prices import PRICE_TODO, lacks_price, unpriced_note
 from shoal.store.driver import migrations

@@ -5,8 +5,8 @@ import stat
 from pathlib import Path
 
 from shoal.agents.folder import make_directory, make_folder, make_template, write_new
-from shoal.domain.errors import InvalidInput
-from shoal.domain.home import Home
+from shoal.kernel.errors import InvalidInput
+from shoal.kernel.home import Home
 from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.output import tell
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import click
 
-from shoal.domain.errors import ConfigError, ShoalError, StoreNewer, StoreUnreleased
+from shoal.kernel.errors import ConfigError, ShoalError, StoreNewer, StoreUnreleased
 from shoal.surfaces.cli.context import CommandContext
 
 if TYPE_CHECKING:

@@ -12,9 +12,6 @@ from urllib.parse import unquote
 from starlette.types import Message
 
 from shoal.accounts import account_agents, links_of, platform_names
-from shoal.actors.access_gate import Pairing
-from shoal.actors.access_tokens import AccessTokens
-from shoal.actors.timezones import TimeZones
 from shoal.agents.lifecycle import AgentLifecycle, Checks
 from shoal.agents.registry import AgentDefaults, AgentRegistry, ChannelBindings
 from shoal.agents.self_edit import SelfEditor
@@ -22,24 +19,27 @@ from shoal.agents.snapshots import ConversationSnapshots
 from shoal.agents.toolbox import built_in_traits
 from shoal.config import Config, default_model, open_catalog
 from shoal.delivery.hub import Hub
-from shoal.domain.agents import Process
-from shoal.domain.clock import SystemClock
-from shoal.domain.errors import Conflict, NotFound
-from shoal.domain.events import Event, Scope
-from shoal.domain.files import Files, Folders
-from shoal.domain.ids import ApprovalId, ThreadId
-from shoal.domain.permissions import Asker
-from shoal.domain.ports import ChatAdapter
-from shoal.domain.traits import NO_TOOLS, TraitsByName
-from shoal.domain.triggers import NewTrigger, Trigger, first_time
 from shoal.extensions import extension_tools
+from shoal.kernel.agents import Process
+from shoal.kernel.clock import SystemClock
+from shoal.kernel.errors import Conflict, NotFound
+from shoal.kernel.events import Event, Scope
+from shoal.kernel.files import Files, Folders
+from shoal.kernel.ids import ApprovalId, ThreadId
+from shoal.kernel.permissions import Asker
+from shoal.kernel.ports import ChatAdapter
+from shoal.kernel.traits import NO_TOOLS, TraitsByName
+from shoal.kernel.triggers import NewTrigger, Trigger, first_time
+from shoal.models.catalog import Catalog, existing_model
 from shoal.permissions.profiles import Profiles
 from shoal.permissions.redact import Redactor
-from shoal.providers.catalog import Catalog, existing_model
 from shoal.store.store import Store
 from shoal.surfaces.cli.client import content_of
 from shoal.surfaces.cli.context import CommandContext
 from shoal.surfaces.http.server import WebApp, WebOptions
+from shoal.threads.access_gate import Pairing
+from shoal.threads.access_tokens import AccessTokens
+from shoal.threads.timezones import TimeZones
 from shoal.tools.fetch import GuardedFetcher
 from shoal.tools.mcp.pins import Pins, any_tool_of
 from shoal.tools.memory_book import MemoryBook

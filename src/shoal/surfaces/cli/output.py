@@ -12,9 +12,9 @@ from typing import TextIO, TypeAlias
 import click
 import msgspec
 
-from shoal.domain import lazy_re
-from shoal.domain.cards import coverage_text
-from shoal.domain.events import (
+from shoal.kernel import lazy_re
+from shoal.kernel.cards import coverage_text
+from shoal.kernel.events import (
     ApprovalRequested,
     ApprovalSettled,
     AssistantSaid,
@@ -35,10 +35,10 @@ from shoal.domain.events import (
     TurnFinished,
     UserSaid,
 )
-from shoal.domain.installation import as_typed
-from shoal.domain.markup import counted
-from shoal.domain.messages import Author, ToolCall
-from shoal.domain.untrusted import UNREADABLE
+from shoal.kernel.installation import as_typed
+from shoal.kernel.markup import counted
+from shoal.kernel.messages import Author, ToolCall
+from shoal.kernel.untrusted import UNREADABLE
 
 CELL_CHARS_MAX = 60
 RESULT_LINES_MAX = 12

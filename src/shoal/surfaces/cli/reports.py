@@ -12,13 +12,13 @@ import click
 import msgspec
 
 from shoal.config import default_model, open_catalog
-from shoal.domain.clock import SystemClock
-from shoal.domain.deep_folders import walk
-from shoal.domain.errors import NotFound
-from shoal.domain.home import entry_key
-from shoal.domain.records import AuditRow, BudgetStatus, MemoryChange
-from shoal.providers.catalog import ModelListing
-from shoal.providers.quirks import Change
+from shoal.kernel.clock import SystemClock
+from shoal.kernel.deep_folders import walk
+from shoal.kernel.errors import NotFound
+from shoal.kernel.home import entry_key
+from shoal.kernel.records import AuditRow, BudgetStatus, MemoryChange
+from shoal.models.catalog import ModelListing
+from shoal.models.quirks import Change
 from shoal.surfaces.cli.client import as_usage, call_api, get, path_part
 from shoal.surfaces.cli.completion import agent_option
 from shoal.surfaces.cli.context import CommandContext, command, json_option

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, TextIO, cast
 import click
 import msgspec
 
-from shoal.domain.clock import from_micros, iso
-from shoal.domain.errors import ConfigError
+from shoal.kernel.clock import from_micros, iso
+from shoal.kernel.errors import ConfigError
 from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.output import tell
 
@@ -90,7 +90,7 @@ async def _run(context: CommandContext, config: "Config", role: "Role", *, liste
     from shoal.app import open_app
     from shoal.config import default_model
     from shoal.config.secrets import read_token
-    from shoal.domain.installation import as_typed
+    from shoal.kernel.installation import as_typed
     from shoal.maintenance import collect_seldom, discover_models, missing_model, return_freed_memory, share_one_heap
     from shoal.permissions.redact import guard_logging
 

@@ -24,13 +24,13 @@ import click
 from shoal.config import Config, default_model, load_config, open_catalog
 from shoal.config.defaults import DEMO, KNOWN_PROVIDERS, with_ollama
 from shoal.config.load import parse_variable
-from shoal.domain.clock import SystemClock
-from shoal.domain.errors import HomeLocked, InvalidInput, NotFound, ProviderRefused, ShoalError
-from shoal.domain.installation import install_command
-from shoal.domain.secret import Secret
-from shoal.domain.section import URL
-from shoal.domain.toml_text import Value
 from shoal.extensions import extension_sandbox
+from shoal.kernel.clock import SystemClock
+from shoal.kernel.errors import HomeLocked, InvalidInput, NotFound, ProviderRefused, ShoalError
+from shoal.kernel.installation import install_command
+from shoal.kernel.secret import Secret
+from shoal.kernel.section import URL
+from shoal.kernel.toml_text import Value
 from shoal.sandbox.choose import open_sandbox
 from shoal.setup import choices, trying
 from shoal.setup.choices import CHATS, KEYS, MODELS, OWN_SERVER, PACKAGES, QUESTIONS, USER_IDS

@@ -18,9 +18,9 @@ import anyio
 import msgspec
 
 from shoal.config import Config
-from shoal.domain.errors import PlatformError, ShoalError
-from shoal.domain.messages import Prompt
-from shoal.domain.posts import OutboundPost
+from shoal.kernel.errors import PlatformError, ShoalError
+from shoal.kernel.messages import Prompt
+from shoal.kernel.posts import OutboundPost
 from shoal.permissions.access import code_digest, is_code, make_code
 from shoal.setup.trying import adapter_of, connected
 from shoal.store.store import Store

@@ -5,8 +5,8 @@ from functools import lru_cache
 
 from prompt_toolkit.utils import get_cwidth
 
-from shoal.domain.markdown import block_starts
-from shoal.domain.markup import Dialect, Wrap, around, before_lines, render_markup
+from shoal.kernel.markdown import block_starts
+from shoal.kernel.markup import Dialect, Wrap, around, before_lines, render_markup
 from shoal.surfaces.cli.output import printable
 
 BAR = "│ "

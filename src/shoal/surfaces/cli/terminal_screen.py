@@ -24,12 +24,12 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.patch_stdout import StdoutProxy
 from prompt_toolkit.styles import Style
 
-from shoal.domain.commands import COMMANDS as EVERYWHERE
-from shoal.domain.events import ApprovalRequested, ToolFinished
-from shoal.domain.home import Home
-from shoal.domain.installation import as_typed
-from shoal.domain.messages import ToolCall
-from shoal.domain.unfinished import closed
+from shoal.kernel.commands import COMMANDS as EVERYWHERE
+from shoal.kernel.events import ApprovalRequested, ToolFinished
+from shoal.kernel.home import Home
+from shoal.kernel.installation import as_typed
+from shoal.kernel.messages import ToolCall
+from shoal.kernel.unfinished import closed
 from shoal.surfaces.cli.chat import COMMANDS, ChatScreen, TerminalChat
 from shoal.surfaces.cli.completion import agent_names, words_of
 from shoal.surfaces.cli.output import VERBATIM, ending_mark, printable, request_lines, span

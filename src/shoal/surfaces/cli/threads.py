@@ -6,13 +6,12 @@ from collections.abc import Iterator
 import click
 import msgspec
 
-from shoal.actors.actor import system_texts
-from shoal.domain.checkpoints import SINCE, TurnChanges, UndoResult
-from shoal.domain.clock import iso
-from shoal.domain.events import current
-from shoal.domain.ids import parse_thread_id
-from shoal.domain.markup import counted
-from shoal.domain.records import DeletedThread, Snapshot
+from shoal.kernel.checkpoints import SINCE, TurnChanges, UndoResult
+from shoal.kernel.clock import iso
+from shoal.kernel.events import current
+from shoal.kernel.ids import parse_thread_id
+from shoal.kernel.markup import counted
+from shoal.kernel.records import DeletedThread, Snapshot
 from shoal.store.projections import Projections
 from shoal.surfaces.cli.client import as_usage, call_api, call_app, decode_event, get, path_part
 from shoal.surfaces.cli.completion import agent_option
@@ -22,6 +21,7 @@ from shoal.surfaces.cli.output import event_lines, print_json, print_records, pr
 from shoal.surfaces.export import WRITERS
 from shoal.surfaces.http.routes_files import ArtifactView
 from shoal.surfaces.http.routes_threads import EVENTS_MAX, THREADS_MAX, Accepted, OpenedThread, ThreadSummary
+from shoal.threads.actor import system_texts
 from shoal.turn.context import ContextCosts
 
 NEW_THREAD = "web:lobby:new"

@@ -29,12 +29,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from shoal.actors.access_tokens import AccessTokens
-from shoal.actors.principals import HOME_TOKEN, OWNER, OWNER_ON_PAGE, Principal, bearer_of
-from shoal.domain.clock import Clock
-from shoal.domain.errors import ConfigError, StoreError
-from shoal.domain.permissions import AccessToken
+from shoal.kernel.clock import Clock
+from shoal.kernel.errors import ConfigError, StoreError
+from shoal.kernel.permissions import AccessToken
 from shoal.surfaces.http.errors import ApiError, answer_shoal_error
+from shoal.threads.access_tokens import AccessTokens
+from shoal.threads.principals import HOME_TOKEN, OWNER, OWNER_ON_PAGE, Principal, bearer_of
 
 if TYPE_CHECKING:
     from shoal.surfaces.http.server import WebOptions

@@ -28,17 +28,17 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from shoal.actors.access_gate import MESSAGE_SECONDS, MESSAGES_BURST, PEOPLE_MAX
-from shoal.actors.principals import HOME_TOKEN, Principal, may_use, no_such_thread
-from shoal.domain.errors import InvalidInput
-from shoal.domain.ids import ThreadId, parse_thread_id
-from shoal.domain.permissions import TOKEN_SCOPES, TokenScope
-from shoal.domain.records import AuditEntry
-from shoal.domain.schema import refusal
-from shoal.domain.untrusted import UNREADABLE
+from shoal.kernel.errors import InvalidInput
+from shoal.kernel.ids import ThreadId, parse_thread_id
+from shoal.kernel.permissions import TOKEN_SCOPES, TokenScope
+from shoal.kernel.records import AuditEntry
+from shoal.kernel.schema import refusal
+from shoal.kernel.untrusted import UNREADABLE
 from shoal.permissions.access import Bucket
 from shoal.surfaces.http.errors import ApiError
 from shoal.surfaces.http.streams import ALLOWED_SECONDS, Allowed, cancel_when_refused
+from shoal.threads.access_gate import MESSAGE_SECONDS, MESSAGES_BURST, PEOPLE_MAX
+from shoal.threads.principals import HOME_TOKEN, Principal, may_use, no_such_thread
 
 if TYPE_CHECKING:
     from shoal.app import App

@@ -8,7 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from shoal.domain.errors import (
+from shoal.kernel.errors import (
     Conflict,
     Forbidden,
     Gone,

@@ -14,8 +14,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from shoal.domain.errors import InvalidInput
-from shoal.domain.untrusted import UNREADABLE
+from shoal.kernel.errors import InvalidInput
+from shoal.kernel.untrusted import UNREADABLE
 
 BODY_BYTES_MAX = 83_886_080
 """Largest body: 50 MB as base64, and the conversation."""

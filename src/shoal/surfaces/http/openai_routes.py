@@ -19,11 +19,10 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from shoal.actors.principals import Principal, may_use, no_such_thread
-from shoal.domain.errors import InvalidId, InvalidInput
-from shoal.domain.events import AssistantSaid, Event, RetryScheduled, TextStreamed, TurnFinished, UserSaid
-from shoal.domain.ids import PART_CHARS_MAX, ThreadId, TurnId, encode_part, make_thread_id, parse_thread_id
-from shoal.domain.messages import Abort, Attachment, Usage
+from shoal.kernel.errors import InvalidId, InvalidInput
+from shoal.kernel.events import AssistantSaid, Event, RetryScheduled, TextStreamed, TurnFinished, UserSaid
+from shoal.kernel.ids import PART_CHARS_MAX, ThreadId, TurnId, encode_part, make_thread_id, parse_thread_id
+from shoal.kernel.messages import Abort, Attachment, Usage
 from shoal.surfaces.http.endpoints import (
     EVERYONE,
     TALKERS,
@@ -46,6 +45,7 @@ from shoal.surfaces.http.openai_messages import (
 from shoal.surfaces.http.routes_files import store_upload
 from shoal.surfaces.http.routes_threads import make_prompt, submit
 from shoal.surfaces.http.streams import HEARTBEAT, EventStream, cancel_when_refused, thread_items
+from shoal.threads.principals import Principal, may_use, no_such_thread
 
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
 

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from shoal.domain.events import EVENT_CLASSES, Event, ToolResultShown
+from shoal.kernel.events import EVENT_CLASSES, Event, ToolResultShown
 from shoal.surfaces.http.endpoints import JSON, AnyObject, Endpoint
 from shoal.surfaces.http.errors import CompatBody, ErrorBody
 

@@ -13,11 +13,11 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from shoal.actors.principals import HOME_TOKEN, Principal
 from shoal.surfaces.console import CONTENT_SECURITY_POLICY, FILES, PREFIX
 from shoal.surfaces.http.auth import COOKIE_SECONDS
 from shoal.surfaces.http.endpoints import OPEN, Routes, WebContext, whole_body
 from shoal.surfaces.http.errors import ApiError
+from shoal.threads.principals import HOME_TOKEN, Principal
 
 routes = Routes()
 

@@ -9,15 +9,13 @@ import anyio.to_thread
 import msgspec
 from starlette.requests import Request
 
-from shoal.actors.access_tokens import NewToken
-from shoal.actors.principals import Principal
-from shoal.domain.errors import ConfigError, Conflict, InvalidInput, NotFound
-from shoal.domain.ids import encode_part
-from shoal.domain.order import natural
-from shoal.domain.permissions import AccessToken, Decision, Ruling, TokenScope
-from shoal.domain.regular_files import read_regular_text
-from shoal.domain.settings import OverrideSettings, ProfileSettings
-from shoal.domain.toml_text import without_key
+from shoal.kernel.errors import ConfigError, Conflict, InvalidInput, NotFound
+from shoal.kernel.ids import encode_part
+from shoal.kernel.order import natural
+from shoal.kernel.permissions import AccessToken, Decision, Ruling, TokenScope
+from shoal.kernel.regular_files import read_regular_text
+from shoal.kernel.settings import OverrideSettings, ProfileSettings
+from shoal.kernel.toml_text import without_key
 from shoal.permissions.actions import action_of, shell_actions
 from shoal.permissions.built_in import BUILT_IN, RuleList, built_in
 from shoal.permissions.hindsight import ChangedDecision, SuggestedRule, decided_anew, suggestions
@@ -28,6 +26,8 @@ from shoal.setup.rules import OwnRule, own_rules, with_override, with_profile, w
 from shoal.surfaces.http.endpoints import ADMINS, EVERYONE, READERS, Removed, Routes, Text64, Text200, WebContext, view
 from shoal.surfaces.http.routes_control import zone_of
 from shoal.surfaces.http.routes_threads import check_agent
+from shoal.threads.access_tokens import NewToken
+from shoal.threads.principals import Principal
 
 routes = Routes()
 

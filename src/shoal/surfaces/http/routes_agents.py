@@ -10,19 +10,19 @@ from typing import Annotated, Literal
 import msgspec
 from starlette.requests import Request
 
-from shoal.actors.principals import Principal
 from shoal.agents.lifecycle import AgentCard
 from shoal.agents.registry import RuntimeInfo
 from shoal.agents.self_edit import PERSONA, History, own_file, read_file
 from shoal.agents.skill_files import ARCHIVE_BYTES_MAX, fetch_skills, install_skills, put_skill
-from shoal.domain.agents import AgentBudget, Binding, Listen
-from shoal.domain.errors import Conflict, InvalidInput, NotFound
-from shoal.domain.files import in_thread
-from shoal.domain.home import FILE_BYTES_MAX, MEMORY_SCOPES, entry_key, lines_of, memory_path, note_path
-from shoal.domain.ids import make_thread_id, parse_thread_id
-from shoal.domain.records import MemoryChange, MemoryEdit
-from shoal.domain.web import URL_CHARS_MAX
+from shoal.kernel.agents import AgentBudget, Binding, Listen
+from shoal.kernel.errors import Conflict, InvalidInput, NotFound
+from shoal.kernel.files import in_thread
+from shoal.kernel.home import FILE_BYTES_MAX, MEMORY_SCOPES, entry_key, lines_of, memory_path, note_path
+from shoal.kernel.ids import make_thread_id, parse_thread_id
+from shoal.kernel.records import MemoryChange, MemoryEdit
+from shoal.kernel.web import URL_CHARS_MAX
 from shoal.surfaces.http.endpoints import ADMINS, READERS, Removed, Routes, Text64, WebContext, view, whole_body
+from shoal.threads.principals import Principal
 from shoal.tools.library import DOCUMENT_BYTES_MAX
 from shoal.tools.memory_files import NOTES_MAX, note_files, read_memory
 from shoal.turn.skills import Skill, SkillRoot, SkillScope, skill_roots

@@ -7,16 +7,16 @@ import anyio.to_thread
 import msgspec
 from starlette.responses import Response
 
-from shoal.actors.commands import agent_here
-from shoal.actors.principals import Principal
-from shoal.domain.agents import AgentSpec
-from shoal.domain.cases import CASES, Case, Expectation
-from shoal.domain.comparisons import DIFFERENCES, Wanted
-from shoal.domain.errors import InvalidInput, NotFound
-from shoal.domain.ids import ThreadId
-from shoal.providers.catalog import existing_model
+from shoal.kernel.agents import AgentSpec
+from shoal.kernel.cases import CASES, Case, Expectation
+from shoal.kernel.comparisons import DIFFERENCES, Wanted
+from shoal.kernel.errors import InvalidInput, NotFound
+from shoal.kernel.ids import ThreadId
+from shoal.models.catalog import existing_model
 from shoal.surfaces.http.endpoints import ADMINS, Removed, Routes, Text64, Text200, WebContext, still_allowed
 from shoal.surfaces.http.streams import OPENING, EventStream
+from shoal.threads.commands import agent_here
+from shoal.threads.principals import Principal
 from shoal.turn.checks import read_cases, save_case
 from shoal.turn.comparisons import ComparedStep, Comparisons, ComparisonState
 

@@ -7,16 +7,14 @@ from typing import Annotated, Literal
 import anyio.to_thread
 import msgspec
 
-from shoal.actors.actor import LAST_CHANNEL
-from shoal.actors.principals import Principal, may_use
-from shoal.domain.agents import Hook, Process, ProcessState
-from shoal.domain.cards import coverage_text
-from shoal.domain.errors import Conflict, InvalidInput, NotFound
-from shoal.domain.events import Scope
-from shoal.domain.ids import OWN_PLATFORMS, ApprovalId, parse_thread_id
-from shoal.domain.permissions import Coverage
-from shoal.domain.records import Approval
-from shoal.domain.triggers import (
+from shoal.kernel.agents import Hook, Process, ProcessState
+from shoal.kernel.cards import coverage_text
+from shoal.kernel.errors import Conflict, InvalidInput, NotFound
+from shoal.kernel.events import Scope
+from shoal.kernel.ids import OWN_PLATFORMS, ApprovalId, parse_thread_id
+from shoal.kernel.permissions import Coverage
+from shoal.kernel.records import Approval
+from shoal.kernel.triggers import (
     BRIEF,
     BRIEF_AGENT,
     BRIEF_ON_PAGE,
@@ -27,10 +25,12 @@ from shoal.domain.triggers import (
     in_words,
     times_by_day,
 )
-from shoal.domain.when import parse_schedule, parse_when
-from shoal.domain.zones import zone_named
+from shoal.kernel.when import parse_schedule, parse_when
+from shoal.kernel.zones import zone_named
 from shoal.surfaces.http.endpoints import ADMINS, DECIDERS, READERS, Removed, Routes, WebContext, checked_text, view
 from shoal.surfaces.http.routes_threads import authors, check_agent
+from shoal.threads.actor import LAST_CHANNEL
+from shoal.threads.principals import Principal, may_use
 from shoal.tools.mcp.pins import DIGEST_CHARS, Pin, State
 from shoal.tools.process_logs import LogPiece
 

@@ -26,19 +26,19 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from shoal.actors.commands import agent_here
-from shoal.actors.principals import Principal
-from shoal.domain.agents import as_guest
-from shoal.domain.deep_folders import walk
-from shoal.domain.errors import InvalidInput, NotFound, StoreFull, StoreReadOnly, StoreUnavailable, ToolError
-from shoal.domain.home import Home
-from shoal.domain.ids import ThreadId, TurnId, encode_part
-from shoal.domain.messages import Attachment, Author
-from shoal.domain.posts import spoken_id
-from shoal.domain.untrusted import is_text
+from shoal.kernel.agents import as_guest
+from shoal.kernel.deep_folders import walk
+from shoal.kernel.errors import InvalidInput, NotFound, StoreFull, StoreReadOnly, StoreUnavailable, ToolError
+from shoal.kernel.home import Home
+from shoal.kernel.ids import ThreadId, TurnId, encode_part
+from shoal.kernel.messages import Attachment, Author
+from shoal.kernel.posts import spoken_id
+from shoal.kernel.untrusted import is_text
 from shoal.permissions.actions import action_of
 from shoal.permissions.profiles import decide_all
 from shoal.surfaces.http.endpoints import EVERYONE, TALKERS, Routes, WebContext, bounded_body, checked_text, view
+from shoal.threads.commands import agent_here
+from shoal.threads.principals import Principal
 from shoal.tools.attachments import media_type_of as type_of_content
 from shoal.tools.jail import FILE_BYTES_MAX, Jail
 from shoal.tools.openat import best_opener

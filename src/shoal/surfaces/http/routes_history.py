@@ -9,17 +9,17 @@ import anyio.to_thread
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
-from shoal.actors.principals import Principal, may_use
-from shoal.domain.errors import InvalidInput
-from shoal.domain.events import AssistantSaid, Event, Steered, UserSaid, encode_event
-from shoal.domain.ids import ThreadId, is_child, parse_thread_id
-from shoal.domain.messages import Usage
-from shoal.domain.records import DeletedThread, ThreadInfo
-from shoal.providers.catalog import model_names
+from shoal.kernel.errors import InvalidInput
+from shoal.kernel.events import AssistantSaid, Event, Steered, UserSaid, encode_event
+from shoal.kernel.ids import ThreadId, is_child, parse_thread_id
+from shoal.kernel.messages import Usage
+from shoal.kernel.records import DeletedThread, ThreadInfo
+from shoal.models.catalog import model_names
 from shoal.store.appends import title_of
 from shoal.surfaces.export import EXTENSIONS, WRITERS, ExportFormat
 from shoal.surfaces.http.endpoints import ADMINS, EVERYONE, TALKERS, Routes, Text64, Text200, WebContext, checked_text
 from shoal.surfaces.http.routes_threads import ThreadSummary, check_agent, check_model, known_thread
+from shoal.threads.principals import Principal, may_use
 from shoal.tools.storage import delete_thread
 
 routes = Routes()

@@ -4,11 +4,11 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from shoal.domain.errors import NotFound
-from shoal.domain.ids import parse_thread_id, unopened
-from shoal.domain.messages import Author, Prompt
-from shoal.domain.records import Opening
-from shoal.domain.webhooks import HttpInbound, first_delivery, proofs, render
+from shoal.kernel.errors import NotFound
+from shoal.kernel.ids import parse_thread_id, unopened
+from shoal.kernel.messages import Author, Prompt
+from shoal.kernel.records import Opening
+from shoal.kernel.webhooks import HttpInbound, first_delivery, proofs, render
 from shoal.surfaces.http.endpoints import JSON, OPEN, AnyObject, Routes, WebContext, whole_body
 from shoal.surfaces.http.errors import ApiError
 

@@ -7,11 +7,10 @@ from typing import Annotated, Literal
 import msgspec
 from starlette.responses import Response
 
-from shoal.actors.principals import Principal
 from shoal.backups import Backup
-from shoal.domain.errors import StoreError, StoreFull, StoreReadOnly, StoreUnavailable
-from shoal.domain.events import AssistantSaid, Event, ToolFinished, TurnFinished
-from shoal.domain.records import AuditEntry, AuditRow, Backlog, BudgetStatus, ThreadUsage
+from shoal.kernel.errors import StoreError, StoreFull, StoreReadOnly, StoreUnavailable
+from shoal.kernel.events import AssistantSaid, Event, ToolFinished, TurnFinished
+from shoal.kernel.records import AuditEntry, AuditRow, Backlog, BudgetStatus, ThreadUsage
 from shoal.permissions.taint import taint_of
 from shoal.surfaces.http.endpoints import (
     ADMINS,
@@ -25,6 +24,7 @@ from shoal.surfaces.http.endpoints import (
     json_answer,
     view,
 )
+from shoal.threads.principals import Principal
 from shoal.tools.builtin.overview import Overview, look
 
 routes = Routes()

@@ -4,7 +4,6 @@ from typing import Annotated
 
 import msgspec
 
-from shoal.actors.principals import Principal
 from shoal.setup.live import (
     Account,
     Entered,
@@ -16,6 +15,7 @@ from shoal.setup.live import (
     Titles,
 )
 from shoal.surfaces.http.endpoints import ADMINS, READERS, Removed, Routes, WebContext
+from shoal.threads.principals import Principal
 
 routes = Routes()
 

@@ -9,14 +9,11 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from shoal.actors.commands import agent_here
-from shoal.actors.orchestrator import CHOOSES_NO_MODEL
-from shoal.actors.principals import Principal, no_such_thread
-from shoal.domain.checkpoints import ChangedSince, TurnChanges, UndoResult
-from shoal.domain.commands import COMMANDS, CommandRequest, CommandSpec, parse_command
-from shoal.domain.errors import Conflict, Forbidden, InvalidInput, NotFound
-from shoal.domain.events import Event, UserSaid, encode_event
-from shoal.domain.ids import (
+from shoal.kernel.checkpoints import ChangedSince, TurnChanges, UndoResult
+from shoal.kernel.commands import COMMANDS, CommandRequest, CommandSpec, parse_command
+from shoal.kernel.errors import Conflict, Forbidden, InvalidInput, NotFound
+from shoal.kernel.events import Event, UserSaid, encode_event
+from shoal.kernel.ids import (
     OWN_PLATFORMS,
     WHOLE_CHANNEL,
     ThreadId,
@@ -25,11 +22,11 @@ from shoal.domain.ids import (
     parse_thread_id,
     thread_address,
 )
-from shoal.domain.messages import Abort, Attachment, Author, Prompt, Receipt, Retry, Steer
-from shoal.domain.order import natural
-from shoal.domain.ports import channel_names
-from shoal.domain.records import Snapshot, Step, ThreadInfo
-from shoal.providers.catalog import existing_model
+from shoal.kernel.messages import Abort, Attachment, Author, Prompt, Receipt, Retry, Steer
+from shoal.kernel.order import natural
+from shoal.kernel.ports import channel_names
+from shoal.kernel.records import Snapshot, Step, ThreadInfo
+from shoal.models.catalog import existing_model
 from shoal.surfaces.http.endpoints import (
     ADMINS,
     EVERYONE,
@@ -47,6 +44,9 @@ from shoal.surfaces.http.endpoints import (
 from shoal.surfaces.http.errors import ApiError
 from shoal.surfaces.http.routes_files import AttachmentRef, take_attachments
 from shoal.surfaces.http.streams import REPLAY_EVENTS_MAX, EventStream, all_frames, thread_frames
+from shoal.threads.commands import agent_here
+from shoal.threads.orchestrator import CHOOSES_NO_MODEL
+from shoal.threads.principals import Principal, no_such_thread
 from shoal.turn.context import ContextCosts
 from shoal.turn.replay import Difference, Today, replay_thread
 

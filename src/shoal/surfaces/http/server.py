@@ -14,9 +14,9 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from shoal.domain.errors import ConfigError, ShoalError
-from shoal.domain.settings import HookSettings
-from shoal.domain.version import VERSION
+from shoal.kernel.errors import ConfigError, ShoalError
+from shoal.kernel.settings import HookSettings
+from shoal.kernel.version import VERSION
 from shoal.setup.live import LiveSetup
 from shoal.surfaces.http import (
     openai_routes,

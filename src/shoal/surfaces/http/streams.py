@@ -17,9 +17,9 @@ import anyio.lowlevel
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from shoal.domain.clock import Clock
-from shoal.domain.errors import StoreError
-from shoal.domain.events import (
+from shoal.kernel.clock import Clock
+from shoal.kernel.errors import StoreError
+from shoal.kernel.events import (
     AssistantSaid,
     Event,
     LiveEvent,
@@ -30,7 +30,7 @@ from shoal.domain.events import (
     encode_event,
     encode_live,
 )
-from shoal.domain.ids import ThreadId, TurnId
+from shoal.kernel.ids import ThreadId, TurnId
 from shoal.surfaces.http.errors import ApiError
 
 if TYPE_CHECKING:

@@ -18,13 +18,13 @@ from urllib.parse import quote
 import msgspec
 import pytest
 
-from shoal.domain.agents import LISTENS, Listen
-from shoal.domain.errors import PlatformError
-from shoal.domain.ids import parse_thread_id, thread_address
-from shoal.domain.messages import STOP_SIGNS, Deletion, Edit, Reaction, verdict_of
-from shoal.domain.pieces import pieces_of
-from shoal.domain.posts import Button, OutboundPost
-from shoal.domain.webhooks import HttpAnswer
+from shoal.kernel.agents import LISTENS, Listen
+from shoal.kernel.errors import PlatformError
+from shoal.kernel.ids import parse_thread_id, thread_address
+from shoal.kernel.messages import STOP_SIGNS, Deletion, Edit, Reaction, verdict_of
+from shoal.kernel.pieces import pieces_of
+from shoal.kernel.posts import Button, OutboundPost
+from shoal.kernel.webhooks import HttpAnswer
 from shoal.testing.clock import in_time
 from shoal.testing.contracts.chat_inbound import ChatInbound
 from shoal.testing.contracts.chat_order import ChatOrder

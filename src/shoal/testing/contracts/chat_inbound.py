@@ -8,13 +8,13 @@ from typing import get_args
 import msgspec
 import pytest
 
-from shoal.chat.account import GREETING, NOTHING_READ
-from shoal.domain.events import Event, UserSaid
-from shoal.domain.ids import TurnId
-from shoal.domain.messages import Edit, Prompt, joined, turns_of
-from shoal.domain.transcript import Transcript
-from shoal.domain.untrusted import is_untrusted_block
+from shoal.kernel.events import Event, UserSaid
+from shoal.kernel.ids import TurnId
+from shoal.kernel.messages import Edit, Prompt, joined, turns_of
+from shoal.kernel.transcript import Transcript
+from shoal.kernel.untrusted import is_untrusted_block
 from shoal.permissions.taint import source_of
+from shoal.platforms.account import GREETING, NOTHING_READ
 from shoal.testing.clock import START
 from shoal.testing.contracts.chat_peer import KINDS, Inbox, Kind, Peer, Refers, Route, needs, serving
 

@@ -16,12 +16,12 @@ import pytest
 from shoal.delivery.hub import Hub
 from shoal.delivery.previews import Previews
 from shoal.delivery.sender import Sender
-from shoal.domain.clock import Clock
-from shoal.domain.errors import PlatformError, StoreUnavailable
-from shoal.domain.events import Event, TextStreamed, TurnFinished
-from shoal.domain.ids import TurnId
-from shoal.domain.posts import REPEATED, Deletes
-from shoal.domain.records import NewPost
+from shoal.kernel.clock import Clock
+from shoal.kernel.errors import PlatformError, StoreUnavailable
+from shoal.kernel.events import Event, TextStreamed, TurnFinished
+from shoal.kernel.ids import TurnId
+from shoal.kernel.posts import REPEATED, Deletes
+from shoal.kernel.records import NewPost
 from shoal.store.driver import Driver, T
 from shoal.store.outbox import Outbox
 from shoal.store.sqlite import SqliteDriver

@@ -9,16 +9,16 @@ from typing import Generic, Literal, TypeAlias, TypeVar, get_args
 import msgspec
 import pytest
 
-from shoal.domain.agents import Listen
-from shoal.domain.commands import CommandRequest, command_in
-from shoal.domain.errors import StoreError
-from shoal.domain.events import Scope
-from shoal.domain.home import Home
-from shoal.domain.ids import ApprovalId, ThreadId
-from shoal.domain.messages import Inbound, Prompt, Reaction, Receipt
-from shoal.domain.permissions import Asker
-from shoal.domain.ports import ChatAdapter
-from shoal.domain.posts import OutboundPost
+from shoal.kernel.agents import Listen
+from shoal.kernel.commands import CommandRequest, command_in
+from shoal.kernel.errors import StoreError
+from shoal.kernel.events import Scope
+from shoal.kernel.home import Home
+from shoal.kernel.ids import ApprovalId, ThreadId
+from shoal.kernel.messages import Inbound, Prompt, Reaction, Receipt
+from shoal.kernel.permissions import Asker
+from shoal.kernel.ports import ChatAdapter
+from shoal.kernel.posts import OutboundPost
 from shoal.testing.clock import ManualClock
 from shoal.testing.platforms.fake import FakePlatform
 

@@ -4,12 +4,12 @@ import logging
 
 import pytest
 
-from shoal.chat.account import MOVED
-from shoal.domain.errors import PlatformError
-from shoal.domain.ids import channel_of
-from shoal.domain.messages import Edit
-from shoal.domain.ports import TellsOwner
-from shoal.domain.posts import HasAround, OutboundPost
+from shoal.kernel.errors import PlatformError
+from shoal.kernel.ids import channel_of
+from shoal.kernel.messages import Edit
+from shoal.kernel.ports import TellsOwner
+from shoal.kernel.posts import HasAround, OutboundPost
+from shoal.platforms.account import MOVED
 from shoal.testing.contracts.chat_peer import Inbox, Peer, needs, serving
 
 TIDE = "High tide is at six."

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from shoal.delivery.sender import Sender
-from shoal.domain.errors import PlatformError
-from shoal.domain.ids import ThreadId, thread_address
-from shoal.domain.messages import Prompt
-from shoal.domain.records import NewPost
+from shoal.kernel.errors import PlatformError
+from shoal.kernel.ids import ThreadId, thread_address
+from shoal.kernel.messages import Prompt
+from shoal.kernel.records import NewPost
 from shoal.store.outbox import Outbox
 from shoal.store.sqlite import SqliteDriver
 from shoal.testing.clock import in_time

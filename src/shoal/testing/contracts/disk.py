@@ -17,9 +17,9 @@ from typing import ClassVar
 
 import pytest
 
-from shoal.domain.errors import FolderFull, SandboxError
-from shoal.domain.ports import Command, CommandResult, Mount, Sandbox
-from shoal.domain.settings import SandboxSettings
+from shoal.kernel.errors import FolderFull, SandboxError
+from shoal.kernel.ports import Command, CommandResult, Mount, Sandbox
+from shoal.kernel.settings import SandboxSettings
 from shoal.sandbox.bounded import MEBIBYTE, UNSEEN_BYTES, BoundedSandbox, measure_folder
 from shoal.testing.contracts.sandbox import Witness
 

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
-from shoal.domain.ids import ThreadId, TurnId, make_thread_id
-from shoal.domain.ports import Engine, SignalKind, ThreadHandler
+from shoal.kernel.ids import ThreadId, TurnId, make_thread_id
+from shoal.kernel.ports import Engine, SignalKind, ThreadHandler
 
 WAIT_SECONDS = 20.0
 """How long a test waits for what has to come; it does not depend on it."""

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import pytest
 
-from shoal.domain.ports import Command, CommandResult, Mount, Sandbox
+from shoal.kernel.ports import Command, CommandResult, Mount, Sandbox
 
 MEBIBYTE = 1_048_576
 MEMORY_BYTES_MAX = 192 * MEBIBYTE

@@ -16,8 +16,8 @@ from typing import ClassVar, NamedTuple
 import pytest
 from msgspec.structs import replace
 
-from shoal.domain.errors import ProviderDown, ProviderRefused
-from shoal.domain.messages import (
+from shoal.kernel.errors import ProviderDown, ProviderRefused
+from shoal.kernel.messages import (
     AssistantMessage,
     FailureKind,
     Image,
@@ -32,7 +32,7 @@ from shoal.domain.messages import (
     ToolSpec,
     UserMessage,
 )
-from shoal.domain.ports import Provider
+from shoal.kernel.ports import Provider
 from shoal.testing.contracts.provider_frames import damage, frames_of
 from shoal.testing.model import Call, FakeModel, FakeSettings, Gate, Recorded, Refusal, Reply
 

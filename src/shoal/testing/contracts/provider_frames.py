@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from shoal.domain.messages import Usage
+from shoal.kernel.messages import Usage
 from shoal.testing.model.answer import Answer, Wire
 from shoal.testing.model.anthropic import AnthropicWire
 from shoal.testing.model.gemini import GeminiWire

@@ -15,8 +15,8 @@ from typing import ClassVar
 
 import pytest
 
-from shoal.domain.errors import SandboxError
-from shoal.domain.ports import Command, CommandResult, Mount, Sandbox
+from shoal.kernel.errors import SandboxError
+from shoal.kernel.ports import Command, CommandResult, Mount, Sandbox
 
 PATIENCE_SECONDS = 60.0
 """When a test that waits for something gives up."""

@@ -2,10 +2,10 @@
 
 from datetime import UTC, datetime
 
-from shoal.domain.events import AssistantSaid, EventData, Outcome, TurnFinished, TurnStarted, UserSaid
-from shoal.domain.ids import ThreadId, TurnId, make_thread_id
-from shoal.domain.messages import Author, FollowUp, Prompt, Steer
-from shoal.domain.records import Commit, Committed, Lease, NewPost
+from shoal.kernel.events import AssistantSaid, EventData, Outcome, TurnFinished, TurnStarted, UserSaid
+from shoal.kernel.ids import ThreadId, TurnId, make_thread_id
+from shoal.kernel.messages import Author, FollowUp, Prompt, Steer
+from shoal.kernel.records import Commit, Committed, Lease, NewPost
 from shoal.store.store import Store
 
 PERSON = Author("u1", "Person", trusted=True)

@@ -5,11 +5,11 @@ from datetime import timedelta
 
 import pytest
 
-from shoal.domain.errors import Conflict, Gone, InvalidInput, NotFound, ShoalError
-from shoal.domain.events import ApprovalRequested, ApprovalSettled, AssistantSaid, Scope, Verdict
-from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId
-from shoal.domain.permissions import Coverage, CoveredFile
-from shoal.domain.records import Commit, Lease, NewApproval
+from shoal.kernel.errors import Conflict, Gone, InvalidInput, NotFound, ShoalError
+from shoal.kernel.events import ApprovalRequested, ApprovalSettled, AssistantSaid, Scope, Verdict
+from shoal.kernel.ids import ApprovalId, CallId, ThreadId, TurnId
+from shoal.kernel.permissions import Coverage, CoveredFile
+from shoal.kernel.records import Commit, Lease, NewApproval
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.steps import OTHER, THREAD, closed, leased, opened, types

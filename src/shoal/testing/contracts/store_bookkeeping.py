@@ -7,12 +7,12 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from shoal.domain.clock import to_micros
-from shoal.domain.events import Steered, UserSaid
-from shoal.domain.ids import ApprovalId, ThreadId, TurnId, make_thread_id
-from shoal.domain.messages import Deletion, Edit, Usage
-from shoal.domain.ports import ONCE
-from shoal.domain.records import (
+from shoal.kernel.clock import to_micros
+from shoal.kernel.events import Steered, UserSaid
+from shoal.kernel.ids import ApprovalId, ThreadId, TurnId, make_thread_id
+from shoal.kernel.messages import Deletion, Edit, Usage
+from shoal.kernel.ports import ONCE
+from shoal.kernel.records import (
     Ceiling,
     DeliveryStatus,
     MemoryChange,

@@ -3,9 +3,9 @@
 import asyncio
 from datetime import timedelta
 
-from shoal.domain.ids import ThreadId, TurnId
-from shoal.domain.messages import Usage
-from shoal.domain.records import Ceiling, Commit, Reservation, Reserved, Spend
+from shoal.kernel.ids import ThreadId, TurnId
+from shoal.kernel.messages import Usage
+from shoal.kernel.records import Ceiling, Commit, Reservation, Reserved, Spend
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.steps import opened

@@ -5,11 +5,11 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
-from shoal.domain.checkpoints import CheckpointRow
-from shoal.domain.errors import Conflict, NotFound
-from shoal.domain.events import Checkpointed, FilesChanged, FilesRestored, TurnFinished
-from shoal.domain.ids import ThreadId, TurnId
-from shoal.domain.records import AuditEntry, Commit
+from shoal.kernel.checkpoints import CheckpointRow
+from shoal.kernel.errors import Conflict, NotFound
+from shoal.kernel.events import Checkpointed, FilesChanged, FilesRestored, TurnFinished
+from shoal.kernel.ids import ThreadId, TurnId
+from shoal.kernel.records import AuditEntry, Commit
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.steps import THREAD, opened

@@ -2,11 +2,11 @@
 
 import msgspec
 
-from shoal.domain.agents import child_thread, report_of
-from shoal.domain.events import TurnFinished, UserSaid
-from shoal.domain.ids import CallId, ThreadId, TurnId
-from shoal.domain.messages import Abort, Caller, Prompt, Receipt
-from shoal.domain.records import Commit
+from shoal.kernel.agents import child_thread, report_of
+from shoal.kernel.events import TurnFinished, UserSaid
+from shoal.kernel.ids import CallId, ThreadId, TurnId
+from shoal.kernel.messages import Abort, Caller, Prompt, Receipt
+from shoal.kernel.records import Commit
 from shoal.store.store import Store
 from shoal.testing.contracts.steps import PERSON, SENT_AT, THREAD, closed, leased, opened, opening
 

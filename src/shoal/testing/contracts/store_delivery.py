@@ -6,10 +6,10 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
-from shoal.domain.events import UserSaid
-from shoal.domain.ids import ThreadId, TurnId, make_thread_id
-from shoal.domain.messages import Author
-from shoal.domain.records import NewPost, OutboxRow
+from shoal.kernel.events import UserSaid
+from shoal.kernel.ids import ThreadId, TurnId, make_thread_id
+from shoal.kernel.messages import Author
+from shoal.kernel.records import NewPost, OutboxRow
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.steps import OTHER, THREAD, ending, opened, post, prompt

@@ -5,10 +5,10 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from shoal.domain.ids import ApprovalId, TurnId
-from shoal.domain.messages import Author
-from shoal.domain.records import Commit, Step
-from shoal.domain.triggers import NewTrigger, Trigger
+from shoal.kernel.ids import ApprovalId, TurnId
+from shoal.kernel.messages import Author
+from shoal.kernel.records import Commit, Step
+from shoal.kernel.triggers import NewTrigger, Trigger
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.steps import OTHER, THREAD, closed, opened

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from shoal.domain.errors import Conflict, NotFound, QueueChanged, StaleEpoch
-from shoal.domain.events import (
+from shoal.kernel.errors import Conflict, NotFound, QueueChanged, StaleEpoch
+from shoal.kernel.events import (
     AssistantSaid,
     Cleared,
     Compacted,
@@ -17,9 +17,9 @@ from shoal.domain.events import (
     TurnStarted,
     UserSaid,
 )
-from shoal.domain.ids import ApprovalId, CallId, ThreadId, TurnId, make_thread_id
-from shoal.domain.messages import Abort, ToolCall, Usage
-from shoal.domain.records import (
+from shoal.kernel.ids import ApprovalId, CallId, ThreadId, TurnId, make_thread_id
+from shoal.kernel.messages import Abort, ToolCall, Usage
+from shoal.kernel.records import (
     AdmittedCalls,
     AuditEntry,
     Commit,

@@ -6,10 +6,10 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from shoal.domain.errors import InvalidInput, QueueChanged
-from shoal.domain.events import AssistantSaid, Revised
-from shoal.domain.ids import TurnId, make_thread_id
-from shoal.domain.messages import UNTOLD, Abort, Author, Deletion, Edit, Receipt
+from shoal.kernel.errors import InvalidInput, QueueChanged
+from shoal.kernel.events import AssistantSaid, Revised
+from shoal.kernel.ids import TurnId, make_thread_id
+from shoal.kernel.messages import UNTOLD, Abort, Author, Deletion, Edit, Receipt
 from shoal.store.store import Store
 from shoal.testing.clock import START, ManualClock
 from shoal.testing.contracts.steps import (

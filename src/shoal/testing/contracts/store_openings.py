@@ -4,15 +4,15 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
-from shoal.domain.ids import ThreadId, unopened
-from shoal.domain.messages import Author
-from shoal.domain.records import (
+from shoal.kernel.ids import ThreadId, unopened
+from shoal.kernel.messages import Author
+from shoal.kernel.records import (
     DeliveryStatus,
     NewPost,
     Opening,
     OutboxRow,
 )
-from shoal.domain.triggers import NewTrigger, Trigger
+from shoal.kernel.triggers import NewTrigger, Trigger
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.steps import OTHER, THREAD, post, prompt

@@ -3,17 +3,17 @@
 import asyncio
 from datetime import timedelta
 
-from shoal.domain.agents import (
+from shoal.kernel.agents import (
     Hook,
     Process,
     ProcessEnd,
     ProcessSpec,
 )
-from shoal.domain.clock import Clock
-from shoal.domain.events import TurnStarted, UserSaid
-from shoal.domain.ids import ThreadId, TurnId
-from shoal.domain.messages import Author, Prompt
-from shoal.domain.records import Commit
+from shoal.kernel.clock import Clock
+from shoal.kernel.events import TurnStarted, UserSaid
+from shoal.kernel.ids import ThreadId, TurnId
+from shoal.kernel.messages import Author, Prompt
+from shoal.kernel.records import Commit
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.steps import THREAD, closed, leased, opened

@@ -3,12 +3,12 @@
 import asyncio
 from datetime import timedelta
 
-from shoal.domain.clock import to_micros
-from shoal.domain.ids import TurnId
-from shoal.domain.messages import Author, Usage
-from shoal.domain.moved import MovedChats, ids_of
-from shoal.domain.records import GENESIS, AuditEntry, AuditRow, Commit, Spend, canonical_entry, entry_hash
-from shoal.domain.triggers import NewTrigger, Trigger
+from shoal.kernel.clock import to_micros
+from shoal.kernel.ids import TurnId
+from shoal.kernel.messages import Author, Usage
+from shoal.kernel.moved import MovedChats, ids_of
+from shoal.kernel.records import GENESIS, AuditEntry, AuditRow, Commit, Spend, canonical_entry, entry_hash
+from shoal.kernel.triggers import NewTrigger, Trigger
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.steps import THREAD, opened

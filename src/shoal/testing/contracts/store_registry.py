@@ -4,11 +4,11 @@ import asyncio
 
 import msgspec
 
-from shoal.domain.agents import Binding
-from shoal.domain.clock import Clock
-from shoal.domain.ids import ThreadId, TurnId
-from shoal.domain.messages import Author, Prompt
-from shoal.domain.records import Commit, Step
+from shoal.kernel.agents import Binding
+from shoal.kernel.clock import Clock
+from shoal.kernel.ids import ThreadId, TurnId
+from shoal.kernel.messages import Author, Prompt
+from shoal.kernel.records import Commit, Step
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.steps import THREAD, opened

@@ -2,10 +2,10 @@
 
 from datetime import timedelta
 
-from shoal.domain.events import AssistantSaid, Event, ToolFinished, UserSaid
-from shoal.domain.ids import CallId, ThreadId, TurnId
-from shoal.domain.messages import Author
-from shoal.domain.records import Commit
+from shoal.kernel.events import AssistantSaid, Event, ToolFinished, UserSaid
+from shoal.kernel.ids import CallId, ThreadId, TurnId
+from shoal.kernel.messages import Author
+from shoal.kernel.records import Commit
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.steps import THREAD, opened

@@ -4,11 +4,11 @@ import hashlib
 
 import pytest
 
-from shoal.domain.clock import to_micros
-from shoal.domain.errors import Conflict, NotFound
-from shoal.domain.events import Event, ToolFinished, UserSaid, encode_data
-from shoal.domain.ids import CallId, ThreadId, TurnId
-from shoal.domain.records import Commit, Step
+from shoal.kernel.clock import to_micros
+from shoal.kernel.errors import Conflict, NotFound
+from shoal.kernel.events import Event, ToolFinished, UserSaid, encode_data
+from shoal.kernel.ids import CallId, ThreadId, TurnId
+from shoal.kernel.records import Commit, Step
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.steps import OTHER, PERSON, THREAD, answer, closed, leased, opened, prompt

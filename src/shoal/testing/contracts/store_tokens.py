@@ -4,10 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from shoal.domain.errors import Conflict
-from shoal.domain.ids import CallId, ThreadId, TurnId
-from shoal.domain.messages import Author, Caller, Prompt
-from shoal.domain.permissions import AccessToken
+from shoal.kernel.errors import Conflict
+from shoal.kernel.ids import CallId, ThreadId, TurnId
+from shoal.kernel.messages import Author, Caller, Prompt
+from shoal.kernel.permissions import AccessToken
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.steps import opened

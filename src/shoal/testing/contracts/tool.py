@@ -16,17 +16,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from shoal.domain.agents import AgentSpec, Purpose
-from shoal.domain.clock import Clock
-from shoal.domain.errors import ToolError
-from shoal.domain.files import Files
-from shoal.domain.home import Home
-from shoal.domain.ids import CallId, TurnId, make_thread_id
-from shoal.domain.messages import Author
-from shoal.domain.permissions import Asker
-from shoal.domain.ports import Command, CommandResult, Mount, Sandbox, Tool, ToolContext
-from shoal.domain.records import MemoryEdit, NewPost
-from shoal.domain.triggers import NewTrigger, Trigger
+from shoal.kernel.agents import AgentSpec, Purpose
+from shoal.kernel.clock import Clock
+from shoal.kernel.errors import ToolError
+from shoal.kernel.files import Files
+from shoal.kernel.home import Home
+from shoal.kernel.ids import CallId, TurnId, make_thread_id
+from shoal.kernel.messages import Author
+from shoal.kernel.permissions import Asker
+from shoal.kernel.ports import Command, CommandResult, Mount, Sandbox, Tool, ToolContext
+from shoal.kernel.records import MemoryEdit, NewPost
+from shoal.kernel.triggers import NewTrigger, Trigger
 from shoal.store.files import LocalFiles
 from shoal.testing.clock import ManualClock
 from shoal.tools.memory_files import apply_edit

@@ -5,7 +5,7 @@ from typing import Protocol
 
 import msgspec
 
-from shoal.domain.messages import StopReason, Usage
+from shoal.kernel.messages import StopReason, Usage
 from shoal.testing.model.script import Call, Refusal, Seen
 
 ARGUMENT_CHARS = 24

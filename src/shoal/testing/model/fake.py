@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from shoal.domain.clock import Clock, SystemClock
-from shoal.domain.ids import CallId
-from shoal.domain.messages import (
+from shoal.kernel.clock import Clock, SystemClock
+from shoal.kernel.ids import CallId
+from shoal.kernel.messages import (
     AssistantMessage,
     ModelDone,
     ModelEvent,
@@ -22,7 +22,7 @@ from shoal.domain.messages import (
     ToolCall,
     UserMessage,
 )
-from shoal.providers.failures import failure_of
+from shoal.models.failures import failure_of
 from shoal.testing.model import embeddings, speech, tokens
 from shoal.testing.model.answer import Answer, Wire
 from shoal.testing.model.anthropic import AnthropicWire

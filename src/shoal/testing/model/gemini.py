@@ -5,7 +5,7 @@ import hashlib
 
 import msgspec
 
-from shoal.domain.messages import Usage
+from shoal.kernel.messages import Usage
 from shoal.testing.model.answer import Answer, data_frame, fill, object_json, text_json
 from shoal.testing.model.script import Call, Refusal, Seen, SeenMessage
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from shoal.domain.messages import Usage
+from shoal.kernel.messages import Usage
 from shoal.testing.model.answer import CREATED, Answer, data_frame, fill, fragments, text_json
 from shoal.testing.model.script import Call, Refusal, Seen, SeenMessage
 

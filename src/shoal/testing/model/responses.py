@@ -5,7 +5,7 @@ from typing import Protocol
 
 import msgspec
 
-from shoal.domain.messages import MORE_TOOLS, Usage
+from shoal.kernel.messages import MORE_TOOLS, Usage
 from shoal.testing.model.answer import CREATED, Answer, fill, fragments, named_frame, text_json
 from shoal.testing.model.script import Call, Refusal, Seen, SeenMessage
 

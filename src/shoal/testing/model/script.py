@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from shoal.domain.messages import MORE_TOOLS, StopReason, Usage
+from shoal.kernel.messages import MORE_TOOLS, StopReason, Usage
 
 WireName: TypeAlias = Literal["process", "openai", "responses", "anthropic", "gemini"]
 PLAIN_WORDS = 20

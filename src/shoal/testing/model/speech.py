@@ -7,7 +7,7 @@ from functools import cache
 
 import msgspec
 
-from shoal.domain.speech import wav_of
+from shoal.kernel.speech import wav_of
 
 CHARS_A_SECOND = 15
 _SILENCE = b"\xf8\xff\xfe"

@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 
-from shoal.domain.messages import Usage
+from shoal.kernel.messages import Usage
 
 BYTES_PER_TOKEN = 4
 THREADS_MAX = 4096

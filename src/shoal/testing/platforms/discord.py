@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from shoal.domain.clock import Clock, SystemClock
+from shoal.kernel.clock import Clock, SystemClock
 from shoal.testing.platforms.discord_gateway import FakeGateway
 from shoal.testing.platforms.discord_routes import Routes
 from shoal.testing.platforms.discord_wire import Heard, Room, Sent, body_of

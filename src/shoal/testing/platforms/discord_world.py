@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from shoal.domain.clock import Clock
+from shoal.kernel.clock import Clock
 from shoal.testing.platforms.discord_markup import shown_text
 from shoal.testing.platforms.discord_wire import EPOCH_MS, Heard, Refusal, Room, Sent, user_json
 from shoal.testing.platforms.wire import Given, Json

@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import msgspec
 
-from shoal.domain.clock import Clock, SystemClock, iso
+from shoal.kernel.clock import Clock, SystemClock, iso
 from shoal.testing.platforms.fake import FakePlatform
 from shoal.testing.platforms.google_chat_wire import (
     ChatMessage,

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from shoal.domain.clock import Clock, SystemClock
+from shoal.kernel.clock import Clock, SystemClock
 from shoal.testing.platforms.fake import FakePlatform
 from shoal.testing.platforms.matrix_routes import Routes
 from shoal.testing.platforms.matrix_wire import Happened, Refusal, Written, shown_text, text_in

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from shoal.domain.clock import Clock
+from shoal.kernel.clock import Clock
 from shoal.testing.platforms.matrix_wire import Happened, Refusal, part_of, text_in
 from shoal.testing.platforms.wire import Given, Json
 

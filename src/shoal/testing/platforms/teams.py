@@ -11,8 +11,8 @@ from urllib.parse import parse_qs, unquote
 
 import msgspec
 
-from shoal.domain.clock import Clock, SystemClock, iso
-from shoal.domain.webhooks import HttpAnswer
+from shoal.kernel.clock import Clock, SystemClock, iso
+from shoal.kernel.webhooks import HttpAnswer
 from shoal.testing.platforms.fake import FakePlatform
 from shoal.testing.platforms.teams_cards import buttons_of, offer_of, picture_of, text_of
 from shoal.testing.platforms.teams_markup import shown_text

@@ -9,8 +9,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from shoal.domain.clock import Clock, SystemClock
-from shoal.domain.webhooks import HttpAnswer, proof, proofs
+from shoal.kernel.clock import Clock, SystemClock
+from shoal.kernel.webhooks import HttpAnswer, proof, proofs
 from shoal.testing.platforms.fake import FakePlatform
 from shoal.testing.platforms.wire import Answered, Called, ok
 

@@ -16,14 +16,14 @@ from typing import Annotated, NamedTuple
 from msgspec import Meta
 from msgspec.structs import replace
 
-from shoal.domain.errors import InvalidInput, ToolError
-from shoal.domain.files import in_thread
-from shoal.domain.markup import counted
-from shoal.domain.messages import Image
-from shoal.domain.ports import Invocation, ToolContext, ToolOutput
-from shoal.domain.secret_forms import PLACEHOLDER
-from shoal.domain.text_encodings import TextEncoding, find_encoding, plain_text, readable
-from shoal.domain.traits import FILES_ELSEWHERE, READABLE, WRITABLE, Traits, Treatment, Treatments
+from shoal.kernel.errors import InvalidInput, ToolError
+from shoal.kernel.files import in_thread
+from shoal.kernel.markup import counted
+from shoal.kernel.messages import Image
+from shoal.kernel.ports import Invocation, ToolContext, ToolOutput
+from shoal.kernel.secret_forms import PLACEHOLDER
+from shoal.kernel.text_encodings import TextEncoding, find_encoding, plain_text, readable
+from shoal.kernel.traits import FILES_ELSEWHERE, READABLE, WRITABLE, Traits, Treatment, Treatments
 from shoal.tools.attachments import fit_image, is_image, keep_copy, media_type_of
 from shoal.tools.builtin.memory_pages import change_page, is_memory, memory_names, memory_page
 from shoal.tools.functions import FunctionTool, ToolDecorator, planned, quoting, tool

@@ -16,14 +16,14 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
-from shoal.domain.errors import PlatformError, ToolError
-from shoal.domain.events import AssistantSaid, Event, Steered, UserSaid
-from shoal.domain.files import DIGEST_CHARS, Files, in_thread
-from shoal.domain.ids import WHOLE_CHANNEL, ThreadId, channel_of
-from shoal.domain.messages import Author, Judge, PlatformUser, Prompt
-from shoal.domain.ports import ChatAdapter, Invocation, Mount, ToolContext, ToolOutput
-from shoal.domain.traits import LOOKUP
-from shoal.domain.untrusted import UNREADABLE
+from shoal.kernel.errors import PlatformError, ToolError
+from shoal.kernel.events import AssistantSaid, Event, Steered, UserSaid
+from shoal.kernel.files import DIGEST_CHARS, Files, in_thread
+from shoal.kernel.ids import WHOLE_CHANNEL, ThreadId, channel_of
+from shoal.kernel.messages import Author, Judge, PlatformUser, Prompt
+from shoal.kernel.ports import ChatAdapter, Invocation, Mount, ToolContext, ToolOutput
+from shoal.kernel.traits import LOOKUP
+from shoal.kernel.untrusted import UNREADABLE
 from shoal.store.journal import SEQ_END, Journal, SnapshotStore
 from shoal.store.projections import CONTEXT, LOG, ContextPlace, LogLine
 from shoal.store.search import ArtifactStore, SearchIndex

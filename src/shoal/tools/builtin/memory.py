@@ -5,12 +5,12 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec.structs import replace
 
-from shoal.domain.errors import Conflict, InvalidInput, ToolError, system_words
-from shoal.domain.home import MemoryScope, entry_key, entry_line, memory_path, note_path, only_for
-from shoal.domain.permissions import Action
-from shoal.domain.ports import Invocation, ToolContext, ToolOutput
-from shoal.domain.records import MemoryEdit
-from shoal.domain.traits import KEEPS, Traits
+from shoal.kernel.errors import Conflict, InvalidInput, ToolError, system_words
+from shoal.kernel.home import MemoryScope, entry_key, entry_line, memory_path, note_path, only_for
+from shoal.kernel.permissions import Action
+from shoal.kernel.ports import Invocation, ToolContext, ToolOutput
+from shoal.kernel.records import MemoryEdit
+from shoal.kernel.traits import KEEPS, Traits
 from shoal.tools.functions import Prepared, as_tool_error, canonical, planned, tool
 from shoal.tools.memory_files import EVERYBODYS, MemoryEntry, action_on, edits_of, entries_saying, memory_entries
 

@@ -13,11 +13,11 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from shoal.domain.errors import Conflict, InvalidInput, ToolError, system_words
-from shoal.domain.home import MEMORY_FILE, MEMORY_SCOPES, MemoryScope, lines_of, memory_path, only_for, owned_by
-from shoal.domain.permissions import Action
-from shoal.domain.ports import ToolContext, ToolOutput
-from shoal.domain.records import MemoryEdit
+from shoal.kernel.errors import Conflict, InvalidInput, ToolError, system_words
+from shoal.kernel.home import MEMORY_FILE, MEMORY_SCOPES, MemoryScope, lines_of, memory_path, only_for, owned_by
+from shoal.kernel.permissions import Action
+from shoal.kernel.ports import ToolContext, ToolOutput
+from shoal.kernel.records import MemoryEdit
 from shoal.tools.functions import Prepared, as_tool_error, canonical
 from shoal.tools.memory_files import EVERYBODYS, read_memory
 

@@ -10,17 +10,17 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
-from shoal.domain.errors import InvalidId, ToolError
-from shoal.domain.events import UserSaid
-from shoal.domain.files import in_thread
-from shoal.domain.ids import UNOPENED, ThreadId, make_thread_id, parse_thread_id, thread_address
-from shoal.domain.markup import counted
-from shoal.domain.messages import Author
-from shoal.domain.mounts import MountedPath
-from shoal.domain.permissions import Action
-from shoal.domain.ports import ChatAdapter, Invocation, ToolContext, ToolOutput
-from shoal.domain.records import NewPost
-from shoal.domain.traits import FILES_ELSEWHERE, READABLE, RUNS_ON, Traits, Treatment, Treatments
+from shoal.kernel.errors import InvalidId, ToolError
+from shoal.kernel.events import UserSaid
+from shoal.kernel.files import in_thread
+from shoal.kernel.ids import UNOPENED, ThreadId, make_thread_id, parse_thread_id, thread_address
+from shoal.kernel.markup import counted
+from shoal.kernel.messages import Author
+from shoal.kernel.mounts import MountedPath
+from shoal.kernel.permissions import Action
+from shoal.kernel.ports import ChatAdapter, Invocation, ToolContext, ToolOutput
+from shoal.kernel.records import NewPost
+from shoal.kernel.traits import FILES_ELSEWHERE, READABLE, RUNS_ON, Traits, Treatment, Treatments
 from shoal.tools.attachments import keep_copy
 from shoal.tools.builtin.files import PathArgument
 from shoal.tools.functions import FunctionTool, Prepared, canonical, tool

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias, get_args
 import msgspec
 from msgspec import Meta
 
-from shoal.domain.errors import InvalidInput
-from shoal.domain.events import Event, Outcome, Steered, TurnFinished, TurnStarted, UserSaid
-from shoal.domain.ids import ThreadId, TurnId
-from shoal.domain.ports import Invocation, ToolContext, ToolOutput
-from shoal.domain.records import Approval
-from shoal.domain.traits import LOOKUP
-from shoal.domain.triggers import BRIEF, Trigger, source_of
-from shoal.domain.untrusted import untrusted_block
-from shoal.domain.zones import zone_named
+from shoal.kernel.errors import InvalidInput
+from shoal.kernel.events import Event, Outcome, Steered, TurnFinished, TurnStarted, UserSaid
+from shoal.kernel.ids import ThreadId, TurnId
+from shoal.kernel.ports import Invocation, ToolContext, ToolOutput
+from shoal.kernel.records import Approval
+from shoal.kernel.traits import LOOKUP
+from shoal.kernel.triggers import BRIEF, Trigger, source_of
+from shoal.kernel.untrusted import untrusted_block
+from shoal.kernel.zones import zone_named
 from shoal.store.journal import EndedTurns
 from shoal.store.store import Store
 from shoal.tools.functions import FunctionTool, as_tool_error, planned, tool

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from msgspec import Meta
 from msgspec.structs import replace
 
-from shoal.domain.errors import InvalidInput, ToolError
-from shoal.domain.ports import Invocation, ToolContext, ToolOutput
-from shoal.domain.traits import KEEPS, LOOKUP, Traits
-from shoal.domain.triggers import NewTrigger, Trigger, source_of
-from shoal.domain.zones import local_time, zone_named
+from shoal.kernel.errors import InvalidInput, ToolError
+from shoal.kernel.ports import Invocation, ToolContext, ToolOutput
+from shoal.kernel.traits import KEEPS, LOOKUP, Traits
+from shoal.kernel.triggers import NewTrigger, Trigger, source_of
+from shoal.kernel.zones import local_time, zone_named
 from shoal.store.triggers import TriggerStore
 from shoal.tools.functions import FunctionTool, as_tool_error, planned, tool
 
 if TYPE_CHECKING:
-    from shoal.domain.when import When
+    from shoal.kernel.when import When
 
 LIST_MAX = 50
 TEXT_SHOWN_MAX = 120
@@ -76,7 +76,7 @@ def _reminder(name: str, does: str, when: str, text: str, timezone: str, context
         raise ToolError("There is nothing to be reminded of: the text is empty.")
 
     def moment() -> "When":
-        from shoal.domain.when import parse_when
+        from shoal.kernel.when import parse_when
 
         with as_tool_error(InvalidInput):
             return parse_when(when, timezone, context.clock.now())

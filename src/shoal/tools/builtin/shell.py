@@ -6,13 +6,13 @@ from typing import Annotated, TypeAlias
 
 from msgspec import Meta
 
-from shoal.domain.errors import ToolError
-from shoal.domain.files import in_thread
-from shoal.domain.markup import counted
-from shoal.domain.permissions import Action
-from shoal.domain.ports import Command, Invocation, ToolContext, ToolOutput
-from shoal.domain.settings import SandboxSettings
-from shoal.domain.traits import Traits, Treatment, Treatments
+from shoal.kernel.errors import ToolError
+from shoal.kernel.files import in_thread
+from shoal.kernel.markup import counted
+from shoal.kernel.permissions import Action
+from shoal.kernel.ports import Command, Invocation, ToolContext, ToolOutput
+from shoal.kernel.settings import SandboxSettings
+from shoal.kernel.traits import Traits, Treatment, Treatments
 from shoal.tools.functions import FunctionTool, PreparedCommand, canonical, tool
 from shoal.tools.output import text_of
 from shoal.tools.terminal import last_state

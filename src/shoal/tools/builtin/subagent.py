@@ -7,12 +7,12 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
-from shoal.domain.agents import Task
-from shoal.domain.errors import ToolError
-from shoal.domain.ids import ThreadId
-from shoal.domain.permissions import Action
-from shoal.domain.ports import Invocation, Tool, ToolContext, ToolOutput
-from shoal.domain.traits import KEEPS, Traits, Treatment, Treatments
+from shoal.kernel.agents import Task
+from shoal.kernel.errors import ToolError
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.permissions import Action
+from shoal.kernel.ports import Invocation, Tool, ToolContext, ToolOutput
+from shoal.kernel.traits import KEEPS, Traits, Treatment, Treatments
 from shoal.tools.functions import Prepared, canonical, tool
 
 TASK_CHARS_MAX = 50_000

@@ -11,12 +11,12 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
-from shoal.domain import lazy_re
-from shoal.domain.errors import FetchError, ToolError
-from shoal.domain.ports import Invocation, ToolOutput
-from shoal.domain.traits import WEB_PAGES, Traits, Treatment, Treatments
-from shoal.domain.untrusted import UNREADABLE, untrusted_block
-from shoal.domain.web import FETCH_BYTES_MAX, Fetched, Fetcher, FetchRequest, parse_target
+from shoal.kernel import lazy_re
+from shoal.kernel.errors import FetchError, ToolError
+from shoal.kernel.ports import Invocation, ToolOutput
+from shoal.kernel.traits import WEB_PAGES, Traits, Treatment, Treatments
+from shoal.kernel.untrusted import UNREADABLE, untrusted_block
+from shoal.kernel.web import FETCH_BYTES_MAX, Fetched, Fetcher, FetchRequest, parse_target
 from shoal.tools.documents import pdf_text
 from shoal.tools.functions import FunctionTool, ToolDecorator, as_tool_error, planned, tool
 

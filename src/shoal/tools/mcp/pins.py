@@ -32,14 +32,14 @@ from typing import Literal, TypeAlias, cast
 import msgspec
 from msgspec.structs import replace
 
-from shoal.domain.clock import Clock
-from shoal.domain.errors import Conflict, NotFound, StoreCorrupt
-from shoal.domain.ports import Settings
-from shoal.domain.records import AuditEntry
-from shoal.domain.schema import refusal
-from shoal.domain.settings import McpServerSettings
-from shoal.domain.shown import strip_controls
-from shoal.domain.untrusted import UNREADABLE
+from shoal.kernel.clock import Clock
+from shoal.kernel.errors import Conflict, NotFound, StoreCorrupt
+from shoal.kernel.ports import Settings
+from shoal.kernel.records import AuditEntry
+from shoal.kernel.schema import refusal
+from shoal.kernel.settings import McpServerSettings
+from shoal.kernel.shown import strip_controls
+from shoal.kernel.untrusted import UNREADABLE
 from shoal.store.audit import AuditLog
 from shoal.tools.output import visible
 

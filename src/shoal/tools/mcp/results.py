@@ -20,12 +20,12 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeAlias, cast
 
-from shoal.domain.errors import InvalidInput
-from shoal.domain.markup import counted
-from shoal.domain.messages import Image
-from shoal.domain.ports import ToolOutput
-from shoal.domain.text_encodings import read_text
-from shoal.domain.untrusted import untrusted_block
+from shoal.kernel.errors import InvalidInput
+from shoal.kernel.markup import counted
+from shoal.kernel.messages import Image
+from shoal.kernel.ports import ToolOutput
+from shoal.kernel.text_encodings import read_text
+from shoal.kernel.untrusted import untrusted_block
 from shoal.tools.attachments import IMAGE_BYTES_MAX, fit_image, media_type_of
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"

@@ -14,7 +14,7 @@ drafts 3 and 4, OpenAPI's, unknown types, wrong forms   the draft 2020-12 form, 
 The result uses only KEYWORDS, has one `type` or an `anyOf` wherever a type is known, and is bounded in nodes, depth and
 bytes. Anthropic validates against draft 2020-12 and requires property names of `[A-Za-z0-9_.-]{1,64}`. Anthropic and
 OpenAI refuse `anyOf`, `oneOf` and `allOf` at the top; OpenAI also refuses arrays without `items` and objects without
-`properties`. `providers/schema_dialects.py` handles the limits of other services.
+`properties`. `models/schema_dialects.py` handles the limits of other services.
 """
 
 import hashlib
@@ -23,8 +23,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias, cast
 
-from shoal.domain import lazy_re
-from shoal.domain.errors import InvalidInput
+from shoal.kernel import lazy_re
+from shoal.kernel.errors import InvalidInput
 from shoal.tools.output import visible
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import anyio
 from anyio.abc import ObjectReceiveStream
 
-from shoal.domain.errors import ShoalError
-from shoal.domain.ports import Command, Enclose, Mount
-from shoal.domain.secret import Secret
-from shoal.domain.settings import McpServerSettings
+from shoal.kernel.errors import ShoalError
+from shoal.kernel.ports import Command, Enclose, Mount
+from shoal.kernel.secret import Secret
+from shoal.kernel.settings import McpServerSettings
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams

@@ -16,7 +16,7 @@ import pytest
 from tests.unit.surfaces.cli.conftest import Ran, Shoal
 
 from shoal.config.secrets import without_secrets
-from shoal.domain.home import Home
+from shoal.kernel.home import Home
 from shoal.store.driver import migrations
 from shoal.store.lock import HomeLock
 from shoal.store.store import Store

@@ -12,11 +12,11 @@ from tests.connections import listening
 
 from shoal.app import App
 from shoal.delivery.hub import BACKLOG_MAX, Hub
-from shoal.domain.clock import SystemClock
-from shoal.domain.errors import ShoalError
-from shoal.domain.events import Cleared, Event, StatusChanged
-from shoal.domain.ids import ThreadId, TurnId
-from shoal.domain.messages import Author, Prompt
+from shoal.kernel.clock import SystemClock
+from shoal.kernel.errors import ShoalError
+from shoal.kernel.events import Cleared, Event, StatusChanged
+from shoal.kernel.ids import ThreadId, TurnId
+from shoal.kernel.messages import Author, Prompt
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.surfaces.cli.client import LocalLink, ServerClient

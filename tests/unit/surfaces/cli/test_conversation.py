@@ -6,11 +6,11 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from typing import cast
 
-from shoal.domain.events import AssistantSaid, Event, EventData, LiveEvent, Scope, TurnFinished, TurnStarted, UserSaid
-from shoal.domain.ids import ApprovalId, ThreadId, TurnId
-from shoal.domain.messages import Author
-from shoal.domain.posts import OutboundPost
-from shoal.domain.records import ThreadInfo
+from shoal.kernel.events import AssistantSaid, Event, EventData, LiveEvent, Scope, TurnFinished, TurnStarted, UserSaid
+from shoal.kernel.ids import ApprovalId, ThreadId, TurnId
+from shoal.kernel.messages import Author
+from shoal.kernel.posts import OutboundPost
+from shoal.kernel.records import ThreadInfo
 from shoal.surfaces.cli.chat import ChatScreen, TerminalChat
 from shoal.surfaces.cli.client import Link
 

@@ -137,7 +137,7 @@ def test_what_a_platform_needs_is_what_its_adapter_imports(
     shoal("init")
     (home / "shoal.toml").write_text("[platforms.discord]\ntoken = 't'\nowner = '1'\n")
     assert findings(shoal)["discord main"]["status"] == "ok"
-    monkeypatch.setattr("shoal.chat.discord.adapter.find_spec", lambda name: None)
+    monkeypatch.setattr("shoal.platforms.discord.adapter.find_spec", lambda name: None)
     found = findings(shoal)["discord main"]
     assert (found["status"], found["message"]) == ("fail", "platforms.discord needs the extra `discord`.")
     assert found["todo"].startswith("Run: ")

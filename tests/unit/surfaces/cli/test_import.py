@@ -231,8 +231,8 @@ def test_files_that_came_are_marked_until_somebody_has_read_them(
     import asyncio
     import time
 
-    from shoal.domain.clock import SystemClock
-    from shoal.domain.home import Home
+    from shoal.kernel.clock import SystemClock
+    from shoal.kernel.home import Home
     from shoal.store.sqlite import SqliteDriver
     from shoal.store.store import Store
     from shoal.tools.tainted_files import SLACK_NS, MarkedFiles, PromptFiles

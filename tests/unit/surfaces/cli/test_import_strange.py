@@ -19,7 +19,7 @@ from tests.unit.surfaces.cli import peers
 from tests.unit.surfaces.cli.conftest import Shoal
 from tests.unit.surfaces.cli.test_import import MAKERS, Line, files
 
-from shoal.domain.errors import InvalidInput
+from shoal.kernel.errors import InvalidInput
 from shoal.surfaces.cli.imports.found import Found, slug
 
 EVERY = {**MAKERS, "openclaw 2026.9": peers.openclaw_2026_9}

@@ -10,7 +10,7 @@ from tests.unit.surfaces.cli.conftest import Shoal
 
 from shoal.agents.registry import AgentDefaults, AgentRegistry
 from shoal.config import load_config
-from shoal.domain.home import Home
+from shoal.kernel.home import Home
 
 LAYOUT = {
     "shoal.toml", "token", "template/agent.toml", "template/AGENTS.md", "template/SOUL.md", "template/USER.md",

@@ -186,7 +186,7 @@ def test_debug_shows_the_traceback(home: Path) -> None:
     ran = subprocess.run([PROGRAM, "--debug", "usage"], check=False, capture_output=True, text=True, env=environ)
     assert ran.returncode == 1
     assert "Traceback" in ran.stderr
-    assert "shoal.domain.errors.NotFound" in ran.stderr
+    assert "shoal.kernel.errors.NotFound" in ran.stderr
 
 
 def test_shoal_home_names_the_home_directory(home: Path) -> None:
@@ -208,7 +208,7 @@ def test_a_closed_pipe_is_no_traceback(home: Path, shoal: Shoal) -> None:
 def test_the_errors_of_a_group_are_told_one_by_one(
     shoal: Shoal, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from shoal.domain.errors import StoreFull
+    from shoal.kernel.errors import StoreFull
 
     def fail(*_: object, **__: object) -> None:
         inner = ExceptionGroup(

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.surfaces.cli.conftest import Shoal, running
 
 from shoal.config import load_config
-from shoal.domain.clock import SystemClock
+from shoal.kernel.clock import SystemClock
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.tools.mcp.pins import Definition, Pins, definition_digest, definition_text

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from tests.unit.surfaces.cli.conftest import Shoal, running
 
-from shoal.actors.access_gate import Pairing
-from shoal.domain.clock import SystemClock
-from shoal.domain.messages import Author
+from shoal.kernel.clock import SystemClock
+from shoal.kernel.messages import Author
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
+from shoal.threads.access_gate import Pairing
 
 SETTINGS = """
 [platforms.telegram]

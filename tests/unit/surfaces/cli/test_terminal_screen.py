@@ -18,11 +18,11 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 from tests.unit.surfaces.cli.test_conversation import THREAD, Lines, QuickLink
 
-from shoal.domain.events import ApprovalRequested, StatusChanged, ToolFinished
-from shoal.domain.home import Home
-from shoal.domain.ids import ApprovalId, CallId, TurnId
-from shoal.domain.messages import ToolCall
-from shoal.domain.permissions import Coverage
+from shoal.kernel.events import ApprovalRequested, StatusChanged, ToolFinished
+from shoal.kernel.home import Home
+from shoal.kernel.ids import ApprovalId, CallId, TurnId
+from shoal.kernel.messages import ToolCall
+from shoal.kernel.permissions import Coverage
 from shoal.surfaces.cli.chat import NO_TURN, RunningCall, StreamedAnswer, TerminalChat
 from shoal.surfaces.cli.client import Link
 from shoal.surfaces.cli.output import call_line, limit_words, result_lines, span, status_words

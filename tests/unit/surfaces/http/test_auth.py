@@ -6,9 +6,6 @@ from pathlib import Path
 import pytest
 from starlette.requests import Request
 
-from shoal.actors.access_gate import Pairing
-from shoal.actors.access_tokens import AccessTokens, NewToken
-from shoal.actors.principals import OWNER, OWNER_ON_PAGE
 from shoal.permissions.access import AccessRules, Links
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
@@ -16,6 +13,9 @@ from shoal.surfaces.http.auth import ADDRESSES_MAX, COOKIE_SECONDS, FAILURE_SECO
 from shoal.surfaces.http.errors import ApiError
 from shoal.surfaces.http.server import WebOptions
 from shoal.testing.clock import ManualClock
+from shoal.threads.access_gate import Pairing
+from shoal.threads.access_tokens import AccessTokens, NewToken
+from shoal.threads.principals import OWNER, OWNER_ON_PAGE
 
 OPTIONS = WebOptions(token="a-token-that-is-long-enough-to-be-unguessable")
 

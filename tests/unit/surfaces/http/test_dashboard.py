@@ -10,7 +10,7 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import Dashboard
 from tests.tidy.source import ROOT
 
-from shoal.domain.records import Backlog
+from shoal.kernel.records import Backlog
 from shoal.surfaces.http.routes_operations import Counters
 
 Json: TypeAlias = Union[dict[str, "Json"], list["Json"], str, int, float, bool, None]  # noqa: UP007 (names itself)

@@ -3,7 +3,7 @@
 import pytest
 from starlette.requests import Request
 
-from shoal.domain.errors import ShoalError, StoreFull, StoreNewer
+from shoal.kernel.errors import ShoalError, StoreFull, StoreNewer
 from shoal.surfaces.http.errors import answer_shoal_error
 
 

@@ -5,9 +5,9 @@ from itertools import accumulate, compress
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.domain.events import AssistantSaid
-from shoal.domain.ids import CallId
-from shoal.domain.messages import ToolCall
+from shoal.kernel.events import AssistantSaid
+from shoal.kernel.ids import CallId
+from shoal.kernel.messages import ToolCall
 from shoal.surfaces.http.openai_routes import GrowingReply
 
 CALL = (ToolCall(CallId("c"), "ls", "{}"),)

@@ -11,8 +11,8 @@ from starlette.types import Message
 
 from shoal.app import App
 from shoal.delivery.hub import BACKLOG_MAX, Hub
-from shoal.domain.clock import SystemClock, iso
-from shoal.domain.events import (
+from shoal.kernel.clock import SystemClock, iso
+from shoal.kernel.events import (
     AssistantSaid,
     Cleared,
     Event,
@@ -22,8 +22,8 @@ from shoal.domain.events import (
     ThinkingStreamed,
     TurnFinished,
 )
-from shoal.domain.ids import ThreadId, TurnId
-from shoal.domain.records import ThreadInfo
+from shoal.kernel.ids import ThreadId, TurnId
+from shoal.kernel.records import ThreadInfo
 from shoal.surfaces.http.server import WebOptions
 from shoal.surfaces.http.streams import (
     FRAMES_BYTES_MAX,

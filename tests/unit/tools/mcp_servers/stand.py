@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from shoal.domain.ports import Enclose, ToolContext, ToolOutput
-from shoal.domain.settings import McpServerSettings
+from shoal.kernel.ports import Enclose, ToolContext, ToolOutput
+from shoal.kernel.settings import McpServerSettings
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.tool import tool_context
 from shoal.tools.mcp.connection import McpConnection, McpState, Status

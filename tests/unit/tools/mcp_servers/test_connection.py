@@ -16,8 +16,8 @@ import pytest
 from tests.processes import until
 from tests.unit.tools.mcp_servers.stand import ODD, configured, connected, odd
 
-from shoal.domain.errors import ToolError
-from shoal.domain.secret import Secret
+from shoal.kernel.errors import ToolError
+from shoal.kernel.secret import Secret
 from shoal.sandbox.bubblewrap import BubblewrapSandbox
 from shoal.sandbox.limits import CommandLimits
 from shoal.testing.clock import ManualClock

@@ -13,7 +13,7 @@ import pytest
 from tests.connections import listening
 from tests.unit.tools.mcp_servers.stand import configured, connected
 
-from shoal.domain.secret import Secret
+from shoal.kernel.secret import Secret
 from shoal.tools.mcp.transport import MESSAGE_BYTES_MAX, McpServer
 
 pytest.importorskip("mcp", reason="the extra mcp is not installed")

@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.unit.tools.mcp_servers.stand import Stand, connected, odd
 
-from shoal.domain.errors import Conflict, NotFound
-from shoal.domain.settings import McpServerSettings
+from shoal.kernel.errors import Conflict, NotFound
+from shoal.kernel.settings import McpServerSettings
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock

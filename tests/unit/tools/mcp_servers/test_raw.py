@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.unit.tools.mcp_servers.stand import Stand, configured, connected
 
-from shoal.domain.ports import ToolOutput
+from shoal.kernel.ports import ToolOutput
 
 pytest.importorskip("mcp", reason="the extra mcp is not installed")
 RAW = str(Path(__file__).with_name("raw_server.py"))

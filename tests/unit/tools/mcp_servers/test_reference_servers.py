@@ -10,7 +10,7 @@ import pytest
 from tests.tidy.source import ROOT
 from tests.unit.tools.mcp_servers.stand import configured, connected
 
-from shoal.domain.secret import Secret
+from shoal.kernel.secret import Secret
 
 pytest.importorskip("mcp", reason="the extra mcp is not installed")
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("mcp-servers")]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from PIL import Image as Picture
 
-from shoal.domain.ports import ToolOutput
+from shoal.kernel.ports import ToolOutput
 from shoal.tools.mcp import results
 from shoal.tools.mcp.results import output_of
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.domain.errors import InvalidInput
-from shoal.providers.schema_dialects import narrowed
+from shoal.kernel.errors import InvalidInput
+from shoal.models.schema_dialects import narrowed
 from shoal.tools.mcp.schemas import KEYWORDS, NODES_MAX, SCHEMA_BYTES_MAX, Json, own_names, portable
 
 Node = dict[str, Any]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from shoal.domain.errors import InvalidInput
+from shoal.kernel.errors import InvalidInput
 from shoal.store.store import Store
 from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.imports import hermes, nanobot, openclaw, openwebui

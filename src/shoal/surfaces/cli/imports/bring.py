@@ -17,15 +17,15 @@ import msgspec
 from shoal.agents.folder import digest_of, make_folder, read_agent, set_key, write_new
 from shoal.config import Config, load_config
 from shoal.config.defaults import KNOWN_PROVIDERS
-from shoal.domain.clock import SystemClock
-from shoal.domain.errors import ConfigError, InvalidInput
-from shoal.domain.events import AssistantSaid, Event, EventData, TurnFinished, TurnStarted, UserSaid
-from shoal.domain.home import ENTRY_CHARS_MAX, Home, entry_line, is_known, memory_path, note_path, only_for, shown_to
-from shoal.domain.ids import ThreadId, TurnId, format_ulid, make_thread_id
-from shoal.domain.messages import Author
-from shoal.domain.records import AuditEntry, MemoryEdit
-from shoal.domain.toml_text import Value
-from shoal.domain.triggers import NewTrigger, first_time
+from shoal.kernel.clock import SystemClock
+from shoal.kernel.errors import ConfigError, InvalidInput
+from shoal.kernel.events import AssistantSaid, Event, EventData, TurnFinished, TurnStarted, UserSaid
+from shoal.kernel.home import ENTRY_CHARS_MAX, Home, entry_line, is_known, memory_path, note_path, only_for, shown_to
+from shoal.kernel.ids import ThreadId, TurnId, format_ulid, make_thread_id
+from shoal.kernel.messages import Author
+from shoal.kernel.records import AuditEntry, MemoryEdit
+from shoal.kernel.toml_text import Value
+from shoal.kernel.triggers import NewTrigger, first_time
 from shoal.setup.writing import write_settings, write_with_secrets
 from shoal.store.projections import Projections
 from shoal.store.store import Store

@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias, cast
 
-from shoal.domain.deep_folders import walk
-from shoal.domain.errors import InvalidInput
+from shoal.kernel.deep_folders import walk
+from shoal.kernel.errors import InvalidInput
 from shoal.surfaces.cli.imports.found import (
     Found,
     FoundAgent,

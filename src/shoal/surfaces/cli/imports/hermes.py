@@ -9,8 +9,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from shoal.domain.errors import InvalidInput
-from shoal.domain.zones import local_zone, zone_named
+from shoal.kernel.errors import InvalidInput
+from shoal.kernel.zones import local_zone, zone_named
 from shoal.surfaces.cli.imports.files import Options, Tree, changed_at, dotenv, folders_and_files, yaml_subset
 from shoal.surfaces.cli.imports.found import (
     Entry,

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-from shoal.domain.deep_folders import walk
-from shoal.domain.errors import InvalidInput
-from shoal.domain.zones import local_zone
+from shoal.kernel.deep_folders import walk
+from shoal.kernel.errors import InvalidInput
+from shoal.kernel.zones import local_zone
 from shoal.surfaces.cli.imports.files import Options, Tree, changed_at, json5, leave_files, notes_of, read_workspace
 from shoal.surfaces.cli.imports.found import (
     Entry,

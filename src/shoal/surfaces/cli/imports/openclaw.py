@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from shoal.domain.errors import InvalidInput
-from shoal.domain.installation import how_to_add
-from shoal.domain.zones import local_zone
+from shoal.kernel.errors import InvalidInput
+from shoal.kernel.installation import how_to_add
+from shoal.kernel.zones import local_zone
 from shoal.surfaces.cli.imports.files import (
     Database,
     Options,

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from shoal.domain.errors import InvalidInput
-from shoal.domain.zones import local_zone
+from shoal.kernel.errors import InvalidInput
+from shoal.kernel.zones import local_zone
 from shoal.surfaces.cli.imports.files import Database, Tree, changed_at
 from shoal.surfaces.cli.imports.found import (
     Entry,

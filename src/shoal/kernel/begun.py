@@ -1,0 +1,209 @@
+"""Record events in progress in a file, so the next start knows which event ended the process.
+
+The file is written before and after each event, without syncing to the disk: it has to survive the process, not the
+machine. A process that stops normally removes its entries, so only a crash leaves one. Each entry is a line of fixed
+width in its own slot, so one entry costs one small write regardless of their number.
+
+At its next start, a process moves leftover entries into the database. The crashes of all processes in a cluster then
+count together: if an event ends one process and then the one that took it over, the third sets it aside.
+"""
+
+import asyncio
+import fcntl
+import hashlib
+import os
+import weakref
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+
+from shoal.kernel.clock import Clock, to_micros
+from shoal.kernel.errors import EndedTwice
+from shoal.kernel.ports import Settings
+
+STARTS_MAX = 2
+"""An event that crashed the process this often is set aside at the next start."""
+ALONE_SECONDS = 10.0
+"""How long an event that crashed the process once runs alone before the next such event begins."""
+ENTRIES_MAX = 10_000
+FILES_MAX = 64
+"""Processes on one home that have a file each."""
+ENDED_TWICE = "Shoal crashed twice while working on this, so I stopped. Please ask in a different way."
+SET_ASIDE = "set aside"
+"""Settings scope of the events that were set aside."""
+DIED_IN = "died in"
+"""Settings scope of crash counts, by the digest of the event's key."""
+
+_KEY_BYTES = 16
+_WIDTH = 2 * _KEY_BYTES + 3
+_EMPTY = b" " * (_WIDTH - 1) + b"\n"
+
+
+class SetAside(msgspec.Struct, frozen=True):
+    """An event that was set aside: its account, chat and content, and whether the owner was notified."""
+
+    platform: str
+    lane: str
+    content: str
+    told: bool = False
+
+
+class Begun:
+    """Crash counts by the event's key. Without a file, they are always zero."""
+
+    def __init__(self, file: Path | None = None) -> None:
+        self._file = file
+        self._handle = -1
+        self._counts: dict[str, int] = {}
+        self._shared: dict[str, int] = {}
+        self._over: set[str] = set()
+        self._settings: Settings | None = None
+        self.has_others = False
+        self._places: dict[str, int] = {}
+        self._free: list[int] = []
+        self._size = 0
+        self._alone = asyncio.Lock()
+
+    def open(self) -> None:
+        """Read the entries that an earlier process left.
+
+        A missing or damaged file has none. If another process uses the file, the next one is opened.
+        """
+        if self._file is None or self._handle >= 0:
+            return
+        with suppress(OSError):
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            for number in range(FILES_MAX):
+                file = self._file.with_name(f"{self._file.name}.{number}") if number else self._file
+                flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+                handle = os.open(file, flags, 0o600)
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    os.close(handle)
+                    continue
+                except OSError:  # a file system without locks
+                    pass
+                self._handle = handle
+                weakref.finalize(self, os.close, handle)
+                self._read(os.pread(handle, ENTRIES_MAX * _WIDTH, 0))
+                return
+
+    def _read(self, content: bytes) -> None:
+        self._size = len(content) // _WIDTH
+        for place in range(self._size):
+            entry = content[place * _WIDTH : (place + 1) * _WIDTH]
+            key, count = entry[: 2 * _KEY_BYTES].decode("ascii", "replace"), entry[2 * _KEY_BYTES + 1 : -1]
+            if entry[-1:] == b"\n" and count.isdigit() and key not in self._places:
+                self._counts[key], self._places[key] = int(count), place
+            else:
+                self._free.append(place)
+
+    async def share(self, settings: Settings, *, has_others: bool = False) -> None:
+        """Move leftover entries into the database, and read those of other processes. Raises StoreError."""
+        self._settings, self.has_others = settings, has_others
+        for digest, count in list(self._counts.items()):
+            stored: str | None = None
+            while not await settings.swap(DIED_IN, digest, stored, str(int(stored or 0) + count)):
+                stored = await settings.get(DIED_IN, digest)
+            self._drop(digest)
+        await self.learn()
+
+    async def learn(self) -> None:
+        """Read the crashes of other processes, and forget finished events. Raises StoreError."""
+        if self._settings is None:
+            return
+        rows = await self._settings.page(DIED_IN, limit=ENTRIES_MAX)
+        over, self._over = self._over, set()
+        for digest, count in rows:
+            if digest in over:
+                await self._settings.drop(DIED_IN, digest, count)
+        self._shared = {digest: int(count) for digest, count in rows if digest not in over}
+
+    async def forget_over(self) -> None:
+        """Delete events that finished here from the database. Raises StoreError."""
+        if self._over:
+            await self.learn()
+
+    async def set_aside(self, aside: SetAside, clock: Clock) -> None:
+        """List what ended the process, for the owner; does nothing before `share`. Raises StoreError."""
+        key = f"{to_micros(clock.now()):020}.{clock.new_id()}"
+        if self._settings is not None:
+            await self._settings.put(SET_ASIDE, key, msgspec.json.encode(aside).decode())
+
+    def _deaths(self, digest: str) -> int:
+        return self._counts.get(digest, 0) + self._shared.get(digest, 0)
+
+    def begin(self, key: str) -> bool:
+        """Record that an event starts. Returns False if it has crashed the process STARTS_MAX times."""
+        digest = _digest(key)
+        if self._deaths(digest) >= STARTS_MAX:
+            return False
+        self._counts[digest] = self._counts.get(digest, 0) + 1
+        if digest not in self._places and self._handle >= 0 and len(self._places) < ENTRIES_MAX:
+            if not self._free:
+                self._free.append(self._size)
+                self._size += 1
+            self._places[digest] = self._free.pop()
+        self._write(digest, f"{digest} {self._counts[digest]}\n".encode())
+        return True
+
+    def end(self, key: str) -> None:
+        """Record that an event finished or that the process stops normally."""
+        digest = _digest(key)
+        if self._shared.pop(digest, None) is not None:
+            self._over.add(digest)
+        self._drop(digest)
+
+    def _drop(self, digest: str) -> None:
+        if self._counts.pop(digest, None) is not None:
+            self._write(digest, _EMPTY)
+            if (place := self._places.pop(digest, None)) is not None:
+                self._free.append(place)
+
+    @contextmanager
+    def during(self, key: str) -> Generator[None]:
+        """Record an event while it runs. Raises EndedTwice instead if it crashed the process too often."""
+        try:
+            if not self.begin(key):
+                raise EndedTwice(ENDED_TWICE)
+            yield
+        finally:
+            self.end(key)
+
+    @asynccontextmanager
+    async def one_by_one(self, key: str) -> AsyncGenerator[None]:
+        """Like `during`, but start events that crashed the process one after the other.
+
+        If the process crashes again, only the running one counts. Events that merely ran at the same time resume at the
+        next start.
+        """
+        if not self._deaths(_digest(key)):
+            with self.during(key):
+                yield
+            return
+        await self._alone.acquire()
+        others = [self._alone]  # released once, after the wait or at the end
+
+        def release() -> None:
+            if others:
+                others.pop().release()
+
+        timer = asyncio.get_running_loop().call_later(ALONE_SECONDS, release)
+        try:
+            with self.during(key):
+                yield
+        finally:
+            timer.cancel()
+            release()
+
+    def _write(self, digest: str, entry: bytes) -> None:
+        if digest in self._places:
+            with suppress(OSError):  # a full disk must not block messages
+                os.pwrite(self._handle, entry, self._places[digest] * _WIDTH)
+
+
+def _digest(key: str) -> str:
+    return hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=_KEY_BYTES).hexdigest()

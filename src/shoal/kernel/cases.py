@@ -1,0 +1,284 @@
+"""Cases: what an agent is asked, what its tools return then, and what has to hold of what it does. A TOML file each.
+
+    about = "Looks at the forecast before it says anything of the weather."
+
+    [[messages]]
+    role = "user"
+    text = "Shall I take the boat out?"
+
+    [[results]]
+    tool = "forecast"
+    arguments = '{"place":"Kiel"}'
+    text = "Storm from noon."
+
+    [[expect]]
+    calls = "forecast"
+
+    [[expect]]
+    contains = "storm"
+
+What stands in a case may be anybody's words: it is sent to the model as the conversation that it was, and is never an
+instruction of the check.
+"""
+
+import difflib
+import json
+import re
+from typing import Annotated, Any, Literal, TypeAlias  # noqa: TID251 - the values of JSON
+
+import msgspec
+from msgspec import Meta
+
+from shoal.kernel import lazy_re
+from shoal.kernel.comparisons import plain
+from shoal.kernel.errors import InvalidInput
+from shoal.kernel.ids import CallId
+from shoal.kernel.messages import AssistantMessage, ModelMessage, ToolCall, ToolMessage, UserMessage
+from shoal.kernel.schema import refusal
+from shoal.kernel.toml_text import literal
+from shoal.kernel.untrusted import BAD_TOML, UNREADABLE, decode_toml
+
+CASES = "cases"
+NAME = lazy_re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+CASE_BYTES_MAX = 1_048_576
+CASES_MAX = 200
+
+Text = Annotated[str, Meta(max_length=200_000)]
+Role: TypeAlias = Literal["user", "assistant", "tool"]
+
+
+class CaseCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A call that the agent had made before; `arguments` is JSON text."""
+
+    id: str
+    tool: str
+    arguments: Text = "{}"
+
+
+class CaseMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A message of the conversation up to the question. A `tool`'s answers the call of that `id`."""
+
+    role: Role
+    text: Text = ""
+    calls: tuple[CaseCall, ...] = ()
+    id: str = ""
+    tool: str = ""
+    is_error: bool = False
+
+
+class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a call with these arguments returns in the check."""
+
+    tool: str
+    arguments: Text = "{}"
+    text: Text = ""
+    is_error: bool = False
+
+
+class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One thing that has to hold: it calls a tool, never calls one (each with these `arguments` at least, if any are
+    given), its answer contains, matches or lacks something, or a model judges that a sentence is true of it."""
+
+    calls: Annotated[str, Meta(max_length=64)] = ""
+    never_calls: Annotated[str, Meta(max_length=64)] = ""
+    arguments: dict[str, Any] = {}
+    contains: Annotated[str, Meta(max_length=10_000)] = ""
+    matches: Annotated[str, Meta(max_length=1_000)] = ""
+    lacks: Annotated[str, Meta(max_length=10_000)] = ""
+    judged: Annotated[str, Meta(max_length=2_000)] = ""
+
+    @property
+    def kind(self) -> str:
+        """Which of them it is; empty where it is none, or several."""
+        given = [name for name in KINDS if getattr(self, name)]
+        return given[0] if len(given) == 1 else ""
+
+    @property
+    def problem(self) -> str:
+        """What a schema does not say and is wrong with it; empty where nothing is."""
+        if not self.kind:
+            return f"an [[expect]] table has exactly one of {', '.join(KINDS)}."
+        if self.arguments and self.kind not in ("calls", "never_calls"):
+            return "`arguments` stands beside `calls` or `never_calls` alone."
+        return ""
+
+    @property
+    def words(self) -> str:
+        """What has to hold, on a line."""
+        said = getattr(self, self.kind)
+        with_arguments = f" {json.dumps(self.arguments, ensure_ascii=False)}" if self.arguments else ""
+        return {
+            "calls": f"calls {said}{with_arguments}",
+            "never_calls": f"never calls {said}{with_arguments}",
+            "contains": f"answer contains {said!r}",
+            "matches": f"answer matches {said!r}",
+            "lacks": f"answer does not contain {said!r}",
+            "judged": f"judged: {said}",
+        }[self.kind]
+
+    def fits(self, call: ToolCall) -> bool:
+        """Whether a call is of the tool that is named, with the arguments that are given among its own."""
+        if call.name != (self.calls or self.never_calls):
+            return False
+        try:
+            given = msgspec.json.decode(call.arguments or "{}", type=dict[str, object])
+        except UNREADABLE:
+            return not self.arguments
+        return all(name in given and same_value(given[name], value) for name, value in self.arguments.items())
+
+
+KINDS = ("calls", "never_calls", "contains", "matches", "lacks", "judged")
+
+
+class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A case. Its tools give the recorded `results`, or run in a throw-away workspace that begins with `files`."""
+
+    messages: tuple[CaseMessage, ...]
+    expect: tuple[Expectation, ...]
+    about: Annotated[str, Meta(max_length=2_000)] = ""
+    saved_from: str = ""
+    tools: Literal["recorded", "sandbox"] = "recorded"
+    results: tuple[CaseResult, ...] = ()
+    files: dict[str, Text] = {}
+
+    def result_of(self, call: ToolCall) -> CaseResult | None:
+        wanted = plain(call.arguments)
+        found = (one for one in self.results if one.tool == call.name and plain(one.arguments) == wanted)
+        return next(found, None)
+
+
+def same_value(one: object, other: object) -> bool:
+    return plain(json.dumps(one, default=str)) == plain(json.dumps(other, default=str))
+
+
+def model_message(one: CaseMessage) -> ModelMessage:
+    if one.role == "user":
+        return UserMessage(one.text)
+    if one.role == "tool":
+        return ToolMessage(CallId(one.id), one.tool, one.text, one.is_error)
+    return AssistantMessage(one.text, tuple(ToolCall(CallId(call.id), call.tool, call.arguments) for call in one.calls))
+
+
+# ---- reading ----
+
+
+def parse_case(text: str, file: str) -> Case:
+    """A case from its file. Raises InvalidInput naming the file, the line and what to correct."""
+    try:
+        content = decode_toml(text)
+    except BAD_TOML as error:
+        raise InvalidInput(f"{file}: {refusal(error)}. Correct the file.") from error
+    try:
+        case = msgspec.convert(content, Case)
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at `")
+        path = path.rstrip("`")
+        unknown = re.search(r"unknown field `(.+)`", message)
+        if unknown is not None:
+            line = line_of(text, f"{path}.{unknown[1]}")
+            kind = _KINDS_OF.get(re.sub(r"\[[\d.]*\]", "", path), Case)
+            near = difflib.get_close_matches(unknown[1], [one.name for one in msgspec.structs.fields(kind)], 1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise InvalidInput(f"{file}, line {line}: there is no key {unknown[1]!r} here.{hint}") from error
+        raise InvalidInput(f"{file}, line {line_of(text, path)}: {refusal(error, Case)}. Correct the file.") from error
+    check_case(case, text, file)
+    return case
+
+
+_KINDS_OF: dict[str, type[msgspec.Struct]] = {
+    "$.messages": CaseMessage,
+    "$.messages.calls": CaseCall,
+    "$.results": CaseResult,
+    "$.expect": Expectation,
+}
+
+
+def check_case(case: Case, text: str, file: str) -> None:
+    """See to what a schema does not say. Raises InvalidInput."""
+    if not case.messages or case.messages[-1].role == "assistant":
+        last = line_of(text, f"$.messages[{len(case.messages) - 1}]")
+        raise InvalidInput(f"{file}, line {last}: the last message has to be one that the agent answers.")
+    if not case.expect:
+        raise InvalidInput(f"{file}, line 1: nothing is expected. Add an [[expect]] table.")
+    for number, one in enumerate(case.expect):
+        line = line_of(text, f"$.expect[{number}]")
+        if problem := one.problem:
+            raise InvalidInput(f"{file}, line {line}: {problem}")
+    waiting: dict[str, str] = {}
+    for number, message in enumerate(case.messages):
+        line = line_of(text, f"$.messages[{number}]")
+        if message.role != "assistant" and message.calls:
+            raise InvalidInput(f"{file}, line {line}: only a message of the assistant has `calls`.")
+        if message.role == "tool":
+            if message.id not in waiting:
+                raise InvalidInput(f"{file}, line {line}: no call before it has the id {message.id!r}.")
+            del waiting[message.id]
+        elif waiting:
+            raise InvalidInput(f"{file}, line {line}: the call {next(iter(waiting))!r} before it has no result.")
+        waiting |= {call.id: call.tool for call in message.calls}
+    if waiting:
+        raise InvalidInput(f"{file}: the call {next(iter(waiting))!r} has no result. Add a message of the role tool.")
+    for name in case.files:
+        if not name or name.startswith("/") or ".." in name.split("/"):
+            line = line_of(text, "$.files")
+            raise InvalidInput(f"{file}, line {line}: {name!r} is no path below the workspace.")
+
+
+def line_of(text: str, path: str) -> int:
+    """The line, from 1, on which what a path such as `$.expect[1].calls` names is set; 1 where it is not found."""
+    lines, at, until = text.splitlines(), 0, len(text.splitlines())
+    for name, index in re.findall(r"\.([^.\[\]]+)(?:\[(\d+)\])?", path):
+        header = re.compile(rf"\s*\[{{1,2}}([\w-]+\.)*{re.escape(name)}\]{{1,2}}\s*(#.*)?")
+        heads = [number for number in range(at, until) if header.fullmatch(lines[number])]
+        if heads:
+            wanted = int(index or 0)
+            at = heads[min(wanted, len(heads) - 1)]
+            after = (number for number in range(at + 1, until) if re.match(r"\s*\[{1,2}[\w.-]+\]{1,2}", lines[number]))
+            until = next(after, until)
+            continue
+        key = re.compile(rf"""\s*(["']?){re.escape(name)}\1\s*=""")
+        inline = re.compile(rf"""[{{,]\s*(["']?){re.escape(name)}\1\s*=""")
+        here = range(at, until)
+        keys = [n for n in here if key.match(lines[n])] or [n for n in here if inline.search(lines[n])]
+        if not keys:
+            break
+        at = keys[0]
+    return at + 1
+
+
+# ---- writing ----
+
+
+def write_case(case: Case) -> str:
+    """The file of a case; `parse_case` reads the same from it."""
+    head = {"about": case.about, "saved_from": case.saved_from}
+    lines = [f"{key} = {written(value)}" for key, value in head.items() if value]
+    if case.tools != "recorded":
+        lines.append(f"tools = {written(case.tools)}")
+    tables = [("messages", case.messages), ("results", case.results), ("expect", case.expect)]
+    if case.files:
+        lines += ["", "[files]", *(f"{literal(name)} = {written(text)}" for name, text in case.files.items())]
+    for name, rows in tables:
+        for row in rows:
+            lines += ["", f"[[{name}]]"]
+            for field in msgspec.structs.fields(row):
+                value = getattr(row, field.name)
+                if field.name == "calls" and isinstance(row, CaseMessage):
+                    for call in row.calls:
+                        lines += ["", f"[[{name}.calls]]", f"id = {written(call.id)}", f"tool = {written(call.tool)}"]
+                        lines.append(f"arguments = {written(call.arguments)}")
+                elif value != (field.default_factory() if callable(field.default_factory) else field.default):
+                    lines.append(f"{field.name} = {written(value)}")
+    return "\n".join(lines).lstrip("\n") + "\n"
+
+
+def written(value: object) -> str:
+    """A value as TOML, texts in the form in which they are read best."""
+    if not isinstance(value, str):
+        return literal(value)  # pyright: ignore[reportArgumentType] - what came from TOML or JSON without null
+    if "\n" in value and '"""' not in value and all(char.isprintable() or char in "\n\t" for char in value):
+        escaped = value.replace("\\", "\\\\")
+        return f'"""\n{escaped}"""' if not escaped.endswith('"') else literal(value)
+    if '"' in value and "'" not in value and value.isprintable():
+        return f"'{value}'"
+    return literal(value)

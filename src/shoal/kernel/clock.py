@@ -1,0 +1,172 @@
+"""Time, ids and randomness, injected wherever they are needed so that tests can move them by hand; and how long to wait
+before trying again: doubling pauses with jitter, and never less than the other side asked for.
+"""
+
+import asyncio
+import contextlib
+import os
+import random
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+from shoal.kernel import lazy_re
+from shoal.kernel.ids import format_ulid
+from shoal.kernel.zones import zone_named
+
+
+class Clock(Protocol):
+    """The only source of time and of fresh ids."""
+
+    def now(self) -> datetime:
+        """The present, aware, UTC."""
+        ...
+
+    def local(self) -> datetime:
+        """Return the present in the configured time zone, which determines when days begin."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds from an arbitrary start, never going back."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait; cancellable."""
+        ...
+
+    async def wait(self, event: asyncio.Event, seconds: float) -> None:
+        """Wait until the event is set, at most this long; cancellable."""
+        ...
+
+    def new_id(self) -> str:
+        """A fresh ULID (26 characters, sorts by time)."""
+        ...
+
+
+class SystemClock:
+    """The machine's clock. `timezone` is an IANA name."""
+
+    def __init__(self, timezone: str = "UTC") -> None:
+        self._timezone = timezone
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def local(self) -> datetime:
+        return self.now().astimezone(zone_named(self._timezone))
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def wait(self, event: asyncio.Event, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await event.wait()
+
+    def new_id(self) -> str:
+        return format_ulid(time.time_ns() // 1_000_000, os.urandom(10))
+
+
+CLOCK_SET_SECONDS = 60.0
+"""Less is a clock that is kept right."""
+STEADY_SECONDS = 3600.0
+
+
+def wall_ahead(clock: Clock) -> float:
+    """By how many seconds the wall clock is ahead of the one that nobody sets."""
+    return clock.now().timestamp() - clock.monotonic()
+
+
+async def sleep_till_steady(clock: Clock, seconds: float) -> None:
+    """Sleep. If the clock is set meanwhile, sleep on until it has not been for STEADY_SECONDS, so that a clock that is
+    wrong for some minutes makes nothing old. Waking from a suspend counts as being set."""
+    while True:
+        ahead = wall_ahead(clock)
+        await clock.sleep(seconds)
+        if abs(wall_ahead(clock) - ahead) < CLOCK_SET_SECONDS:
+            return
+        seconds = STEADY_SECONDS
+
+
+def iso(at: datetime) -> str:
+    """ISO 8601 UTC with milliseconds and `Z`."""
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03d}Z"
+
+
+def to_micros(at: datetime) -> int:
+    """Microseconds since 1970, as the database keeps times."""
+    return (at - _EPOCH) // _MICROSECOND
+
+
+def from_micros(micros: int) -> datetime:
+    return datetime.fromtimestamp(micros // 1_000_000, UTC).replace(microsecond=micros % 1_000_000)
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+BACKOFF_SECONDS_MAX = 30.0
+"""Longest pause of our own choosing; what the other side asks for may be longer."""
+JITTER = 0.5
+"""The share of a pause that is random, so that many who failed together do not come back together."""
+
+ASKED_SECONDS_MAX = 1e9
+"""Longest wait that is told apart from a longer one."""
+
+_DOUBLINGS_MAX = 30
+_NUMBERS = lazy_re.compile(r"[+-]?[0-9]+(\.[0-9]*)?(\s*,\s*[+-]?[0-9]+(\.[0-9]*)?)*")
+
+
+def retry_delay(
+    attempt: int,
+    retry_after_seconds: float | None = None,
+    base_seconds: float = 1.0,
+    *,
+    chance: Callable[[], float] = random.random,
+) -> float:
+    """Seconds to wait after the `attempt`-th failure (1 is the first).
+
+    Between half and all of base × 2^(attempt-1), at most BACKOFF_SECONDS_MAX; a `retry_after_seconds` is kept to, with
+    up to a tenth of it (at most a second) added. `chance` gives numbers from 0 up to 1. The caller bounds what it
+    honours.
+    """
+    doubled = base_seconds * 2.0 ** min(max(attempt, 1) - 1, _DOUBLINGS_MAX)
+    own = min(doubled, BACKOFF_SECONDS_MAX) * (1.0 - JITTER * chance())
+    if retry_after_seconds is None:
+        return own
+    return max(own, retry_after_seconds + min(1.0, 0.1 * retry_after_seconds) * chance())
+
+
+def retry_after(headers: Mapping[str, str], clock: Clock | None = None) -> float | None:
+    """Seconds that a response asks to wait: `retry-after-ms`, or `retry-after` as seconds or as an HTTP date.
+
+    `headers` has lower-case names; of several waits, joined by commas, the longest counts. A date is counted from the
+    response's own `date` where it has one, else from now.
+    Never negative, at most ASKED_SECONDS_MAX; None when nothing usable is said.
+    """
+    for name, unit_seconds in (("retry-after-ms", 0.001), ("x-ms-retry-after-ms", 0.001), ("retry-after", 1.0)):
+        found = _NUMBERS.fullmatch(headers.get(name, "").strip())
+        if found is not None:
+            asked = max(float(number) for number in found[0].split(","))
+            return min(max(0.0, asked * unit_seconds), ASKED_SECONDS_MAX)
+    at = _http_date(headers.get("retry-after", ""))
+    if at is None:
+        return None
+    now = _http_date(headers.get("date", "")) or (clock.now() if clock is not None else None)
+    return min(max(0.0, (at - now).total_seconds()), ASKED_SECONDS_MAX) if now is not None else None
+
+
+def _http_date(text: str) -> datetime | None:
+    if not text:
+        return None
+    from email.utils import parsedate_to_datetime
+
+    try:
+        at = parsedate_to_datetime(text)
+    except (ValueError, OverflowError):
+        return None
+    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)

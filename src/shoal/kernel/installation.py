@@ -1,0 +1,69 @@
+"""How this Shoal was installed, and so what has to be typed to add an extra to it, or to call it."""
+
+import os
+import re
+import shlex
+import shutil
+import sys
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from shoal.kernel.untrusted import UNREADABLE
+
+
+class _Folder(msgspec.Struct, frozen=True):
+    editable: bool = False
+
+
+class _Source(msgspec.Struct, frozen=True):
+    """What installers note of where a package came from (PEP 610); nothing for one from an index."""
+
+    url: str = ""
+    dir_info: _Folder = _Folder()
+
+
+@cache
+def source() -> tuple[str, bool]:
+    """What this Shoal was installed from, a path or the name `shoal`, and whether that is a checkout in use."""
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    try:
+        found = msgspec.json.decode(distribution("shoal").read_text("direct_url.json") or "{}", type=_Source)
+    except (PackageNotFoundError, *UNREADABLE):
+        found = _Source()
+    parts = urlsplit(found.url)
+    return (unquote(parts.path) if parts.scheme == "file" else "shoal"), found.dir_info.editable
+
+
+def install_command(extra: str) -> list[str]:
+    """The command that adds what an extra brings to this installation."""
+    where, is_checkout = source()
+    wanted = ["install", *(["--editable"] if is_checkout else []), f"{where}[{extra}]"]
+    if Path(sys.prefix, "pipx_metadata.json").exists():
+        return ["pipx", "runpip", "shoal", *wanted]
+    if find_spec("pip") is None:  # an environment of uv's
+        return ["uv", "pip", *wanted[:1], "--python", sys.executable, *wanted[1:]]
+    return [sys.executable, "-m", "pip", *wanted]
+
+
+def how_to_add(extra: str) -> str:
+    """What to do where an extra is missing, as a sentence."""
+    return f"Run: {shlex.join(install_command(extra))}"
+
+
+def program() -> str:
+    """What has to be typed to call this Shoal: `shoal` where that leads here, else its path."""
+    called = sys.argv[0]
+    if Path(called).name != "shoal":
+        return "shoal"
+    found = shutil.which("shoal")
+    return "shoal" if found and os.path.exists(called) and os.path.samefile(found, called) else shlex.quote(called)
+
+
+def as_typed(text: str) -> str:
+    """A text in which commands of Shoal stand as they have to be typed here."""
+    return re.sub(r"`shoal(?=[ `])", lambda _: f"`{program()}", text)

@@ -1,0 +1,76 @@
+"""Chats whose id has changed: a Telegram group that became a supergroup, a Matrix room that was upgraded.
+
+    where a chat is used                                   its id there
+    ----------------------------------------------------   ----------------------------------------------------------
+    threads, bindings, schedules, approvals, memory,       the first one, permanently: journals and audit chains
+    files, the last active channel                         depend on it, so nothing has to be moved
+    calls of the platform                                  its newest one
+    `channels` and `allow` in shoal.toml                   any of them
+
+A move is therefore one small atomic write on every database. It may be reported twice and in any order.
+"""
+
+import msgspec
+
+from shoal.kernel.ports import Settings
+
+MOVED_MAX = 10_000
+"""Chats per account whose moves are stored."""
+TRIES_MAX = 10
+
+
+def moved_scope(platform: str) -> str:
+    """Return the settings scope of a platform's moves: later ids in order, by the first id."""
+    return f"moved:{platform}"
+
+
+async def ids_of(settings: Settings, platform: str, channel: str) -> tuple[str, ...]:
+    """Return every id of a chat, given its first one. Raises StoreError."""
+    stored = await settings.get(moved_scope(platform), channel)
+    return (channel, *_decoded(stored))
+
+
+class MovedChats:
+    """The moves of one account's chats."""
+
+    def __init__(self, platform: str, settings: Settings) -> None:
+        self._scope = moved_scope(platform)
+        self._settings = settings
+        self._first: dict[str, str] = {}
+        self._newest: dict[str, str] = {}
+
+    async def load(self) -> None:
+        """Load the stored moves. Raises StoreError."""
+        for first, stored in await self._settings.page(self._scope, limit=MOVED_MAX):
+            self._learn(first, _decoded(stored))
+
+    def first_id(self, channel: str) -> str:
+        """Return the id that Shoal uses for the chat."""
+        return self._first.get(channel, channel)
+
+    def newest_id(self, channel: str) -> str:
+        """Return the id that the platform uses for it."""
+        return self._newest.get(self.first_id(channel), channel)
+
+    async def note(self, old: str, new: str) -> bool:
+        """Store a move. Returns False if it was known. Raises StoreError."""
+        first = self.first_id(old)
+        for _ in range(TRIES_MAX):
+            stored = await self._settings.get(self._scope, first)
+            later = _decoded(stored)
+            if new == first or new in later:
+                self._learn(first, later)
+                return False
+            if await self._settings.swap(self._scope, first, stored, msgspec.json.encode([*later, new]).decode()):
+                self._learn(first, (*later, new))
+                return True
+        return False
+
+    def _learn(self, first: str, later: tuple[str, ...]) -> None:
+        for one in later:
+            self._first[one] = first
+            self._newest[first] = one
+
+
+def _decoded(stored: str | None) -> tuple[str, ...]:
+    return msgspec.json.decode(stored, type=tuple[str, ...]) if stored else ()

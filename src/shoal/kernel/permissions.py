@@ -1,0 +1,203 @@
+"""Actions, decisions and access tokens: the words of what may be done, and by whom.
+
+    scope      may
+    --------   -----------------------------------------------------------------------------------------------
+    chat       talk in its person's own threads, read and steer those, and nothing else
+    read       read everything but tokens; change nothing
+    approve    the same, and decide approvals as its person, who has to be one who may
+    admin      everything that the owner's own token may
+
+A token with an agent is confined to that agent's threads besides.
+"""
+
+import re
+from datetime import UTC, date, datetime, timedelta
+from typing import Literal, TypeAlias, get_args
+
+import msgspec
+
+from shoal.kernel import lazy_re
+from shoal.kernel.errors import InvalidInput
+from shoal.kernel.ids import OWN_PLATFORMS, ThreadId, channel_of
+
+Decision: TypeAlias = Literal["allow", "ask", "deny"]
+
+STRICTNESS: dict[Decision, int] = {"allow": 0, "ask": 1, "deny": 2}
+
+Trust: TypeAlias = Literal["untrusted", "trusted", "owner"]
+"""How far somebody is trusted: let in by `*`, named by the access rules, or the owner."""
+
+TRUST_ORDER: dict[Trust, int] = {"untrusted": 0, "trusted": 1, "owner": 2}
+
+
+class Action(msgspec.Struct, frozen=True):
+    """One thing a call will do: `tool:<name>:<detail>`, built from resolved arguments only.
+
+    `opaque` marks what an allow rule must name itself (eval, sh -c, unparsable text): its literal beginning has to
+    reach to the end of `naming`, a prefix of `text` (empty: the whole text). `whole` marks the full text of a shell
+    command and other views of it that only deny patterns see beside its parts. `also` are other names of the same
+    thing: a redirection is `tool:bash:> PATH` and `tool:write:PATH`; a rule for either counts.
+
+    Of a shell command, all paths as commands know them (`/workspace/…`): `harmless` where its program and each of its
+    options is known to run nothing and to change no file that a later command executes. `runs` are the files whose
+    content decides what it does (a script, a makefile, a repository's configuration; of an upload the file); with
+    `runs_more` it may also run content that it does not name. `reads` are the files and folders that it can read, None
+    where that is not known.
+    """
+
+    text: str
+    opaque: bool = False
+    whole: bool = False
+    naming: str = ""
+    also: tuple[str, ...] = ()
+    harmless: bool = False
+    runs: tuple[str, ...] = ()
+    runs_more: bool = False
+    reads: tuple[str, ...] | None = ()
+
+    @property
+    def tool(self) -> str:
+        """The name of the tool."""
+        return self.text.removeprefix("tool:").partition(":")[0]
+
+    @property
+    def detail(self) -> str:
+        """What follows the tool's name."""
+        return self.text.removeprefix("tool:").partition(":")[2]
+
+
+class Ruling(msgspec.Struct, frozen=True):
+    """The engine's answer for one action, with the rule (list and pattern) that decided; empty when none matched."""
+
+    action: str
+    decision: Decision
+    rule: str = ""
+
+
+class CoveredFile(msgspec.Struct, frozen=True):
+    """A file as it was when a person was asked: its path as commands know it, and the SHA-256 (hex) of its content.
+
+    `size_bytes` is -1 and `digest` empty where there was no file.
+    """
+
+    path: str
+    size_bytes: int
+    digest: str
+
+
+class Coverage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What decides what a call does beside its arguments, and so is covered by an approval of it.
+
+    `files` are those that the call names. `others` counts the further code files of its folders that it may run, and
+    `others_digest` is the digest of all of them. `uncovered` says why something it may run is not covered, as the end
+    of "… because …"; such a call can only be allowed once. `sends` is set where the files are sent, not run.
+    """
+
+    files: tuple[CoveredFile, ...] = ()
+    others: int = 0
+    others_digest: str = ""
+    uncovered: str = ""
+    sends: bool = False
+
+
+NO_COVERAGE = Coverage()
+
+
+class Asker(msgspec.Struct, frozen=True, kw_only=True):
+    """Who a call is made for: from the inbound message, never from a model's words.
+
+    `trust` is what the access rules say of them. `known_as` has all identities (PLATFORM:USER) of a person whose
+    identities are linked, this one among them. On the page and the API `user` is a whole identity where a token was
+    given to a person: they are who the token says, and never the owner of the page. `token` is that token's name.
+    """
+
+    trust: Trust
+    user: str = ""
+    name: str = ""
+    roles: tuple[str, ...] = ()
+    platform: str = ""
+    channel: str = ""
+    kind: Literal["direct", "group"] = "direct"
+    known_as: tuple[str, ...] = ()
+    token: str = ""
+
+    @property
+    def identity(self) -> str:
+        """PLATFORM:USER."""
+        if self.platform in OWN_PLATFORMS and ":" in self.user:
+            return self.user
+        return f"{self.platform}:{self.user}"
+
+    @property
+    def identities(self) -> tuple[str, ...]:
+        """Every PLATFORM:USER of the person, the same one first wherever they speak."""
+        return self.known_as or (self.identity,)
+
+
+class Audience(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How far a turn sees beyond its own conversation, by who asks and who reads along; docs/security.md has the table.
+
+    `everywhere`: the owner asks and nobody else reads along. `person` is whose private memory it has, empty where
+    others read along; `speaker` is whose it would have if nobody did. `guest`: somebody who is not trusted may read
+    along, so it works in its channel's own workspace.
+    """
+
+    everywhere: bool = False
+    person: str = ""
+    guest: bool = False
+    speaker: str = ""
+
+    def within(self, chat: ThreadId) -> str:
+        """What the ids of the threads begin with of which a turn in this one may see something; empty for all."""
+        return "" if self.everywhere else channel_of(chat)
+
+
+TokenScope: TypeAlias = Literal["chat", "read", "approve", "admin"]
+TOKEN_SCOPES: tuple[TokenScope, ...] = get_args(TokenScope)
+
+TOKEN_NAME = lazy_re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+"""Names of tokens, and of people that only a token lets in (web:NAME)."""
+
+_SPAN = lazy_re.compile(r"([1-9][0-9]{0,4})([mhdw])")
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+class AccessToken(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A token as it is stored. `digest` is the SHA-256 (hex) of what its bearer shows, `person` PLATFORM:USER,
+    `used_on` the day (UTC) of its last use."""
+
+    name: str
+    digest: str
+    scope: TokenScope
+    person: str
+    created_by: str
+    created_at: datetime
+    agent: str = ""
+    expires_at: datetime | None = None
+    used_on: str = ""
+
+
+TOKENS_MAX = 1000
+
+
+def parse_expiry(text: str, now: datetime) -> datetime:
+    """When a token expires: a span from now (`30m`, `12h`, `90d`, `4w`), a day (its beginning, UTC), or a time with its
+    offset. Raises InvalidInput for anything else, and for what is past."""
+    span = _SPAN.fullmatch(text)
+    try:
+        if span is not None:
+            found = now + timedelta(**{_UNITS[span[2]]: int(span[1])})
+        elif re.fullmatch(r"\d{4}-\d{2}-\d{2}", text):
+            found = datetime.combine(date.fromisoformat(text), datetime.min.time(), UTC)
+        else:
+            found = datetime.fromisoformat(text)
+            if found.tzinfo is None:
+                raise ValueError("no offset")
+        found = found.astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise InvalidInput(
+            f"{text[:40]!r} is no time to expire at: write 90d, 12h, 2027-01-31 or 2027-01-31T09:00:00Z."
+        ) from error
+    if found <= now:
+        raise InvalidInput(f"{text[:40]!r} is past: a token has to expire later than now.")
+    return found

@@ -1,0 +1,56 @@
+"""Files of the home are regular files and folders are folders: anything else there is refused, and its path is told."""
+
+import errno
+import os
+import stat
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
+from pathlib import Path
+
+from shoal.kernel.errors import InvalidInput
+
+
+def regular_only(path: str, flags: int, mode: int = 0o666) -> int:
+    """An opener for `open`. Raises OSError for anything else: a pipe would block, and a device may never end."""
+    try:
+        descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, mode)
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return descriptor
+        os.close(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EISDIR, errno.ENXIO):  # a folder; a socket, or a pipe that nobody reads
+            raise
+    raise OSError(errno.EINVAL, "It is not a regular file", path)
+
+
+def read_regular(path: Path, bytes_max: int = -1) -> bytes:
+    """A regular file, or no more than the beginning of it. Raises OSError, also for what is none."""
+    with open(path, "rb", buffering=0, opener=regular_only) as file:
+        return file.read(bytes_max)
+
+
+def read_regular_text(path: Path) -> str:
+    """Read a regular text file with any line ends. Raises OSError, UnicodeDecodeError."""
+    return decode_settings(read_regular(path)).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def decode_settings(data: bytes) -> str:
+    """Decode UTF-8 with or without a byte order mark, or UTF-16 with one. Raises UnicodeDecodeError."""
+    return data.decode("utf-16" if data.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "utf-8-sig")
+
+
+def ensure_folder(path: Path) -> None:
+    """Make a folder where there is none. Raises InvalidInput where something is in its place."""
+    try:
+        if not path.is_dir():
+            path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unusable(path, error) from error
+
+
+def unusable(path: Path, error: OSError) -> InvalidInput:
+    """What to raise where something of the home cannot be used."""
+    reason = error.strerror
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        path, reason = next(part for part in (path, *path.parents) if os.path.lexists(part)), "It is not a folder"
+    called = f"{path.parent.name}/{path.name}"
+    return InvalidInput(f"{called} cannot be used: {reason}. Correct what is there; the change takes effect at once.")

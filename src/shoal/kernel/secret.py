@@ -1,0 +1,156 @@
+"""A secret setting: written out, or the environment variable, file or command it is asked from; never shown."""
+
+import os
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from shoal.kernel.errors import ConfigError
+from shoal.kernel.regular_files import read_regular
+
+Source: TypeAlias = Literal["value", "env", "file", "command"]
+
+SECRET_BYTES_MAX = 65_536
+COMMAND_SECONDS_MAX = 10.0
+
+
+class Secret:
+    """Where a secret comes from. `repr` and `str` name the source, never the value; two are equal by source alone.
+
+    A falsy secret is one that is not set. `reveal` looks it up anew each time, so that a token that was replaced
+    is found; whoever calls often keeps the answer until it is refused. Each value goes to the observers first.
+    """
+
+    __slots__ = ("_detail", "_environ", "_observers", "_told", "source")
+
+    def __init__(
+        self, source: Source = "value", detail: str | tuple[str, ...] = "", *, environ: Mapping[str, str] | None = None
+    ) -> None:
+        self.source: Source = source
+        self._detail = detail
+        self._environ = os.environ if environ is None else environ
+        self._observers: tuple[Callable[[str], None], ...] = ()
+        self._told = ""
+
+    @property
+    def name(self) -> str:
+        """The variable, file or command asked, for messages; empty for a secret written out."""
+        if self.source == "value":
+            return ""
+        return self._detail if isinstance(self._detail, str) else " ".join(self._detail)
+
+    def parts(self) -> tuple[Source, str | tuple[str, ...]]:
+        """The source and where exactly to look; of a secret written out the value itself, so this is never shown."""
+        return self.source, self._detail
+
+    def reveal(self) -> str:
+        """The secret itself; empty when none is set. A command may take up to COMMAND_SECONDS_MAX: call it in a thread.
+
+        Raises ConfigError when the variable is not set, the file cannot be read or the command fails.
+        """
+        match self.source:
+            case "value":
+                value = str(self._detail)
+            case "env":
+                value = self._environ.get(self.name, "")
+                if not value:
+                    raise ConfigError(
+                        [f"The environment variable {self.name} is not set. Set it, or name another place."]
+                    )
+            case "file":
+                value = _from_file(Path(self.name))
+            case "command":
+                value = _from_command(self.name, [self._detail] if isinstance(self._detail, str) else self._detail)
+        value = trimmed_secret(value)
+        if odd := odd_character(value):
+            what = f"The secret from {self.source} {self.name}" if self.name else "A secret in shoal.toml"
+            raise ConfigError([f"{what} has {odd} in it, which no key has. Copy it again."])
+        self.told(value)
+        return value
+
+    def observe(self, learn: Callable[[str], None]) -> None:
+        """Have `learn` called with every value from now on, so that it can be kept out of texts."""
+        if self:
+            self._observers, self._told = (*self._observers, learn), ""
+
+    def told(self, value: str) -> None:
+        """Tell the observers a value that was looked up, by whoever did so in its own way."""
+        if value and value != self._told:
+            self._told = value
+            for learn in self._observers:
+                learn(value)
+
+    def __bool__(self) -> bool:
+        return self.source != "value" or bool(self._detail)
+
+    def __repr__(self) -> str:
+        if self.source == "value":
+            return "Secret(set)" if self._detail else "Secret(not set)"
+        return f"Secret({self.source}: {self.name})"
+
+    __str__ = __repr__
+
+    def __format__(self, spec: str) -> str:
+        return format(repr(self), spec)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and (self.source, self._detail) == (other.source, other._detail)
+
+    def __hash__(self) -> int:
+        return hash((self.source, self._detail))
+
+
+NO_SECRET = Secret()
+
+_EDGES = "\ufeff\u200b\u200c\u200d\u2060"
+
+
+def trimmed_secret(value: str) -> str:
+    """Strip white space, line ends and invisible characters that copying adds to a secret."""
+    return value.strip().strip(_EDGES).strip()
+
+
+def odd_character(value: str) -> str:
+    """Describe the first character that no key, token or header can contain; empty if there is none.
+
+    A credential that is a whole document (JSON, PEM) may contain any.
+    """
+    if value.startswith(("{", "-----BEGIN")):
+        return ""
+    odd = next((char for char in value if not char.isascii() or not char.isprintable()), "")
+    if odd in ("\n", "\r"):
+        return "a line break"
+    if odd and unicodedata.category(odd) in ("Cc", "Cf", "Zs", "Zl", "Zp"):
+        name = unicodedata.name(odd, "control character").lower()
+        return f"an invisible character ({name}, U+{ord(odd):04X})"
+    return ""
+
+
+def _from_file(path: Path) -> str:
+    try:
+        value = read_regular(path, SECRET_BYTES_MAX).decode().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        todo = "Put the secret there, or correct `file`."
+        raise ConfigError([f"The secret's file {path} cannot be read: {reason}. {todo}"]) from error
+    if not value:
+        raise ConfigError([f"The secret's file {path} is empty. Put the secret into it."])
+    return value
+
+
+def _from_command(name: str, command: Sequence[str]) -> str:
+    import subprocess
+
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=COMMAND_SECONDS_MAX, check=True, text=True)
+    except subprocess.TimeoutExpired as error:
+        raise ConfigError([f"`{name}` gave no secret within {COMMAND_SECONDS_MAX:g} seconds."]) from error
+    except subprocess.CalledProcessError as error:
+        raise ConfigError([f"`{name}` gave no secret: it ended with {error.returncode}."]) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError([f"`{name}` gave no secret: it could not be run or read."]) from error
+    value = done.stdout.strip()
+    if not value:
+        raise ConfigError([f"`{name}` gave no secret: it printed nothing."])
+    return value

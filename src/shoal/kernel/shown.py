@@ -1,0 +1,41 @@
+"""Text as a person can trust to see it before they allow something."""
+
+import unicodedata
+
+from shoal.kernel import lazy_re
+
+MARKS_MAX = 4
+"""Combining marks on one character; more of them cover what stands around it."""
+_UNSEEN = lazy_re.compile(
+    "[\u2800\u3164\uffa0\u115f\u1160\u00ad\u034f\u17b4\u17b5\u180b-\u180f\ufe00-\ufe0f\U00016fe4\U0001d159"
+    "\U000e0100-\U000e01ef]"
+)
+_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
+_BLANK = lazy_re.compile(r"[\t\n]|^ | $| (?= )")
+
+
+def strip_controls(text: str) -> str:
+    """Write characters that are invisible, or move or turn what stands around them, as `\\u{…}`.
+
+    This includes escape sequences of terminals, which a command can contain as text. New lines, tabs and all other text
+    stay.
+    """
+    if text.isascii() and all(line.isprintable() for line in text.split("\n")):
+        return text
+    shown: list[str] = []
+    marks = 0
+    for char in text:
+        kind = unicodedata.category(char)
+        marks = marks + 1 if kind in ("Mn", "Me") else 0
+        is_seen = char in "\n\t " or not (kind in _HIDDEN or marks > MARKS_MAX or _UNSEEN.match(char))
+        shown.append(char if is_seen else _written(char))
+    return "".join(shown)
+
+
+def shown_name(name: str) -> str:
+    """Return a file's name as it can be told from the text around it, which no part of it imitates by blanks."""
+    return _BLANK.sub(lambda found: _written(found[0]), strip_controls(name)) or "(a name without characters)"
+
+
+def _written(char: str) -> str:
+    return f"\\u{{{ord(char):x}}}"

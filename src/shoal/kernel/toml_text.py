@@ -1,0 +1,224 @@
+"""Set and remove keys in the text of a TOML file. Comments and everything else stay as they were written.
+
+Each result is read back and has to say exactly what was asked for, or the file is left alone. docs/decisions/001 says
+why `tomlkit` alone is not enough.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from typing import TypeAlias, cast
+
+from shoal.kernel import lazy_re
+from shoal.kernel.untrusted import BAD_TOML, decode_toml
+
+Value: TypeAlias = "str | int | float | bool | Sequence[Value] | Mapping[str, Value]"
+
+Table: TypeAlias = "MutableMapping[str, object]"
+New: TypeAlias = "Callable[[Value], object]"
+"""Convert a value to the form that a decoder returns, or to an item of a syntax tree."""
+
+_HEADER = lazy_re.compile(r"\s*(\[{1,2}[^\[\]]+\]{1,2})\s*(?:#.*)?")
+
+
+class CannotPlace(Exception):
+    """The file is written in a form in which the key cannot be set for sure; nothing of it was changed."""
+
+
+def with_value(text: str, path: tuple[str, ...], value: Value) -> str:
+    """Return the text with this key set: its last part is the key, the others are its table.
+
+    A missing table is added at the end. Raises CannotPlace.
+    """
+
+    def change(content: Table, new: New) -> None:
+        _table_at(content, path[:-1])[path[-1]] = new(value)
+
+    return _changed(text, path, change, _with_line(text, path, value))
+
+
+def with_element(text: str, path: tuple[str, ...], at: int, value: Mapping[str, Value] | None) -> str:
+    """Return the text with element `at` of the array of tables at `path` replaced, or removed if `value` is None.
+
+    If `at` is the number of elements, one is added at the end. Raises CannotPlace.
+    """
+
+    def change(content: Table, new: New) -> None:
+        elements = cast("list[object]", _table_at(content, path[:-1]).setdefault(path[-1], []))
+        if value is None:
+            del elements[at]
+        elif at < len(elements):
+            element = cast("Table", elements[at])
+            for key in list(element):
+                del element[key]
+            element.update({key: new(one) for key, one in value.items()})
+        else:
+            elements.append(new(value))
+
+    return _changed(text, path, change, _with_block(text, path, at, value))
+
+
+def without_key(text: str, path: tuple[str, ...]) -> str:
+    """Return the text without this key, or table and those below it. Raises CannotPlace, also if it is missing."""
+
+    def change(content: Table, new: New) -> None:
+        table = content
+        for name in path[:-1]:
+            table = cast("Table", table[name])
+        del table[path[-1]]
+
+    return _changed(text, path, change, _without_block(text, path))
+
+
+def _changed(text: str, path: tuple[str, ...], change: Callable[[Table, New], None], by_lines: str) -> str:
+    """Return `by_lines` if it says what is wanted, else the text with its syntax tree changed. Raises CannotPlace."""
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    try:
+        wanted = decode_toml(text)
+        change(wanted, _plain)
+        if _says(by_lines, wanted):
+            return by_lines
+        document = tomlkit.parse(text)
+        change(document, _item)
+        changed = tomlkit.dumps(document).rstrip("\n") + "\n"
+        if _says(changed, wanted):
+            return changed
+    except (*BAD_TOML, TOMLKitError, LookupError, AttributeError, TypeError):
+        pass
+    raise CannotPlace(f"{'.'.join(path)} cannot be changed in the file as it is written.")
+
+
+# ---- whole lines, where the file has a header for the table: every comment keeps its place ----
+
+
+def _with_line(text: str, path: tuple[str, ...], value: Value) -> str:
+    """Add a key below those of its table, or below the comment that shows it."""
+    *table, key = path
+    lines = text.splitlines()
+    statement = f"{_name(key)} = {literal(value)}"
+    begins = next((n + 1 for n, line in enumerate(lines) if _table_of(line) == table), None) if table else 0
+    if begins is None:
+        lines += [*([""] if lines and lines[-1].strip() else []), f"[{'.'.join(map(_name, table))}]", statement]
+    else:
+        ends = next((n for n in range(begins, len(lines)) if _table_of(lines[n]) is not None), len(lines))
+        inner = lines[begins:ends]
+        last = [n for n, line in enumerate(inner) if line.strip() and not line.lstrip().startswith("#")]
+        shown = [n for n, line in enumerate(inner) if re.match(rf"\s*#\s*{re.escape(_name(key))}\s*=", line)]
+        begin = -1 if table else max((n for n, line in enumerate(inner) if line.strip()), default=-1)
+        inner.insert(max([*last, *shown], default=begin) + 1, statement)
+        lines[begins:ends] = inner
+    return "\n".join(lines) + "\n"
+
+
+def _with_block(text: str, path: tuple[str, ...], at: int, value: Mapping[str, Value] | None) -> str:
+    lines = text.splitlines()
+    heads = [n for n, line in enumerate(lines) if line.lstrip().startswith("[[") and _table_of(line) == [*path]]
+    keys = [f"{_name(key)} = {literal(one)}" for key, one in (value or {}).items()]
+    block = [f"[[{'.'.join(map(_name, path))}]]", *keys]
+    if at < len(heads):
+        ends = next((n for n in range(heads[at] + 1, len(lines)) if _table_of(lines[n]) is not None), len(lines))
+        while lines[ends - 1].lstrip().startswith("#") or not lines[ends - 1].strip():
+            ends -= 1  # what stands before the next table belongs to that
+        lines[heads[at] : ends] = block if value is not None else []
+    else:
+        lines += [*([""] if lines and lines[-1].strip() else []), *block]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _without_block(text: str, path: tuple[str, ...]) -> str:
+    kept, cut, is_within = list[str](), list[str](), False
+    for line in text.splitlines():
+        if (table := _table_of(line)) is not None:
+            is_next, is_within = is_within, tuple(table[: len(path)]) == path
+            kept += _remarks(cut) if is_next and not is_within else []
+            cut = []
+        (cut if is_within else kept).append(line)
+    return "\n".join(kept).rstrip() + "\n"
+
+
+def _remarks(lines: list[str]) -> list[str]:
+    """Return the comments at the end of a table, which are about the next one."""
+    begins = len(lines)
+    while begins and lines[begins - 1].lstrip().startswith("#"):
+        begins -= 1
+    return lines[begins:]
+
+
+# ---- what both ways share ----
+
+
+def _item(value: Value) -> object:
+    import tomlkit
+
+    return tomlkit.parse(f"x = {literal(value)}")["x"]
+
+
+def _says(text: str, wanted: Table) -> bool:
+    """Whether the text is TOML with this content; tables and arrays that contain nothing do not count."""
+    try:
+        return _without_empty(decode_toml(text)) == _without_empty(wanted)
+    except BAD_TOML:
+        return False
+
+
+def _table_at(content: Table, path: tuple[str, ...]) -> Table:
+    """Return the table at a path, added if it is missing. Raises LookupError if there are several, or another value."""
+    table = content
+    for name in path:
+        inner: object = table.setdefault(name, {})
+        if isinstance(inner, list):
+            (inner,) = cast("list[object]", inner) if len(cast("list[object]", inner)) == 1 else (None,)
+        if not isinstance(inner, MutableMapping):
+            raise LookupError(name)
+        table = cast("Table", inner)
+    return table
+
+
+def _without_empty(content: Mapping[str, object]) -> dict[str, object]:
+    """The content without tables and arrays of tables that hold nothing."""
+    inner = {
+        name: _without_empty(cast("Mapping[str, object]", value)) if isinstance(value, dict) else value
+        for name, value in content.items()
+    }
+    return {name: value for name, value in inner.items() if value not in ({}, [])}
+
+
+def _plain(value: Value) -> object:
+    """The value as a decoder returns it."""
+    return decode_toml(f"x = {literal(value)}")["x"]
+
+
+def literal(value: Value) -> str:
+    """The value as TOML writes it; a mapping as an inline table."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        case int() | float():
+            return str(value)
+        case Mapping():
+            return f"{{ {', '.join(f'{_name(name)} = {literal(inner)}' for name, inner in value.items())} }}"
+        case _:
+            return f"[{', '.join(map(literal, value))}]"
+
+
+def _name(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else literal(key)
+
+
+def _table_of(line: str) -> list[str] | None:
+    """The path of the table that this line begins; None for any other line."""
+    header = _HEADER.fullmatch(line)
+    try:
+        found: object = decode_toml(header[1]) if header else None
+    except BAD_TOML:
+        return None
+    path = list[str]()
+    while found:
+        table = cast("dict[str, object]", cast("list[object]", found)[0] if isinstance(found, list) else found)
+        path += table
+        found = next(iter(table.values()), None)
+    return path or None

@@ -1,0 +1,296 @@
+"""The pure function from a thread's journal to the model's messages, kept up to date one event at a time.
+
+An unpaired tool call cannot come out of it: the results of a message's calls are held back until each call has one,
+are put out in call order, and a call whose result never came gets a stand-in as soon as anything else follows.
+Adding an event costs the same however long the journal is.
+"""
+
+from datetime import datetime
+from pathlib import PurePath
+
+import msgspec
+from msgspec.structs import replace
+
+from shoal.kernel.events import (
+    INTERRUPTED,
+    AssistantSaid,
+    Cleared,
+    Compacted,
+    Event,
+    FilesRestored,
+    Revised,
+    Steered,
+    ToolFinished,
+    TurnStarted,
+    UserSaid,
+)
+from shoal.kernel.ids import CallId, TurnId
+from shoal.kernel.messages import (
+    AssistantMessage,
+    Attachment,
+    Author,
+    Image,
+    ModelMessage,
+    Reference,
+    ToolMessage,
+    UserMessage,
+)
+from shoal.kernel.untrusted import is_untrusted_block, untrusted_block
+
+CUT_OFF = "[Your answer was cut off at the length limit. Continue exactly where it stopped.]"
+CUT_OFF_BLANK = "[Your answer was cut off at the length limit before it had a word. Think less, and answer now.]"
+SHOWN_IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+"""What models take as images; any other is a file like all others."""
+SUMMARY_HEAD = "[Summary of the conversation so far]"
+CONTEXT_HEAD = "<context>\n(From Shoal, not from the person: how things stand now.)"
+CONTEXT_CHANGES = "Changed since your instructions above were written:\n"
+"""Begins the last part of a turn's context, before CONTEXT_TAIL: what came to memory since the system text."""
+CONTEXT_TAIL = "</context>"
+
+
+class TranscriptEntry(msgspec.Struct, frozen=True):
+    """A message and its place in the journal. `opens` marks the first message of a turn, `at` is then its time."""
+
+    seq: int
+    turn: TurnId
+    message: ModelMessage
+    opens: bool = False
+    at: datetime | None = None
+
+
+class Transcript:
+    """What the model may see of a thread: the messages since the last clear or compaction, oldest first."""
+
+    def __init__(self) -> None:
+        self.entries: list[TranscriptEntry] = []
+        self.last_seq = 0
+        self.turn = TurnId("")
+        self._context = self._asked_by = self._system = ""
+        self._open: AssistantMessage | None = None
+        self._calls_at = 0
+        self._results: dict[CallId, ToolMessage] = {}
+        self._revised: list[str] = []
+        self._notes: list[TranscriptEntry] = []
+
+    def add(self, event: Event) -> None:
+        """Take the next event in; `seq` must grow."""
+        self.last_seq = event.seq
+        match event.data:
+            case TurnStarted(context=context, system=system):
+                self._context = context
+                if self._system and system not in ("", self._system):  # it has what of earlier changes still holds
+                    entries = [_without_changes(entry) for entry in self.entries]
+                    if any(new is not old for new, old in zip(entries, self.entries, strict=True)):
+                        self.entries = entries
+                self._system = system or self._system
+            case UserSaid(origin="system") as note if not event.turn:
+                # what came from elsewhere meanwhile belongs to the turn it met, after the results of the calls that run
+                said = _by(note.author, note.text)
+                if note.tainted_by and note.author.trusted:
+                    said = untrusted_block(note.tainted_by, said)
+                self._notes.append(TranscriptEntry(event.seq, self.turn, UserMessage(said)))
+                if self._open is None:
+                    self._put_notes()
+            case UserSaid() as said:
+                if not said.backfill:
+                    self._asked_by = "" if said.author.trusted else said.author.id
+                self._put(event, _user_message(said, self._context, self._revised))
+                self._context, self._revised = "", []
+            case Revised() as revised:
+                self._revised.append(revision_text(revised))
+            case FilesRestored() as restored:
+                self._revised.append(_restoration(restored))
+            case Steered(text=text, author=author):
+                self._asked_by = self._asked_by or ("" if author.trusted else author.id)
+                self._put(event, UserMessage(_by(author, text)))
+            case AssistantSaid() as said:
+                self._put(event, message := AssistantMessage(said.text, said.tool_calls, said.opaque))
+                if said.tool_calls:
+                    self._open, self._calls_at = message, event.seq
+                elif said.stop == "max_tokens":
+                    asked = CUT_OFF if said.text.strip() else CUT_OFF_BLANK
+                    self.entries.append(TranscriptEntry(event.seq, event.turn, UserMessage(asked)))
+            case ToolFinished() as result:
+                self._add_result(result)
+            case Cleared():
+                self.settle()
+                self._revised.clear()
+                self.entries = [entry for entry in self.entries if entry.seq > event.seq]
+            case Compacted() as compacted:
+                self.settle()
+                self.entries = [entry for entry in self.entries if entry.seq > compacted.upto_seq]
+                if compacted.summary:
+                    self.entries.insert(0, TranscriptEntry(compacted.upto_seq, TurnId(""), summary_message(compacted)))
+            case _:
+                pass
+
+    def expired(self, before: datetime) -> int:
+        """The last event number of the turns that began before this time at the front of the window; 0 for none."""
+        upto = 0
+        for entry in self.entries:
+            if entry.at is not None:
+                if entry.at >= before:
+                    return upto
+                upto = entry.seq
+            elif upto:
+                upto = entry.seq
+        return upto
+
+    def messages_of(self, turn: TurnId) -> tuple[ModelMessage, ...]:
+        """The messages of one turn alone; settle it first, if a call of it may have no result."""
+        return tuple(entry.message for entry in self.entries if entry.turn == turn)
+
+    def turn_starts(self) -> list[int]:
+        """The journal positions at which the window may be cut: where a turn's first message stands."""
+        return [entry.seq for entry in self.entries if entry.opens]
+
+    def _put(self, event: Event, message: ModelMessage) -> None:
+        self.settle()
+        opens = event.turn != self.turn
+        if opens:
+            self.turn = event.turn  # else one string serves all of its messages
+        self.entries.append(TranscriptEntry(event.seq, self.turn, message, opens, event.at if opens else None))
+
+    def _add_result(self, result: ToolFinished) -> None:
+        if self._open is None or result.call_id in self._results:
+            return
+        if all(call.id != result.call_id for call in self._open.tool_calls):
+            return
+        text, source = result.text, result.tainted_by or self._asked_by
+        if result.found:  # what the owner lets a model be told of its tools
+            text = "\n".join((text, *(tool.definition for tool in result.found)))
+        elif source and not is_untrusted_block(text):
+            text = untrusted_block(source, text)
+        self._results[result.call_id] = ToolMessage(
+            result.call_id,
+            result.name,
+            text,
+            result.is_error,
+            result.images,
+            result.artifact,
+            result.found,
+            wrapped=any(call.wrapped for call in self._open.tool_calls if call.id == result.call_id),
+        )
+        if len(self._results) == len(self._open.tool_calls):
+            self.settle()
+
+    def _put_notes(self) -> None:
+        notes, self._notes = self._notes, []
+        self.entries.extend(notes)
+
+    def settle(self) -> None:
+        """Give each open call that has no result its stand-in: nothing more of the turn will come."""
+        if self._open is not None:
+            for call in self._open.tool_calls:
+                found = self._results.get(call.id)
+                if found is None:
+                    found = ToolMessage(call.id, call.name, INTERRUPTED, is_error=True, wrapped=call.wrapped)
+                self.entries.append(TranscriptEntry(self._calls_at, self.turn, found))
+            self._open = None
+            self._results = {}
+            self._put_notes()
+
+
+def _without_changes(entry: TranscriptEntry) -> TranscriptEntry:
+    """A message without what its turn was told of changes; the same object where it was told of none."""
+    message = entry.message
+    if not isinstance(message, UserMessage) or not message.text.endswith(CONTEXT_TAIL):
+        return entry
+    said, head, block = message.text.rpartition(CONTEXT_HEAD)
+    kept, found, _ = block.partition(CONTEXT_CHANGES)
+    if not (head and found):
+        return entry
+    return replace(entry, message=replace(message, text=f"{said}{head}{kept}{CONTEXT_TAIL}"))
+
+
+def summary_message(compacted: Compacted) -> UserMessage:
+    """What the model reads in place of the messages that a summary stands for."""
+    summary, source = compacted.summary, compacted.tainted_by
+    return UserMessage(f"{SUMMARY_HEAD}\n{untrusted_block(source, summary) if source else summary}")
+
+
+def _by(author: Author, text: str) -> str:
+    said = f"[{author.name}] {text}" if author.name else text
+    if author.trusted:
+        return said
+    return untrusted_block(author.id, said)
+
+
+def _describe(attachment: Attachment, sender: Author) -> str:
+    """A file, in an untrusted block where nobody trusts whose it is."""
+    where = attachment.inside or (f"/attachments/{PurePath(attachment.path).name}" if attachment.path else "")
+    is_theirs = attachment.author is None
+    note = attachment.error or ("what it says stands above" if attachment.words and is_theirs else "")
+    where = ": ".join(part for part in (where, note) if part) or "not downloaded"
+    told = f"[attachment {attachment.name!r}, {attachment.media_type}, {attachment.size_bytes} bytes: {where}]"
+    if attachment.excerpt:
+        told = f"{told}\n{attachment.excerpt}"
+    if attachment.words and not is_theirs:
+        told = f"{told}\n[Said in it:] {attachment.words}"
+    author = attachment.author or sender
+    source = attachment.tainted_by if author.trusted else author.id or attachment.tainted_by
+    return told if author.trusted and not source else untrusted_block(source, told)
+
+
+def revision_text(revised: Revised) -> str:
+    """What the model is told of a message that was changed or deleted."""
+    author = revised.author
+    if revised.deleted:
+        told = f"[{author.name or author.id} deleted message {revised.message_id}]"
+    else:
+        said = f"[{author.name}] {revised.text}" if author.name else revised.text
+        told = f"[message {revised.message_id} was changed afterwards; it now says:]\n{said}"
+    return told if author.trusted else untrusted_block(author.id, told)
+
+
+_REFERS = {
+    "reply": "In reply to",
+    "quote": "Quoted",
+    "forward": "Passed on",
+    "opening": "The thread began with",
+    "before": "Written there before",
+}
+
+
+def _reference(one: Reference) -> str:
+    """A message that another one refers to, in an untrusted block where nobody trusts who wrote it."""
+    if one.own and one.author.trusted:
+        said = one.text and f"You said: {one.text}"
+        return f"[{_REFERS[one.kind]}: {said or 'a message of yours'}]"
+    author = one.author
+    said = f"[{author.name}] {one.text}" if author.name else one.text
+    if not author.trusted:
+        said = untrusted_block(author.id or one.tainted_by, said)
+    return f"[{_REFERS[one.kind]}:]\n{said}"
+
+
+def _restoration(restored: FilesRestored) -> str:
+    more, stayed = restored.restored - len(restored.files), ", ".join(restored.stayed)
+    names = f"{', '.join(restored.files)}{f' and {more} more' if more else ''}"
+    if stayed:
+        names = f"{names or 'none'}; not these: {stayed}{' and more' if restored.left > len(restored.stayed) else ''}"
+    undone = "an undo of this" if restored.again else "something that was done to them"
+    told = f"[{restored.by} undid {undone}: these files of the workspace are as they were before it: "
+    if restored.tainted_by:
+        return f"{told}]\n{untrusted_block(restored.tainted_by, names)}"
+    return f"{told}{names}. Read them again before you rely on what you know of them.]"
+
+
+def _user_message(said: UserSaid, context: str, revised: list[str]) -> UserMessage:
+    text = said.text if said.said_at is None else f"({said.said_at:%Y-%m-%d %H:%M} UTC) {said.text}"
+    by_caller = said.caller.tainted_by if said.caller is not None else ""
+    read = said.tainted_by or by_caller  # by them, or an agent for them
+    is_shown = any(one.tainted_by == read for one in (*said.refers_to, *said.attachments))
+    is_told = read and said.author.trusted and not is_shown
+    before = [untrusted_block(read, "What follows was written after this was read.")] if is_told else []
+    sender = Author(read, trusted=False) if is_told else said.author  # nor is it known that the files are theirs
+    attached = (_describe(attachment, sender) for attachment in said.attachments)
+    parts = [*revised, *before, *map(_reference, said.refers_to), _by(said.author, text), *attached]
+    if context:
+        parts.append(context)
+    images = tuple(
+        Image(attachment.shown or attachment.path, attachment.shown_type or attachment.media_type)
+        for attachment in said.attachments
+        if attachment.path and not attachment.error and (attachment.shown_type or attachment.media_type) in SHOWN_IMAGES
+    )
+    return UserMessage("\n\n".join(parts), images)

@@ -1,0 +1,314 @@
+"""What starts turns by the clock, and when it comes next: cron lines and single times in a time zone.
+
+Clock changes: a time that does not exist comes at the next instant that does; one that occurs twice comes once, at the
+first. A cron line whose hour is `*` goes by the hours that pass, so it comes in each pass of a repeated hour.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, time, timedelta
+from functools import lru_cache
+from itertools import takewhile
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from shoal.kernel import lazy_re
+from shoal.kernel.clock import iso
+from shoal.kernel.errors import InvalidId, InvalidInput
+from shoal.kernel.ids import ThreadId, make_thread_id, unopened
+from shoal.kernel.messages import Author, Origin
+from shoal.kernel.zones import zone_named
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
+
+    from cronsim import CronSim
+
+
+class NewTrigger(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something that starts a turn at a time. Into `thread`, or into `platform` and `channel` (a new thread).
+
+    `schedule` is a cron line for `periodic` and an ISO 8601 time for `one-shot`. `author` asked for it, and
+    `tainted_by` names the untrusted content behind it: its turns are trusted no more than that.
+    """
+
+    kind: Literal["one-shot", "periodic"]
+    schedule: str
+    text: str
+    author: Author
+    tainted_by: str
+    thread: ThreadId | None = None
+    platform: str = ""
+    channel: str = ""
+    timezone: str = "UTC"
+    agent: str = ""
+    name: str = ""
+    origin: Origin = "trigger"
+
+
+class Trigger(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A stored trigger. `next_at` is None when it will not come again."""
+
+    id: str
+    spec: NewTrigger
+    state: Literal["active", "paused", "done", "missed", "failed"]
+    next_at: datetime | None
+    created_at: datetime
+    last_at: datetime | None = None
+    failures: int = 0
+    error: str = ""
+
+
+class Occurrence(msgspec.Struct, frozen=True):
+    """One due time of a trigger, claimed by one worker; its id deduplicates the message it sends."""
+
+    trigger: Trigger
+    due_at: datetime
+    key: str
+
+
+BRIEF = "daily-brief"
+"""The name of the skill by which an agent sends a brief, and of the trigger that has it do so."""
+BRIEF_TEXT = (
+    "Follow the skill daily-brief, section Each morning, for {timezone}. Answer [SILENT] if there is nothing to tell."
+)
+BRIEF_AGENT: Mapping[str, str] = {
+    "system_prompt": "You send one person a short brief every morning, by the skill daily-brief. You only look.",
+    "profile": "locked",
+    "tools": "overview, read, list, search_history, time",
+}
+BRIEF_ON_PAGE = make_thread_id("web", "lobby", "brief")
+"""Where a brief comes as long as the owner has written to no agent in a chat."""
+
+HEARTBEAT_THREAD = make_thread_id("web", "lobby", "heartbeat")
+"""Where heartbeats run, each without any history."""
+RETRY_SECONDS = (30.0, 120.0, 600.0)
+"""Pauses after which what a trigger wanted is tried again."""
+FAILURES_MAX = 5
+"""Failures in a row after which a trigger that comes again and again is switched off."""
+
+
+def source_of(spec: NewTrigger) -> str:
+    """Return the untrusted source of a trigger's text, or an empty string."""
+    if spec.tainted_by or spec.author.trusted:
+        return spec.tainted_by
+    return f"a schedule of {spec.author.id or 'somebody unknown'}"
+
+
+def title(trigger: Trigger) -> str:
+    """How a trigger is called: its name, else the end of its id."""
+    return trigger.spec.name or trigger.id[-6:]
+
+
+def switched_off(trigger: Trigger, problem: str) -> str:
+    """What is said of a trigger that has failed for good."""
+    return f"The trigger {title(trigger)} was switched off, since it failed: {problem}"
+
+
+TEXT_CHARS_MAX = 20_000
+
+YEARS_MAX = 50
+"""Further ahead nothing is looked for."""
+
+MACROS: Mapping[str, str] = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+SCHEDULE_CHARS_MAX = 200
+WORDS_KEPT = 2_000
+"""Cached cron lines."""
+EXAMPLES = '"in 90 minutes", "tomorrow at 9" or "every weekday at 8:30"'
+
+
+def next_after(spec: NewTrigger, after: datetime) -> datetime | None:
+    """The first instant of the schedule later than `after`, in UTC; None when there is none.
+
+    Raises InvalidInput when the schedule or the time zone cannot be understood.
+    """
+    zone = zone_named(spec.timezone)
+    if spec.kind == "one-shot":
+        at = single_time(spec.schedule, zone)
+        return at if at > after else None
+    return next_cron(spec.schedule, spec.timezone, after)
+
+
+def times_by_day(
+    spec: NewTrigger, after: datetime, until: datetime, zone: "ZoneInfo", day_max: int
+) -> tuple[list[datetime], bool]:
+    """Return the times between `after` and `until`, at most the first `day_max` in each day of `zone`.
+
+    Also returns whether a day has more. Raises InvalidInput.
+    """
+    if spec.kind == "one-shot":
+        at = next_after(spec, after)
+        return ([at] if at is not None and at < until else []), False
+    times: list[datetime] = []
+    is_cut = False
+    own_zone, start = zone_named(spec.timezone), after
+    while start < until:
+        day_end, in_day = after, 0
+        for at in takewhile(lambda at: at < until, cron_times(spec.schedule, own_zone, start)):
+            if at <= start:
+                continue
+            if at >= day_end:
+                day_end, in_day = instant(datetime.combine(at.astimezone(zone) + timedelta(days=1), time()), zone), 0
+            in_day += 1
+            if in_day > day_max:  # skip the rest of the day without counting it
+                is_cut, start = True, day_end - timedelta(seconds=1)
+                break
+            times.append(at)
+        else:
+            break
+    return times, is_cut
+
+
+def next_cron(schedule: str, timezone: str, after: datetime) -> datetime | None:
+    """The first instant of a cron line later than `after`, in UTC; None when there is none. Raises InvalidInput."""
+    return next((at for at in cron_times(schedule, zone_named(timezone), after) if at > after), None)
+
+
+def first_time(spec: NewTrigger, now: datetime) -> datetime:
+    """Check a new trigger and give its first instant. Raises InvalidInput saying what is wrong, or that it is past."""
+    check(spec)
+    at = next_after(spec, now)
+    if at is None and spec.kind == "one-shot":
+        raise InvalidInput(f"The time {spec.schedule} is past: it is {iso(now)} now. Give a later one.")
+    if at is None:
+        raise InvalidInput(f"The cron line {spec.schedule!r} never comes. Check its day and month.")
+    return at
+
+
+def check(spec: NewTrigger) -> None:
+    """Raise InvalidInput where text, target, time zone or schedule of a trigger are wrong, whatever the time is."""
+    if not spec.text.strip():
+        raise InvalidInput("A trigger needs a text: what the agent is to do.")
+    if len(spec.text) > TEXT_CHARS_MAX:
+        raise InvalidInput(f"A trigger's text has at most {TEXT_CHARS_MAX} characters; this one has {len(spec.text)}.")
+    if (spec.thread is None) != bool(spec.platform and spec.channel):
+        raise InvalidInput("A trigger goes either into a thread or into a platform's channel: give one of the two.")
+    if spec.thread is None:
+        try:
+            unopened(spec.platform, spec.channel)
+        except InvalidId as error:
+            raise InvalidInput(str(error)) from None
+    zone = zone_named(spec.timezone)
+    if spec.kind == "one-shot":
+        single_time(spec.schedule, zone)
+    else:
+        simulation_of(spec.schedule, datetime(2000, 1, 1))  # noqa: DTZ001 (a wall time; only the line is checked)
+
+
+def single_time(text: str, zone: "ZoneInfo") -> datetime:
+    """An ISO 8601 time as an instant in UTC; without an offset it is a wall time in `zone`. Raises InvalidInput."""
+    try:
+        at = datetime.fromisoformat(text.strip())
+        return at.astimezone(UTC) if at.tzinfo is not None else instant(at, zone)
+    except (ValueError, OverflowError):
+        raise InvalidInput(f"{text[:80]!r} is no time. Give an ISO 8601 time such as 2026-05-04T09:00.") from None
+
+
+def cron_times(line: str, zone: "ZoneInfo", after: datetime) -> Iterator[datetime]:
+    """Instants of a cron line from about `after` on, never falling; some at the beginning may not be later than it."""
+    wall = after.astimezone(zone).replace(tzinfo=None)
+    simulation = simulation_of(line, wall)
+    if simulation.parts[2] == "*":
+        return _hourly(simulation, zone, after)
+    return (instant(found, zone) for found in simulation)
+
+
+def _hourly(simulation: "CronSim", zone: "ZoneInfo", after: datetime) -> Iterator[datetime]:
+    """Every minute that passes and whose wall time matches, found day by day; nothing after YEARS_MAX years.
+
+    Not left to the library, which from inside a repeated half hour can skip one, or give an earlier instant.
+    """
+    at = after.astimezone(UTC).replace(second=0, microsecond=0) + timedelta(minutes=1)
+    end = after + timedelta(days=366 * YEARS_MAX)
+    while at < end:
+        local = at.astimezone(zone)
+        if local.month in simulation.months and simulation.match_day(local.date()):
+            if local.minute in simulation.minutes:
+                yield at
+            at += timedelta(minutes=1)
+        else:
+            at = instant(datetime.combine(local.date() + timedelta(days=1), time()), zone)
+
+
+def simulation_of(line: str, start: datetime) -> "CronSim":
+    """Iterate the times of a cron line or macro after `start`. Raises InvalidInput."""
+    from cronsim import CronSim, CronSimError
+
+    expression = MACROS.get(line.strip().lower(), line)
+    if len(line) > SCHEDULE_CHARS_MAX:
+        raise InvalidInput(f"A cron line has at most {SCHEDULE_CHARS_MAX} characters; {line[:40]!r}… has {len(line)}.")
+    if len(expression.split()) != 5:
+        raise InvalidInput(
+            f"The cron line {line[:80]!r} needs five fields: minute hour day month weekday, or {', '.join(MACROS)}."
+        )
+    try:
+        return CronSim(expression, start)
+    except (CronSimError, ValueError) as error:  # the latter for a number of thousands of digits
+        reason = str(error).lower().removeprefix("bad ") if isinstance(error, CronSimError) else "number"
+        raise InvalidInput(f"The cron line {line[:80]!r} has a wrong {reason}.") from None
+
+
+_AT = lazy_re.compile(r"At (?P<times>[\d:]++(?:(?:, | and )[\d:]++)*+)(?P<days> .+)")
+_ORDINALS = ("second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth")
+_EVERY = lazy_re.compile(rf"\bevery (?:({'|'.join(_ORDINALS)})|(\d+)\w\w) (minute|hour)\b", re.IGNORECASE)
+_MONTHS = "January|February|March|April|May|June|July|August|September|October|November|December"
+_PLAINER = (
+    (r"\b0(\d:)", r"\1"),
+    (r"^At minute 0 past |(?<=minute|inutes) of every hour$", ""),
+    (r"^At minute (\d+) past (every \d+ hours)", r"\2 at minute \1"),
+    (r"^Every minute from (\d+) through (\d+) of every hour", r"at minutes \1 to \2 of every hour"),
+    (r"(?<=hour|ours) from (\d+) through (\d+)\b", r" from \1:00 to \2:00"),
+    (r"(?<=\d:00) through (?=\d\d?:59)", " to "),
+    (r"\bon every day of month from (\d+) through (\d+)", r"on days \1 to \2 of every month"),
+    (r"\bday of month\b", "day of every month"),
+    (r"\bin every month from (\w+) through (\w+)", r"every day from \1 to \2"),
+    (rf"(?<!every year )\bon ({_MONTHS}) (\d+)", r"every year on \1 \2"),
+    (r"\band on (\w+day)\b", r"and every \1"),
+    (r" on Monday through Friday$", " on weekdays"),
+    (r" on Saturday and Sunday$", " at weekends"),
+    (r"\bon Monday through Friday\b", "every weekday"),
+    (r"\bon Saturday and Sunday\b", "every weekend"),
+)
+"""What the library says in another way than people do."""
+
+
+@lru_cache(maxsize=WORDS_KEPT)
+def in_words(schedule: str) -> str:
+    """A cron line as people say it: "every weekday at 9:00". A line that cannot be read is given back."""
+    expression = MACROS.get(schedule.strip().lower(), schedule)
+    try:
+        said = simulation_of(expression, datetime(2000, 1, 1)).explain()  # noqa: DTZ001 (only the line counts)
+    except InvalidInput:
+        return schedule
+    said = _EVERY.sub(lambda found: f"every {found[2] or _ORDINALS.index(found[1].lower()) + 2} {found[3]}s", said)
+    if (found := _AT.fullmatch(said)) is not None:
+        said = f"{found['days'].strip()} at {found['times']}"
+    for pattern, plainer in _PLAINER:
+        said = re.sub(pattern, plainer, said)
+    said = re.sub(r"^on (\w+day(?:(?:, and |, | and )\w+day)*)(?= at )", r"every \1", said)
+    return said[:1].lower() + said[1:]
+
+
+def instant(wall: datetime, zone: "ZoneInfo") -> datetime:
+    """A wall time as an instant: the first of two, and the end of the gap for one that does not exist."""
+    at = wall.replace(tzinfo=zone, fold=0).astimezone(UTC)
+    if at.astimezone(zone).replace(tzinfo=None) == wall:
+        return at
+    # In a gap. Read with the offset before it, the wall time lies as far behind the gap's end as it lies inside it.
+    before, offset = wall.replace(tzinfo=zone, fold=1).astimezone(UTC), at.astimezone(zone).utcoffset()
+    while at - before > timedelta(seconds=1):  # the first instant, to the second, that has the offset after the gap
+        middle = before + timedelta(seconds=int((at - before).total_seconds()) // 2)
+        if middle.astimezone(zone).utcoffset() == offset:
+            at = middle
+        else:
+            before = middle
+    return at

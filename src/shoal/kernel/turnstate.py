@@ -1,0 +1,264 @@
+"""The state of a turn as a fold over its events, and the pure choice of the next move.
+
+last state in the journal                          next move
+------------------------------------------------   -------------------------------------------
+turn opened, steered, or a step's calls all done   call the model (without tools after a limit)
+... and a limit of steps or errors in a row        note the limit, then call without tools
+... and too many messages' calls were cut off      the same
+an assistant message with calls lacking a result   run those calls, in order
+an answer cut off by max_tokens                    call the model again
+... for the second time without any text           note the limit, then finish with a notice
+... that repeats itself, or for the fourth time    the same
+an answer that is nothing but thinking             finish with a notice
+an answer                                          finish (done, or limit after a limit)
+an error                                           finish (failed)
+a retry was scheduled                              call the model, which waits until then
+turn_finished                                      nothing
+
+Errors in a row count calls that failed, were invalid or are forbidden. Calls that someone else ended (skipped for a
+steer, denied or left unanswered by a person, cut off, interrupted by a crash) neither add to the count nor reset it.
+"""
+
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from shoal.kernel.events import (
+    ApprovalRequested,
+    ApprovalSettled,
+    AssistantSaid,
+    Checkpointed,
+    Event,
+    Failed,
+    LimitReached,
+    Outcome,
+    RetryRequested,
+    RetryScheduled,
+    Steered,
+    ToolFinished,
+    ToolStarted,
+    TurnFinished,
+    TurnStarted,
+    UserSaid,
+)
+from shoal.kernel.ids import CallId, TurnId
+from shoal.kernel.messages import Author, Caller, Origin, StopReason, ToolCall, Usage
+from shoal.kernel.settings import TurnsSettings
+
+FALLBACK = "fallback"
+"""The kind of the note that another model than the first has answered."""
+LEFT_OUT = "left_out"
+"""Kind of a note about parts of the conversation that the model did not receive."""
+NOT_SHOWN = "not shown: "
+"""Prefix of the error of an image that no model accepts."""
+UNSEEN = "I cannot see {name!r}: {why}."
+CUT_OFF_MAX = 2
+"""Answers in a row that are cut off without a word, all thinking say, until the model is no longer asked to go on."""
+CONTINUATIONS_MAX = 3
+"""Consecutive continuations of a truncated answer."""
+CUT_SHORT = "My answer was cut off at the model's length limit. Ask for less at once, or raise model.max_output_tokens."
+UNANSWERED = {
+    "steps": 'I used all steps of this turn before I had an answer. Write "go on" and I continue.',
+    "tool_errors": "Too many of my tool calls failed in a row, and I have no answer. Tell me how to go on.",
+}
+"""Replies for turns that a limit ended and whose last call brought no text."""
+ONLY_THOUGHT = "The model only thought and gave no answer. Please ask again."
+BROKE_OFF = "The model's answer broke off here. Please ask again."
+REPEATED_CHARS_MIN = 20
+"""Shortest part of earlier text that counts as repeated."""
+
+
+def joined_reply(reply: str, text: str) -> str:
+    """Join an answer and its continuation without repetition. A model may start again or repeat text."""
+    said, more = reply.strip(), text.strip()
+    if len(said) >= REPEATED_CHARS_MIN and more.startswith(said):
+        return text
+    if said and (more == said or (len(more) >= REPEATED_CHARS_MIN and more in said)):
+        return reply
+    return reply + text
+
+
+class CallModel(msgspec.Struct, frozen=True):
+    tools: bool
+
+
+class RunCalls(msgspec.Struct, frozen=True):
+    """Run these calls of the last assistant message, in order. `truncated`: the message was cut off, fail them."""
+
+    calls: tuple[ToolCall, ...]
+    truncated: bool = False
+
+
+class NoteLimit(msgspec.Struct, frozen=True):
+    limit: Literal["steps", "tool_errors", "output_tokens"]
+
+
+class Finish(msgspec.Struct, frozen=True):
+    outcome: Outcome
+    reply: str
+
+
+Move: TypeAlias = CallModel | RunCalls | NoteLimit | Finish
+
+
+class TurnState(msgspec.Struct):
+    """The fold. `started` and `approvals` are keyed by the call's id, which is unique within the turn.
+
+    A repeated request for the same call replaces the earlier one and its answer. `told` means that a tool gave the
+    person the turn's answer. `speaks` means that the answer is also spoken. `caller` is the turn that began this one.
+    `retry` is the scheduled retry while no model answers, set at `retry_set_at`; `outages` counts these. `instead`
+    explains why a fallback model answered, and `left_out` lists content that the model did not receive.
+    `cut_off_in_a_row` counts messages that max_tokens cut off without any text or whole call. `continued` counts
+    continuations of truncated answers, and `repeats` means that the last one added nothing new. `only_thought` means
+    that the answer contains only thinking.
+    """
+
+    turn: TurnId
+    began_at: datetime | None = None
+    agent: str = ""
+    model: str = ""
+    history: bool = True
+    author: Author = Author("", trusted=False)
+    message_id: str = ""
+    tainted_by: str = ""
+    origin: Origin = "person"
+    caller: Caller | None = None
+    told: bool = False
+    direct: bool = False
+    speaks: bool = False
+    steps: int = 0
+    errors_in_a_row: int = 0
+    cut_off_in_a_row: int = 0
+    continued: int = 0
+    repeats: bool = False
+    only_thought: bool = False
+    usage: Usage = Usage()
+    calls: tuple[ToolCall, ...] = ()
+    call_ids: set[CallId] = set()
+    started: set[CallId] = set()
+    results: set[CallId] = set()
+    approvals: dict[CallId, ApprovalRequested] = {}
+    verdicts: dict[CallId, ApprovalSettled] = {}
+    reply: str = ""
+    stop: StopReason = "end"
+    answered: bool = False
+    limit: str = ""
+    error: Failed | None = None
+    retry: RetryScheduled | None = None
+    retry_set_at: datetime | None = None
+    outages: int = 0
+    instead: str = ""
+    left_out: tuple[str, ...] = ()
+    checkpoint: Checkpointed | None = None
+    finished: TurnFinished | None = None
+
+    def apply(self, event: Event) -> None:
+        """Take the next event of this turn in; events of other turns change nothing."""
+        if event.turn != self.turn:
+            return
+        match event.data:
+            case TurnStarted(agent=agent, model=model, history=history, speaks=speaks):
+                self.agent, self.model, self.history, self.speaks = agent, model, history, speaks
+                self.began_at = event.at
+            case UserSaid(backfill=False) as asked:
+                self.author, self.message_id = asked.author, asked.message_id
+                self.origin, self.caller, self.direct = asked.origin, asked.caller, asked.direct
+                self.tainted_by = asked.tainted_by
+                unseen = (one for one in asked.attachments if one.error.startswith(NOT_SHOWN))
+                told = (UNSEEN.format(name=one.name[:80], why=one.error.removeprefix(NOT_SHOWN)) for one in unseen)
+                self.left_out = (*self.left_out, *told)
+            case AssistantSaid() as said:
+                self.steps += 1
+                self.retry = None
+                self.usage = self.usage + said.usage
+                continues = self.stop == "max_tokens" and not self.calls and self.answered
+                brought_nothing = said.stop == "max_tokens" and (said.tool_calls or not said.text.strip())
+                self.cut_off_in_a_row = self.cut_off_in_a_row + 1 if brought_nothing else 0
+                self.calls, self.stop = said.tool_calls, said.stop
+                self.call_ids.update(call.id for call in said.tool_calls)
+                self.answered = not said.tool_calls
+                reply = joined_reply(self.reply, said.text) if continues else said.text
+                repeats = continues and bool(said.text.strip()) and reply == self.reply
+                self.continued, self.repeats = self.continued + 1 if continues else 0, repeats
+                self.only_thought = self.answered and not reply.strip() and bool(said.thinking.strip())
+                self.reply = reply
+            case Steered():
+                self.answered = self.told = False
+                self.errors_in_a_row = self.cut_off_in_a_row = self.continued = 0
+            case LimitReached(limit=limit):
+                self.limit = limit
+            case Failed(fatal=True) as failed:
+                self.error = failed
+                self.retry = None
+            case Failed(kind=kind, message=message) if kind == FALLBACK:
+                self.instead = message
+            case Failed(kind=kind, message=message) if kind == LEFT_OUT:
+                self.left_out = (*self.left_out, message)
+            case RetryScheduled() as scheduled:
+                self.outages += self.retry is None
+                self.retry, self.retry_set_at = scheduled, event.at
+            case RetryRequested(model=model):
+                self.model = model or self.model
+                if self.retry is not None:
+                    self.retry = msgspec.structs.replace(self.retry, next_at=event.at)
+            case Checkpointed() as checkpoint:
+                self.checkpoint = checkpoint
+            case TurnFinished() as finished:
+                self.finished = finished
+            case ToolStarted(call_id=call_id):
+                self.started.add(call_id)
+            case ToolFinished(call_id=call_id, is_error=is_error, answers=answers, counts=counts):
+                self.results.add(call_id)
+                self.told = self.told or answers
+                if counts:
+                    self.errors_in_a_row = self.errors_in_a_row + 1 if is_error else 0
+            case ApprovalRequested() as request:  # asked anew, nothing of the call counts that came before
+                self.approvals[request.call_id] = request
+                self.verdicts.pop(request.call_id, None)
+                self.started.discard(request.call_id)
+            case ApprovalSettled() as settled:
+                request = self.approvals.get(settled.call_id)
+                if request is None or request.approval_id == settled.approval_id:
+                    self.verdicts[settled.call_id] = settled
+            case _:
+                pass
+
+    def waits(self, now: datetime) -> bool:
+        """Whether the model is not to be asked yet. A clock that was set back does not make the wait longer."""
+        if self.retry is None or self.retry_set_at is None:
+            return False
+        return self.retry_set_at <= now < self.retry.next_at
+
+    def unresolved(self) -> tuple[ToolCall, ...]:
+        """The calls of the last assistant message that have no result yet, in call order."""
+        return tuple(call for call in self.calls if call.id not in self.results)
+
+
+def next_move(state: TurnState, limits: TurnsSettings) -> Move | None:
+    """What to do next, from the journal alone; None when the turn has finished."""
+    if state.finished is not None:
+        return None
+    unresolved = state.unresolved()
+    if unresolved:
+        return RunCalls(unresolved, truncated=state.stop == "max_tokens")
+    if state.error is not None:
+        return Finish("failed", state.error.message)
+    cut_off_max = CUT_OFF_MAX if state.answered else limits.tool_errors_in_a_row_max
+    is_cut_off = state.answered and state.stop == "max_tokens"
+    goes_on_too_long = is_cut_off and (state.repeats or state.continued >= CONTINUATIONS_MAX)
+    if (state.cut_off_in_a_row >= cut_off_max or goes_on_too_long) and not state.limit:
+        return NoteLimit("output_tokens")
+    goes_on = state.stop == "max_tokens" and state.steps < limits.steps_max and not state.limit
+    if state.answered and not goes_on:
+        reply = f"{state.reply.strip()}\n\n{CUT_SHORT}".strip() if is_cut_off else state.reply
+        return Finish(
+            "limit" if state.limit else "done", reply if not state.only_thought or is_cut_off else ONLY_THOUGHT
+        )
+    if state.limit:
+        return CallModel(tools=False)
+    if state.steps >= limits.steps_max:
+        return NoteLimit("steps")
+    if state.errors_in_a_row >= limits.tool_errors_in_a_row_max:
+        return NoteLimit("tool_errors")
+    return CallModel(tools=True)

@@ -1,0 +1,226 @@
+"""Prepare unfinished Markdown for display: close open markup, and omit markup that has just begun.
+
+    at the end of the text                               it is shown as
+    --------------------------------------------------   ----------------------------------------------------
+    `Some **bo`, `a ~~b`, `` a `b ``                     closed: `Some **bo**`
+    `Some **`, `a \\`, a line of marks alone (`#`, `--`)  without it
+    `see [the tab`, `see [the table](https://exa`        its words: `see the tab`
+    within a code fence                                  closed by a fence of its own
+    an opening fence without its line's end              without it
+
+Visible text never disappears as the text grows; only marks appear and disappear. The parser decides their meaning.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from shoal.kernel import lazy_re
+from shoal.kernel.markdown import parser
+
+if TYPE_CHECKING:
+    from markdown_it.token import Token
+
+ROUNDS_MAX = 100
+"""Passes over an unfinished end, for example with nested brackets."""
+
+_FENCE = lazy_re.compile(r"^((?:[ >]|[-+*] |\d{1,9}[.)] )*)(`{3,}|~{3,})([^\n]*)$", re.MULTILINE)
+_MARKS = "-=+*_#>|:~`\\[!"
+"""Lines of these marks, full stops and white space have no visible content yet."""
+_OPENING = lazy_re.compile(r"`+|[\\\[\]]")
+_MARK = lazy_re.compile(r"[*_~`\[<!\\\n]")
+_ADDRESS = lazy_re.compile(r"<(?=[a-zA-Z][a-zA-Z0-9+.-]{1,31}:[^\s<>]*$)")
+_BLANK_LINE = lazy_re.compile(r"\n[ \t]*\n")
+_EMPHASIS = lazy_re.compile(r"[*_~]")
+
+
+def closed(text: str) -> str:
+    """Return the text as it can be shown now, without trailing white space."""
+    text = text.rstrip()
+    for _ in range(ROUNDS_MAX):
+        fence = _open_fence(text)
+        if fence is not None:
+            inside = _within_fence(text, fence)
+            if inside == text:
+                return f"{text}\n{re.sub(r'[^> ]', ' ', fence[1])}{fence[2]}"
+            text = inside.rstrip()
+            continue
+        begun = _marks_alone(text)
+        before, _, last = text.rpartition("\n")
+        if begun >= 0 and not (_FENCE.match(last) and _open_fence(before)):  # the last line does not end a fence
+            text = text[:begun].rstrip()
+            continue
+        start = _last_block(text)
+        block, code = _spans(text[start:])
+        loose = 0 if code else _loose_end(block)
+        block = block[: len(block) - loose]
+        if block == text[start:]:
+            return text[:start] + _with_marks_closed(block + code)
+        text = (text[:start] + block).rstrip()
+        if code:
+            return text[:start] + _with_marks_closed(text[start:] + code)
+    return text
+
+
+def settled(text: str) -> str:
+    """Return the part of the text with nothing open except a code fence. Later text only adds to it."""
+    text = text.rstrip()
+    fence = _open_fence(text)
+    if fence is not None:
+        return _within_fence(text, fence)
+    candidates = [found.start() for found in _MARK.finditer(text)][-ROUNDS_MAX:]
+    for at in [len(text), *reversed(candidates)]:
+        begun = text[:at].rstrip("! \t\n")  # an image may begin
+        if closed(begun) == begun:
+            return begun
+    return text[: _last_block(text)].rstrip()
+
+
+def marked(text: str, mark: str) -> str:
+    """Append a mark that ends neither a fence nor a table."""
+    last = text.rpartition("\n")[2].lstrip(" >")
+    return f"{text}\n\n{mark}" if last.startswith(("```", "~~~", "|")) else text + mark
+
+
+def _marks_alone(text: str) -> int:
+    if not text.endswith(tuple(_MARKS)):
+        return -1
+    rest = text.rstrip(f"{_MARKS}]. \t\r\n\v\f")
+    return text.find("\n", len(rest)) if rest else 0
+
+
+def _loose_marks(text: str) -> int:
+    return len(text) - len(text.rstrip("*_~"))
+
+
+def _with_marks_closed(block: str) -> str:
+    """Close the block's open emphasis. If the parser refuses the result, the block is unchanged."""
+    marks = _open_marks(block) if _EMPHASIS.search(block) else ()
+    if not marks:
+        return block
+    ended = block + "".join(reversed(marks))
+    return ended if not _open_marks(ended) and not _loose_end(ended) else block
+
+
+def _open_fence(text: str) -> "re.Match[str] | None":
+    fence: re.Match[str] | None = None
+    for found in _FENCE.finditer(text):
+        if fence is None:
+            fence = found if found[2][0] == "~" or "`" not in found[3] else None
+        elif not found[3].strip() and found[2].startswith(fence[2]):
+            fence = None
+    return fence
+
+
+def _within_fence(text: str, fence: "re.Match[str]") -> str:
+    if "\n" not in text[fence.start() :]:
+        return text[: fence.start()].rstrip()
+    before, _, last = text.rpartition("\n")
+    return before if last.strip(" >") and not last.strip(" >").strip(fence[2][0]) else text
+
+
+def _last_block(text: str) -> int:
+    """Return the approximate start of the last block: after a blank line or a fence."""
+    blank = max((found.end() for found in _BLANK_LINE.finditer(text)), default=0)
+    fence = max((found.end() + 1 for found in _FENCE.finditer(text)), default=0)
+    return min(max(blank, fence), len(text))
+
+
+def _spans(block: str) -> tuple[str, str]:
+    """Drop unfinished links and escapes from a block. Also returns the mark that closes open code."""
+    brackets: list[int] = []
+    at, last_quote = 0, block.rfind('"')
+    while (found := _OPENING.search(block, at)) is not None:
+        at = found.start()
+        character = block[at]
+        if character == "\\":
+            if at + 1 == len(block):
+                return block[:at], ""
+            at += 2
+            continue
+        if character == "`":
+            run = len(found[0])
+            end = re.compile(rf"(?<!`)`{{{run}}}(?!`)").search(block, at + run)
+            if end is None:
+                body = block[at + run :].rstrip("`")
+                return (block[:at], "") if not body.strip() else (block[: at + run] + body.rstrip(), "`" * run)
+            at = end.end()
+            continue
+        at += 1
+        if character == "[":
+            brackets.append(at - 1)
+        elif brackets:
+            opened, address = brackets.pop(), at
+            at = _address_end(block, address, last_quote)
+            if at < 0:
+                return _unlinked(block, [opened], address - 1), ""
+    if brackets:
+        return _unlinked(block, brackets, len(block)), ""
+    return _ADDRESS.sub("", block), ""
+
+
+def _address_end(block: str, at: int, last_quote: int) -> int:
+    """Return the end of a link's address that begins here, or -1 if it may be unfinished.
+
+    `last_quote` is the position of the block's last quotation mark, which may end a title.
+    """
+    if at < len(block) and block[at] != "(":
+        return at
+    depth = 0
+    while at < len(block) and block[at] != "\n":
+        if block[at] == "\\":
+            at += 1
+        elif block[at] == "(":
+            depth += 1
+        elif block[at] == ")":
+            depth -= 1
+            if not depth:
+                return at + 1
+        elif block[at].isspace() and last_quote < at:
+            return at  # addresses contain no spaces
+        at += 1
+    return at if at < len(block) else -1
+
+
+def _unlinked(block: str, opened: Sequence[int], end: int) -> str:
+    kept: list[str] = []
+    at = 0
+    for bracket in opened:
+        before = block[at:bracket]
+        is_image = before.endswith("!") and (len(before) - len(before[:-1].rstrip("\\"))) % 2 == 1
+        kept.append(before[:-1] if is_image else before)
+        at = bracket + 1
+    return "".join((*kept, block[at:end]))
+
+
+def _inline(block: str) -> "Token | None":
+    tokens = parser().parse("\n".join(line.lstrip(" ") for line in block.split("\n")))
+    return next((token for token in reversed(tokens) if token.type == "inline"), None)
+
+
+def _loose_end(block: str) -> int:
+    """Count the marks at the end that close nothing and are not followed by text yet."""
+    written = _loose_marks(block)
+    if not written:
+        return 0
+    token = _inline(block)
+    if token is None:  # the mark of a list or a quote
+        return written
+    if not token.children or token.children[-1].type != "text":
+        return 0
+    escaped = block[: len(block) - written].endswith("\\")
+    return max(0, min(_loose_marks(token.children[-1].content), written) - escaped)
+
+
+def _open_marks(block: str) -> "Sequence[str]":
+    from markdown_it.rules_inline import StateInline
+
+    token = _inline(block)
+    if token is None:
+        return ()
+    inline = parser().inline
+    state = StateInline(token.content, parser(), {}, [])
+    inline.tokenize(state)
+    for rule in inline.ruler2.getRules(""):
+        rule(state)
+    return ["~~" if chr(one.marker) == "~" else chr(one.marker) for one in state.delimiters if one.open and one.end < 0]

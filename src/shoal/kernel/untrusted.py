@@ -1,0 +1,134 @@
+"""What comes from outside: JSON that may be anything, and text that may not pretend to be more than text."""
+
+import re
+import tomllib
+from typing import Any, TypeVar  # noqa: TID251 - it edits documents of any form
+
+import msgspec
+
+from shoal.kernel import lazy_re
+
+T = TypeVar("T")
+
+UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
+"""What decoding foreign JSON raises: for a wrong form, for bytes that are no text, and for nesting without end."""
+
+BAD_TOML = (ValueError, RecursionError)
+"""What reading foreign TOML raises: for a wrong form (TOMLDecodeError is a ValueError), for a number of thousands of
+digits, and for nesting without end."""
+
+TOML_CHARS_MAX = 1_048_576
+TOML_PARTS_MAX = 64
+"""Parts of a dotted key. tomllib takes quadratic time and memory in their number."""
+ODD_MAX = 10
+"""Values of one document that may have another form than is known."""
+SOURCE_CHARS_MAX = 300
+NAME_CHARS_MAX = 120
+FORWARDED = "a forwarded message"
+QUOTED = "a quoted message"
+"""What words are called that somebody passes on, and that are somebody else's."""
+
+_MANY_PARTS = lazy_re.compile(rf"(?<![\w\"'.-])(?:[\w\"'-]++[ \t]*+\.[ \t]*+){{{TOML_PARTS_MAX}}}")
+_STEP = lazy_re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
+_MARK = lazy_re.compile(r"<(?=\s*+(?:/\s*+)?untrusted)", re.IGNORECASE)
+_OWN_MARK = lazy_re.compile(r"<(?=\s*+(?:/\s*+)?(?:untrusted|context))", re.IGNORECASE)
+_LINE_ENDS = lazy_re.compile(r"\r\n|[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+_HEADING = lazy_re.compile(r"^([ \t]*)(#{1,6})(?=\s|$)", re.MULTILINE)
+_UNDERLINE = lazy_re.compile(r"(?<=[^\n]\n)([ \t]*(?:=+|-+)[ \t]*)$", re.MULTILINE)
+_FENCE = lazy_re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)$", re.MULTILINE)
+_UNSAFE_IN_SOURCE = lazy_re.compile(r"[\x00-\x1f\x7f\u2028\u2029'\"<>]")
+
+
+def decode_toml(text: str) -> dict[str, Any]:
+    """Parse untrusted TOML. Raises BAD_TOML."""
+    if len(text) > TOML_CHARS_MAX:
+        raise ValueError(f"it has more than {TOML_CHARS_MAX:,} characters")
+    if _MANY_PARTS.search(text) is not None:
+        raise ValueError(f"a key has more than {TOML_PARTS_MAX} parts")
+    return tomllib.loads(text)
+
+
+def decode_known(content: str | bytes | msgspec.Raw, kind: type[T]) -> tuple[T, list[str]]:
+    """JSON of somebody else's as `kind`, whatever has another form than is known there left out; where that was more
+    than a null it is named. Raises UNREADABLE where nothing is left."""
+    odd: list[str] = []
+    for _ in range(ODD_MAX):
+        try:
+            return msgspec.json.decode(content, type=kind), odd
+        except msgspec.ValidationError as error:
+            _, at, path = str(error).rpartition(" - at `$")
+            path = path.removesuffix("`")
+            if not at or not path:
+                raise
+            whole: Any = msgspec.json.decode(content)
+            holder, key, value = None, "", whole
+            for name, number in _STEP.findall(path):
+                if number == "...":  # of a mapping it does not say which
+                    break
+                holder, key = value, name or int(number)
+                value = holder[key]
+            if holder is None:
+                raise
+            if value is not None:
+                odd.append(path.removeprefix("."))
+            del holder[key]
+            content = msgspec.json.encode(whole)
+    return msgspec.json.decode(content, type=kind), odd
+
+
+def written_after(name: str, source: str) -> str:
+    """What a marked file is called, and what was read before it was written; empty without a source."""
+    return f"{name}, written after {short_source(source)}" if source else ""
+
+
+def short_source(name: str) -> str:
+    """Of a long name of a source its two ends: what it is, and where that came from in the first place."""
+    half = NAME_CHARS_MAX // 2
+    return name if len(name) <= NAME_CHARS_MAX else f"{name[:half]}…{name[-half:]}"
+
+
+def is_text(name: str) -> bool:
+    """Whether a name is UTF-8 where it comes from: one that is not can be neither stored, sent nor shown to a model."""
+    if name.isascii():
+        return True
+    try:
+        return bool(name.encode())
+    except UnicodeEncodeError:
+        return False
+
+
+def untrusted_block(source: str, text: str) -> str:
+    """`text` between marks that tell the model where it is from; nothing in it can begin or end such a block."""
+    name = _UNSAFE_IN_SOURCE.sub(lambda found: f"%{ord(found[0]):02X}", source)[:SOURCE_CHARS_MAX]
+    return f"<untrusted source='{name}'>\n{contained(text)}\n</untrusted>"
+
+
+def is_untrusted_block(text: str) -> bool:
+    """Whether all of a text is one such block."""
+    if not text.startswith("<untrusted source='") or not text.endswith("\n</untrusted>"):
+        return False
+    return len(_MARK.findall(text)) == 2
+
+
+def contained(text: str) -> str:
+    """The text without anything that looks like the beginning or the end of an untrusted block."""
+    return _MARK.sub("‹", text)
+
+
+def enclosed(text: str, deeper: int = 2) -> str:
+    """A file's text as a part of a prompt: it can begin no section of the prompt's own, nor end or open its blocks.
+
+    Its headings go `deeper` levels down, an open fence is closed, and marks of blocks are broken.
+    """
+    plain = _LINE_ENDS.sub("\n", text)
+    plain = _OWN_MARK.sub("‹", plain)
+    plain = _HEADING.sub(lambda found: found[1] + ("#" * deeper + found[2])[:6], plain)
+    plain = _UNDERLINE.sub(r"\\\1", plain)
+    fence = ""
+    for found in _FENCE.finditer(plain):
+        marks, rest = found[1], found[2].strip()
+        if not fence:
+            fence = marks
+        elif marks[0] == fence[0] and len(marks) >= len(fence) and not rest:
+            fence = ""
+    return f"{plain}\n{fence}" if fence else plain

@@ -1,0 +1,177 @@
+"""The port to the web for whatever opens an address that a model or a stranger chose, and which addresses it may open:
+pure checks of URLs and IP addresses, strict where in doubt.
+
+Sources: the IANA registries of special-purpose addresses (RFC 6890), RFC 6052 (NAT64), RFC 3056 (6to4), RFC 4380
+(Teredo), RFC 5214 (ISATAP), and the WHATWG URL standard for what a host of digits means.
+"""
+
+from collections.abc import Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from typing import NamedTuple, Protocol, TypeAlias
+from urllib.parse import quote, urlsplit
+
+import msgspec
+
+from shoal.kernel import lazy_re
+from shoal.kernel.errors import FetchError
+
+Address: TypeAlias = IPv4Address | IPv6Address
+Net: TypeAlias = IPv4Network | IPv6Network
+
+URL_CHARS_MAX = 2048
+PORTS = {"http": 80, "https": 443}
+
+_UNSAFE = lazy_re.compile(r"[\x00-\x20\x7f-\xa0\\\u2028\u2029\ufeff\ud800-\udfff]")
+_LABEL = lazy_re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
+_NUMBER = lazy_re.compile(r"(?:[0-9]+|0x[0-9a-f]*)")
+_PATH_SAFE = "/%:@!$&'()*+,;=~-._"
+_ISATAP = lazy_re.compile(r"^(?:0000|0200):5efe$")
+
+_V4_REFUSED = tuple(
+    IPv4Network(text)
+    for text in (
+        "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
+        "168.63.129.16/32", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15",
+        "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/3",
+    )
+)  # fmt: skip
+_V6_GLOBAL = IPv6Network("2000::/3")
+_V6_REFUSED = tuple(IPv6Network(text) for text in ("2001::/23", "2001:db8::/32", "2002::/16", "3ffe::/16", "3fff::/20"))
+
+
+class WebAddress(NamedTuple):
+    """A checked URL in parts: `host` is lower-case ASCII without brackets, `path` is what a request line carries."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+
+    @property
+    def authority(self) -> str:
+        """The Host header."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
+
+    @property
+    def origin(self) -> tuple[str, str, int]:
+        """What credentials are bound to."""
+        return self.scheme, self.host, self.port
+
+    @property
+    def url(self) -> str:
+        return f"{self.scheme}://{self.authority}{self.path}"
+
+
+def parse_target(url: str) -> WebAddress:
+    """Read an http or https URL. Raises FetchError for anything else and for every form made to deceive: userinfo,
+    hosts as single, octal or hex numbers, trailing dots, zones, control characters, backslashes."""
+    if len(url) > URL_CHARS_MAX or _UNSAFE.search(url):
+        raise FetchError("The address is too long or has spaces, backslashes or control characters in it.")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise FetchError("The address cannot be read: its host or port is not valid.") from error
+    if parts.scheme not in PORTS:
+        raise FetchError("Only addresses that begin with http:// or https:// can be opened.")
+    if "@" in parts.netloc or "%" in parts.netloc:
+        raise FetchError("An address must not carry a user name, a password or escapes before its path.")
+    if port == 0 or parts.netloc.endswith(":"):
+        raise FetchError("The address has no usable port.")
+    host = _host(parts.hostname or "", bracketed=parts.netloc.startswith("["))
+    path = quote(parts.path or "/", safe=_PATH_SAFE)
+    if parts.query:
+        path += "?" + quote(parts.query, safe=_PATH_SAFE + "?[]|")
+    return WebAddress(parts.scheme, host, port or PORTS[parts.scheme], path)
+
+
+def _host(text: str, *, bracketed: bool) -> str:
+    if bracketed:
+        try:
+            return str(IPv6Address(text))
+        except ValueError as error:
+            raise FetchError(f"{text!r} is no IPv6 address.") from error
+    try:
+        host = text.encode("idna").decode("ascii").lower()
+    except UnicodeError as error:
+        raise FetchError(f"{text[:80]!r} is no host name.") from error
+    labels = host.split(".")
+    if len(host) > 253 or not all(_LABEL.fullmatch(label) for label in labels):
+        raise FetchError(f"{text[:80]!r} is no host name.")
+    if _NUMBER.fullmatch(labels[-1]):
+        try:
+            return str(IPv4Address(host))
+        except ValueError as error:
+            raise FetchError(f"{text[:80]!r} is a number in disguise; write the address with four parts.") from error
+    return host
+
+
+def literal(host: str) -> Address | None:
+    """The IP address that a host of a Target is, or None for a name."""
+    try:
+        return ip_address(host)
+    except ValueError:
+        return None
+
+
+def why_refused(address: str, allowed: Sequence[Net] = ()) -> str:
+    """Why nothing at this IP address may be opened; empty when it is an ordinary public one, or within `allowed`.
+
+    IPv6 addresses that carry an IPv4 address (mapped, compatible, 6to4, NAT64, Teredo, ISATAP) are refused as such.
+    """
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return "not an IP address"
+    if any(found.version == net.version and found in net for net in allowed):
+        return ""
+    if isinstance(found, IPv4Address):
+        return "not a public address" if any(found in net for net in _V4_REFUSED) else ""
+    if found.scope_id or found not in _V6_GLOBAL or any(found in net for net in _V6_REFUSED):
+        return "not a public address"
+    return "an IPv4 address in disguise" if _ISATAP.match(found.exploded[20:29]) else ""
+
+
+FETCH_BYTES_MAX = 5_000_000
+FETCH_SECONDS_MAX = 30.0
+REDIRECTS_MAX = 5
+
+
+class FetchRequest(msgspec.Struct, frozen=True):
+    """One request. Headers go to the first origin only, never along a redirect to another one. With `tls_only` every
+    address on the way begins with https://."""
+
+    url: str
+    method: str = "GET"
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes = b""
+    bytes_max: int = FETCH_BYTES_MAX
+    seconds_max: float = FETCH_SECONDS_MAX
+    redirects_max: int = REDIRECTS_MAX
+    tls_only: bool = False
+
+
+class Fetched(msgspec.Struct, frozen=True):
+    """An answer, with the address it came from in the end. `cut`: the body went on after `bytes_max`."""
+
+    url: str
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+    cut: bool = False
+
+    def header(self, name: str) -> str:
+        """The first header of this (lower-case) name; empty when there is none."""
+        return next((value for key, value in self.headers if key == name), "")
+
+
+class Fetcher(Protocol):
+    """Opens addresses of the public web, and no others."""
+
+    async def fetch(self, request: FetchRequest) -> Fetched:
+        """Send it and read the answer, whatever its status. Cancelling closes the connection.
+
+        Raises FetchError when the address may not be opened or does not answer within the limits.
+        """
+        ...

@@ -1,0 +1,392 @@
+"""Encode requests as JSON bytes, in the parts that all API protocols share. answers.py decodes the answers.
+
+Encoded messages are cached per thread. A request in a long conversation then costs one comparison of tuples, one copy
+and its new messages. The cache does not keep dropped conversations alive. A conversation that restarts, for example
+after a compaction, is encoded again, which takes some milliseconds per megabyte. Caching the encoded form with each
+message would take as much memory again.
+"""
+
+import base64
+import os
+import re
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import ClassVar, Literal, NamedTuple, TypeAlias
+from weakref import ReferenceType, WeakSet, ref
+
+import msgspec
+
+from shoal.kernel.images import image_head
+from shoal.kernel.messages import (
+    AssistantMessage,
+    Image,
+    ModelInfo,
+    ModelMessage,
+    ModelRequest,
+    ToolCall,
+    ToolMessage,
+    ToolSpec,
+)
+from shoal.kernel.regular_files import read_regular
+from shoal.kernel.untrusted import UNREADABLE
+from shoal.models.answers import AnswerContext, AnswerReader, portable_call_id
+from shoal.models.arrange import MessageForm, arranged, images_of
+from shoal.models.quirks import Quirks
+from shoal.models.schema_dialects import SchemaDialect, narrowed
+
+THREADS_MAX = 256
+"""Encoded conversations kept; the least recently used is dropped and encoded anew when it is needed.
+
+One whose messages are gone is of no more use, and is dropped as soon as it is the least recently used.
+"""
+JOINED_BYTES_MAX = 16 * 1024 * 1024
+"""The same bound in bytes, over all threads."""
+STABLE_MAX = 64
+"""Encoded system prompts and tool lists kept."""
+IMAGE_BYTES_MAX = 5 * 1024 * 1024 * 3 // 4
+"""Largest image sent: 5 MiB in base64, the limit of Anthropic and Bedrock. Text replaces a larger image.
+
+New images are resized on arrival (`tools/attachments.py`); this covers images in older conversations.
+"""
+IMAGE_SIDE_MAX = 8000
+
+Images: TypeAlias = Mapping[str, bytes]
+"""Images of new messages by path, base64; a path that is missing here could not be read."""
+
+_UNSAFE_ID = re.compile(r"[^A-Za-z0-9_-]")
+_CALL_NAME_CHARS_MAX = 64
+
+encode = msgspec.json.Encoder().encode
+_arguments_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+# ---- requests ----
+
+
+class EncodedMessage(NamedTuple):
+    """A message as JSON. Messages of the same `role` in a row share a frame; `later` follows the last of them."""
+
+    role: str
+    body: bytes
+    later: bytes = b""
+
+
+class EncodedRequest(msgspec.Struct, frozen=True):
+    """A request's body, and the call ids that its conversation already has."""
+
+    content: bytes
+    call_ids: set[str]
+
+
+class ApiProtocol:
+    """One HTTP API of model providers: pure translation of requests to bytes and of stream events to an answer. Holds
+    encoded messages between requests, nothing else; does no I/O."""
+
+    kind: ClassVar[str]
+    """Its name in the configuration."""
+    answers_path: ClassVar[str] = ""
+    models_path: ClassVar[str] = "/models"
+    """Where requests go, and where models are listed, below the base address."""
+    fixed_headers: ClassVar[Sequence[tuple[bytes, bytes]]] = ((b"content-type", b"application/json"),)
+    key_header: ClassVar[tuple[bytes, bytes]] = (b"authorization", b"Bearer ")
+    """The header that has the key, and what stands before it there."""
+    frame: ClassVar[tuple[bytes, bytes]] = (b"", b"")
+    """What stands before the first message of a frame, with its role, and after the last."""
+    text_template: ClassVar[bytes] = b'{"type":"text","text":%b}'
+    image_template: ClassVar[bytes]
+    """An image's media type and its content in base64, in this order."""
+    system_template: ClassVar[bytes]
+    tool_template: ClassVar[bytes]
+    """A tool's name, description and JSON schema, in this order."""
+    tools_template: ClassVar[bytes] = b',"tools":[%b]'
+    merges_users: ClassVar[bool] = False
+    """Whether consecutive user messages are joined before they are encoded."""
+    images: ClassVar[Literal["all", "user"]] = "all"
+    """Messages that may contain images: all, or only the user's."""
+    schema_dialect: ClassVar[SchemaDialect] = "common"
+    """JSON Schema dialect for tools unless a quirk overrides it."""
+
+    def __init__(self) -> None:
+        # The system prompt and the tools stay the same from request to request.
+
+        @lru_cache(STABLE_MAX)
+        def encode_system(text: str) -> bytes:
+            return self.system_template % encode(text)
+
+        @lru_cache(STABLE_MAX)
+        def encode_tools(
+            specs: tuple[ToolSpec, ...], dialect: SchemaDialect, found: tuple[ToolSpec, ...] | None = None
+        ) -> bytes:
+            """With `found`, in the provider's own way of looking tools up; these have been."""
+            native = found is not None
+            told = [self.encode_tool(spec, dialect, native=native) for spec in specs]
+            return self.tools_template % b",".join((*told, *self.encode_found(found or (), dialect)))
+
+        self.conversations = ConversationCache(self)
+        self.system = encode_system
+        self.tools = encode_tools
+
+    def path(self, model: str) -> str:
+        """Where a request for this model goes, below the base address."""
+        return self.answers_path
+
+    def headers(self, key: str) -> list[tuple[bytes, bytes]]:
+        """Headers besides host and length."""
+        name, before = self.key_header
+        return [*self.fixed_headers, *([(name, before + key.encode())] if key else ())]
+
+    def form(self, request: ModelRequest, quirks: Quirks, origin: str, left_out: int = 0) -> MessageForm:
+        """Choose how to encode this request's messages.
+
+        `origin` identifies whose reasoning is sent back. The `left_out` oldest images are not sent.
+        """
+        if quirks.images == "all" != self.images:
+            quirks = quirks.changed({"images": self.images})
+        system = "" if quirks.system_role else request.system
+        return MessageForm(quirks, origin, self.searches(request, quirks), system, left_out)
+
+    def encode(
+        self, request: ModelRequest, quirks: Quirks, images: Images, origin: str = "", left_out: int = 0
+    ) -> EncodedRequest:
+        """The request's body. `images` has what `conversations.new_images` asked for."""
+        if not quirks.tools and request.tools:
+            request = msgspec.structs.replace(request, tools=(), further=())
+        form = self.form(request, quirks, origin, left_out)
+        if form.system:
+            request = msgspec.structs.replace(request, system="")
+        return self.write(request, self.conversations.join(request, images, form), form)
+
+    def write(self, request: ModelRequest, joined: "JoinedMessages", form: MessageForm) -> EncodedRequest:
+        """Encode the request's body around its messages."""
+        raise NotImplementedError
+
+    def reader(self, context: AnswerContext) -> AnswerReader:
+        raise NotImplementedError
+
+    def models(self, body: bytes) -> list[ModelInfo]:
+        """Read a list of models. Raises msgspec.DecodeError."""
+        raise NotImplementedError
+
+    def encode_message(self, message: ModelMessage, images: Images, form: MessageForm) -> EncodedMessage:
+        """Encode one message. An empty body omits it."""
+        raise NotImplementedError
+
+    def searches(self, request: ModelRequest, quirks: Quirks) -> bool:
+        """Whether the model of this request looks tools up in the provider's own way."""
+        return False
+
+    def dialect(self, quirks: Quirks) -> SchemaDialect:
+        """Return the JSON Schema dialect for tools."""
+        return quirks.schema_dialect or self.schema_dialect
+
+    def encode_tool(self, spec: ToolSpec, dialect: SchemaDialect, *, native: bool) -> bytes:
+        """A tool that the model is told of from the start."""
+        return self.tool_template % (encode(spec.name), encode(spec.description), schema_of(spec, dialect))
+
+    def encode_found(self, specs: Iterable[ToolSpec], dialect: SchemaDialect) -> list[bytes]:
+        """What stands among the tools for those that were looked up."""
+        return []
+
+    def opening(self, role: str) -> bytes:
+        """What stands before the first message of a frame."""
+        return self.frame[0] % role.encode() if self.frame[0] else b""
+
+    def encode_text(self, text: str) -> bytes:
+        return self.text_template % encode(text)
+
+    def encode_images(self, shown: Iterable[Image], images: Images) -> list[bytes]:
+        """Each image; in the place of one that was not loaded, words."""
+        limit = "is damaged or too large"
+        return [
+            self.image_template % (image.media_type.encode(), images[image.path])
+            if image.path in images
+            else self.encode_text(f"[The image {Path(image.path).name} could not be read, or {limit}.]")
+            for image in shown
+        ]
+
+
+class JoinedMessages(msgspec.Struct, eq=False, kw_only=True):
+    """A thread's messages as JSON.
+
+    The last frame stays open for further messages of the same role. `before` is the buffer's length at the previous
+    request and `found` contains the tools that were looked up. `closed` messages, `closed_at` bytes long, end with the
+    last answer.
+    """
+
+    form: MessageForm = MessageForm()
+    found: dict[str, ToolSpec] = {}
+    messages: tuple[ReferenceType[ModelMessage], ...] = ()
+    buffer: bytearray = msgspec.field(default_factory=bytearray)
+    before: int = 0
+    closed: int = 0
+    closed_at: int = 0
+    role: str = ""
+    later: bytes = b""
+    call_ids: set[str] = msgspec.field(default_factory=set)
+
+    def add(self, message: EncodedMessage, protocol: ApiProtocol) -> None:
+        """Append a message."""
+        if message.body:
+            if not self.buffer:
+                self.buffer += protocol.opening(message.role)
+            elif message.role == self.role:
+                self.buffer += b","
+            else:
+                self.buffer += self.ending(protocol) + b"," + protocol.opening(message.role)
+                self.later = b""
+            self.buffer += message.body
+            self.role = message.role
+        if message.later:
+            self.later += (b"," if self.later else b"") + message.later
+
+    def ending(self, protocol: ApiProtocol) -> bytes:
+        """What completes the buffer, which stays as it is."""
+        later = b"," + self.later if self.later else b""
+        return later + protocol.frame[1] if self.buffer else b""
+
+
+class ConversationCache:
+    """The encoded messages of one provider's conversations, kept between requests."""
+
+    def __init__(self, protocol: ApiProtocol) -> None:
+        self._protocol = protocol
+        self.kept: OrderedDict[str, JoinedMessages] = OrderedDict()
+        """The encoded conversations by thread, the least recently used first."""
+        self.refused: WeakSet[ModelMessage] = WeakSet()
+        """Messages whose images and reasoning the provider refused."""
+        self._bytes = 0
+
+    def refuse(self, thread: str, messages: Iterable[ModelMessage]) -> None:
+        """Send these messages without images and reasoning from now on."""
+        self.refused.update(messages)
+        if (dropped := self.kept.pop(thread, None)) is not None:
+            self._bytes -= len(dropped.buffer)
+
+    def new_images(self, request: ModelRequest, form: MessageForm) -> list[Image]:
+        """Return the images that this request adds. Load them before `join`."""
+        if form.quirks.images == "none":
+            return []
+        start = self._start(self.kept.get(request.cache_key), request.messages, form)
+        left_out = form.left_out - _image_count(request.messages[:start]) if form.left_out else 0
+        found = list[Image]()
+        for message in images_of(request.messages[start:]):
+            if message not in self.refused:
+                found.extend(message.images[max(0, left_out) :])
+            left_out -= len(message.images)
+        return found
+
+    def join(self, request: ModelRequest, images: Images, form: MessageForm) -> JoinedMessages:
+        """All messages of the request; valid until the next call."""
+        joined, messages = self.kept.pop(request.cache_key, None), request.messages
+        if joined is not None:
+            self._bytes -= len(joined.buffer)
+        start = self._start(joined, messages, form)
+        if joined is None or not start:
+            joined = JoinedMessages(form=form)
+        elif start < len(joined.messages):
+            del joined.buffer[joined.closed_at :]
+        joined.before = len(joined.buffer)
+        for message in messages[start:]:
+            if isinstance(message, AssistantMessage):
+                joined.call_ids.update(portable_call_id(call.id) for call in message.tool_calls)
+            elif isinstance(message, ToolMessage):
+                joined.found.update((tool.name, tool) for tool in message.found)
+        while start < len(messages):
+            end = start + 1
+            if is_answer := isinstance(messages[start], AssistantMessage):
+                joined.closed = end
+            else:
+                while end < len(messages) and not isinstance(messages[end], AssistantMessage):
+                    end += 1
+            after, merges = messages[start - 1] if start else None, self._protocol.merges_users
+            left_out = max(0, form.left_out - _image_count(messages[:start])) if form.left_out else 0
+            for message in arranged(messages[start:end], after, form, self.refused, left_out, merges=merges):
+                joined.add(self._protocol.encode_message(message, images, form), self._protocol)
+            joined.closed_at = len(joined.buffer) if is_answer else joined.closed_at
+            start = end
+        joined.messages = tuple(map(ref, messages))
+        if request.cache_key:
+            self.kept[request.cache_key] = joined
+            self._bytes += len(joined.buffer)
+        while len(self.kept) > 1:
+            oldest = next(iter(self.kept.values()))
+            is_held = not oldest.messages or oldest.messages[-1]() is not None
+            if is_held and len(self.kept) <= THREADS_MAX and self._bytes <= JOINED_BYTES_MAX:
+                break
+            self.kept.popitem(last=False)
+            self._bytes -= len(oldest.buffer)
+        return joined
+
+    def _start(self, joined: JoinedMessages | None, messages: tuple[ModelMessage, ...], form: MessageForm) -> int:
+        """Return the index of the first message to encode.
+
+        It is 0 if the conversation does not begin with the joined messages. If user messages are merged, a message that
+        follows other user messages is encoded together with them.
+        """
+        if joined is None or joined.form != form:
+            return 0
+        count = len(joined.messages)
+        if tuple(map(ref, messages[:count])) != joined.messages:
+            return 0
+        grows = (
+            self._protocol.merges_users and count < len(messages) and not isinstance(messages[count], AssistantMessage)
+        )
+        return joined.closed if grows else count
+
+
+def _image_count(messages: Sequence[ModelMessage]) -> int:
+    return sum(len(message.images) for message in images_of(messages))
+
+
+def encoded_sizes(paths: Iterable[str]) -> dict[str, int]:
+    """Return each image's size in base64, or 0 if it is unreadable or too large. Blocks on the disk."""
+    sizes: dict[str, int] = {}
+    for path in paths:
+        try:
+            size = os.stat(path).st_size
+        except OSError:
+            size = 0
+        sizes[path] = (size + 2) // 3 * 4 if size <= IMAGE_BYTES_MAX else 0
+    return sizes
+
+
+def load_images(images: Iterable[Image]) -> dict[str, bytes]:
+    """Read and encode images; those that cannot be read or are too large are left out. Blocks on the disk."""
+    loaded: dict[str, bytes] = {}
+    for image in images:
+        try:
+            data = read_regular(Path(image.path), IMAGE_BYTES_MAX + 1)
+        except OSError:
+            continue
+        head = image_head(data)
+        fits = head is None or (head.is_whole and max(head.width, head.height) <= IMAGE_SIDE_MAX)
+        if fits and len(data) <= IMAGE_BYTES_MAX:
+            loaded[image.path] = base64.b64encode(data)
+    return loaded
+
+
+def schema_of(spec: ToolSpec, dialect: SchemaDialect) -> bytes:
+    """Return the schema of a tool's arguments in a dialect."""
+    return narrowed(spec.parameters, dialect).encode()
+
+
+def portable_call_name(name: str) -> str:
+    """The name of a call in the same alphabet: what a model called may be no name of a tool, or none at all."""
+    return _UNSAFE_ID.sub("_", name)[:_CALL_NAME_CHARS_MAX] or "_"
+
+
+def encode_call(call: ToolCall) -> tuple[bytes, bytes, bytes]:
+    """A call's id, name and arguments (an object) as every provider takes them."""
+    name = portable_call_name(call.written_name)
+    return encode(portable_call_id(call.id)), encode(name), arguments_object(call.written_arguments)
+
+
+def arguments_object(arguments: str) -> bytes:
+    """A call's arguments as a JSON object; what the model wrote malformed goes back as `{"malformed": text}`."""
+    try:
+        _arguments_decoder.decode(arguments)
+    except UNREADABLE:
+        return b'{"malformed":' + encode(arguments) + b"}"
+    return arguments.encode()

@@ -1,0 +1,485 @@
+"""All configured providers and their models: from a name to the provider that runs it, its window and its price.
+
+Which keys are valid and which models are offered is asked of all providers at once, and kept in available_models.json.
+"""
+
+import asyncio
+import contextlib
+import difflib
+import logging
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from shoal.kernel.clock import Clock, iso
+from shoal.kernel.errors import ConfigError, InvalidInput, ProviderDown, ProviderRefused
+from shoal.kernel.home import Home
+from shoal.kernel.markup import counted
+from shoal.kernel.messages import Usage
+from shoal.kernel.ports import Embeddings, Models, Provider, Route, Speech
+from shoal.kernel.regular_files import read_regular
+from shoal.kernel.settings import Price, ProviderSettings
+from shoal.kernel.speech import SpeechSettings
+from shoal.kernel.untrusted import UNREADABLE
+from shoal.models.api_protocol import ApiProtocol
+from shoal.models.demo import CONTEXT_TOKENS as DEMO_CONTEXT_TOKENS
+from shoal.models.demo import DEMO, DemoProvider
+from shoal.models.http import make_client
+from shoal.models.http_provider import ApiKey, HttpProvider
+from shoal.models.model_table import (
+    BASE_URLS,
+    LOCAL_CONTEXT_TOKENS,
+    PRICED_AS,
+    UNKNOWN_OUTPUT_TOKENS,
+    configured_usd,
+    known_quirks,
+    load_prices,
+    model_row,
+    price_usd,
+    server_row,
+    shipped_models,
+)
+from shoal.models.quirks import ProviderQuirks, QuirkMemory, Quirks
+
+if TYPE_CHECKING:
+    from shoal.models.http_provider import ModelEndpoint
+
+log = logging.getLogger(__name__)
+
+DISCOVERY_SECONDS = 10.0
+"""How long one provider may take to list its models."""
+MODELS_MAX = 5_000
+"""Models kept of one provider."""
+NAMES_SHOWN_MAX = 20
+
+
+# ---- providers ----
+
+
+def build_provider(
+    name: str,
+    settings: ProviderSettings,
+    clock: Clock,
+    environ: Mapping[str, str],
+    folder: Path = Path(),
+    memory: QuirkMemory | None = None,
+) -> Provider:
+    """Create a provider without opening anything.
+
+    Relative model files are resolved against `folder`. `memory` stores learned quirks. Raises ConfigError for an
+    unknown kind.
+    """
+    address = address_of(settings)
+    protocol: ApiProtocol
+    match settings.kind:  # loads only the protocols in use
+        case "openai":
+            from shoal.models.openai import OpenAiChat
+
+            protocol = OpenAiChat()
+        case "openai-responses":
+            from shoal.models.openai import OpenAiResponses
+
+            protocol = OpenAiResponses()
+        case "anthropic":
+            from shoal.models.anthropic import AnthropicMessages
+
+            protocol = AnthropicMessages()
+        case "gemini":
+            from shoal.models.gemini import GeminiContents
+
+            protocol = GeminiContents()
+        case "local":
+            from shoal.models.local import LocalProvider
+
+            return LocalProvider(name, folder / settings.model_file, settings.timeout_seconds, clock)
+        case _:
+            raise ConfigError([f"providers.{name}.kind is {settings.kind!r}; allowed: {', '.join(BASE_URLS)}, local."])
+    return HttpProvider(
+        name,
+        protocol,
+        make_client(address, name, settings.timeout_seconds, environ),
+        ApiKey(settings.api_key, name, clock),
+        clock=clock,
+        silence_seconds=settings.timeout_seconds,
+        headers=[(header, ApiKey(value, name, clock)) for header, value in settings.headers.items()],
+        quirks=ProviderQuirks(name, address, known_quirks, memory or QuirkMemory(None, clock)),
+        address=address,
+    )
+
+
+def address_of(settings: ProviderSettings) -> str:
+    """The base address, by default that of the kind's own service; empty for a local model."""
+    address = (settings.base_url or BASE_URLS.get(settings.kind, "")).rstrip("/")
+    return address.removesuffix("/v1") if settings.kind == "anthropic" else address
+
+
+def build_embeddings(
+    name: str, providers: Mapping[str, ProviderSettings], clock: Clock, environ: Mapping[str, str], folder: Path
+) -> Embeddings:
+    """What `recall.model` names, PROVIDER/MODEL; nothing is opened. Raises ConfigError for what has no embeddings."""
+    provider, _, model = name.partition("/")
+    settings = providers.get(provider)
+    if settings is None or not model:
+        known = ", ".join(providers) or "none"
+        raise ConfigError([f"recall.model is {name!r}; write PROVIDER/MODEL, of these providers: {known}."])
+    match settings.kind:
+        case "local":
+            from shoal.models.local import LocalEmbeddings
+
+            return LocalEmbeddings(provider, model, folder / settings.model_file, settings.timeout_seconds, clock)
+        case "openai" | "openai-responses" | "gemini":
+            from shoal.models.embeddings import HttpEmbeddings
+
+            return HttpEmbeddings(_endpoint(provider, model, settings, clock, environ))
+        case kind:
+            raise ConfigError([f"recall.model is {name!r}, and providers of the kind {kind!r} have no embeddings."])
+
+
+SPEECH_KEYS: tuple[Literal["recognition"], Literal["speaking"]] = ("recognition", "speaking")
+
+
+def build_speech(
+    key: Literal["recognition", "speaking"],
+    settings: SpeechSettings,
+    providers: Mapping[str, ProviderSettings],
+    clock: Clock,
+    environ: Mapping[str, str],
+) -> Speech | None:
+    """What `speech.KEY` names, `recognition` or `speaking`; nothing is opened. Raises ConfigError for what has none."""
+    named = settings.recognition if key == "recognition" else settings.speaking
+    if not named:
+        return None
+    if named == "espeak-ng":
+        from shoal.models.speech import EspeakSpeech
+
+        return EspeakSpeech(settings.voice)
+    if named == "moonshine":
+        if settings.language.lower().partition("-")[0] not in ("", "en"):
+            raise ConfigError([f"speech.language is {settings.language!r}, and moonshine hears English alone."])
+        from shoal.models.speech import MoonshineSpeech
+
+        return MoonshineSpeech()
+    from shoal.models.speech import USD_PER_MILLION_CHARS, USD_PER_MINUTE, GeminiSpeech, OpenAiSpeech
+
+    name, _, model = named.partition("/")
+    provider = providers.get(name)
+    if provider is None:
+        raise ConfigError(
+            [f"speech.{key} is {named!r}; write PROVIDER/MODEL, of these providers: {', '.join(providers) or 'none'}."]
+        )
+    address = address_of(provider)
+    is_official = address == BASE_URLS.get(provider.kind)
+    per_minute, per_chars = settings.usd_per_minute, settings.usd_per_million_chars
+    if is_official:
+        per_minute = USD_PER_MINUTE.get(model) if per_minute is None else per_minute
+        per_chars = USD_PER_MILLION_CHARS.get(model) if per_chars is None else per_chars
+    is_gemini = provider.kind == "gemini"
+    if not is_gemini and provider.kind not in ("openai", "openai-responses"):
+        raise ConfigError([f"speech.{key} is {named!r}, and providers of the kind {provider.kind!r} have no speech."])
+    kind = GeminiSpeech if is_gemini else OpenAiSpeech
+    endpoint = _endpoint(name, model, provider, clock, environ)
+    return kind(endpoint, settings.voice, settings.language, per_minute, per_chars)
+
+
+def _endpoint(
+    name: str, model: str, settings: ProviderSettings, clock: Clock, environ: Mapping[str, str]
+) -> "ModelEndpoint":
+    from shoal.models.http_provider import ModelEndpoint
+
+    return ModelEndpoint(
+        name,
+        model,
+        make_client(address_of(settings), name, settings.timeout_seconds, environ),
+        ApiKey(settings.api_key, name, clock),
+        clock,
+        is_gemini=settings.kind == "gemini",
+        headers=[(header, ApiKey(value, name, clock)) for header, value in settings.headers.items()],
+    )
+
+
+# ---- what they offer ----
+
+
+class ModelListing(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a provider offers. `valid`: the key is accepted; `error` says in a sentence what was wrong at `checked_at`.
+    `context_tokens` and `max_output_tokens` have the numbers that the provider gives, by model."""
+
+    valid: bool
+    models: tuple[str, ...]
+    error: str = ""
+    checked_at: str = ""
+    context_tokens: dict[str, int] = {}
+    max_output_tokens: dict[str, int] = {}
+
+
+_listings_decoder = msgspec.json.Decoder(dict[str, ModelListing])
+
+
+def read_listings(path: Path) -> dict[str, ModelListing]:
+    """The file's listings by provider; empty when there is none, or when it is damaged (the next refresh mends it)."""
+    try:
+        return _listings_decoder.decode(read_regular(path))
+    except FileNotFoundError:
+        return {}
+    except (OSError, *UNREADABLE) as error:
+        log.warning("available_models.json cannot be used; run `shoal models refresh`", extra={"error": str(error)})
+        return {}
+
+
+def write_listings(path: Path, listings: Mapping[str, ModelListing]) -> None:
+    """Replace the file whole: a reader sees the old or the new one. Raises OSError."""
+    # `models` stays in the file when it is empty: others read it.
+    rows = {
+        name: {"valid": row.valid, "models": row.models} | msgspec.to_builtins(row) for name, row in listings.items()
+    }
+    data = msgspec.json.format(msgspec.json.encode(rows), indent=2)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_bytes(data)
+        temporary.replace(path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            temporary.unlink()
+
+
+async def discover(
+    providers: Iterable[Provider], before: Mapping[str, ModelListing], clock: Clock, seconds: float = DISCOVERY_SECONDS
+) -> dict[str, ModelListing]:
+    """Ask every provider for its models, all at once, each for at most `seconds`. Failures become listings too."""
+
+    async def ask(provider: Provider) -> ModelListing:
+        before_it, at = before.get(provider.name), iso(clock.now())
+        try:
+            async with asyncio.timeout(seconds):
+                models = (await provider.models())[:MODELS_MAX]
+        except ProviderRefused as error:
+            return ModelListing(False, (), str(error), at)
+        except (ProviderDown, TimeoutError) as error:
+            words = str(error) or f"{provider.name} did not list its models within {seconds:.0f} s."
+            if before_it is None:
+                return ModelListing(False, (), words, at)
+            return msgspec.structs.replace(before_it, error=words)
+        windows = {model.id: model.context_tokens for model in models if model.context_tokens}
+        outputs = {model.id: model.max_output_tokens for model in models if model.max_output_tokens}
+        return ModelListing(True, tuple(model.id for model in models), "", at, windows, outputs)
+
+    asked = tuple(providers)
+    found = await asyncio.gather(*map(ask, asked))
+    return {provider.name: listing for provider, listing in zip(asked, found, strict=True)}
+
+
+# ---- the catalogue ----
+
+
+class _ConfiguredProvider(msgspec.Struct, frozen=True):
+    provider: Provider
+    kind: str
+    base_url: str = ""
+    context_tokens: int = 0
+    models: tuple[str, ...] = ()
+    price: Price | None = None
+    prices: Mapping[str, Price] = {}
+
+
+class Catalog:
+    """The port `Models`. Only `refresh` asks the providers anything."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, ProviderSettings],
+        *,
+        home: Home,
+        clock: Clock,
+        environ: Mapping[str, str],
+        extra: Iterable[Provider] = (),
+    ) -> None:
+        self._file = home.models_file
+        self._clock = clock
+        self.memory = QuirkMemory(home.quirks_file, clock)
+        self._entries: dict[str, _ConfiguredProvider] = {}
+        self._routes: dict[str, Route] = {}
+        self._environ = environ
+        self._folder = home.root
+        self._replaced: list[Provider] = []
+        for name, row in settings.items():
+            self._put(name, row)
+        for provider in extra:
+            self._entries[provider.name] = _ConfiguredProvider(provider, "extension")
+        if DEMO not in self._entries:
+            self._entries[DEMO] = _ConfiguredProvider(
+                DemoProvider(clock), DEMO, context_tokens=DEMO_CONTEXT_TOKENS, models=(DEMO,)
+            )
+        self._listings = read_listings(self._file)
+
+    def _put(self, name: str, row: ProviderSettings) -> None:
+        address = address_of(row)
+        provider = build_provider(name, row, self._clock, self._environ, self._folder, self.memory)
+        window = LOCAL_CONTEXT_TOKENS if row.kind == "local" else server_row(address).context_tokens
+        price = 0.0 if row.price is None and (row.kind == "local" or server_row(address).is_free) else row.price
+        self._entries[name] = _ConfiguredProvider(provider, row.kind, address, window, row.models, price, row.prices)
+
+    def replace(self, name: str, row: ProviderSettings) -> None:
+        """Have a provider as it is configured now; calls under way at the one it replaces end there."""
+        if (before := self._entries.get(name)) is not None:
+            self._replaced.append(before.provider)
+        self._put(name, row)
+        self._listings = {other: one for other, one in self._listings.items() if other != name}
+        self._routes.clear()
+
+    @property
+    def providers(self) -> dict[str, Provider]:
+        """Every provider by name, in the order of the configuration; `demo` is always there, last."""
+        return {name: entry.provider for name, entry in self._entries.items()}
+
+    @property
+    def listings(self) -> Mapping[str, ModelListing]:
+        """What is known of each provider's models, from the file or the last refresh."""
+        return {name: listing for name, listing in self._listings.items() if name in self._entries}
+
+    def names(self) -> list[str]:
+        """Every known model as `PROVIDER/MODEL`, provider by provider."""
+        return [
+            model if name == DEMO else f"{name}/{model}"
+            for name, entry in self._entries.items()
+            for model in self._models(name, entry)
+        ]
+
+    def route(self, name: str) -> Route:
+        if name in self._routes:
+            return self._routes[name]
+        wanted = name.strip()
+        first, slash, rest = wanted.partition("/")
+        if slash and rest and first in self._entries:
+            found = self._route(first, rest)
+        elif wanted == DEMO:
+            found = self._route(DEMO, DEMO)
+        elif wanted and (provider := self._holder(wanted)) is not None:
+            found = self._route(provider, wanted)
+        else:
+            known = ", ".join(self.names()[:NAMES_SHOWN_MAX])
+            providers = [provider for provider in self._entries if provider != DEMO]
+            others = f"Write PROVIDER/MODEL for any other of {', '.join(providers)}."
+            todo = others if providers else "`shoal setup model` adds a provider."
+            raise InvalidInput(f"No provider has the model {wanted!r}. Known models: {known}. {todo}")
+        self._routes[name] = found
+        return found
+
+    def usd(self, route: Route, usage: Usage) -> float | None:
+        entry = self._entries.get(route.provider.name)
+        if entry is not None and entry.kind == DEMO:
+            return 0.0
+        price = entry.prices.get(route.model, entry.price) if entry is not None else None
+        if price is not None:
+            return configured_usd(price, usage)
+        if entry is None or entry.kind not in PRICED_AS:
+            return None
+        return price_usd(entry.kind, entry.base_url, route.model, usage)
+
+    def known_quirks(self, name: str) -> Quirks:
+        """Return the built-in quirks of PROVIDER/MODEL."""
+        provider, _, model = name.partition("/")
+        entry = self._entries.get(provider)
+        return known_quirks(entry.base_url, model) if entry is not None and entry.base_url else Quirks()
+
+    async def offer_shipped(self) -> None:
+        """List the models that ship with Shoal for providers that were never queried, and store them.
+
+        A new home then has models to choose from. An invalid key shows on the first query.
+        """
+        unknown = [(name, entry) for name, entry in self._entries.items() if name not in self._listings]
+        found = {name: await asyncio.to_thread(shipped_models, one.kind, one.base_url) for name, one in unknown}
+        shipped = {name: ModelListing(False, names) for name, names in found.items() if names}
+        if shipped:
+            self._listings = {**shipped, **self._listings}
+            await self._write()
+
+    async def refresh(self) -> Mapping[str, ModelListing]:
+        """Ask every provider but `demo` what it offers, and write the file; the listings tell failures."""
+        asked = [entry.provider for name, entry in self._entries.items() if name != DEMO]
+        found = await discover(asked, self._listings, self._clock)
+        self._listings = {**self._listings, **found}
+        self._routes.clear()
+        for name, listing in found.items():
+            if listing.error:
+                log.warning("provider could not be validated; see `shoal doctor`", extra={"provider": name})
+        await self._write()
+        if any(entry.base_url.startswith("https:") for entry in self._entries.values()):
+            await asyncio.to_thread(load_prices)
+        return found
+
+    async def _write(self) -> None:
+        try:
+            await asyncio.to_thread(write_listings, self._file, self.listings)
+        except OSError as error:
+            log.warning("available_models.json cannot be written", extra={"error": str(error)})
+
+    async def close(self) -> None:
+        for provider in (*self.providers.values(), *self._replaced):
+            await provider.close()
+
+    def _models(self, name: str, entry: _ConfiguredProvider) -> list[str]:
+        listing = self._listings.get(name)
+        listed = listing.models if listing is not None else ()
+        return list(dict.fromkeys((*entry.models, *listed)))
+
+    def _holder(self, model: str) -> str | None:
+        """The provider of a bare name: the first that lists it, else the model's own service, else the only provider
+        there is if it has listed nothing yet."""
+        for name, entry in self._entries.items():
+            if model in self._models(name, entry):
+                return name
+        row = model_row(model) if "/" not in model else None
+        for name, entry in self._entries.items():
+            if row is not None and entry.kind.startswith(row.kind):
+                return name
+        real = [name for name in self._entries if name != DEMO]
+        return real[0] if len(real) == 1 and not self._was_asked(real[0]) else None
+
+    def _was_asked(self, name: str) -> bool:
+        listing = self._listings.get(name)
+        return listing is not None and bool(listing.valid or listing.error)
+
+    def _route(self, provider: str, model: str) -> Route:
+        entry = self._entries[provider]
+        listing = self._listings.get(provider, ModelListing(False, ()))
+        row = model_row(model)
+        context = (
+            listing.context_tokens.get(model) or entry.context_tokens or (row.context_tokens if row is not None else 0)
+        )
+        output = listing.max_output_tokens.get(model) or (
+            row.output_tokens if row is not None else UNKNOWN_OUTPUT_TOKENS
+        )
+        if entry.kind == "local":  # of its small window most is for what goes in
+            output = min(output, context // 4)
+        return Route(entry.provider, model, context, min(output, context or output))
+
+
+def existing_model(models: Models, name: str) -> None:
+    """Raise InvalidInput for a model that no provider is known to have."""
+    route = models.route(name)
+    if not isinstance(models, Catalog):
+        return
+    known = model_names(models)
+    offered = [one for one in known if one.startswith(f"{route.provider.name}/")]
+    listing = models.listings.get(route.provider.name)
+    is_listed = listing is not None and listing.valid and bool(listing.models)
+    if is_listed and f"{route.provider.name}/{route.model}" not in offered:
+        near = difflib.get_close_matches(route.model, [one.partition("/")[2] for one in offered], 3)
+        hint = f" Near it: {', '.join(near)}." if near else " `shoal models list` shows what it has."
+        raise InvalidInput(f"{route.provider.name} does not offer the model {route.model!r}.{hint}")
+
+
+def model_names(models: Models) -> Sequence[str]:
+    """The known models, PROVIDER/MODEL."""
+    return models.names() if isinstance(models, Catalog) else ()
+
+
+async def key_lines(models: Models) -> Sequence[str]:
+    """Refresh the listings; a line for each provider says whether its key is valid."""
+    if not isinstance(models, Catalog):
+        return ()
+    found = await models.refresh()
+    return [f"- {name}: {one.error or 'ok, ' + counted(len(one.models), 'model')}" for name, one in found.items()]

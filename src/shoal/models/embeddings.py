@@ -1,0 +1,76 @@
+"""Vectors of texts, by which recall finds what means the same: from a provider's own endpoint, or a GGUF file here.
+
+kind                         asked
+--------------------------   --------------------------------------------------------------------
+openai, openai-responses     POST /embeddings, as OpenAI, Ollama, llama.cpp, vLLM and others have it
+gemini                       POST /models/MODEL:batchEmbedContents
+local                        the same as openai, of a server of this process (models/local.py)
+"""
+
+from collections.abc import Sequence
+from urllib.parse import quote
+
+import msgspec
+
+from shoal.kernel.errors import ProviderDown
+from shoal.kernel.untrusted import UNREADABLE
+from shoal.models.http_provider import ModelEndpoint
+
+TEXT_CHARS_MAX = 4_000
+"""Of a longer text the beginning counts; models read less themselves, mostly 256 to 8,192 tokens."""
+
+
+class _OpenAiVector(msgspec.Struct):
+    embedding: list[float]
+    index: int = 0
+
+
+class _OpenAiVectors(msgspec.Struct):
+    data: list[_OpenAiVector]
+
+
+class _GeminiVector(msgspec.Struct):
+    values: list[float]
+
+
+class _GeminiVectors(msgspec.Struct):
+    embeddings: list[_GeminiVector]
+
+
+_openai_decoder = msgspec.json.Decoder(_OpenAiVectors)
+_gemini_decoder = msgspec.json.Decoder(_GeminiVectors)
+
+
+class HttpEmbeddings:
+    """Asks an endpoint."""
+
+    def __init__(self, endpoint: ModelEndpoint) -> None:
+        self._endpoint = endpoint
+        self.name = endpoint.name
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        cut, asks = [text[:TEXT_CHARS_MAX] or " " for text in texts], self._endpoint
+        if asks.is_gemini:
+            name = asks.model.removeprefix("models/")
+            path = f"/models/{quote(name, safe='')}:batchEmbedContents"
+            asked = [{"model": f"models/{name}", "content": {"parts": [{"text": text}]}} for text in cut]
+            body = msgspec.json.encode({"requests": asked})
+        else:
+            path = "/embeddings"
+            body = msgspec.json.encode({"model": asks.model, "input": cut, "encoding_format": "float"})
+        content, _ = await asks.post(path, body)
+        try:
+            if asks.is_gemini:
+                found = [one.values for one in _gemini_decoder.decode(content).embeddings]
+            else:
+                found = [
+                    one.embedding for one in sorted(_openai_decoder.decode(content).data, key=lambda one: one.index)
+                ]
+        except UNREADABLE as error:
+            raise asks.nonsense("embeddings") from error
+        if len(found) != len(texts) or not all(found) or len({len(vector) for vector in found}) > 1:
+            raise ProviderDown(f"{asks.provider} answered {len(texts)} texts with {len(found)} embeddings.")
+        return found
+
+    async def close(self) -> None:
+        await self._endpoint.close()

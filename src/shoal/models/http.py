@@ -1,0 +1,545 @@
+"""HTTP/1.1 to a provider's server: connections kept open, requests as bytes, bodies as they arrive.
+
+A model's answer is hundreds of tiny pieces, so what counts is the cost of a piece: it goes from the socket into one
+buffer, and all that has arrived is handed on at once. That costs a fifth of what the general client does for a streamed
+answer. Through a proxy of the environment a request goes over httpx2, which is loaded only then.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Literal, Protocol, TypeAlias
+from urllib.parse import urlsplit
+
+from shoal.kernel import lazy_re
+from shoal.kernel.errors import ShoalError
+from shoal.kernel.messages import FailureKind
+from shoal.kernel.network import default_tls, network_reason
+
+HEAD_BYTES_MAX = 65_536
+"""Longest status line and headers of a response."""
+LENGTH_DIGITS_MAX = 15
+COPY_BYTES_MAX = 65_536
+"""A body up to this size goes out with its head in one piece; a longer one is not copied for that."""
+BUFFER_BYTES_MAX = 1_048_576
+"""Read-ahead limit: beyond it the server has to wait until the body is consumed."""
+
+BODY_BYTES_MAX = 32 * 1024 * 1024
+"""Longest whole (not streamed) response that is read; the rest is dropped."""
+CONNECTIONS_MAX = 1000
+"""Calls at once to one provider; more wait for a connection."""
+UNPACKED_BYTES_MAX = 65_536
+"""Longest piece that one decompression step returns."""
+BODY_SECONDS_MAX = 60.0
+"""Longest time to read a whole response; what has not arrived by then is left out."""
+CONNECT_SECONDS = 10.0
+KEEP_ALIVE_MAX = 256
+STALE_SECONDS = 0.5
+"""A kept connection that breaks this soon after a request had been closed by the server before."""
+ASKED_SECONDS = 1.0
+"""Maximum age of a lease check: a request that could not be sent by then is not sent, and has to be made again."""
+KEEP_ALIVE_SECONDS = 60.0
+HAPPY_EYEBALLS_SECONDS = 0.25
+_STATUS = lazy_re.compile(rb"HTTP/1\.[01] (\d{3})(?: |$)")
+_SIZE = lazy_re.compile(rb"[0-9A-Fa-f]{1,15}")
+_Body: TypeAlias = Literal["none", "sized", "chunked", "until close"]
+
+Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
+
+
+class HttpFailed(ShoalError):
+    """The exchange broke below HTTP. `kind` is unreachable, timeout or dropped."""
+
+    def __init__(self, kind: FailureKind, message: str, retry_after_seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.kind: FailureKind = kind
+        self.retry_after_seconds = retry_after_seconds
+
+
+class HttpResponse(Protocol):
+    """A response whose body is still to come. Close it in every case; closing early cuts the connection."""
+
+    status: int
+    headers: Mapping[str, str]
+    """By lower-case name."""
+
+    def chunks(self) -> AsyncGenerator[bytes]:
+        """The body's bytes as they arrive. Raises HttpFailed."""
+        ...
+
+    async def close(self) -> None:
+        """Give the connection back, or cut it if the body was not read to its end."""
+        ...
+
+
+class HttpClient(Protocol):
+    """Calls below one base address. Nothing is opened before the first call."""
+
+    async def request(
+        self, method: str, path: str, headers: Headers, body: bytes = b"", asked_at: float | None = None
+    ) -> HttpResponse:
+        """Send, and return once the response's headers are there. Raises HttpFailed.
+
+        Nothing is sent ASKED_SECONDS after `asked_at` (of the event loop's clock) or later: the process may have been
+        frozen meanwhile, and others may have taken the work over.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Close all connections; a later call opens them anew."""
+        ...
+
+
+_PLAIN = ("", "identity")
+_PACKED = ("gzip", "x-gzip", "deflate")
+
+
+def _encoding(response: HttpResponse) -> str:
+    return response.headers.get("content-encoding", "").strip().lower()
+
+
+def readable(response: HttpResponse) -> bool:
+    """Whether the body is plain or has a supported compression. Requests never ask for compression."""
+    return _encoding(response) in (*_PLAIN, *_PACKED)
+
+
+async def decoded(response: HttpResponse) -> AsyncGenerator[bytes]:
+    """Yield the body's bytes as they arrive, decompressed. Raises HttpFailed."""
+    async with contextlib.aclosing(response.chunks()) as chunks:
+        if _encoding(response) in _PLAIN:
+            async for chunk in chunks:
+                yield chunk
+            return
+        import zlib  # rarely needed
+
+        unpack = zlib.decompressobj(zlib.MAX_WBITS | 32)
+        try:
+            async for chunk in chunks:
+                data = unpack.decompress(chunk, UNPACKED_BYTES_MAX)
+                yield data
+                while unpack.unconsumed_tail:
+                    yield unpack.decompress(unpack.unconsumed_tail, UNPACKED_BYTES_MAX)
+            yield unpack.flush()
+        except zlib.error as error:
+            raise HttpFailed("dropped", "The answer is compressed, and broken.") from error
+
+
+async def read_whole(response: HttpResponse) -> bytes:
+    """Read the whole body and close the response.
+
+    Reads at most BODY_BYTES_MAX within BODY_SECONDS_MAX. Returns nothing if decompression fails. Raises HttpFailed.
+    """
+    body = bytearray()
+    try:
+        if not readable(response):
+            return b""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(BODY_SECONDS_MAX), contextlib.aclosing(decoded(response)) as chunks:
+                async for chunk in chunks:
+                    body += chunk
+                    if len(body) > BODY_BYTES_MAX:
+                        break
+        return bytes(body)
+    finally:
+        await response.close()
+
+
+def make_client(base_url: str, provider: str, idle_seconds: float, environ: Mapping[str, str]) -> HttpClient:
+    """The client for an address: through the proxy that the environment names for it, or direct. `idle_seconds` is the
+    longest wait for the first or the next bytes of an answer."""
+    proxy = proxy_for(base_url, environ) if BaseUrl(base_url, provider).valid else None
+    if proxy is None:
+        return DirectClient(base_url, provider, idle_seconds)
+    from shoal.models.http_proxied import ProxiedClient
+
+    return ProxiedClient(base_url, provider, idle_seconds, proxy)
+
+
+class BaseUrl:
+    """A base address taken apart. `label` names it to a person, without what may be secret in it."""
+
+    def __init__(self, base_url: str, provider: str) -> None:
+        try:
+            parts = urlsplit(base_url)
+            port = parts.port
+            self.valid = bool(parts.hostname) and parts.scheme in ("http", "https")
+        except ValueError:  # half an IPv6 address, or a port that is none
+            parts, port, self.valid = urlsplit(""), None, False
+        self.secure = parts.scheme == "https"
+        self.host = parts.hostname or ""
+        self.port = port or (443 if self.secure else 80)
+        self.netloc = parts.netloc.rpartition("@")[2]
+        self.label = f"{provider} at {parts.scheme}://{self.netloc}" if self.valid else f"The address of {provider}"
+        self.prefix = parts.path.rstrip("/")
+
+
+class ConnectionBroken(ShoalError):
+    """The connection ended, or the server does not speak HTTP. `reused_and_silent`: a kept one had gone stale."""
+
+    def __init__(self, message: str, *, reused_and_silent: bool = False) -> None:
+        super().__init__(message)
+        self.reused_and_silent = reused_and_silent
+
+
+class ConnectionSilent(ShoalError):
+    """The server sent nothing for too long."""
+
+
+class HttpConnection(asyncio.Protocol):
+    """One HTTP/1.1 connection (RFC 9112), used by one call at a time. `idle_since`: when it became free."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.idle_since = 0.0
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self._loop = loop
+        self._transport: asyncio.Transport | None = None
+        self._buffer = bytearray()
+        self._ended = False
+        self._paused = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._idle_seconds = 0.0
+        self._waiting_since = 0.0
+        self._requests = 0
+        self._body: _Body = "none"
+        self._left = 0
+        self._keep = False
+
+    # ---- called by the event loop ----
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        if len(self._buffer) > BUFFER_BYTES_MAX and self._transport is not None and not self._paused:
+            self._transport.pause_reading()
+            self._paused = True
+        self._wake()
+
+    def eof_received(self) -> None:
+        """The server has finished; the connection is closed."""
+        self._ended = True
+        self._wake()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is closed; whoever reads learns of it."""
+        self._ended = True
+        self._transport = None
+        self._wake()
+
+    def _wake(self) -> None:
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    # ---- called by the client ----
+
+    @property
+    def usable(self) -> bool:
+        """Whether another request can go over it: it is open, and nothing unasked has come."""
+        return not self._ended and not self._buffer and self._transport is not None
+
+    @property
+    def reusable(self) -> bool:
+        """Whether the response was read to its end and both sides keep the connection."""
+        return self._keep and self._body == "none" and self.usable
+
+    def close(self) -> None:
+        self._stop_timer()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def rest(self) -> None:
+        """Wait for the next request."""
+        self._stop_timer()
+        self.idle_since = self._loop.time()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    async def exchange(self, head: bytes, body: bytes, idle_seconds: float) -> None:
+        """Send a request and read the response's head, all of it in that time. Raises ConnectionBroken and
+        ConnectionSilent."""
+        if self._transport is None:
+            raise ConnectionBroken("It was closed.", reused_and_silent=self._requests > 0)
+        self._requests += 1
+        self._idle_seconds = idle_seconds
+        self._waiting_since = self._loop.time()
+        self._timer = self._loop.call_later(idle_seconds, self._watch)
+        if len(body) < COPY_BYTES_MAX:
+            self._transport.write(head + body)
+        else:
+            self._transport.write(head)
+            self._transport.write(body)
+        while not self._take_head():
+            await self._more()
+
+    async def read(self) -> bytes:
+        """What has arrived of the body; empty at its end only. Raises ConnectionBroken and ConnectionSilent. Silence is
+        that nothing of the body comes, also where pieces of what stands around it do."""
+        self._waiting_since = self._loop.time()
+        while not self._is_read():
+            if data := self._take_body():
+                return data
+            if not self._is_read():
+                await self._more()
+        return b""
+
+    def _is_read(self) -> bool:
+        return self._body == "none"
+
+    async def _more(self) -> None:
+        if self._ended:
+            if self._body == "until close":
+                self._body = "none"
+                return
+            silent = not self._buffer and self.status == 0 and self._requests > 1
+            raise ConnectionBroken("It ended before the answer was complete.", reused_and_silent=silent)
+        if self._paused and self._transport is not None:
+            self._transport.resume_reading()
+            self._paused = False
+        if self._loop.time() - self._waiting_since > self._idle_seconds:
+            raise ConnectionSilent("Nothing that counts came for too long.")
+        self._waiter = self._loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _watch(self) -> None:
+        """One timer for a whole response, restarted while data arrives, instead of one for every piece."""
+        silent_for = self._loop.time() - self._waiting_since
+        if silent_for < self._idle_seconds or self._waiter is None or self._waiter.done():
+            rest = max(self._idle_seconds - silent_for, 0.001)
+            self._timer = self._loop.call_later(rest, self._watch)
+        else:
+            self._waiter.set_exception(ConnectionSilent("Nothing came for too long."))
+
+    # ---- reading ----
+
+    def _take_head(self) -> bool:
+        """Read the head once it is complete; informational responses are skipped."""
+        self.status, lines = 0, list[bytes]()
+        while self.status < 200:
+            end = self._buffer.find(b"\r\n\r\n")
+            if end < 0:
+                if len(self._buffer) > HEAD_BYTES_MAX:
+                    raise ConnectionBroken("Its headers are too long.")
+                self.status = 0
+                return False
+            lines = bytes(self._buffer[:end]).split(b"\r\n")
+            del self._buffer[: end + 4]
+            found = _STATUS.match(lines[0])
+            if found is None:
+                raise ConnectionBroken("It does not speak HTTP/1.1.")
+            self.status = int(found.group(1))
+        headers: dict[str, str] = {}
+        for line in lines[1:]:
+            name, _, value = line.decode("latin-1").partition(":")
+            name = name.strip().lower()
+            headers[name] = f"{headers[name]}, {value.strip()}" if name in headers else value.strip()
+        self.headers = headers
+        self._keep = lines[0].startswith(b"HTTP/1.1") and "close" not in headers.get("connection", "").lower()
+        length = headers.get("content-length", "")
+        self._left = 0
+        if self.status in (204, 304):
+            self._body = "none"
+        elif "chunked" in headers.get("transfer-encoding", "").lower():
+            self._body, self._left = "chunked", -1
+        elif length:
+            if not length.isascii() or not length.isdigit() or len(length) > LENGTH_DIGITS_MAX:
+                raise ConnectionBroken("Its content-length is not that of an answer.")
+            self._left = int(length)
+            self._body = "sized" if self._left else "none"
+        else:
+            self._body, self._keep = "until close", False
+        return True
+
+    def _take_body(self) -> bytes:
+        """What has arrived of the body. In chunks, `_left` is how many bytes are missing from the current one and its
+        line end; -1: its size."""
+        if self._body == "sized":
+            data = bytes(self._buffer[: self._left])
+            del self._buffer[: self._left]
+            self._left -= len(data)
+            self._body = "sized" if self._left else "none"
+            return data
+        if self._body != "chunked":
+            data = bytes(self._buffer)
+            self._buffer.clear()
+            return data
+        buffer, at, out = self._buffer, 0, list[bytes]()
+        while True:
+            if self._left > 0:
+                have = min(self._left, len(buffer) - at)
+                data = min(max(self._left - 2, 0), have)
+                if data:
+                    out.append(bytes(buffer[at : at + data]))
+                at += have
+                self._left -= have
+                if self._left:
+                    break
+                self._left = -1
+            end = buffer.find(b"\r\n", at)
+            if end < 0:
+                if len(buffer) - at > HEAD_BYTES_MAX:
+                    raise ConnectionBroken("A chunk has no size.")
+                break
+            digits = bytes(buffer[at:end]).partition(b";")[0].strip()
+            if not _SIZE.fullmatch(digits):
+                raise ConnectionBroken("A chunk has no valid size.")
+            size = int(digits, 16)
+            if size == 0:
+                # The line end of the size is the first of the two that end the trailers, if there are any.
+                end = buffer.find(b"\r\n\r\n", end)
+                if end >= 0:
+                    self._body = "none"
+                    at = end + 4
+                break
+            self._left = size + 2
+            at = end + 2
+        del buffer[:at]
+        return b"".join(out)
+
+
+class DirectClient:
+    """An `HttpClient` over connections of our own."""
+
+    def __init__(self, base_url: str, provider: str, idle_seconds: float) -> None:
+        self.base = BaseUrl(base_url, provider)
+        self._idle_seconds = idle_seconds
+        self._idle: list[HttpConnection] = []
+        self._slots = asyncio.Semaphore(CONNECTIONS_MAX)
+
+    async def request(
+        self, method: str, path: str, headers: Headers, body: bytes = b"", asked_at: float | None = None
+    ) -> HttpResponse:
+        """Wait for one of CONNECTIONS_MAX slots, send, and return once the response's headers have arrived.
+
+        A kept connection that has gone stale is replaced at once. What breaks later had been sent, and others may have
+        taken the work over since: whoever asked decides anew.
+        """
+        base = self.base
+        lines = [f"{method} {base.prefix}{path} HTTP/1.1\r\nhost: {base.netloc}\r\naccept-encoding: identity".encode()]
+        lines.extend(name + b": " + value for name, value in headers)
+        if body:
+            lines.append(b"content-length: %d" % len(body))
+        head = b"\r\n".join(lines) + b"\r\n\r\n"
+        await self._slots.acquire()
+        answered = False
+        try:
+            clock = asyncio.get_running_loop().time
+            while True:
+                connection = None
+                while self._idle and connection is None:
+                    connection = self._idle.pop()  # the one used last
+                    if not connection.usable or connection.idle_since <= clock() - KEEP_ALIVE_SECONDS:
+                        connection.close()
+                        connection = None
+                connection = connection or await self._connect()
+                sent_at = clock()
+                if asked_at is not None and sent_at - asked_at > ASKED_SECONDS:
+                    self._keep(connection)
+                    raise HttpFailed("dropped", f"Nothing was sent to {self.base.label} for too long.", 0.0)
+                try:
+                    await connection.exchange(head, body, self._idle_seconds)
+                    answered = True
+                    return DirectResponse(connection, self)
+                except ConnectionSilent as error:
+                    raise HttpFailed("timeout", f"{self.base.label} did not answer in time.") from error
+                except ConnectionBroken as error:
+                    if not error.reused_and_silent or clock() - sent_at > STALE_SECONDS:
+                        raise HttpFailed("dropped", f"{self.base.label} broke the connection: {error}") from error
+                finally:
+                    if not answered:
+                        connection.close()
+        finally:
+            if not answered:
+                self._slots.release()
+
+    async def close(self) -> None:
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def release(self, connection: HttpConnection) -> None:
+        """Take a connection back after its response."""
+        self._slots.release()
+        if connection.reusable:
+            self._keep(connection)
+        else:
+            connection.close()
+
+    def _keep(self, connection: HttpConnection) -> None:
+        if len(self._idle) < KEEP_ALIVE_MAX:
+            connection.rest()
+            self._idle.append(connection)
+        else:
+            connection.close()
+
+    async def _connect(self) -> HttpConnection:
+        base = self.base
+        if not base.valid:
+            raise HttpFailed("unreachable", f"{base.label} is not a valid address. Check base_url.")
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                tls, delay = default_tls() if base.secure else None, HAPPY_EYEBALLS_SECONDS
+                _, connection = await loop.create_connection(
+                    lambda: HttpConnection(loop), base.host, base.port, ssl=tls, happy_eyeballs_delay=delay
+                )
+                return connection
+        except TimeoutError as error:
+            raise HttpFailed("unreachable", f"No connection to {base.label} in time.") from error
+        except (OSError, UnicodeError) as error:
+            raise HttpFailed(
+                "unreachable", f"{base.label} cannot be reached: {network_reason(error)}. Check base_url."
+            ) from error
+
+
+class DirectResponse:
+    """An `HttpResponse` on a `HttpConnection`."""
+
+    __slots__ = ("_client", "_connection", "headers", "status")
+
+    def __init__(self, connection: HttpConnection, client: DirectClient) -> None:
+        self.status = connection.status
+        self.headers: Mapping[str, str] = connection.headers
+        self._connection: HttpConnection | None = connection
+        self._client = client
+
+    async def chunks(self) -> AsyncGenerator[bytes]:
+        connection = self._connection
+        if connection is None:
+            return
+        try:
+            while chunk := await connection.read():
+                yield chunk
+        except ConnectionSilent as error:
+            raise HttpFailed("timeout", f"{self._client.base.label} sent nothing more for too long.") from error
+        except ConnectionBroken as error:
+            told = f"{self._client.base.label} broke the connection in the middle of its answer."
+            raise HttpFailed("dropped", told) from error
+
+    async def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._client.release(connection)
+
+
+def proxy_for(base_url: str, environ: Mapping[str, str]) -> str | None:
+    """The proxy that HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY name for this address; names in any case."""
+    lower = {name.lower(): value for name, value in environ.items() if name.lower().endswith("_proxy") and value}
+    if not lower:
+        return None
+    parts = urlsplit(base_url)
+    proxy = lower.get(f"{parts.scheme}_proxy") or lower.get("all_proxy")
+    excluded = (part.strip().lower() for part in lower.get("no_proxy", "").split(","))
+    if any(part == "*" or (part and f".{parts.hostname}".endswith("." + part.lstrip("."))) for part in excluded):
+        return None
+    return proxy if proxy is None or "://" in proxy else f"http://{proxy}"

@@ -1,0 +1,98 @@
+"""The client for servers behind a proxy of the environment: httpx2's transport, without its redirects and cookies."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import contextmanager
+from typing import cast
+
+import httpx2
+
+from shoal.kernel.network import default_tls, network_reason
+from shoal.models.http import (
+    CONNECT_SECONDS,
+    CONNECTIONS_MAX,
+    KEEP_ALIVE_MAX,
+    KEEP_ALIVE_SECONDS,
+    BaseUrl,
+    Headers,
+    HttpFailed,
+    HttpResponse,
+)
+
+
+class ProxiedClient:
+    """An `HttpClient` over httpx2's transport."""
+
+    def __init__(self, base_url: str, provider: str, idle_seconds: float, proxy: str) -> None:
+        self._base_url = base_url.rstrip("/")
+        self._base = BaseUrl(base_url, provider)
+        self._idle_seconds = idle_seconds
+        self._proxy = proxy
+        self._transport: httpx2.AsyncHTTPTransport | None = None
+
+    async def request(
+        self, method: str, path: str, headers: Headers, body: bytes = b"", asked_at: float | None = None
+    ) -> HttpResponse:
+        """Send, and return once the response's headers have arrived. `asked_at` is not heeded: httpx2 does not tell
+        when it sends."""
+        idle = self._idle_seconds
+        limits = {"connect": CONNECT_SECONDS, "read": idle, "write": idle, "pool": idle}
+        label = f"{self._base.label}, through the proxy of the environment,"
+        with _translated(label):
+            if self._transport is None:
+                pool = httpx2.Limits(
+                    max_connections=CONNECTIONS_MAX,
+                    max_keepalive_connections=KEEP_ALIVE_MAX,
+                    keepalive_expiry=KEEP_ALIVE_SECONDS,
+                )
+                verify = default_tls() if self._base.secure else False
+                try:
+                    self._transport = httpx2.AsyncHTTPTransport(verify=verify, limits=pool, proxy=self._proxy)
+                except (ImportError, ValueError) as error:  # SOCKS, say, which needs a package of its own
+                    told = f"{label} cannot be reached: a proxy of this kind cannot be used. Name one of http://."
+                    raise HttpFailed("unreachable", told) from error
+            url = httpx2.URL(self._base_url + path)
+            sized = [(b"host", url.netloc), (b"accept-encoding", b"identity"), *headers]
+            if body:
+                sized.append((b"content-length", b"%d" % len(body)))
+            request = httpx2.Request(method, url, headers=sized, content=body, extensions={"timeout": limits})
+            async with asyncio.timeout(CONNECT_SECONDS + idle):
+                response = await self._transport.handle_async_request(request)
+        return ProxiedResponse(response, label)
+
+    async def close(self) -> None:
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            await transport.aclose()
+
+
+class ProxiedResponse:
+    """An `HttpResponse` of httpx2."""
+
+    def __init__(self, response: httpx2.Response, label: str) -> None:
+        self.status = response.status_code
+        self.headers: Mapping[str, str] = response.headers
+        self._stream = cast("httpx2.AsyncByteStream", response.stream)
+        self._label = label
+
+    async def chunks(self) -> AsyncGenerator[bytes]:
+        with _translated(self._label):
+            async for chunk in self._stream:
+                yield chunk
+
+    async def close(self) -> None:
+        await self._stream.aclose()
+
+
+@contextmanager
+def _translated(label: str) -> Generator[None]:
+    try:
+        yield
+    except (httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
+        raise HttpFailed("unreachable", f"No connection to {label} in time.") from error
+    except (httpx2.TimeoutException, TimeoutError) as error:
+        raise HttpFailed("timeout", f"{label} sent nothing for too long.") from error
+    except (httpx2.ConnectError, httpx2.ProxyError, httpx2.UnsupportedProtocol, httpx2.InvalidURL) as error:
+        raise HttpFailed("unreachable", f"{label} cannot be reached: {network_reason(error)}.") from error
+    except httpx2.HTTPError as error:
+        raise HttpFailed("dropped", f"{label} broke the connection.") from error

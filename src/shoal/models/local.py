@@ -1,0 +1,157 @@
+"""A model in this process: any GGUF file, run by xllamacpp (extra `local`) behind its own loopback server.
+
+Loading waits for the first call and happens in a thread. One core is left to everything else: on all cores at once the
+model is several times slower, since its threads wait for each other.
+"""
+
+import asyncio
+import os
+import secrets
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+from shoal.kernel.clock import Clock
+from shoal.kernel.errors import ProviderDown
+from shoal.kernel.installation import how_to_add
+from shoal.kernel.messages import ModelEvent, ModelFailed, ModelInfo, ModelRequest
+from shoal.kernel.secret import Secret
+from shoal.models.embeddings import HttpEmbeddings
+from shoal.models.http import HttpClient, make_client
+from shoal.models.http_provider import ApiKey, HttpProvider, ModelEndpoint
+from shoal.models.model_table import LOCAL_CONTEXT_TOKENS
+from shoal.models.openai import OpenAiChat
+
+EMBEDDED_TOKENS_MAX = 2_048
+EMBEDDED_CHARS_MAX = 1_000
+"""Of a text that a small model is to embed: the server refuses what is longer than the model's own window, and 512
+tokens, which most have, are about so much in any script but a few."""
+
+
+def threads() -> int:
+    """How many threads the model gets: the cores this process may use but one."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores - 1)
+
+
+class LocalServer:
+    """The server of one GGUF file, which the first call starts: that loads the model."""
+
+    def __init__(
+        self, provider: str, model_file: Path, timeout_seconds: float, clock: Clock, *, embeds: bool = False
+    ) -> None:
+        self.provider = provider
+        self.file = model_file
+        self.clock = clock
+        self._timeout_seconds = timeout_seconds
+        self._embeds = embeds
+        self._loading = asyncio.Lock()
+        self._server: object = None
+        self._connection: tuple[HttpClient, ApiKey] | None = None
+
+    def check(self) -> None:
+        """See that there are the file and the library. Raises ProviderDown."""
+        _library()
+        if not self.file.is_file():
+            told = f"There is no file {self.file}. Set providers.{self.provider}.model_file to a GGUF file."
+            raise ProviderDown(told)
+
+    async def connection(self) -> tuple[HttpClient, ApiKey]:
+        """What asks it, and the key that it takes. Raises ProviderDown."""
+        async with self._loading:
+            if self._connection is None:
+                self.check()
+                key = secrets.token_urlsafe(24)
+                self._server, address = await asyncio.to_thread(_start_server, self.file, key, embeds=self._embeds)
+                # No proxy of the environment may stand between this process and itself.
+                http = make_client(f"{address}/v1", self.provider, self._timeout_seconds, {})
+                self._connection = http, ApiKey(Secret("value", key), self.provider, self.clock)
+            return self._connection
+
+    async def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection[0].close()
+        held, self._server = [self._server], None
+        await asyncio.to_thread(held.clear)  # the last reference goes, and with it the server
+
+
+class LocalProvider:
+    """The Provider of one GGUF file, whichever model a request names."""
+
+    def __init__(self, name: str, model_file: Path, timeout_seconds: float, clock: Clock) -> None:
+        self.name = name
+        self._server = LocalServer(name, model_file, timeout_seconds, clock)
+        self._inner: HttpProvider | None = None
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
+        """The first call loads the model."""
+        try:
+            connection = await self._server.connection()
+        except ProviderDown as error:
+            yield ModelFailed("invalid_request", str(error))
+            return
+        if self._inner is None:
+            self._inner = HttpProvider(self.name, OpenAiChat(), *connection, clock=self._server.clock)
+        async with aclosing(self._inner.stream(request)) as events:
+            async for event in events:
+                yield event
+
+    async def models(self) -> list[ModelInfo]:
+        """Checks the file and the library, without loading the model."""
+        self._server.check()
+        return [ModelInfo(self._server.file.stem, LOCAL_CONTEXT_TOKENS)]
+
+    async def close(self) -> None:
+        self._inner = None
+        await self._server.close()
+
+
+class LocalEmbeddings:
+    """The vectors of one GGUF file that is a model for embeddings."""
+
+    def __init__(self, provider: str, model: str, model_file: Path, timeout_seconds: float, clock: Clock) -> None:
+        self.name = f"{provider}/{model}"
+        self._model = model
+        self._server = LocalServer(provider, model_file, timeout_seconds, clock, embeds=True)
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """The first call loads the model."""
+        server = self._server
+        endpoint = ModelEndpoint(server.provider, self._model, *await server.connection(), server.clock)
+        return await HttpEmbeddings(endpoint).embed([text[:EMBEDDED_CHARS_MAX] for text in texts])
+
+    async def close(self) -> None:
+        await self._server.close()
+
+
+def _library() -> ModuleType:
+    try:
+        return import_module("xllamacpp")
+    except ImportError as error:
+        raise ProviderDown(f"Local models need the extra `local`. {how_to_add('local')}") from error
+
+
+def _start_server(file: Path, key: str, *, embeds: bool = False) -> tuple[object, str]:
+    """The server, which lives as long as it is referred to, and its address."""
+    library = _library()
+    params = library.CommonParams()
+    params.model.path = str(file)
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads()
+    params.hostnames = ["127.0.0.1"]
+    params.port = 0
+    params.api_keys = [key]
+    params.n_ctx = LOCAL_CONTEXT_TOKENS
+    if embeds:  # a text is read whole at once
+        params.embedding = True
+        params.n_ctx = params.n_batch = params.n_ubatch = EMBEDDED_TOKENS_MAX
+    params.n_parallel = 1
+    params.verbosity = -1
+    params.ui = params.endpoint_slots = False
+    try:
+        server = library.Server(params)
+    except RuntimeError as error:
+        raise ProviderDown(f"{file} cannot be loaded as a GGUF model: {error}") from error
+    return server, str(server.listening_address)

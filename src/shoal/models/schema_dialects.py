@@ -1,0 +1,156 @@
+"""Narrow a tool's JSON Schema to the keywords of a service, and describe the rest in text.
+
+dialect   for                            keywords
+-------   ----------------------------   ------------------------------------------------------------------------
+full      Anthropic, OpenAI              all that a tool's schema may have
+common    Gemini, and every server of    one `type` or an `anyOf` alone, `description`, `properties`, `required`,
+          OpenAI's protocol              `items`, `enum` of non-empty strings, `minimum`, `maximum`, and `minItems`
+                                         and `maxItems` up to REPEATS_MAX
+bare      a service that refused the     one `type`, `description`, `properties`, `required`, `items`
+          others
+
+The default goes by protocol; `Quirks.schema_dialect` overrides it, from the table of services or after a refusal.
+
+Why common is so small, each a refusal of the whole request:
+
+- Gemini's Schema has no field for `additionalProperties`, `const`, `exclusiveMinimum`, `propertyNames`, `uniqueItems`,
+  `$ref` and `type` lists, and wants strings in `enum`, `items` for arrays and `anyOf` alone
+  (ai.google.dev/api/caching#Schema).
+- llama.cpp's grammars, Ollama's and LM Studio's with them, fail on patterns without anchors, with `\\d` or look-aheads,
+  on long repetitions (ggml-org/llama.cpp issues 22314, 25746, 26930, 27580).
+- Fireworks wants a type for every value.
+
+A server behind OpenAI's protocol may be any of these.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Literal, TypeAlias, cast
+
+import msgspec
+
+from shoal.kernel.untrusted import UNREADABLE
+
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+SchemaDialect: TypeAlias = Literal["full", "common", "bare"]
+NARROWER: "dict[SchemaDialect, SchemaDialect]" = {"full": "common", "common": "bare"}
+"""The next dialect to try after a service refuses a schema."""
+
+REPEATS_MAX = 64
+"""Largest `minItems` or `maxItems` sent, because grammars expand each repetition."""
+WORDS_CHARS_MAX = 400
+DEPTH_MAX = 40
+
+_SCALARS = ("string", "number", "integer", "boolean")
+_ANYTHING: "list[Json]" = [
+    {"type": "string"}, {"type": "number"}, {"type": "boolean"}, {"type": "object"},
+    {"type": "array", "items": {"type": "string"}},
+]  # fmt: skip
+_TOLD = {
+    "default": "Default", "format": "Format", "pattern": "Pattern", "minLength": "Shortest length",
+    "maxLength": "Longest length", "exclusiveMinimum": "More than", "exclusiveMaximum": "Less than",
+    "multipleOf": "Multiple of", "const": "Always",
+}  # fmt: skip
+
+_BOUNDS = {"enum": "One of", "minimum": "At least", "maximum": "At most", "minItems": "Fewest items",
+           "maxItems": "Most items"}  # fmt: skip
+
+
+def narrowed(parameters: str, dialect: SchemaDialect) -> str:
+    """Return the schema of a tool's arguments in a dialect, as JSON text. Non-objects are returned unchanged."""
+    if dialect == "full":
+        return parameters
+    try:
+        schema = cast("dict[str, Json]", msgspec.json.decode(parameters, type=dict[str, object]))
+        found = _narrow(schema, 0)
+    except UNREADABLE:
+        return parameters
+    if dialect == "bare":
+        found = _bare(found)
+    found.setdefault("properties", {})
+    return json.dumps({**found, "type": "object"}, ensure_ascii=False, separators=(",", ":"))
+
+
+def _narrow(schema: "Json", depth: int) -> "dict[str, Json]":
+    if not isinstance(schema, dict) or depth > DEPTH_MAX:
+        return {"anyOf": _ANYTHING}
+    words = [schema["description"]] if isinstance(schema.get("description"), str) else []
+    kind, arms = schema.get("type"), schema.get("anyOf")
+    found: dict[str, Json] = {}
+    if isinstance(arms, list) and arms:
+        found["anyOf"] = [_narrow(arm, depth + 1) for arm in arms]
+    elif isinstance(kind, list):
+        rest = {key: value for key, value in schema.items() if key not in ("type", "description", "default")}
+        found["anyOf"] = [_narrow({**rest, "type": one}, depth + 1) for one in kind]
+    elif isinstance(kind, str):
+        found = {"type": kind, **_rules(schema, kind, depth)}
+    elif depth:
+        found["anyOf"] = _ANYTHING
+    words += _told(schema, found)
+    if text := " ".join(cast("list[str]", words)):
+        found["description"] = text
+    return found
+
+
+def _bare(schema: "dict[str, Json]") -> "dict[str, Json]":
+    """Reduce a common schema to one type per value. Other forms and limits become text."""
+    arms, kind = schema.get("anyOf"), schema.get("type")
+    words = [cast("str", schema["description"])] if "description" in schema else []
+    found: dict[str, Json] = {}
+    if isinstance(arms, list):
+        forms = [arm for arm in cast("list[dict[str, Json]]", arms) if arm.get("type") != "null"]
+        found = _bare(forms[0]) if forms and arms != _ANYTHING else {"type": "string"}
+        if len(forms) > 1:
+            words.append(
+                "Any JSON value." if arms == _ANYTHING else f"One of these forms: {_shown([*forms])}."[:WORDS_CHARS_MAX]
+            )
+        words = [*words, *([cast("str", found["description"])] if "description" in found else [])]
+    else:
+        if isinstance(kind, str):
+            found["type"] = kind
+        if isinstance(properties := schema.get("properties"), dict):
+            found["properties"] = {name: _bare(cast("dict[str, Json]", one)) for name, one in properties.items()}
+        if "required" in schema:
+            found["required"] = schema["required"]
+        if isinstance(items := schema.get("items"), dict):
+            found["items"] = _bare(items)
+        words += [f"{told}: {_shown(schema[key])}." for key, told in _BOUNDS.items() if key in schema]
+    return {**found, **({"description": " ".join(words)} if words else {})}
+
+
+def _rules(schema: "Mapping[str, Json]", kind: str, depth: int) -> "dict[str, Json]":
+    found: dict[str, Json] = {}
+    properties, required, choices = schema.get("properties"), schema.get("required"), schema.get("enum")
+    if kind == "object" and isinstance(properties, dict) and properties:
+        found["properties"] = {name: _narrow(one, depth + 1) for name, one in properties.items()}
+        names: list[Json] = [one for one in required if one in properties] if isinstance(required, list) else []
+        if names:
+            found["required"] = names
+    elif kind == "array":
+        found["items"] = _narrow(schema.get("items"), depth + 1)
+        for key in ("minItems", "maxItems"):
+            if isinstance(size := schema.get(key), int) and size <= REPEATS_MAX:
+                found[key] = size
+    elif kind == "string" and isinstance(choices, list) and all(isinstance(one, str) and one for one in choices):
+        found["enum"] = choices
+    elif kind in ("number", "integer"):
+        found |= {key: schema[key] for key in ("minimum", "maximum") if isinstance(schema.get(key), int | float)}
+    return found
+
+
+def _told(schema: "Mapping[str, Json]", found: "Mapping[str, Json]") -> list[str]:
+    words = [f"{name}: {_shown(schema[key])}." for key, name in _TOLD.items() if key in schema]
+    choices, more = schema.get("enum"), schema.get("additionalProperties")
+    if isinstance(choices, list) and "enum" not in found and "anyOf" not in found:
+        words.append(f"One of: {', '.join(map(_shown, choices))}.")
+    if isinstance(more, dict) and more:
+        words.append(f"Other names with values such as {_shown(more)}.")
+    words += ["No item twice."] if schema.get("uniqueItems") is True else []
+    for key, told in (("minItems", "At least"), ("maxItems", "At most")):
+        if key in schema and key not in found and "anyOf" not in found:
+            words.append(f"{told} {_shown(schema[key])} items.")
+    return [word if len(word) <= WORDS_CHARS_MAX else f"{word[:WORDS_CHARS_MAX]}…" for word in words]
+
+
+def _shown(value: "Json") -> str:
+    return json.dumps(value, ensure_ascii=False)

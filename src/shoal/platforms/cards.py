@@ -1,0 +1,115 @@
+"""What the cards of other apps say, from their beginning to their end: trees of JSON whose kinds differ by platform.
+
+A platform gains kinds of parts all the time. So a form names the keys that hold words, not the kinds that are known:
+a part that nobody foresaw is read as well.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeAlias
+
+import msgspec
+
+from shoal.kernel.untrusted import UNREADABLE
+from shoal.platforms.http import Json
+
+DEPTH_MAX = 60
+PARTS_MAX = 10_000
+WORDS_CHARS_MAX = 20_000
+"""Of a card no more is read: it is of somebody who may have written anything."""
+
+Part: TypeAlias = Mapping[str, Json]
+
+
+class CardForm(msgspec.Struct, frozen=True):
+    """Where cards keep their words.
+
+    `said` are the keys of words, `rows` those of lists that stand in one line each, `inline` the kinds of parts whose
+    words are one line without breaks, `pairs` the keys of a name and its value, `links` those of words and the address
+    behind them. `leaf` says a part in words of its own,
+    or None where it is read like any other.
+    """
+
+    said: frozenset[str]
+    rows: frozenset[str] = frozenset()
+    inline: frozenset[str] = frozenset()
+    pairs: tuple[tuple[str, str], ...] = ()
+    links: tuple[tuple[str, str], ...] = ()
+    leaf: Callable[[Part], str | None] = lambda part: None
+
+
+def words_of(card: msgspec.Raw | Json, form: CardForm) -> str:
+    """The words of a card, a line for each text; empty for one that cannot be read."""
+    if isinstance(card, msgspec.Raw):
+        card = json_in(card)
+    reading = _CardReading(form)
+    lines = list[str]()
+    chars = 0
+    for line in reading.lines(card, 0):
+        text = line.strip()[: WORDS_CHARS_MAX - chars]
+        if text:
+            lines.append(text)
+            chars += len(text)
+        if chars >= WORDS_CHARS_MAX:
+            lines.append("…")
+            break
+    return "\n".join(lines)
+
+
+def json_in(encoded: msgspec.Raw) -> Json:
+    """The JSON of a card, also of one that is JSON in a text; None for what is none."""
+    try:
+        content: Json = msgspec.json.decode(encoded)
+        decoded: Json = msgspec.json.decode(content) if isinstance(content, str) else content
+    except UNREADABLE:
+        return None
+    return decoded
+
+
+class _CardReading:
+    """One card as it is read; `left` is how many parts may still be looked at."""
+
+    def __init__(self, form: CardForm) -> None:
+        self._form = form
+        self._left = PARTS_MAX
+
+    def lines(self, part: Json, depth: int) -> Iterator[str]:
+        """The lines that a part says."""
+        self._left -= 1
+        if depth > DEPTH_MAX or self._left < 0:
+            return
+        if isinstance(part, list):
+            for one in part:
+                if not isinstance(one, str):
+                    yield from self.lines(one, depth + 1)
+        elif isinstance(part, Mapping):
+            told = self._form.leaf(part)
+            if told is not None:
+                yield told
+            elif str(part.get("type")) in self._form.inline:
+                yield "".join(self._inside(part, depth))
+            else:
+                yield from self._inside(part, depth)
+
+    def _inside(self, part: Part, depth: int) -> Iterator[str]:
+        pair = next((pair for pair in self._form.pairs if all(isinstance(part.get(key), str) for key in pair)), ())
+        if pair:
+            yield ": ".join(str(part[key]) for key in pair)
+        for key, value in part.items():
+            if key in pair:
+                continue
+            if key in self._form.said and isinstance(value, str):
+                url = next((part.get(address) for words, address in self._form.links if words == key), None)
+                yield f"{value} ({url})" if value and url and isinstance(url, str) else value
+            elif key in self._form.said and isinstance(value, list):
+                for one in value:
+                    yield from (one,) if isinstance(one, str) else self.lines(one, depth + 1)
+            elif key in self._form.rows and isinstance(value, list):
+                for row in value:
+                    yield " | ".join(filter(None, (cell.strip() for cell in self._cells(row, depth + 1))))
+            else:
+                yield from self.lines(value, depth + 1)
+
+    def _cells(self, row: Json, depth: int) -> Iterator[str]:
+        cells = row.get("cells") if isinstance(row, Mapping) else row
+        for cell in cells if isinstance(cells, list) else ():
+            yield " ".join(self.lines(cell, depth + 1))

@@ -1,0 +1,532 @@
+"""Discord's wire: the REST API, the gateway, and what events hold. Source: docs.discord.com, API v10.
+
+The gateway is one connection that hands out events in order, and a session that outlives connections.
+
+    the connection ends by           what comes next
+    ------------------------------   ------------------------------------------------------------------------
+    a drop, opcode 7, silence        the session is resumed: Discord sends again what was not taken in
+    opcode 9 "not resumable"         a new session; what was missed in between is read from the channels
+    a refused token or intent        PlatformError that says what to do; tried again later
+    an event that cannot be stored   resumed from before it, so that it comes again
+
+An event counts as taken in when its handler has returned, and only then moves the session's number. The session is
+kept in the store, so that a restarted process goes on with it."""
+
+import mimetypes
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
+
+import anyio
+import msgspec
+
+from shoal.kernel.clock import Clock, retry_after, retry_delay
+from shoal.kernel.errors import PlatformError, StoreError
+from shoal.kernel.network import network_reason
+from shoal.kernel.settings_platforms import DiscordSettings
+from shoal.kernel.untrusted import UNREADABLE
+from shoal.platforms.http import TRANSFER_SECONDS, Fields, Json, PlatformHttp, PlatformRefusal
+from shoal.platforms.inbox import Recent, open_file
+
+if TYPE_CHECKING:
+    from websockets.asyncio.client import ClientConnection
+
+T = TypeVar("T")
+
+PAGE = 100
+SPENT_ROUTES_MAX = 4096
+"""Routes remembered as having used up their budget."""
+UNKNOWN_CHANNEL = 10003
+UNKNOWN_MESSAGE = 10008
+CANNOT_MESSAGE_USER = 50007
+THREAD_EXISTS = 160004
+IS_FORUM = 40058
+CLOSED = frozenset({40002, 40007, 50001, 50007, 50009, 50013, 50083, 50095, 50278, 60003, 110001, 160005})
+"""Codes where a channel takes no posts for now: no access, no permission, no direct messages, an archived or locked
+thread, or one whose author has said nothing, and what the bot's owner has to verify.
+Source: docs.discord.com/developers/topics/opcodes-and-status-codes."""
+PASSING = frozenset({20016, 20028, 20029, 40003, 40004, 40006, 40333, 130000})
+"""Codes of limits and outages that pass by themselves."""
+RESET_SECONDS_MAX = 3600.0
+GONE = frozenset({10003, 10004, IS_FORUM, 50008, 50024, 50055})
+"""Codes of a channel or server that does not exist, or that has no messages of its own, as a forum."""
+NO_REFERENCE = frozenset({160002, 160009, 160010})
+"""Codes where the bot may post, but not refer to a message."""
+
+INTENTS = 1 << 0 | 1 << 9 | 1 << 10 | 1 << 12 | 1 << 13 | 1 << 15
+"""Servers, messages and reactions there, direct messages and reactions there, and what messages say."""
+FRAME_BYTES_MAX = 67_108_864
+OPEN_SECONDS = 20.0
+CLOSE_SECONDS = 2.0
+KEEP_SESSION = 4000
+"""A close code that leaves the session resumable."""
+HEARTBEAT, IDENTIFY, RESUME, HELLO = 1, 2, 6, 10
+
+_SESSION_OVER = frozenset({4003, 4006, 4007, 4009})
+_REFUSALS = {
+    4004: "Discord refused the token for {account!r}. Set platforms.discord.token or DISCORD_TOKEN, then restart.",
+    4010: "Discord refused the connection of {account!r}: invalid shard.",
+    4011: "Discord wants {account!r} to be sharded: it is in more servers than one connection may serve.",
+    4012: "Discord no longer knows this version of its gateway. Update Shoal.",
+    4013: "Discord refused the intents of {account!r}.",
+    4014: "Discord refused the intents of {account!r}: switch on Message Content Intent for the bot in the developer "
+    "portal (Bot, Privileged Gateway Intents).",
+}
+_ID_IN_PATH = re.compile(r"(?<=/messages/)\d+")
+
+
+# ---- what calls refuse ----
+
+
+class _DiscordError(msgspec.Struct, frozen=True):
+    message: str = ""
+    code: int = 0
+    retry_after: float | None = None
+    everywhere: bool = msgspec.field(name="global", default=False)
+
+
+# ---- what events hold ----
+
+
+class DiscordUser(msgspec.Struct, frozen=True):
+    id: str
+    username: str = ""
+    global_name: str | None = None
+    bot: bool = False
+
+
+class DiscordMember(msgspec.Struct, frozen=True):
+    """A user in one server, with their name and roles there."""
+
+    user: DiscordUser | None = None
+    nick: str | None = None
+    roles: tuple[str, ...] = ()
+
+
+class DiscordFile(msgspec.Struct, frozen=True):
+    id: str
+    filename: str
+    url: str
+    size: int = 0
+    content_type: str | None = None
+
+
+class _MessageReference(msgspec.Struct, frozen=True):
+    """The message that another one answers (type 0) or forwards (type 1)."""
+
+    message_id: str | None = None
+    type: int = 0
+
+
+class _StickerItem(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
+class _Emoji(msgspec.Struct, frozen=True):
+    """An emoji; custom ones have a name of their own."""
+
+    name: str | None = None
+
+
+class _PollMedia(msgspec.Struct, frozen=True):
+    text: str | None = None
+    emoji: _Emoji | None = None
+
+
+class _PollAnswer(msgspec.Struct, frozen=True):
+    poll_media: _PollMedia = _PollMedia()
+
+
+class _DiscordPoll(msgspec.Struct, frozen=True):
+    question: _PollMedia = _PollMedia()
+    answers: tuple[_PollAnswer, ...] = ()
+
+
+class _EmbedPart(msgspec.Struct, frozen=True):
+    """Who a card is of, one of its fields, or what stands below it."""
+
+    name: str = ""
+    value: str = ""
+    text: str = ""
+
+
+class _Embed(msgspec.Struct, frozen=True):
+    author: _EmbedPart | None = None
+    title: str | None = None
+    url: str | None = None
+    description: str | None = None
+    fields: tuple[_EmbedPart, ...] = ()
+    footer: _EmbedPart | None = None
+
+
+class SnapshotContent(msgspec.Struct, frozen=True):
+    """What a message says: of one that is passed on, all that is told."""
+
+    content: str = ""
+    attachments: tuple[DiscordFile, ...] = ()
+    sticker_items: tuple[_StickerItem, ...] = ()
+    poll: _DiscordPoll | None = None
+    embeds: tuple[_Embed, ...] = ()
+    components: tuple[msgspec.Raw, ...] = ()
+
+
+class RepliedMessage(SnapshotContent, frozen=True, kw_only=True):
+    """A message without the one that it answers."""
+
+    id: str
+    author: DiscordUser | None = None
+    mentions: tuple[DiscordUser, ...] = ()
+    message_snapshots: tuple["_MessageSnapshot", ...] = ()
+
+
+class _MessageSnapshot(msgspec.Struct, frozen=True):
+    message: SnapshotContent = SnapshotContent()
+
+
+class DiscordMessage(RepliedMessage, frozen=True, kw_only=True):
+    """A message, as far as it is read."""
+
+    channel_id: str
+    guild_id: str = ""
+    member: DiscordMember | None = None
+    timestamp: datetime | None = None
+    edited_timestamp: datetime | None = None
+    type: int = 0
+    webhook_id: str | None = None
+    nonce: str | int | None = None
+    mention_roles: tuple[str, ...] = ()
+    message_reference: _MessageReference | None = None
+    referenced_message: RepliedMessage | None = None
+
+    @property
+    def answered_id(self) -> str:
+        """The id of the message that this one replies to; empty for none, and for forwarded ones."""
+        reference = self.message_reference
+        return reference.message_id or "" if reference is not None and reference.type == 0 else ""
+
+
+class DeletedMessages(msgspec.Struct, frozen=True):
+    channel_id: str
+    id: str = ""
+    ids: tuple[str, ...] = ()
+    guild_id: str = ""
+
+
+class ReactionAdded(msgspec.Struct, frozen=True):
+    user_id: str
+    channel_id: str
+    message_id: str
+    guild_id: str = ""
+    member: DiscordMember | None = None
+    emoji: _Emoji = _Emoji()
+
+
+class DiscordChannel(msgspec.Struct, frozen=True):
+    """A channel, a thread or a direct conversation."""
+
+    id: str
+    type: int = 0
+    guild_id: str = ""
+    parent_id: str | None = None
+    last_message_id: str | None = None
+    name: str | None = None
+
+
+class _RoleTags(msgspec.Struct, frozen=True):
+    bot_id: str = ""
+
+
+class GuildRole(msgspec.Struct, frozen=True):
+    """A role of a server; that of a bot itself, which Discord makes for it, names the bot."""
+
+    id: str
+    tags: _RoleTags = _RoleTags()
+
+
+class Guild(msgspec.Struct, frozen=True):
+    id: str
+    name: str = ""
+    channels: tuple[DiscordChannel, ...] = ()
+    threads: tuple[DiscordChannel, ...] = ()
+    unavailable: bool = False
+
+
+class _CommandOption(msgspec.Struct, frozen=True):
+    name: str
+    value: str | int | float | bool = ""
+
+
+class _InteractionData(msgspec.Struct, frozen=True):
+    name: str = ""
+    custom_id: str = ""
+    options: tuple[_CommandOption, ...] = ()
+
+
+class Interaction(msgspec.Struct, frozen=True):
+    """A slash command (type 2), a pressed button (type 3), or a slash command that is being typed (type 4)."""
+
+    id: str
+    token: str
+    type: int
+    application_id: str
+    data: _InteractionData = _InteractionData()
+    guild_id: str = ""
+    channel: DiscordChannel | None = None
+    member: DiscordMember | None = None
+    user: DiscordUser | None = None
+
+
+# ---- calls ----
+
+
+def _route(method: str, path: str) -> str:
+    """What has a budget of its own."""
+    return f"{method} {_ID_IN_PATH.sub('ID', path)}"
+
+
+class DiscordApi(PlatformHttp):
+    """Calls of one bot."""
+
+    def __init__(self, settings: DiscordSettings, clock: Clock) -> None:
+        super().__init__("Discord", {"user-agent": "DiscordBot (Shoal, 1)"})
+        self._base = settings.api_base.rstrip("/")
+        self._token = settings.token.reveal
+        self._account = settings.account
+        self._clock = clock
+        self._spent: Recent[float] = Recent(SPENT_ROUTES_MAX)
+
+    async def call(
+        self, method: str, path: str, kind: type[T], body: Fields | list[Json] | None = None, *,
+        files: Sequence[Path] = (), query: Mapping[str, str] | None = None,
+    ) -> T:  # fmt: skip
+        """Call a route; `files` are uploaded with it. Raises PlatformError, PlatformRefusal for what cannot succeed. A
+        route whose budget was used up is not called before it is full again."""
+        wait = self.wait_seconds(method, path)
+        if wait > 0:
+            raise PlatformError("Discord's rate limit for this call is used up for now.", retry_after_seconds=wait)
+        headers = {} if path.startswith(("/interactions/", "/webhooks/")) else {"authorization": f"Bot {self._token()}"}
+        url = f"{self._base}{path}"
+        if files:
+            data = {"payload_json": msgspec.json.encode(body or {}).decode()}
+            with ExitStack() as opened:
+                sent = {
+                    f"files[{number}]": (
+                        file.name,
+                        opened.enter_context(open_file(file)),
+                        mimetypes.guess_type(file.name)[0] or "application/octet-stream",
+                    )
+                    for number, file in enumerate(files)
+                }
+                answer = await self.request(
+                    method, url, seconds=TRANSFER_SECONDS, headers=headers, data=data, files=sent
+                )
+        elif body is not None:
+            answer = await self.request(method, url, headers=headers, json=body)
+        else:
+            answer = await self.request(method, url, headers=headers, params=query)
+        if answer.headers.get("x-ratelimit-remaining") == "0":
+            try:
+                seconds = float(answer.headers.get("x-ratelimit-reset-after", 0.0))
+            except ValueError:
+                seconds = 0.0
+            self._spent.put(_route(method, path), self._clock.monotonic() + min(seconds, RESET_SECONDS_MAX))
+        status = answer.status_code
+        if 200 <= status < 300:
+            return self.decode(status, answer.content or b"null", kind)
+        try:
+            failure = msgspec.json.decode(answer.content, type=_DiscordError)
+        except UNREADABLE:
+            failure = None
+        if status == 429:
+            asked = failure.retry_after if failure is not None else None
+            wait = asked or retry_after(answer.headers) or 1.0
+            # Without JSON it is the network before Discord that blocks the whole address.
+            everywhere = failure is None or failure.everywhere or "x-ratelimit-global" in answer.headers
+            raise PlatformError("Discord asks us to slow down.", retry_after_seconds=wait, everywhere=everywhere)
+        if status == 401:
+            raise PlatformError(_REFUSALS[4004].format(account=self._account))
+        if 400 <= status < 500 and failure is not None:
+            reason = failure.message or f"status {status}"
+            if failure.code in PASSING:
+                raise PlatformError(f"Discord takes nothing for now: {reason} ({failure.code})")
+            closed, gone = failure.code in CLOSED, failure.code in GONE
+            raise PlatformRefusal(f"Discord refused: {reason} ({failure.code})", failure.code, closed=closed, gone=gone)
+        raise PlatformError(f"Discord failed with {status}.", outcome_unknown=not 400 <= status < 500)
+
+    async def messages(self, channel: str, after: int, limit: int) -> list[DiscordMessage]:
+        """The newest messages of a channel with ids above `after`, at most `limit`, oldest first."""
+        found: list[DiscordMessage] = []
+        before = ""
+        while len(found) < limit:
+            size = min(PAGE, limit - len(found))
+            query = {"limit": str(size), **({"before": before} if before else {})}
+            page = await self.call("GET", f"/channels/{channel}/messages", list[DiscordMessage], query=query)
+            found += [message for message in page if int(message.id) > after]
+            if len(page) < size or int(page[-1].id) <= after:
+                break
+            before = page[-1].id
+        return found[::-1]
+
+    def wait_seconds(self, method: str, path: str) -> float:
+        """How long a route's budget is still used up."""
+        route = _route(method, path)
+        wait = (self._spent.get(route) or 0.0) - self._clock.monotonic()
+        if wait <= 0:
+            self._spent.pop(route)
+        return max(0.0, wait)
+
+
+# ---- gateway ----
+
+SessionEnd: TypeAlias = Literal["resume", "anew"]
+TakeEvent: TypeAlias = Callable[[str, bytes, int | None], Awaitable[None]]
+"""Takes an event: its name, its data as JSON, and its number, to which it moves the session when that is done."""
+
+
+class GatewaySession(msgspec.Struct):
+    """What Discord knows a connection by, and who the bot is. `seq` is the last event taken in."""
+
+    id: str = ""
+    url: str = ""
+    seq: int | None = None
+    user: str = ""
+    name: str = ""
+    application: str = ""
+
+
+class _GatewayFrame(msgspec.Struct, frozen=True):
+    op: int
+    d: msgspec.Raw = msgspec.Raw(b"null")
+    s: int | None = None
+    t: str | None = None
+
+
+class _GatewayHello(msgspec.Struct, frozen=True):
+    heartbeat_interval: float
+
+
+class _SessionReady(msgspec.Struct, frozen=True):
+    session_id: str
+    user: DiscordUser
+    application: DiscordUser
+    resume_gateway_url: str = ""
+
+
+class Gateway:
+    """One account's connection."""
+
+    def __init__(self, settings: DiscordSettings, clock: Clock) -> None:
+        self._token = settings.token.reveal
+        self._account = settings.account
+        self._clock = clock
+        self._heartbeat_answered = True
+
+    async def serve(self, url: str, session: GatewaySession, take: TakeEvent) -> SessionEnd:
+        """Connect and hand out events until the connection ends; returns whether the session can be resumed. `session`
+        is changed in place. Raises PlatformError when the connection cannot be had, and what `take` raises."""
+        from websockets.asyncio.client import connect
+        from websockets.exceptions import WebSocketException
+
+        url = session.url if session.id and session.url else url
+        address = f"{url}{'&' if '?' in url else '?'}v=10&encoding=json"
+        try:
+            socket = await connect(
+                address, max_size=FRAME_BYTES_MAX, open_timeout=OPEN_SECONDS, close_timeout=CLOSE_SECONDS,
+                ping_interval=None,
+            )  # fmt: skip
+        except (OSError, TimeoutError, WebSocketException) as error:
+            raise PlatformError(f"Discord's gateway cannot be reached: {network_reason(error)}.") from error
+        try:
+            hello = await self._frame(socket)
+            if hello is None or hello.op != HELLO:
+                raise PlatformError("Discord's gateway did not say hello.")
+            token = self._token()
+            if session.id:
+                await self._send(socket, RESUME, {"token": token, "session_id": session.id, "seq": session.seq})
+            else:
+                properties = {"os": "linux", "browser": "shoal", "device": "shoal"}
+                await self._send(socket, IDENTIFY, {"token": token, "intents": INTENTS, "properties": properties})
+            ending: SessionEnd = "resume"
+            failure: PlatformError | StoreError | None = None
+            self._heartbeat_answered = True
+            async with anyio.create_task_group() as tasks:
+                interval = _decode(hello.d, _GatewayHello).heartbeat_interval / 1000
+                tasks.start_soon(self._beat, socket, session, interval)
+                try:
+                    ending = await self._listen(socket, session, take)
+                except (PlatformError, StoreError) as error:
+                    failure = error  # raised outside of the group, which would wrap it
+                tasks.cancel_scope.cancel()
+            if failure is not None:
+                raise failure
+            return ending
+        finally:
+            with anyio.CancelScope(shield=True):
+                await socket.close(KEEP_SESSION)
+
+    async def _beat(self, socket: "ClientConnection", session: GatewaySession, seconds: float) -> None:
+        """Send heartbeats; close the connection when one was not answered."""
+        await self._clock.sleep(seconds * retry_delay(1))  # not in step with others that start now
+        while self._heartbeat_answered:
+            self._heartbeat_answered = False
+            await self._send(socket, HEARTBEAT, session.seq)
+            await self._clock.sleep(seconds)
+        await socket.close(KEEP_SESSION)
+
+    async def _listen(self, socket: "ClientConnection", session: GatewaySession, take: TakeEvent) -> SessionEnd:
+        while True:
+            frame = await self._frame(socket)
+            if frame is None:
+                code = socket.close_code
+                if code in _REFUSALS:
+                    raise PlatformError(_REFUSALS[code].format(account=self._account))
+                return "anew" if code in _SESSION_OVER else "resume"
+            match frame.op:
+                case 0:  # dispatch
+                    if frame.t == "READY":
+                        ready = _decode(frame.d, _SessionReady)
+                        session.id, session.url = ready.session_id, ready.resume_gateway_url
+                        session.user, session.name = ready.user.id, ready.user.username
+                        session.application = ready.application.id
+                    await take(frame.t or "", bytes(frame.d), frame.s)
+                case 1:  # asked for a heartbeat
+                    await self._send(socket, HEARTBEAT, session.seq)
+                case 7:  # reconnect
+                    return "resume"
+                case 9:  # invalid session
+                    if _decode(frame.d, bool):
+                        return "resume"
+                    await self._clock.sleep(retry_delay(1, base_seconds=5.0))  # Discord asks for one to five
+                    return "anew"
+                case 11:  # heartbeat answered
+                    self._heartbeat_answered = True
+                case _:
+                    pass
+
+    async def _frame(self, socket: "ClientConnection") -> _GatewayFrame | None:
+        """The next frame; None when the connection has ended."""
+        from websockets.exceptions import ConnectionClosed
+
+        try:
+            return _decode(await socket.recv(), _GatewayFrame)
+        except ConnectionClosed:
+            return None
+
+    async def _send(self, socket: "ClientConnection", op: int, data: object) -> None:
+        """Send a frame; on a connection that has ended nothing happens, since receiving will tell."""
+        from websockets.exceptions import ConnectionClosed
+
+        try:
+            await socket.send(msgspec.json.encode({"op": op, "d": data}).decode())
+        except ConnectionClosed:
+            return
+
+
+def _decode(text: str | bytes | msgspec.Raw, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except UNREADABLE as error:
+        raise PlatformError("Discord's gateway sent something other than its frames.") from error

@@ -1,0 +1,288 @@
+"""HTTP calls to a platform's API: whatever breaks becomes the PlatformError that delivery understands."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TypeAlias, TypedDict, TypeVar, Union
+
+import msgspec
+
+from shoal.kernel.clock import Clock, retry_after
+from shoal.kernel.errors import PlatformError
+from shoal.kernel.network import default_tls, network_reason
+from shoal.kernel.untrusted import UNREADABLE
+from shoal.platforms.tokens import Granted
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    import httpx2
+
+T = TypeVar("T")
+
+CALL_SECONDS = 30.0
+TRANSFER_SECONDS = 300.0
+PATIENCE = 4
+"""A call ends after so many times the seconds that each part of it may take, however slowly it goes on."""
+ANSWER_BYTES_MAX = 64 * 1024**2
+"""An answer that is no file, unpacked. The first synchronisation with a homeserver has some MB."""
+REASON_BYTES_MAX = 65_536
+"""How much is read of an answer that refuses a file."""
+REASON_CHARS_MAX = 300
+RENEW_SECONDS = 300.0
+"""An access token is renewed when it is valid for less than this."""
+
+Json: TypeAlias = Union[str, int, float, bool, "Mapping[str, Json]", "list[Json]", None]
+Fields: TypeAlias = Mapping[str, Json]
+Upload: TypeAlias = tuple[str, BinaryIO] | tuple[str, BinaryIO, str]
+
+
+class RequestParts(TypedDict, total=False):
+    headers: Mapping[str, str]
+    params: Mapping[str, str] | None
+    content: bytes
+    json: object
+    data: Mapping[str, str]
+    files: Mapping[str, Upload]
+
+
+class Download(NamedTuple):
+    body: bytes
+    media_type: str
+
+
+class ApiAnswer(NamedTuple):
+    """What an API answered; header names are found in any case."""
+
+    status_code: int
+    headers: Mapping[str, str]
+    content: bytes
+
+
+class PlatformHttp:
+    """The HTTP client of one account, connected by the first call and again after `close`. `name` is what people call
+    the other side."""
+
+    def __init__(self, name: str, headers: Mapping[str, str] | None = None) -> None:
+        self.name = name
+        self._headers = dict(headers or {})
+        self._http: httpx2.AsyncClient | None = None
+
+    @property
+    def _name_first(self) -> str:
+        """The name as a sentence begins with it."""
+        return self.name[:1].upper() + self.name[1:]
+
+    async def request(
+        self, method: str, url: str, *, seconds: float = CALL_SECONDS, **parts: "Unpack[RequestParts]"
+    ) -> ApiAnswer:
+        """One request, whatever its status; each of its parts may take `seconds`.
+
+        Raises PlatformError when it breaks, when it takes too long and when too much is answered; a broken GET has
+        changed nothing.
+        """
+        import httpx2
+
+        content = bytearray()
+        try:
+            async with (
+                asyncio.timeout(PATIENCE * seconds),
+                self._client().stream(method, url, timeout=seconds, **parts) as answer,
+            ):
+                async for part in answer.aiter_bytes():
+                    content += part
+                    if len(content) > ANSWER_BYTES_MAX:
+                        reason = f"{self._name_first} answered with more than {ANSWER_BYTES_MAX:,} bytes."
+                        raise PlatformError(reason, outcome_unknown=method != "GET")
+            return ApiAnswer(answer.status_code, answer.headers, bytes(content))
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
+            raise PlatformError(f"{self._name_first} cannot be reached: {network_reason(error)}.") from error
+        except (httpx2.RequestError, TimeoutError) as error:
+            reason = f"The connection to {self.name} broke: {network_reason(error)}."
+            raise PlatformError(reason, outcome_unknown=method != "GET") from error
+        except httpx2.InvalidURL as error:
+            raise PlatformError(f"The configured address of {self.name} is not a valid URL.", permanent=True) from error
+        except UnicodeEncodeError as error:
+            reason = f"A request to {self.name} has characters that HTTP cannot send. Check the token and the address."
+            raise PlatformError(reason, permanent=True) from error
+
+    async def download(
+        self, url: str, bytes_max: int, headers: Mapping[str, str] | None = None, *, follow: bool = False,
+        refuse: Callable[[int, bytes], PlatformError] | None = None,
+    ) -> Download:  # fmt: skip
+        """A file of at most `bytes_max` bytes. Raises PlatformError, made by `refuse` of a status other than 200."""
+        import httpx2
+
+        content = bytearray()
+        try:
+            async with (
+                asyncio.timeout(PATIENCE * TRANSFER_SECONDS),
+                self._client().stream(
+                    "GET", url, headers=headers, timeout=TRANSFER_SECONDS, follow_redirects=follow
+                ) as answer,
+            ):
+                read_max = bytes_max if answer.status_code == 200 else REASON_BYTES_MAX
+                async for part in answer.aiter_bytes():
+                    content += part
+                    if len(content) > read_max:
+                        break
+        except (httpx2.RequestError, httpx2.InvalidURL, TimeoutError) as error:
+            raise PlatformError(f"The file could not be fetched: {network_reason(error)}.") from error
+        status = answer.status_code
+        if status != 200:
+            if refuse is not None:
+                raise refuse(status, bytes(content))
+            passing = status == 429 or status >= 500
+            raise PlatformError(f"{self._name_first} answered {status} for a file.", permanent=not passing)
+        if len(content) > bytes_max:
+            raise PlatformError(f"The file has more than {bytes_max:,} bytes.", permanent=True)
+        return Download(bytes(content), answer.headers.get("content-type", ""))
+
+    async def fetch(self, url: str, bytes_max: int) -> bytes:
+        """The content of a file that anybody may fetch. Raises PlatformError."""
+        return (await self.download(url, bytes_max)).body
+
+    def decode(self, status: int, body: bytes, kind: type[T]) -> T:
+        """The JSON of an answer. Raises PlatformError where it is not the API's: then nobody knows what was done."""
+        try:
+            return msgspec.json.decode(body, type=kind)
+        except UNREADABLE as error:
+            reason = f"{self._name_first} answered {status} with something other than its API's JSON."
+            raise PlatformError(reason, outcome_unknown=not 400 <= status < 500) from error
+
+    async def close(self) -> None:
+        http, self._http = self._http, None
+        if http is not None:
+            await http.aclose()
+
+    def _client(self) -> "httpx2.AsyncClient":
+        if self._http is None:
+            import httpx2
+
+            self._http = httpx2.AsyncClient(
+                verify=default_tls(), timeout=CALL_SECONDS, follow_redirects=False, headers=self._headers
+            )
+        return self._http
+
+
+PASSING_STATUSES = frozenset({408, 409, 423, 425})
+"""Refusals that pass by themselves: too slow, in conflict with another call, locked, too early."""
+
+
+class PlatformRefusal(PlatformError):
+    """A platform refuses this call; `code` is its reason, or the status where it gives none. It is for good unless the
+    place is `closed`; a place that is `gone` never comes back."""
+
+    def __init__(self, message: str, code: str | int, *, closed: bool = False, gone: bool = False) -> None:
+        super().__init__(message, permanent=not closed, barred=closed or gone)
+        self.code = code
+
+
+class Tolerating:
+    """A block that a refusal for one of these reasons ends, and no more."""
+
+    def __init__(self, *codes: str | int) -> None:
+        self._codes = codes
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: object, trace: object) -> bool:
+        return isinstance(error, PlatformRefusal) and error.code in self._codes
+
+
+class _ApiError(msgspec.Struct, frozen=True):
+    code: str | int = ""
+    message: str = ""
+
+
+class _ApiErrorBody(msgspec.Struct, frozen=True):
+    error: _ApiError = _ApiError()
+
+
+class RestApi(PlatformHttp):
+    """A REST API that is called with an access token; `_grant` gets one. Follows no redirect."""
+
+    def __init__(self, name: str, advice: str, clock: Clock) -> None:
+        super().__init__(name)
+        self._advice = advice
+        self._clock = clock
+        self._token = ""
+        self._token_until = 0.0
+        self._granting = asyncio.Lock()
+
+    async def _grant(self) -> Granted:
+        """A new access token. Raises PlatformError."""
+        raise NotImplementedError
+
+    async def token(self) -> str:
+        """The account's access token, which is valid for a while. Raises PlatformError."""
+        async with self._granting:
+            if not self._token or self._clock.monotonic() >= self._token_until:
+                granted = await self._grant()
+                keep_seconds = max(granted.expires_in - RENEW_SECONDS, granted.expires_in / 2)
+                self._token, self._token_until = granted.access_token, self._clock.monotonic() + keep_seconds
+            return self._token
+
+    async def call(
+        self, method: str, url: str, kind: type[T], content: Fields | None = None, *, anonymous: bool = False,
+        params: Mapping[str, str] | None = None, seconds: float = CALL_SECONDS,
+    ) -> T:  # fmt: skip
+        """Call with JSON and the account's token, unless `anonymous`. Raises PlatformError. A call whose token was
+        refused did nothing, so it is made once more with a new one."""
+        body = b"" if content is None else msgspec.json.encode(content)
+        for attempt in (1, 2):
+            headers = {} if content is None else {"content-type": "application/json"}
+            token = "" if anonymous else await self.token()
+            if token:
+                headers["authorization"] = f"Bearer {token}"
+            answer = await self.send(method, url, body, headers, params=params, seconds=seconds)
+            if answer.status_code != 401:
+                break
+            if token == self._token:
+                self._token = ""
+            if attempt == 2 or not token:
+                raise PlatformError(f"{self.name} refused the access token. {self._advice}")
+        status = answer.status_code
+        if 200 <= status < 300:
+            return self.decode(status, answer.content or b"{}", kind)
+        if status >= 500:
+            raise PlatformError(f"{self.name} failed with {status}.", outcome_unknown=True)
+        try:
+            error = msgspec.json.decode(answer.content, type=_ApiErrorBody).error
+            reason = f"{error.code} {error.message}"[:REASON_CHARS_MAX].strip()
+        except UNREADABLE:
+            reason = ""
+        told = f"{self.name} refused with {status}: {reason or 'it gave no reason.'}"
+        if status in PASSING_STATUSES:
+            raise PlatformError(told)
+        raise PlatformRefusal(told, status, closed=status == 403, gone=status == 404)
+
+    async def request_token(self, url: str, form: Mapping[str, str]) -> Granted:
+        """Ask an authorization server for an access token. Raises PlatformError; a refusal says what to configure."""
+        from urllib.parse import urlencode
+
+        headers = {"content-type": "application/x-www-form-urlencoded"}
+        try:
+            answer = await self.send("POST", url, urlencode(form).encode(), headers)
+        except PlatformError as error:  # asking for a token has posted nothing
+            raise PlatformError(str(error), retry_after_seconds=error.retry_after_seconds) from error
+        status = answer.status_code
+        if 400 <= status < 500:
+            raise PlatformError(f"{self.name} gave no access token ({status}). {self._advice}")
+        if status != 200:
+            raise PlatformError(f"{self.name} gave no access token: it failed with {status}.")
+        return self.decode(status, answer.content, Granted)
+
+    async def send(
+        self, method: str, url: str, body: bytes, headers: Mapping[str, str], *,
+        params: Mapping[str, str] | None = None, seconds: float = CALL_SECONDS,
+    ) -> ApiAnswer:  # fmt: skip
+        """One request as it stands. Raises PlatformError when it breaks or we are asked to slow down."""
+        answer = await self.request(method, url, seconds=seconds, content=body, headers=headers, params=params)
+        if answer.status_code in (429, 503):
+            wait_seconds = max(retry_after(answer.headers, self._clock) or 0.0, 1.0)
+            raise PlatformError(f"{self.name} asks us to slow down.", retry_after_seconds=wait_seconds)
+        return answer
+
+    async def fetch_own(self, url: str, bytes_max: int) -> bytes:
+        """The content of a file that our token opens. Raises PlatformError."""
+        return (await self.download(url, bytes_max, {"authorization": f"Bearer {await self.token()}"})).body

@@ -1,0 +1,411 @@
+"""What all adapters share on the way to the inbox: events, messages, buttons, early edits, servers and files."""
+
+import asyncio
+import logging
+import os
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Generator, ItemsView
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import BinaryIO, Generic, TypeVar
+
+import anyio.abc
+import msgspec
+
+from shoal.kernel.agents import servers_scope
+from shoal.kernel.begun import Begun, SetAside
+from shoal.kernel.clock import Clock, retry_delay, to_micros
+from shoal.kernel.errors import (
+    Conflict,
+    Forbidden,
+    Gone,
+    InvalidId,
+    InvalidInput,
+    NotFound,
+    PlatformError,
+    StoreError,
+    system_words,
+)
+from shoal.kernel.events import Scope
+from shoal.kernel.home import Home
+from shoal.kernel.ids import ApprovalId, ThreadId, channel_of, encode_part
+from shoal.kernel.messages import Abort, Attachment, Author, Deletion, Edit, Prompt, Receipt, Retry
+from shoal.kernel.ports import InboxPort, Settings
+from shoal.kernel.regular_files import regular_only
+
+log = logging.getLogger(__name__)
+V = TypeVar("V")
+
+BUSY = "I am busy: too many messages are waiting. Try again in a moment, or write /stop all."
+DECIDED = frozenset({"Allowed.", "Denied."})
+"""Answers of `press` that an approval's card will show by itself."""
+PENDING_EDITS_MAX = 200
+KNOWN_SERVERS_MAX = 10_000
+"""Channels whose server is not looked up again."""
+NAME_BYTES_MAX = 120
+PATIENCE_SECONDS = 0.5
+"""How long a stream waits for one event before it goes on."""
+SLOW_MAX = 16
+"""Chats that may be slow at once; each may hold one file in memory."""
+WAITING_MAX = 1000
+
+
+class Recent(Generic[V]):
+    """A mapping of at most `size` entries; the longest unused are forgotten."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._entries: OrderedDict[str, V] = OrderedDict()
+
+    def put(self, key: str, value: V) -> None:
+        self._entries[key] = value
+        self._entries.move_to_end(key)
+        if len(self._entries) > self._size:
+            self._entries.popitem(last=False)
+
+    def get(self, key: str) -> V | None:
+        if key not in self._entries:
+            return None
+        self._entries.move_to_end(key)
+        return self._entries[key]
+
+    def pop(self, key: str) -> V | None:
+        return self._entries.pop(key, None)
+
+    def items(self) -> ItemsView[str, V]:
+        return self._entries.items()
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._entries
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+def time_of(text: str, now: datetime) -> datetime:
+    """The time that a platform gives as ISO 8601 with an offset; `now` where it gives no such time."""
+    try:
+        at = datetime.fromisoformat(text)
+        return at.astimezone(UTC) if at.tzinfo is not None else now
+    except (ValueError, OverflowError):
+        return now
+
+
+# ---- messages and buttons ----
+
+
+async def submit(prompt: Prompt, inbox: InboxPort) -> str:
+    """Send a message; returns what to tell its author, often nothing. Raises StoreError. Its files are removed unless a
+    turn will have them: only with a turn are files of strangers marked as such."""
+    receipt = Receipt("dropped")
+    try:
+        receipt = await inbox.send(prompt)
+        return receipt.answer or (BUSY if receipt.status == "busy" else "")
+    finally:
+        if prompt.attachments and receipt.status != "accepted":
+            await asyncio.to_thread(remove_attachments, prompt)
+
+
+async def press(value: str, thread: ThreadId, author: Author, inbox: InboxPort) -> str:
+    """Do what a button's value says; returns what to tell the person who pressed it. Raises StoreError.
+
+    `allow:ID`, `thread:ID` and `deny:ID` decide an approval; `retry:TURN`, `retry:TURN:MODEL` and `retry:TURN:stop`
+    act on a turn that waits for its model.
+    """
+    verb, _, what = value.partition(":")
+    try:
+        match verb:
+            case "allow" | "thread" | "deny" if what:
+                asker = author.asker(thread, "untrusted")  # the access rules say who is more than that
+                scope: Scope = "thread" if verb == "thread" else "once"
+                state = await inbox.decide(ApprovalId(what), verb != "deny", asker, scope)
+                return "Denied." if state == "deny" else "Allowed."
+            case "retry" if what:
+                turn, _, model = what.partition(":")
+                stops = model == "stop"
+                change = Abort(thread, author, turn=turn) if stops else Retry(thread, author, turn, model)
+                receipt = await inbox.send(change)
+                if not receipt.delivered:
+                    return "That turn has ended."
+                return "Stopping." if stops else "Trying again."
+            case _:
+                return "This button no longer works."
+    except (NotFound, Conflict, Gone, Forbidden, InvalidInput) as error:
+        return str(error)
+
+
+# ---- events ----
+
+
+class _Event(msgspec.Struct, eq=False):
+    """An event of a chat. `key` is that of its copy in the store; empty for one that the platform delivers again."""
+
+    lane: str
+    content: str
+    key: str = ""
+    came_of_it: bool = False
+    error: PlatformError | StoreError | None = None
+    is_over: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+
+
+class Intake:
+    """The events of one account, taken in one after the other within each chat. `take` takes one in and says whether
+    anything came of it; it raises StoreError and PlatformError where it has to be tried again, the latter for good, or
+    anything else, to drop it.
+
+    event          how it is taken in
+    ------------   ------------------------------------------------------------------------------------------------
+    the usual      while its stream waits for it; what goes wrong is raised, so that the platform delivers it again
+    slow           kept in the store after PATIENCE_SECONDS, and the stream goes on: other chats hear nothing of it
+    behind one     kept, and taken in after it
+
+    An event during which the process has died at two starts is set aside at the third, and the owner is told.
+    What is kept is tried until it is taken in, also by the next process: it leaves the store after that. So one chat's
+    large file delays that chat alone. Where SLOW_MAX chats are slow at once, or WAITING_MAX events wait, the stream
+    waits.
+    """
+
+    def __init__(self, platform: str, store: Settings, clock: Clock, begun: Path | None = None) -> None:
+        self._begun = Begun(begun)
+        self._platform = platform
+        self._scope = f"intake:{platform}"
+        self._store = store
+        self._clock = clock
+        self._lanes: dict[str, deque[_Event]] = {}
+        self._waiting = self._kept_at = 0
+        self._room = asyncio.Event()
+        self._writing = asyncio.Lock()
+
+    async def open(self, tasks: anyio.abc.TaskGroup, take: Callable[[str], Awaitable[bool]]) -> None:
+        """Go on with what an earlier process has left, each chat in its order. Raises StoreError."""
+        self._begun.open()
+        await self._begun.share(self._store)
+        left = await self._store.page(self._scope, limit=WAITING_MAX)
+        self._tasks, self._take, self._lanes, self._waiting = tasks, take, {}, 0
+        self._kept_at = max((int(key.partition(".")[0]) for key, _ in left), default=self._kept_at)
+        for key, value in left:
+            lane, content = msgspec.json.decode(value, type=tuple[str, str])
+            self._queue(_Event(lane, content, key))
+
+    async def put(self, lane: str, content: str) -> bool:
+        """Take an event of a chat in, or keep it; returns whether anything came of it yet. Raises StoreError, and
+        PlatformError where it has to be delivered again."""
+        event = _Event(lane, content)
+        while self._waiting >= WAITING_MAX or (lane not in self._lanes and len(self._lanes) >= SLOW_MAX):
+            self._room.clear()
+            await self._room.wait()
+        if lane in self._lanes:
+            await self._keep(event)
+            self._queue(event)
+            return True
+        self._queue(event)
+        await self._clock.wait(event.is_over, PATIENCE_SECONDS)
+        await self._keep(event)
+        if event.error is not None:
+            raise event.error
+        return event.came_of_it or bool(event.key)
+
+    def _queue(self, event: _Event) -> None:
+        self._waiting += 1
+        if event.lane in self._lanes:
+            self._lanes[event.lane].append(event)
+        else:
+            self._lanes[event.lane] = deque([event])
+            self._tasks.start_soon(self._serve, event.lane)
+
+    async def _serve(self, lane: str) -> None:
+        """Take in what waits of a chat, in order: what is kept until that succeeds, else once."""
+        waiting, failures = self._lanes[lane], 0
+        extra = {"platform": self._platform, "channel": lane}
+        try:
+            while waiting:
+                event = waiting[0]
+                try:
+                    try:
+                        if self._begun.begin(_key(event)):
+                            event.came_of_it = await self._take(event.content)
+                        else:
+                            await self._set_aside(event)
+                    finally:
+                        self._begun.end(_key(event))
+                    await self._forget(event)
+                    await self._begun.forget_over()
+                except (PlatformError, StoreError, InvalidId) as error:
+                    refused = isinstance(error, PlatformError) and (error.permanent or error.barred)
+                    if isinstance(error, InvalidId) or refused:
+                        log.warning("an event was dropped: %s", error, extra=extra)
+                        await self._forget(event)
+                    elif event.key:
+                        failures += 1
+                        level = logging.WARNING if failures == 1 else logging.INFO
+                        log.log(level, "an event waits: %s", error, extra=extra)
+                        asked = error.retry_after_seconds if isinstance(error, PlatformError) else None
+                        await self._clock.sleep(retry_delay(failures, asked))
+                        continue
+                    else:
+                        event.error = error
+                except Exception:  # it would be so each time, and end the whole account
+                    log.exception("an event was dropped: Shoal made a mistake with it", extra=extra)
+                    await self._forget(event)
+                waiting.popleft()
+                failures = 0
+                self._waiting -= 1
+                event.is_over.set()
+                self._room.set()
+        finally:
+            del self._lanes[lane]
+            self._room.set()
+
+    async def _set_aside(self, event: _Event) -> None:
+        """Keep an event that ends the process apart, where nothing reads it. Raises StoreError."""
+        log.error(
+            "an event was set aside: the process ended twice while reading it",
+            extra={"platform": self._platform, "channel": event.lane},
+        )
+        await self._begun.set_aside(SetAside(self._platform, event.lane, event.content), self._clock)
+
+    async def _keep(self, event: _Event) -> None:
+        """Write an event down that is not over. Raises StoreError."""
+        async with self._writing:
+            if not event.is_over.is_set():
+                self._kept_at = max(self._kept_at + 1, to_micros(self._clock.now()))  # the clock may be set back
+                event.key = f"{self._kept_at:020}"
+                await self._store.put(self._scope, event.key, _kept(event))
+
+    async def _forget(self, event: _Event) -> None:
+        """Raises StoreError."""
+        if event.key:
+            async with self._writing:  # it may be written down just now
+                await self._store.drop(self._scope, event.key, _kept(event))
+
+
+def _key(event: _Event) -> str:
+    """Of the event itself, whose content has the platform's id: another of its chat may come first next time."""
+    return f"{event.lane} {event.content}"
+
+
+def _kept(event: _Event) -> str:
+    return msgspec.json.encode((event.lane, event.content)).decode()
+
+
+# ---- edits before their message, and servers ----
+
+
+class PendingEdits:
+    """Edits and deletions that arrive before their message, where a platform promises no order. Kept is the newest
+    change of each of the last PENDING_EDITS_MAX messages."""
+
+    def __init__(self) -> None:
+        self._changes: Recent[Edit | Deletion] = Recent(PENDING_EDITS_MAX)
+
+    async def send(self, change: Edit | Deletion, inbox: InboxPort) -> None:
+        """Send a change to the thread its message went to; keep it if the message has not come yet. Raises StoreError.
+        Of `change.thread` only the channel counts."""
+        thread = await inbox.thread_of(channel_of(change.thread), "", change.key)
+        if thread is None:
+            self.keep(change)
+        else:
+            await inbox.send(msgspec.structs.replace(change, thread=thread))
+
+    def keep(self, change: Edit | Deletion) -> None:
+        """Keep a change for a message that has not come yet, unless a later one is kept."""
+        kept = self._changes.get(change.key)
+        is_older = isinstance(kept, Deletion) or (
+            isinstance(kept, Edit)
+            and isinstance(change, Edit)
+            and kept.at is not None
+            and change.at is not None
+            and change.at < kept.at
+        )
+        if not is_older:
+            self._changes.put(change.key, change)
+
+    def apply(self, prompt: Prompt) -> Prompt | None:
+        """A message as its author has changed it since; None where it was deleted, and its files with it."""
+        change = self._changes.get(prompt.key)
+        if isinstance(change, Deletion):
+            remove_attachments(prompt)
+            return None
+        if change is None or change.author.id != prompt.author.id:
+            return prompt
+        return msgspec.structs.replace(
+            prompt, text=change.text, tainted_by=prompt.tainted_by or change.tainted_by, edited_at=change.at
+        )
+
+
+class ChannelServers:
+    """Which server each channel of an account belongs to: a guild of Discord, a team of Teams. Stored for
+    `AgentStore.server_of`, since a thread's id does not tell."""
+
+    def __init__(self, platform: str, store: Settings) -> None:
+        self._scope = servers_scope(platform)
+        self._store = store
+        self._known: Recent[str] = Recent(KNOWN_SERVERS_MAX)
+
+    async def note(self, channel: str, server: str) -> None:
+        """Remember a channel's server; an empty one says nothing. Raises StoreError."""
+        if not server or self._known.get(channel) == server:
+            return
+        if await self._store.get(self._scope, channel) != server:
+            await self._store.put(self._scope, channel, server)
+        self._known.put(channel, server)
+
+
+# ---- files ----
+
+
+async def save_attachment(
+    home: Home, clock: Clock, thread: ThreadId, file: Attachment, fetch: Callable[[], Awaitable[bytes]]
+) -> Attachment:
+    """Fetch a file into the thread's attachments; returns it with its path, or with the reason why it has none."""
+    try:
+        body = await fetch()
+        path = home.attachments(thread) / f"{clock.new_id()}-{short_name(file.name)}"
+
+        def write() -> None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("wb") as kept:  # the platform is told next that its message arrived
+                kept.write(body)
+                kept.flush()
+                os.fsync(kept.fileno())
+
+        await asyncio.to_thread(write)
+    except PlatformError as error:
+        return msgspec.structs.replace(file, error=str(error))
+    except OSError as error:
+        return msgspec.structs.replace(file, error=f"could not be stored: {system_words(error)}")
+    return msgspec.structs.replace(file, size_bytes=len(body), path=str(path))
+
+
+def short_name(name: str) -> str:
+    """The end of a file's name, encoded so that it is safe as one."""
+    return encode_part(name).encode()[-NAME_BYTES_MAX:].decode("utf-8", "ignore")
+
+
+def remove_attachments(prompt: Prompt) -> None:
+    """Remove the saved files of a message that no turn will have."""
+    for file in prompt.attachments:
+        if file.path:
+            with suppress(OSError):
+                Path(file.path).unlink()
+
+
+def read_file(path: Path, bytes_max: int) -> bytes:
+    """The content of a file to upload. Raises PlatformError, for good when it is gone or too large."""
+    with open_file(path) as file:
+        content = file.read(bytes_max + 1)
+    if len(content) > bytes_max:
+        raise PlatformError(f"The file {path.name!r} has more than {bytes_max:,} bytes.", permanent=True)
+    return content
+
+
+@contextmanager
+def open_file(path: Path) -> Generator[BinaryIO]:
+    """A file to upload. Raises PlatformError when it cannot be read; for good when it is gone."""
+    try:
+        with open(path, "rb", opener=regular_only) as content:
+            yield content
+    except OSError as error:
+        reason = f"The file {path.name!r} cannot be read: {error.strerror}."
+        raise PlatformError(reason, permanent=isinstance(error, FileNotFoundError)) from error

@@ -1,0 +1,228 @@
+"""Encrypted rooms, by matrix-nio's state machine without its network code: it holds the keys, and our calls carry them.
+
+Everybody's devices get the keys of what is written, verified or not, as with other bots; who may speak is decided by
+the person, not by the device. Keys are stored in the home directory.
+"""
+
+import logging
+from pathlib import Path
+from typing import TypeVar
+from uuid import uuid4
+
+import anyio
+import msgspec
+from nio import (
+    EncryptionError,
+    JoinedMembersResponse,
+    KeysClaimResponse,
+    KeysQueryResponse,
+    KeysUploadResponse,
+    LocalProtocolError,
+    MatrixRoom,
+    MegolmEvent,
+    Response,
+    RoomKeyRequestResponse,
+    SyncResponse,
+    ToDeviceResponse,
+)
+from nio import Event as NioEvent
+from nio.client.base_client import Client, ClientConfig
+from nio.crypto.attachments import decrypt_attachment, encrypt_attachment
+from nio.store.database import SqliteStore
+
+from shoal.kernel.errors import PlatformError
+from shoal.kernel.untrusted import UNREADABLE
+from shoal.platforms.http import Json
+from shoal.platforms.matrix.wire import Encryption, JsonObject, MatrixApi, MatrixEvent, path_of
+
+logging.getLogger("nio").setLevel(logging.WARNING)  # it logs every event
+
+R = TypeVar("R", bound=Response)
+
+
+class _FileHash(msgspec.Struct, frozen=True):
+    sha256: str
+
+
+class _FileKey(msgspec.Struct, frozen=True):
+    k: str
+
+
+class _FileEncryption(msgspec.Struct, frozen=True):
+    key: _FileKey
+    iv: str
+    hashes: _FileHash
+
+
+class _EncryptedMessage(msgspec.Struct, frozen=True):
+    file: _FileEncryption
+
+
+class MegolmEncryption(Encryption):
+    """Encrypts and decrypts for the account's device; `folder` holds its keys."""
+
+    works = True
+
+    def __init__(self, api: MatrixApi, folder: Path) -> None:
+        self._api = api
+        self._folder = folder
+        self._client: Client | None = None
+        self._calling = anyio.Lock()
+
+    def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None and client.store is not None:
+            client.store.database.close()
+
+    async def take(self, synced: bytes) -> None:
+        """Learn keys, devices and members, and exchange keys with the homeserver. Raises PlatformError."""
+        client = await self._machine()
+        found = SyncResponse.from_dict(_object(synced))
+        if not isinstance(found, SyncResponse):
+            raise PlatformError("The homeserver's sync has an unknown form.")
+        client.receive_response(found)
+        async with self._calling:
+            if client.should_upload_keys:
+                assert client.olm is not None
+                uploaded = await self._call("upload", client.olm.share_keys())
+                client.receive_response(_read(KeysUploadResponse.from_dict(uploaded), KeysUploadResponse))
+            await self._query(client)
+            if client.should_claim_keys:
+                await self._claim(client, client.get_users_for_key_claiming())
+            for message in tuple(client.outgoing_to_device_messages):
+                content: JsonObject = message.content  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+                body: JsonObject = {"messages": {message.recipient: {message.recipient_device: content}}}
+                await self._api.call("PUT", path_of("sendToDevice", message.type, uuid4().hex), msgspec.Raw, body)
+                client.receive_response(ToDeviceResponse(message))
+
+    def decrypt(self, room: str, event: MatrixEvent) -> MatrixEvent | None:
+        """The event inside an encrypted one; None when its key is not known."""
+        client, found = self._client, _megolm_event(room, event)
+        if client is None or found is None:
+            return None
+        try:
+            inner: JsonObject = client.decrypt_event(found).source
+        except EncryptionError:
+            return None
+        kind, content = inner.get("type"), inner.get("content")
+        if not isinstance(kind, str) or not isinstance(content, dict):
+            return None
+        outside = _object(event.content)  # has the relation, so that the homeserver can keep threads together
+        relation = {"m.relates_to": outside["m.relates_to"]} if "m.relates_to" in outside else {}
+        whole: JsonObject = {**relation, **content}
+        return msgspec.structs.replace(event, type=kind, content=msgspec.Raw(msgspec.json.encode(whole)))
+
+    async def request_key(self, room: str, event: MatrixEvent) -> None:
+        """Ask for the key of an event, once for each session of keys. Raises PlatformError.
+
+        Source: spec.matrix.org, client-server API, m.room_key_request.
+        """
+        client, found = await self._machine(), _megolm_event(room, event)
+        if found is None or not client.device_id or found.session_id in client.outgoing_key_requests:
+            return
+        for user, device in ((found.sender, found.device_id or "*"), (client.user_id, "*")):
+            asked = found.as_key_request(user, client.device_id, device_id=device)
+            content: JsonObject = asked.content  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+            body: JsonObject = {"messages": {user: {device: content}}}
+            await self._api.call("PUT", path_of("sendToDevice", asked.type, uuid4().hex), msgspec.Raw, body)
+        session = found.session_id or ""
+        client.receive_response(RoomKeyRequestResponse(session, session, room, found.algorithm))
+
+    async def encrypt(self, room: str, kind: str, content: JsonObject) -> JsonObject:
+        """The content of an encrypted event, whose key every device in the room gets. Raises PlatformError."""
+        client = await self._machine()
+        async with self._calling:
+            try:
+                # Every device in the room gets the key of what comes next.
+                known = client.rooms.setdefault(room, MatrixRoom(room, client.user_id, encrypted=True))
+                known.encrypted = True
+                if not known.members_synced:
+                    found = _object(await self._api.call("GET", path_of("rooms", room, "joined_members"), msgspec.Raw))
+                    client.receive_response(_read(JoinedMembersResponse.from_dict(found, room), JoinedMembersResponse))
+                await self._query(client)
+                olm = client.olm
+                assert olm is not None
+                if olm.should_share_group_session(room):
+                    missing = client.get_missing_sessions(room)
+                    if missing:
+                        await self._claim(client, missing)
+                    people = list(known.users)
+                    for shared_with, messages in olm.share_group_session_parallel(
+                        room, people, ignore_unverified_devices=True
+                    ):
+                        path = path_of("sendToDevice", "m.room.encrypted", uuid4().hex)
+                        await self._api.call("PUT", path, msgspec.Raw, messages)
+                        olm.outbound_group_sessions[room].users_shared_with.update(shared_with)
+                    olm.outbound_group_sessions[room].shared = True
+                _, sealed = client.encrypt(room, kind, content)
+            except (EncryptionError, LocalProtocolError) as error:
+                raise PlatformError(f"The message could not be encrypted: {error}") from error
+        return {**sealed}
+
+    def encrypt_file(self, content: bytes) -> tuple[bytes, JsonObject]:
+        """A file encrypted with a key of its own, and what its readers need."""
+        hidden, keys = encrypt_attachment(content)
+        return hidden, keys
+
+    def decrypt_file(self, content: bytes, message: bytes) -> bytes:
+        try:
+            file = msgspec.json.decode(message, type=_EncryptedMessage).file
+            return decrypt_attachment(content, file.key.k, file.hashes.sha256, file.iv)
+        except (EncryptionError, *UNREADABLE) as error:
+            raise PlatformError("The file could not be decrypted: its key does not fit.", permanent=True) from error
+
+    # ---- parts ----
+
+    async def _machine(self) -> Client:
+        """The account's device with its keys, made when there is none."""
+        if self._client is None:
+            login = await self._api.login()
+            if not login.device_id:
+                raise PlatformError("The access token belongs to no device, so nothing can be encrypted with it.")
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            config = ClientConfig(store=SqliteStore, store_name="keys.db", encryption_enabled=True)
+            client = Client(login.user_id, login.device_id, str(self._folder), config)
+            client.restore_login(login.user_id, login.device_id, "unused")
+            self._client = client
+        return self._client
+
+    async def _query(self, client: Client) -> None:
+        if client.should_query_keys:
+            users: JsonObject = {user: list[Json]() for user in client.users_for_key_query}
+            found = await self._call("query", {"device_keys": users})
+            client.receive_response(_read(KeysQueryResponse.from_dict(found), KeysQueryResponse))
+
+    async def _claim(self, client: Client, wanted: dict[str, list[str]]) -> None:
+        keys: JsonObject = {
+            user: dict[str, Json].fromkeys(devices, "signed_curve25519") for user, devices in wanted.items()
+        }
+        found = await self._call("claim", {"one_time_keys": keys})
+        client.receive_response(_read(KeysClaimResponse.from_dict(found), KeysClaimResponse))
+
+    async def _call(self, what: str, body: JsonObject) -> JsonObject:
+        return _object(await self._api.call("POST", path_of("keys", what), msgspec.Raw, body))
+
+
+def _megolm_event(room: str, event: MatrixEvent) -> MegolmEvent | None:
+    """An encrypted event as nio knows it; None for one of another kind."""
+    raw = {
+        "type": event.type, "sender": event.sender, "event_id": event.event_id,
+        "origin_server_ts": event.origin_server_ts, "content": _object(event.content),
+    }  # fmt: skip
+    found = NioEvent.parse_encrypted_event(raw)  # pyright: ignore[reportUnknownMemberType]
+    if not isinstance(found, MegolmEvent) or not found.sender_key or not found.session_id:
+        return None
+    found.room_id = room
+    return found
+
+
+def _read(found: Response, kind: type[R]) -> R:
+    if not isinstance(found, kind):
+        raise PlatformError("The homeserver answered about keys in an unknown form.")
+    return found
+
+
+def _object(encoded: bytes | msgspec.Raw) -> JsonObject:
+    """An object of JSON that was read once already."""
+    found: JsonObject = msgspec.json.decode(bytes(encoded))
+    return found

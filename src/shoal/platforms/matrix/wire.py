@@ -1,0 +1,748 @@
+"""Matrix' wire: the client-server API, events in both directions, and encryption. Source: spec.matrix.org, v1.15."""
+
+import asyncio
+import hashlib
+import html
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TypeAlias, TypeVar
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from shoal.kernel.clock import retry_after
+from shoal.kernel.commands import ALIASES, COMMANDS
+from shoal.kernel.errors import PlatformError
+from shoal.kernel.ids import ThreadId, make_thread_id, thread_address
+from shoal.kernel.markdown import language_in
+from shoal.kernel.markup import Dialect, around, is_link, render_markup
+from shoal.kernel.messages import Author, Prompt, Reference
+from shoal.kernel.ports import Settings
+from shoal.kernel.posts import Button, ChatLimits, OutboundPost, Window
+from shoal.kernel.settings_platforms import MatrixSettings
+from shoal.kernel.speech import seconds_of
+from shoal.kernel.untrusted import UNREADABLE
+from shoal.platforms.http import (
+    CALL_SECONDS,
+    TRANSFER_SECONDS,
+    ApiAnswer,
+    Fields,
+    Json,
+    PlatformHttp,
+    PlatformRefusal,
+    Tolerating,
+)
+
+T = TypeVar("T")
+
+CLIENT = "/_matrix/client/v3"
+MEDIA_BASE = "/_matrix/media/v3"
+AUTHENTICATED_MEDIA = "/_matrix/client/v1/media"
+
+JsonObject: TypeAlias = dict[str, Json]
+
+WHOLE = "0"
+"""The thread part of conversations that are a whole room."""
+POST = "dev.shoal.post"
+"""Where our messages have their transaction's id, also outside of what is encrypted."""
+
+
+# ---- calls ----
+
+
+CLOSED = frozenset({"M_FORBIDDEN", "M_USER_SUSPENDED", "M_RESOURCE_LIMIT_EXCEEDED", "M_CONSENT_NOT_GIVEN"})
+"""Reasons for which a room takes no posts for now, besides all that the homeserver answers 403."""
+
+
+class _MatrixError(msgspec.Struct, frozen=True):
+    errcode: str = ""
+    error: str = ""
+    retry_after_ms: float | None = None
+
+
+class _UploadedMedia(msgspec.Struct, frozen=True):
+    content_uri: str
+
+
+class _Login(msgspec.Struct, frozen=True):
+    user_id: str
+    device_id: str = ""
+    access_token: str = ""
+
+
+def path_of(*parts: str, base: str = CLIENT) -> str:
+    """A path of the API; ids are escaped."""
+    return "/".join((base, *(quote(part, safe="") for part in parts)))
+
+
+class MatrixApi(PlatformHttp):
+    """Calls of one account, which logs in with the first."""
+
+    def __init__(self, settings: MatrixSettings, store: Settings, scope: str) -> None:
+        super().__init__("the homeserver")
+        self._base = settings.homeserver.rstrip("/")
+        self._settings = settings
+        self._store = store
+        self._scope = scope
+        self._login: _Login | None = None
+        self._logging_in = asyncio.Lock()
+
+    async def login(self) -> _Login:
+        """Who we are; logs in when that is not known. Raises PlatformError, ConfigError and StoreError. With the token,
+        else with the password: always as the same device, so that encrypted rooms know it."""
+        async with self._logging_in:
+            if self._login is not None:
+                return self._login
+            settings = self._settings
+            token = settings.access_token.reveal()
+            if token:
+                answer = await self._send("GET", path_of("account", "whoami"), token)
+                self._login = msgspec.structs.replace(self._result(answer, _Login), access_token=token)
+                return self._login
+            known = await self._store.get(self._scope, "device")
+            body: Fields = {
+                "type": "m.login.password",
+                "identifier": {"type": "m.id.user", "user": settings.user},
+                "password": settings.password.reveal(),
+                "initial_device_display_name": "Shoal",
+                **({"device_id": known} if known else {}),
+            }
+            found = self._result(await self._send("POST", path_of("login"), "", body), _Login, is_login=True)
+            if found.device_id != known:
+                await self._store.put(self._scope, "device", found.device_id)
+            self._login = found
+            return found
+
+    async def call(
+        self, method: str, path: str, kind: type[T], body: Fields | None = None, *,
+        query: Mapping[str, str] | None = None, seconds: float = CALL_SECONDS,
+    ) -> T:  # fmt: skip
+        """Call a path. Raises PlatformError, PlatformRefusal for what cannot succeed."""
+        token = (await self.login()).access_token
+        return self._result(await self._send(method, path, token, body, query, seconds), kind)
+
+    async def upload(self, name: str, media_type: str, content: bytes) -> str:
+        """Put a file into the homeserver's media; returns its mxc address. Raises PlatformError."""
+        headers = {"content-type": media_type, "authorization": f"Bearer {(await self.login()).access_token}"}
+        url = f"{self._base}{path_of('upload', base=MEDIA_BASE)}"
+        try:
+            answer = await self.request(
+                "POST", url, seconds=TRANSFER_SECONDS, params={"filename": name}, content=content, headers=headers
+            )
+        except PlatformError as error:  # nothing is posted yet, so it can be tried again without a doubt
+            raise PlatformError(f"The file {name!r} could not be uploaded. {error}") from error
+        return self._result(answer, _UploadedMedia).content_uri
+
+    async def fetch_media(self, address: str, bytes_max: int) -> bytes:
+        """The content behind an mxc address. Raises PlatformError."""
+        server, _, media = address.removeprefix("mxc://").partition("/")
+        if not address.startswith("mxc://") or not server or not media:
+            raise PlatformError("The file's address is not one of Matrix'.", permanent=True)
+        headers = {"authorization": f"Bearer {(await self.login()).access_token}"}
+        url = self._base + path_of("download", server, media, base=AUTHENTICATED_MEDIA)
+        with Tolerating("M_UNRECOGNIZED"):
+            return (await self.download(url, bytes_max, headers, follow=True, refuse=self._error)).body
+        url = self._base + path_of("download", server, media, base=MEDIA_BASE)  # before Matrix 1.11
+        return (await self.download(url, bytes_max, headers, follow=True, refuse=self._error)).body
+
+    async def _send(
+        self, method: str, path: str, token: str, body: Fields | None = None, query: Mapping[str, str] | None = None,
+        seconds: float = CALL_SECONDS,
+    ) -> ApiAnswer:  # fmt: skip
+        headers = {"authorization": f"Bearer {token}"} if token else {}
+        url = f"{self._base}{path}"
+        if body is None:
+            return await self.request(method, url, seconds=seconds, headers=headers, params=query)
+        return await self.request(method, url, seconds=seconds, headers=headers, params=query, json=body)
+
+    def _result(self, answer: ApiAnswer, kind: type[T], *, is_login: bool = False) -> T:
+        if answer.status_code != 200:
+            raise self._error(answer.status_code, answer.content, retry_after(answer.headers), is_login=is_login)
+        return self.decode(answer.status_code, answer.content, kind)
+
+    def _error(
+        self, status: int, body: bytes, asked_seconds: float | None = None, *, is_login: bool = False
+    ) -> PlatformError:
+        """The error that an answer means for delivery."""
+        try:
+            failure = msgspec.json.decode(body, type=_MatrixError)
+        except UNREADABLE:
+            failure = _MatrixError()
+        if status == 429:
+            asked = failure.retry_after_ms / 1000 if failure.retry_after_ms is not None else None
+            seconds = asked if asked is not None else asked_seconds or 1.0
+            return PlatformError("The homeserver asks us to slow down.", retry_after_seconds=seconds, everywhere=True)
+        is_logged_out = status == 401 or failure.errcode in ("M_UNKNOWN_TOKEN", "M_MISSING_TOKEN")
+        if is_logged_out:
+            self._login = None
+        if is_logged_out or (is_login and 400 <= status < 500 and failure.errcode == "M_FORBIDDEN"):
+            return PlatformError(
+                f"The homeserver refused the access token or password for {self._settings.account!r}. "
+                "Set platforms.matrix.access_token (or MATRIX_ACCESS_TOKEN) or password, then restart."
+            )
+        if 400 <= status < 500 and failure.errcode:
+            reason = failure.error or f"status {status}"
+            # A thread whose first message is not in the room: Synapse's words for a relation that leads nowhere.
+            is_astray = status == 400 and "relation" in failure.error.lower()
+            closed = status == 403 or failure.errcode in CLOSED
+            gone = failure.errcode == "M_NOT_FOUND" or is_astray
+            told = f"Matrix refused: {reason} ({failure.errcode})"
+            return PlatformRefusal(told, failure.errcode, closed=closed, gone=gone)
+        return PlatformError(f"The homeserver failed with {status}.", outcome_unknown=not 400 <= status < 500)
+
+
+# ---- what events hold ----
+
+
+_ABSENT = msgspec.Raw(b"null")
+
+
+class InReplyTo(msgspec.Struct, frozen=True):
+    event_id: str = ""
+
+
+class EventRelation(msgspec.Struct, frozen=True):
+    """How an event belongs to another one."""
+
+    rel_type: str = ""
+    event_id: str = ""
+    key: str = ""
+    is_falling_back: bool = False
+    answered: InReplyTo = msgspec.field(name="m.in_reply_to", default=InReplyTo())
+
+
+class MatrixMentions(msgspec.Struct, frozen=True):
+    user_ids: tuple[str, ...] = ()
+
+
+class _MediaInfo(msgspec.Struct, frozen=True):
+    mimetype: str = ""
+    size: int = 0
+
+
+class _EncryptedFile(msgspec.Struct, frozen=True):
+    """Where an encrypted file lies; its key is in the event's raw content."""
+
+    url: str = ""
+
+
+class EventContent(msgspec.Struct, frozen=True):
+    """What an event says, as far as it is read."""
+
+    msgtype: str = ""
+    body: str = ""
+    formatted_body: str = ""
+    filename: str = ""
+    url: str = ""
+    file: _EncryptedFile | None = None
+    info: _MediaInfo = _MediaInfo()
+    membership: str = ""
+    redacts: str = ""
+    relation: EventRelation = msgspec.field(name="m.relates_to", default=EventRelation())
+    mentions: MatrixMentions | None = msgspec.field(name="m.mentions", default=None)
+    new_content: "EventContent | None" = msgspec.field(name="m.new_content", default=None)
+    geo_uri: str = ""
+    description: str | None = None
+    live: bool = False
+    poll: "_PollStart | None" = msgspec.field(name="m.poll", default=None)
+    unstable_poll: "_PollStart | None" = msgspec.field(name="org.matrix.msc3381.poll.start", default=None)
+    forwarded: msgspec.Raw = msgspec.field(name="m.forwarded", default=_ABSENT)
+    unstable_forwarded: msgspec.Raw = msgspec.field(name="org.matrix.msc2723.forwarded", default=_ABSENT)
+    is_direct: bool = False
+    replacement_room: str = ""
+    post: str = msgspec.field(name=POST, default="")
+
+    @property
+    def is_forwarded(self) -> bool:
+        """Whether it says that it is a message of somebody else (MSC2723). Many clients pass on without a mark."""
+        return (self.forwarded, self.unstable_forwarded) != (_ABSENT, _ABSENT)
+
+
+class _PollText(msgspec.Struct, frozen=True):
+    """A text of a poll, in the specification's form or the one before it."""
+
+    text: str = msgspec.field(name="org.matrix.msc1767.text", default="")
+    body: str = ""
+    texts: "tuple[_PollText, ...]" = msgspec.field(name="m.text", default=())
+
+    @property
+    def said(self) -> str:
+        return self.text or self.body or next((one.body for one in self.texts), "")
+
+
+class _PollStart(msgspec.Struct, frozen=True):
+    question: _PollText = _PollText()
+    answers: tuple[_PollText, ...] = ()
+
+
+class _Membership(msgspec.Struct, frozen=True):
+    membership: str = ""
+
+
+class _Unsigned(msgspec.Struct, frozen=True):
+    prev_content: _Membership = _Membership()
+
+
+class MatrixEvent(msgspec.Struct, frozen=True):
+    type: str
+    sender: str = ""
+    event_id: str = ""
+    origin_server_ts: int = 0
+    state_key: str | None = None
+    redacts: str = ""
+    unsigned: _Unsigned = _Unsigned()
+    content: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _Timeline(msgspec.Struct, frozen=True):
+    """What is new in a room; `limited`: there was more before it, back from `prev_batch`."""
+
+    events: tuple[MatrixEvent, ...] = ()
+    limited: bool = False
+    prev_batch: str = ""
+
+
+class JoinedRoom(msgspec.Struct, frozen=True):
+    timeline: _Timeline = _Timeline()
+
+
+class _InviteState(msgspec.Struct, frozen=True):
+    events: tuple[MatrixEvent, ...] = ()
+
+
+class _InvitedRoom(msgspec.Struct, frozen=True):
+    invite_state: _InviteState = _InviteState()
+
+
+class _SyncedRooms(msgspec.Struct, frozen=True):
+    join: dict[str, JoinedRoom] = {}
+    invite: dict[str, _InvitedRoom] = {}
+
+
+class _ToDevice(msgspec.Struct, frozen=True):
+    """What devices send one another, keys among it."""
+
+    events: tuple[msgspec.Raw, ...] = ()
+
+
+class SyncResult(msgspec.Struct, frozen=True):
+    next_batch: str
+    to_device: _ToDevice = _ToDevice()
+    rooms: _SyncedRooms = _SyncedRooms()
+
+
+# ---- encryption ----
+
+_INSTALL = "Reading it needs the extra `matrix`; `shoal doctor` says how to add it."
+
+
+class Encryption:
+    """Where no encryption is installed: encrypted rooms are refused. `MegolmEncryption` reads and writes them."""
+
+    works: bool = False
+
+    async def take(self, synced: bytes) -> None:
+        """Learn keys, devices and members from the answer of a sync. Raises PlatformError."""
+
+    def decrypt(self, room: str, event: MatrixEvent) -> MatrixEvent | None:
+        """The event inside an encrypted one; None when its key is not known."""
+        return None
+
+    async def request_key(self, room: str, event: MatrixEvent) -> None:
+        """Ask the sender's device, and our others, for the key of an event. Raises PlatformError."""
+
+    async def encrypt(self, room: str, kind: str, content: JsonObject) -> JsonObject:
+        """The content of an encrypted event for everybody in the room. Raises PlatformError."""
+        raise PlatformError(f"The room {room} is encrypted. {_INSTALL}", permanent=True)
+
+    def encrypt_file(self, content: bytes) -> tuple[bytes, JsonObject]:
+        """A file encrypted, and what its readers need. Raises PlatformError."""
+        raise PlatformError(f"The room is encrypted. {_INSTALL}", permanent=True)
+
+    def decrypt_file(self, content: bytes, message: bytes) -> bytes:
+        """A file decrypted; `message` is its message's content as JSON. Raises PlatformError."""
+        raise PlatformError(f"The file is encrypted. {_INSTALL}", permanent=True)
+
+    def close(self) -> None:
+        """Close files, which are opened again when they are needed."""
+
+
+MEDIA = frozenset({"m.file", "m.image", "m.audio", "m.video"})
+_PROGRAMS = frozenset({"m.notice", "m.server_notice", "m.key.verification.request"})
+"""Kinds of messages that nobody writes to be read."""
+_WORDS = frozenset({"m.text", "m.emote", "m.notice"})
+_CALLS = frozenset({"m.call.invite", "m.rtc.notification", "org.matrix.msc4075.rtc.notification"})
+_LIVE_LOCATIONS = frozenset({"m.beacon_info", "org.matrix.msc3672.beacon_info"})
+WRITTEN = _CALLS | _LIVE_LOCATIONS | {"m.room.message", "m.sticker", "m.poll.start", "org.matrix.msc3381.poll.start"}
+"""Types of events that people send."""
+_QUOTED = re.compile(r"^> (?:\* )?<[^>\n]+>.*(?:\n|\Z)(?:>.*(?:\n|\Z))*\n?")
+"""What old clients put before an answer: whom they answer, and their words."""
+_LINK = re.compile(r"<a\s([^<>]*+)>", re.IGNORECASE)
+_LINK_END = re.compile(r"</a", re.IGNORECASE)
+_HREF = re.compile(r"""href=(?:"([^"]++)"|'([^']++)')""", re.IGNORECASE)
+_TAG = re.compile(r"<[^<>]*+>")
+LINKS_MAX = 100
+"""Links of one message whose addresses are added to its text."""
+_BANG = re.compile(r"^!([A-Za-z]+)")
+
+
+# ---- what events mean ----
+
+
+class MatrixBot(msgspec.Struct, frozen=True):
+    """The bot: its user id and the name it shows."""
+
+    user_id: str
+    name: str = ""
+
+
+class MatrixPlace(msgspec.Struct, frozen=True):
+    """A room; `direct` where one person is alone in it with the bot. `known_as` is its first id, if it was upgraded."""
+
+    room: str
+    direct: bool = False
+    known_as: str = ""
+
+    def thread(self, platform: str, root: str = WHOLE) -> ThreadId:
+        return make_thread_id(platform, self.known_as or self.room, root)
+
+
+def redacted_by(event: MatrixEvent) -> str:
+    """The id of the event that a redaction is about; newer rooms have it in the content."""
+    content = content_of(event)
+    return (content.redacts if content is not None else "") or event.redacts
+
+
+def content_of(event: MatrixEvent) -> EventContent | None:
+    """What an event says; None where it has an unknown form."""
+    try:
+        return msgspec.json.decode(bytes(event.content), type=EventContent)
+    except UNREADABLE:
+        return None
+
+
+def is_said(event: MatrixEvent, content: EventContent, me: str, *, by_bots: bool = False) -> bool:
+    """Whether a person wrote it, or, with `by_bots`, another bot: not this one, and it changes no other message."""
+    is_new = event.type in WRITTEN and content.relation.rel_type != "m.replace"
+    is_empty = event.type == "m.room.message" and not content.msgtype  # what is left of one that was deleted
+    is_empty = is_empty or (event.type in _LIVE_LOCATIONS and not content.live)  # the end of one
+    return (
+        is_new
+        and not is_empty
+        and event.sender != me
+        and (content.msgtype not in _PROGRAMS or (by_bots and content.msgtype == "m.notice"))
+    )
+
+
+def root_of(content: EventContent) -> str:
+    """The message whose thread an event is in; empty for none."""
+    return content.relation.event_id if content.relation.rel_type == "m.thread" else ""
+
+
+def answered_id(content: EventContent) -> str:
+    """The message that an event answers; empty for none, and where a thread only names its last one."""
+    return "" if content.relation.is_falling_back else content.relation.answered.event_id
+
+
+def thread_of(platform: str, place: MatrixPlace, event: MatrixEvent, content: EventContent) -> ThreadId:
+    """The thread that a message belongs to when it answers nothing known. Raises InvalidId for endless ids."""
+    return place.thread(platform, root_of(content) or (WHOLE if place.direct else event.event_id))
+
+
+def is_addressed(content: EventContent, me: MatrixBot) -> bool:
+    """Whether a message mentions the bot; clients say so, and where an old one does not, its words do."""
+    if content.mentions is not None:
+        return me.user_id in content.mentions.user_ids
+    markup = unquote(html.unescape(content.formatted_body))
+    links = (f"matrix.to/#/{me.user_id}", f"matrix:u/{me.user_id[1:]}")
+    is_linked = any(_stands_in(markup, link) for link in links)
+    return is_linked or _stands_in(content.body, me.user_id) or bool(_leading(me).match(content.body))
+
+
+def _stands_in(text: str, id: str) -> bool:
+    """Whether an id stands in a text, and not as a part of a longer one, as of another server's."""
+    at = text.find(id)
+    while at >= 0:
+        before, after = text[max(0, at - 1) : at], text[at + len(id) : at + len(id) + 2]
+        is_longer = after[:1].isalnum() or after[:1] in ("_", "-") or (after[:1] in (".", ":") and after[1:].isalnum())
+        if not (is_longer or before.isalnum() or before in ("_", "-", ".", "+")):
+            return True
+        at = text.find(id, at + 1)
+    return False
+
+
+def text_of(body: str, me: MatrixBot, *, answers: bool, named: bool = False) -> str:
+    """What a message says: without the quotation that old clients repeat, and without the bot's name in front, where
+    that calls it: `@name`, `name:`, or the name of one whom the client says the message names.
+
+    `!stop` is `/stop` to us, since clients keep what begins with a slash for themselves.
+    """
+    text = _unquoted(body, answers=answers)
+    called = _leading(me, named=named).match(text)
+    text = text[called.end() if called is not None else 0 :].strip()
+    found = _BANG.match(text)
+    if found is not None and ALIASES.get(found[1].lower(), found[1].lower()) in COMMANDS:
+        text = f"/{text[1:]}"
+    return text
+
+
+def _unquoted(body: str, *, answers: bool) -> str:
+    """A text without the words that an old client repeats in an answer."""
+    return _QUOTED.sub("", body, count=1) if answers else body
+
+
+def _leading(me: MatrixBot, *, named: bool = False) -> re.Pattern[str]:
+    """The bot called at the beginning of a text."""
+    local = me.user_id.removeprefix("@").partition(":")[0]
+    plain = "|".join(map(re.escape, filter(None, (me.name, local))))
+    marked, end = rf"{re.escape(me.user_id)}|@(?:{plain})", r"(?![\w@]|[-.:]\w)\s*[:,]?"
+    bare = end if named else r"\s*(?:[:,]|(?=!\w))"
+    return re.compile(rf"\s*(?:(?:{marked}){end}|(?:{plain}){bare})\s*", re.IGNORECASE)
+
+
+def prompt_of(thread: ThreadId, event: MatrixEvent, content: EventContent, author: Author, me: MatrixBot) -> Prompt:
+    """The prompt a message makes, without its file; a file's name is not text, its caption is."""
+    text, foreign = said_of(event, content, me), foreign_in(event, content, me)
+    if content.msgtype == "m.notice":
+        author = msgspec.structs.replace(author, is_bot=True)
+    return Prompt(
+        thread=thread,
+        key=event.event_id,
+        text="" if content.is_forwarded else f"* {text}" if content.msgtype == "m.emote" else text,
+        author=author,
+        at=time_of(event),
+        reply_to=answered_id(content),
+        message_id=event.event_id,
+        refers_to=(Reference("forward", foreign, Author("", trusted=False)),) if foreign else (),
+    )
+
+
+def foreign_in(event: MatrixEvent, content: EventContent, me: MatrixBot) -> str:
+    """The words of others that it brings: what is passed on, and those of a sticker, whose maker chose them."""
+    if event.type == "m.sticker":
+        return f"[a sticker: {content.body}]"
+    return said_of(event, content, me) if content.is_forwarded else ""
+
+
+def said_of(event: MatrixEvent, content: EventContent, me: MatrixBot, *, changes: bool = False) -> str:
+    """What it says; of what is no text, what it is. A file's name is not text, its caption is. `changes`: it is what an
+    older message was changed to, in which some clients repeat what that answers."""
+    captioned = bool(content.filename) and content.filename != content.body
+    body = "" if content.msgtype in MEDIA and not captioned else content.body
+    poll = content.poll or content.unstable_poll
+    answers = changes or bool(content.relation.answered.event_id)
+    if event.type == "m.sticker":
+        body = ""
+    elif poll is not None:
+        said = " / ".join(answer.said for answer in poll.answers)
+        body = f"[a poll: {_unquoted(poll.question.said, answers=answers)} {said}]"
+    elif content.msgtype == "m.location":
+        body = f"[a location: {content.geo_uri} {_unquoted(content.body, answers=answers)}]"
+    elif event.type in _CALLS:
+        body = "[a call, which cannot be taken]"
+    elif event.type in _LIVE_LOCATIONS:
+        named = _unquoted(content.description or "", answers=answers)
+        body = f"[a live location, which cannot be followed: {named}]" if content.live else ""
+    elif content.msgtype not in MEDIA | _WORDS:
+        body = ""
+    formatted = content.formatted_body.rpartition("</mx-reply>")[2]
+    text = text_of(body, me, answers=answers, named=is_addressed(content, me))
+    for address, label in links_of(formatted) if body else ():  # the plain form may lack addresses
+        if "matrix.to/#/" not in address and address not in text:
+            text = text.replace(label, f"{label} ({address})", 1) if label in text else f"{text} ({address})"
+    return text
+
+
+def links_of(formatted: str) -> Iterator[tuple[str, str]]:
+    """The address and the label of each link of a formatted text, the first LINKS_MAX of them."""
+    at = 0
+    for _ in range(LINKS_MAX):
+        begin = _LINK.search(formatted, at)
+        end = _LINK_END.search(formatted, begin.end()) if begin is not None else None
+        if begin is None or end is None:
+            return
+        at = end.end()
+        if (href := _HREF.search(begin[1])) is not None:
+            label = _TAG.sub("", formatted[begin.end() : end.start()])
+            yield html.unescape(href[1] or href[2]), html.unescape(label)
+
+
+def time_of(event: MatrixEvent) -> datetime:
+    """When it was sent, by its homeserver; nonsense counts as the first moment."""
+    milliseconds = event.origin_server_ts if 0 <= event.origin_server_ts < 1 << 47 else 0
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
+def unseen(events: tuple[MatrixEvent, ...], me: str) -> tuple[MatrixEvent, ...]:
+    """Those of a room's events that came after the bot was invited, or joined; all where neither is among them."""
+    entries = [number for number, event in enumerate(events) if _entry(event, me)]
+    invitations = [number for number in entries if _entry(events[number], me) == "invite"]
+    last = (invitations or entries or [-1])[-1]
+    return events[last + 1 :]
+
+
+def _entry(event: MatrixEvent, me: str) -> str:
+    """`invite` or `join` where the bot enters the room with this event; a new name is not an entry."""
+    content = content_of(event) if event.type == "m.room.member" and event.state_key == me else None
+    if content is None or content.membership not in ("invite", "join"):
+        return ""
+    return "" if event.unsigned.prev_content.membership == "join" else content.membership
+
+
+# ---- what goes out ----
+
+EVENT_BYTES_MAX = 65_536
+CONTENT_BYTES_MAX = 44_000
+"""A third is left for what encryption adds, and some for what the homeserver adds."""
+FALLBACK_CHARS = 160
+
+_KINDS = {"image": "m.image", "audio": "m.audio", "video": "m.video"}
+_BLOCKS = ("<p>", "<h", "<pre", "<ul", "<ol", "<blockquote", "<table", "<hr")
+
+
+def _fence(content: str, info: str) -> str:
+    language = f' class="language-{language_in(info)}"' if info else ""
+    return f"<pre><code{language}>{html.escape(content)}</code></pre>"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    lines = [
+        "<tr>" + "".join(f"<{tag}>{cell.replace(chr(10), '<br>')}</{tag}>" for cell in row) + "</tr>"
+        for row, tag in zip(rows, ["th", *["td"] * len(rows)], strict=False)
+    ]
+    return f"<table>{''.join(lines)}</table>"
+
+
+def _opens(url: str) -> bool:
+    return is_link(url) or url.startswith("matrix:")
+
+
+def _link(label: str, url: str) -> str:
+    return f'<a href="{html.escape(url)}">{label}</a>'
+
+
+def _token(token: str) -> str:
+    return _link(html.escape(token), token) if _opens(token) else html.escape(token)
+
+
+MATRIX_HTML = Dialect(
+    text=html.escape,
+    token=_token,
+    styles={"strong": around("<strong>", "</strong>"), "em": around("<em>", "</em>"), "s": around("<del>", "</del>")},
+    code=lambda code: f"<code>{html.escape(code)}</code>",
+    fence=_fence,
+    opens=_opens,
+    link=_link,
+    heading=lambda text, level: f"<h{level}>{text}</h{level}>",
+    quote=around("<blockquote>", "</blockquote>"),
+    item=around("<li>", "</li>"),
+    rule="<hr>",
+    blocks=lambda blocks, tight: "".join(
+        part if tight or part.startswith(_BLOCKS) else f"<p>{part.replace(chr(10), '<br>')}</p>"
+        for part in blocks
+        if part
+    ),
+    table=_table,
+    html=True,
+    nests=True,
+)
+LIMITS = ChatLimits(
+    opens_threads=True,
+    text_chars_max=12_000,
+    markup=MATRIX_HTML,
+    text_unit="bytes",
+    edit_seconds_min=2.0,
+    windows=(Window(10, 10.0, "account"),),
+    idempotent_posts=True,
+    can_edit=True,
+    can_upload=True,
+    has_preview=True,
+    has_history=True,
+    reactions="all",
+    voice="ogg",
+)
+"""A message holds its text twice, as it was written and as HTML; bytes are those of the HTML."""
+
+
+class MatrixTarget(msgspec.Struct, frozen=True):
+    """Where a thread's posts go: a room, and the message whose thread it is (empty: the room itself)."""
+
+    room: str
+    root: str = ""
+
+
+def target_of(thread: ThreadId) -> MatrixTarget:
+    """Where posts go. Raises PlatformError for an id that is not of Matrix' form."""
+    address = thread_address(thread)
+    root = "" if address.thread == WHOLE else address.thread
+    if not address.channel.startswith("!") or (root and not root.startswith("$")):
+        reason = f"Matrix has no thread {thread!r}; rooms begin with ! and messages with $."
+        raise PlatformError(reason, permanent=True)
+    return MatrixTarget(address.channel, root)
+
+
+def transaction_of(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()[:32]
+
+
+def text_content(markdown: str, buttons: tuple[Button, ...] = ()) -> JsonObject:
+    """A message's content: a notice, as programs write them; a question is a text, so that clients notify of it."""
+    kind = "m.text" if any(button.value.startswith("allow:") for button in buttons) else "m.notice"
+    return styled({"msgtype": kind, "body": markdown, "m.mentions": {}}, markdown)
+
+
+def styled(content: JsonObject, markdown: str) -> JsonObject:
+    """The content with its text as HTML too; without it where that would be too long for an event."""
+    body = render_markup(markdown, MATRIX_HTML)
+    full: JsonObject = {**content, "format": "org.matrix.custom.html", "formatted_body": body}
+    return full if len(msgspec.json.encode(full)) <= CONTENT_BYTES_MAX else content
+
+
+def post_content(post: OutboundPost, target: MatrixTarget) -> JsonObject:
+    """A new message, in its thread and answering what it answers."""
+    return text_content(post.markdown, post.buttons) | relation_of(target, post.reply_to)
+
+
+def file_content(post: OutboundPost, name: str, target: MatrixTarget, media_type: str, data: bytes) -> JsonObject:
+    """A file's message without the file's address: its caption is the post's text. Clients show a voice message as one
+    by the marks of MSC3245 and MSC1767, which all of them use until the specification has it."""
+    size, info = len(data), dict[str, Json]()
+    if post.kind == "voice":
+        info["duration"] = round(seconds_of(data) * 1000)
+    content: JsonObject = {
+        "msgtype": _KINDS.get(media_type.partition("/")[0], "m.file"),
+        "body": post.markdown or name,
+        "filename": name,
+        "info": {"mimetype": media_type, "size": size, **info},
+        "m.mentions": {},
+    }
+    if post.kind == "voice":
+        content |= {"org.matrix.msc3245.voice": {}, "org.matrix.msc1767.audio": info}
+    return (styled(content, post.markdown) if post.markdown else content) | relation_of(target, post.reply_to)
+
+
+def relation_of(target: MatrixTarget, reply_to: str) -> JsonObject:
+    """How a post belongs to a thread and to what it answers; clients without threads see an answer to the root."""
+    answered = reply_to if reply_to.startswith("$") else ""
+    if target.root:
+        shown: Json = {"event_id": answered or target.root}
+        return {
+            "m.relates_to": {
+                "rel_type": "m.thread", "event_id": target.root, "is_falling_back": answered in ("", target.root),
+                "m.in_reply_to": shown
+            },
+        }  # fmt: skip
+    return {"m.relates_to": {"m.in_reply_to": {"event_id": answered}}} if answered else {}
+
+
+def edit_content(message_id: str, markdown: str, buttons: tuple[Button, ...]) -> JsonObject:
+    """A change of a message; clients without edits see its beginning."""
+    new = text_content(markdown, buttons)
+    return {
+        "msgtype": new["msgtype"],
+        "body": f"* {markdown[:FALLBACK_CHARS]}",
+        "m.mentions": {},
+        "m.new_content": new,
+        "m.relates_to": {"rel_type": "m.replace", "event_id": message_id},
+    }

@@ -1,0 +1,746 @@
+"""The Slack adapter: events by Socket Mode or signed calls, and posts, files, previews and channels by the Web API.
+
+Every event is confirmed after it was stored; one that is not comes again, and its key makes that harmless. Clicks and
+commands are confirmed at once, since Slack waits three seconds, and answered at their response_url. What was written
+while nobody was connected is read back.
+"""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from urllib.parse import parse_qs
+
+import msgspec
+
+from shoal.kernel.clock import Clock
+from shoal.kernel.commands import CommandRequest, parse_command
+from shoal.kernel.errors import PlatformError, StoreError
+from shoal.kernel.home import Home
+from shoal.kernel.ids import WHOLE_CHANNEL, ThreadId, make_thread_id, thread_address, unopened
+from shoal.kernel.messages import Attachment, Author, Deletion, Edit, Prompt, Reaction
+from shoal.kernel.ports import ROLES_SECONDS, InboxPort, Settings
+from shoal.kernel.posts import REPEATED, Button, OutboundPost
+from shoal.kernel.settings_platforms import SlackSettings
+from shoal.kernel.untrusted import UNREADABLE, untrusted_block
+from shoal.kernel.webhooks import HttpAnswer
+from shoal.platforms.account import NOT_READY, NOT_STORED, UNAUTHORIZED, ChatAccount, IncomingFile
+from shoal.platforms.http import Fields, PlatformRefusal, Tolerating
+from shoal.platforms.inbox import Recent, press
+from shoal.platforms.slack.send import (
+    CHANNEL_NAME_CHARS_MAX,
+    IDLE_SECONDS,
+    LIMITS,
+    NO_THREAD,
+    SUGGESTED,
+    ChannelInfo,
+    SlackChannel,
+    SlackStreams,
+    change_of,
+    channel_name,
+    home_view,
+    is_direct,
+    key_in,
+    message_of,
+    place_of,
+    rendered,
+    sharing_of,
+)
+from shoal.platforms.slack.wire import (
+    EVENTS,
+    PAGE,
+    PAGES_MAX,
+    THREAD_NOT_FOUND,
+    UNUSED_EVENTS,
+    Confirm,
+    Envelope,
+    EventCall,
+    EventType,
+    Ok,
+    SlackApi,
+    SlackBot,
+    SlackFile,
+    SlackFileInfo,
+    SlackInteraction,
+    SlackMessage,
+    SlackPosted,
+    SlashCommand,
+    SocketOpened,
+    cards_of,
+    check_package,
+    command_in,
+    edited_at,
+    is_about_message,
+    is_addressed,
+    is_of_unknown_kind,
+    is_place,
+    is_signed,
+    is_written,
+    key_of,
+    lane_of,
+    listen,
+    prompt_of,
+    references_of,
+    text_of,
+    thread_of,
+    was_said,
+)
+
+log = logging.getLogger(__name__)
+MISSED_MAX = 100
+"""Messages of one conversation that are taken in when they came while nobody was connected."""
+RECENT_THREADS_MAX = 30
+"""Threads looked into for what was missed, those last spoken in."""
+ASKERS_MAX = 5000
+DONE_MAX = 2000
+"""Messages remembered, so that the second event about one does not fetch its files again."""
+TAKEN = HttpAnswer(200)
+"""Without a body: Slack would show one as the answer to a command."""
+LOST = "I could not save that. Try again in a moment."
+STATUS_SECONDS = 30.0
+"""A status that was shown so recently is not shown again; Slack keeps it for two minutes."""
+STATUSES_MAX = 1000
+GONE_MAX = 1000
+"""Threads remembered whose first message was deleted."""
+LOOK_BACK = timedelta(days=1)
+"""How far back a post is looked for whose outcome is unknown; posts are tried for as long."""
+DOUBTFUL_MAX = 2000
+ADOPTED_MAX = 50
+"""Messages among which a stream is looked for that a killed process left."""
+INVITED_MAX = 50
+"""People of a private channel who are invited to one made beside it."""
+NAMES_MAX = 9
+"""Names tried when the first is taken: name, name-2, …"""
+
+
+class _ChannelMembers(msgspec.Struct, frozen=True):
+    members: tuple[str, ...] = ()
+
+
+class SlackAdapter(ChatAccount[SlackSettings]):
+    """Implements `ChatAdapter`, `HttpInbound` and `ChannelHost`. Takes events of one thread in one after the other."""
+
+    limits = LIMITS
+    whispers = True
+
+    def __init__(self, platform: str, settings: SlackSettings, home: Home, store: Settings, clock: Clock) -> None:
+        if settings.mode == "socket":
+            check_package()
+        super().__init__(platform, settings, home, store, clock)
+        self._api = SlackApi(settings, clock)
+        self._me = SlackBot()
+        self._askers: Recent[str] = Recent(ASKERS_MAX)
+        self._done: Recent[None] = Recent(DONE_MAX)
+        self._streams = SlackStreams(self._api, clock)
+        self._doubtful: Recent[None] = Recent(DOUBTFUL_MAX)
+        self._statuses: Recent[tuple[str, float]] = Recent(STATUSES_MAX)
+        self._gone: Recent[None] = Recent(GONE_MAX)
+
+    async def _keep_connected(self, inbox: InboxPort) -> None:
+        assert self._tasks is not None
+        self._tasks.start_soon(self._end_idle_streams)
+        await super()._keep_connected(inbox)
+
+    async def _connect(self, inbox: InboxPort) -> None:
+        assert self._tasks is not None
+        tasks = self._tasks
+        self._me = await self._api.call("auth.test", SlackBot, {})
+        self._inbox = inbox
+
+        def hello() -> None:
+            self._reset_backoff()
+            extra = {"platform": self.platform, "bot": self._me.user, "workspace": self._me.team}
+            log.info("connected", extra=extra)
+            self.connected.set()
+            tasks.start_soon(self._catch_up, inbox)
+
+        async def take(envelope: Envelope, confirm: Confirm) -> None:
+            match envelope.type:
+                case "events_api":
+                    call = self._decode(envelope.payload, EventCall, "call")
+                    if call is None or await self._take_call(call):
+                        await confirm()
+                case "interactive":
+                    await confirm()
+                    if (click := self._decode(envelope.payload, SlackInteraction, "interaction")) is not None:
+                        await self._take_click(click, inbox)
+                case "slash_commands":
+                    await confirm()
+                    if (slash := self._decode(envelope.payload, SlashCommand, "command")) is not None:
+                        await self._take_slash(slash, inbox)
+                case kind:
+                    await confirm()
+                    self._not_understood(f"envelope {kind}")
+
+        if self._settings.mode == "http":
+            hello()
+            await asyncio.Event().wait()
+        opened = await self._api.call(
+            "apps.connections.open", SocketOpened, {}, token=self._settings.app_token.reveal()
+        )
+        await listen(opened.url, hello, lambda envelope, confirm: tasks.start_soon(take, envelope, confirm))
+
+    async def receive(self, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
+        """A call of Slack's. Answers 401 without its signature, 503 when it has to be sent again, and else 200: Slack
+        turns the subscription of an app off that refuses its calls."""
+        timestamp, signature = headers.get("x-slack-request-timestamp", ""), headers.get("x-slack-signature", "")
+        secret = self._settings.signing_secret.reveal()
+        if self._settings.mode != "http" or not is_signed(secret, timestamp, signature, body, self._clock.now()):
+            return UNAUTHORIZED
+        if not body.lstrip().startswith(b"{"):  # the signature does not cover the type that a header tells
+            # A command or a click, done while Slack has its answer already.
+            fields = {name: values[-1] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
+            if self._inbox is None or self._tasks is None:
+                return NOT_READY
+            if "payload" not in fields:
+                self._tasks.start_soon(self._take_slash, msgspec.convert(fields, SlashCommand), self._inbox)
+            elif (click := self._decode(fields["payload"].encode(), SlackInteraction, "interaction")) is not None:
+                self._tasks.start_soon(self._take_click, click, self._inbox)
+            return TAKEN
+        call = self._decode(body, EventCall, "call")
+        if call is None:
+            return TAKEN
+        if call.type == "url_verification":
+            return HttpAnswer(200, call.challenge.encode(), "text/plain")
+        if self._inbox is None:
+            return NOT_READY
+        return TAKEN if await self._take_call(call) else NOT_STORED
+
+    # ---- events ----
+
+    async def _take_call(self, call: EventCall) -> bool:
+        """Take an event in; False when it could not be stored and has to come again."""
+        known = self._decode(call.event, EventType, "event")
+        if known is not None and not call.is_of(self._me.team_id):
+            self._left_out("event of another workspace")
+            known = None
+        if known is None:
+            return True
+        if known.type not in EVENTS:
+            if known.type in UNUSED_EVENTS:
+                self._left_out(known.type)
+            else:
+                self._not_understood(known.type or f"call {call.type}")
+            return True
+        event = self._decode(call.event, SlackMessage, known.type)
+        if event is None:
+            return True
+        try:
+            await self._intake.put(lane_of(event), msgspec.json.encode(event).decode())
+        except (StoreError, PlatformError):
+            log.exception("an event was not stored; Slack sends it again", extra={"platform": self.platform})
+            return False
+        return True
+
+    async def _take_kept(self, event: str, inbox: InboxPort) -> bool:
+        await self._take_event(msgspec.json.decode(event, type=SlackMessage), inbox)
+        return True
+
+    async def _take_event(self, event: SlackMessage, inbox: InboxPort) -> None:
+        """Take in an event of the Events API; nothing comes of those that are nobody's words. Raises StoreError."""
+        item, nobody = event.item, ("", self._me.user_id)
+        match event.type, event.subtype:
+            case "message", "message_changed":
+                after, before = event.message, event.previous_message
+                if after is None or after.user in nobody or after.bot_id or not is_about_message(event):
+                    if after is None or after.user != self._me.user_id:
+                        self._left_out("change of a bot's message")
+                    return
+                if is_addressed(after, self._me) and not is_direct(event.channel):
+                    named = msgspec.structs.replace(after, type="message", channel=event.channel)
+                    if is_written(named, self._me) and await self._is_unheard(
+                        prompt_of(self.platform, named, self._me), self._prefix(event.channel), inbox
+                    ):
+                        await self._take_message(named, inbox)
+                        return
+                if after.subtype == "tombstone":  # what is left of a deleted message that has replies
+                    await self._take_deletion(event.channel, after.ts, (before or after).user, inbox)
+                    return
+                known = references_of(before, self._me) if before is not None else []
+                added = [one for one in references_of(after, self._me) if one not in known]
+                if before is not None and before.text == after.text and not added:
+                    return  # Slack only added a picture of a linked page
+                # A message that is linked to is shown below it a moment later.
+                shown = (untrusted_block(one.tainted_by, one.text) for one in added)
+                text = "\n".join(filter(None, (text_of(after.text or "", self._me), *shown)))
+                if text:
+                    place = make_thread_id(self.platform, event.channel, NO_THREAD)
+                    author, key = await self._api.author(after.user), key_of(event.channel, after.ts)
+                    tainted_by, at = added[0].tainted_by if added else "", edited_at(after)
+                    await self._pending.send(Edit(place, key, text, author, after.ts, tainted_by, at), inbox)
+            case "message", "message_deleted":
+                before = event.previous_message
+                if before is not None and not before.bot_id and is_about_message(event):
+                    await self._take_deletion(event.channel, event.deleted_ts, before.user, inbox)
+            case (("message" | "app_mention"), _):
+                await self._take_message(event, inbox)
+            case "reaction_added", _:
+                if item is None or item.type != "message" or not item.channel or event.user in nobody:
+                    return
+                thread = await inbox.thread_of(self._prefix(item.channel), item.ts)
+                author = await self._api.author(event.user)
+                if author.is_bot:
+                    self._left_out("reaction of a bot")
+                elif thread is not None:
+                    await self._take_reaction(Reaction(thread, event.reaction, author, item.ts), inbox)
+            case "member_joined_channel", _:
+                if event.user == self._me.user_id and event.channel and event.inviter:
+                    thread, author = unopened(self.platform, event.channel), await self._api.author(event.inviter)
+                    await self._greet(Prompt(thread, "joined", "", author, self._clock.now()), inbox)
+            case "assistant_thread_started", _ if event.assistant_thread is not None:
+                pane = event.assistant_thread
+                given: Fields = {"channel_id": pane.channel_id, "thread_ts": pane.thread_ts, "prompts": SUGGESTED}
+                await self._show("assistant.threads.setSuggestedPrompts", given)
+            case "app_home_opened", _ if event.tab == "home":
+                await self._show("views.publish", {"user_id": event.user, "view": home_view()})
+            case kind, subtype:
+                if event.user != self._me.user_id:
+                    self._left_out(" ".join(filter(None, (kind, subtype))))
+
+    async def _show(self, method: str, given: Fields) -> None:
+        """Show what may as well be missing."""
+        try:
+            await self._api.call(method, Ok, given)
+        except PlatformError as error:
+            log.info("%s failed", method, extra={"platform": self.platform, "why": str(error)})
+
+    async def _take_message(self, event: SlackMessage, inbox: InboxPort) -> None:
+        """Direct messages are meant; in channels as the bot listens there. In a thread of its own it is answered."""
+        key = key_of(event.channel, event.ts)
+        if is_of_unknown_kind(event):
+            self._not_understood(f"message of the subtype {event.subtype}")
+        if not is_written(event, self._me) or key in self._done:
+            if event.bot_id and event.bot_id != self._me.bot_id:
+                self._left_out("message of a bot")
+            return
+        prompt = prompt_of(self.platform, event, self._me)
+        files = [await self._incoming(file, event.user) for file in event.files]
+        if not prompt.direct:
+            await self._learn_name(event.channel)
+            answers = bool(event.thread_ts) and event.parent_user_id == self._me.user_id
+            follows = bool(event.thread_ts) and await self._is_subscribed(prompt.thread)
+            is_named = answers or is_addressed(event, self._me)
+            if not await self._is_meant(prompt, inbox, files, is_named=is_named, opens=True, follows=follows):
+                return
+        author = await self._api.author(event.user)
+        begins = False
+        if prompt.direct and prompt.reply_to:  # a thread under a message of ours goes on with that conversation
+            thread = await inbox.thread_of(self._prefix(event.channel), prompt.reply_to)
+            if thread is not None:
+                prompt = msgspec.structs.replace(prompt, thread=thread, joins=True)
+            else:
+                begins = not (parse_command(prompt.text) or await self._is_subscribed(prompt.thread))
+        prompt = self._with_its_lines(msgspec.structs.replace(prompt, author=author), inbox)
+        if author.is_bot:
+            self._left_out("message of a bot")
+        if author.is_bot or not await inbox.admits(prompt):
+            return
+        further: tuple[IncomingFile, ...] = ()
+        if begins:  # under another message there it is a conversation of its own, which that message opens
+            before, further = await self._context_of(prompt)
+            prompt = msgspec.structs.replace(prompt, refers_to=(*before, *prompt.refers_to))
+        # Who spoke where, and up to when everything was taken in.
+        self._askers.put(prompt.thread, prompt.author.id)
+        known, seen = await self._recent_threads()
+        recent = (prompt.thread, *(thread for thread in known if thread != prompt.thread))[:RECENT_THREADS_MAX]
+        noted = (recent, max(seen, prompt.message_id))
+        await self._store.put(f"heard:{self.platform}", "recent", msgspec.json.encode(noted).decode())
+        await self._take_in(prompt, inbox, [*files, *further])
+        if begins:
+            await self._subscribe(prompt.thread)
+        self._done.put(key, None)
+
+    async def _opening(self, thread: ThreadId) -> Prompt | None:
+        channel, thread_ts = place_of(thread)
+        for first in (await self._api.page(channel, thread_ts, "", "", 1)).messages[:1]:
+            if was_said(first := msgspec.structs.replace(first, channel=channel), self._me):
+                return await self._read_back(first, thread)
+        return None
+
+    async def _read_back(self, message: SlackMessage, thread: ThreadId) -> Prompt:
+        """A message of a conversation's past, its files by their names."""
+        author = Author(message.user or message.bot_id or "", is_bot=True, trusted=False)
+        if not message.bot_id:
+            author = await self._api.author(message.user)
+        files = tuple(Attachment(file.label, file.mimetype, file.size) for file in message.files)
+        prompt = prompt_of(self.platform, message, self._me)
+        is_app = author.is_bot or bool(message.bot_id)
+        text = "\n".join(filter(None, (prompt.text, cards_of(message, self._me) if is_app else "")))
+        return msgspec.structs.replace(prompt, thread=thread, text=text, author=author, attachments=files)
+
+    async def _incoming(self, file: SlackFile, sharer: str) -> IncomingFile:
+        """A file that came with a message of its `sharer`, and whose it is if somebody else uploaded it; one of another
+        organisation is told of by its id alone."""
+        failure: PlatformError | None = None
+        if file.file_access == "check_file_info":
+            try:
+                file = (await self._api.call("files.info", SlackFileInfo, {"file": file.id})).file
+            except PlatformError as error:
+                failure = error
+
+        async def fetch() -> bytes:
+            if failure is not None:
+                raise failure
+            if file.is_external:
+                raise PlatformError("The file is stored outside of Slack; it was not fetched.")
+            found = await self._api.fetch_file(file.url_private_download or file.url_private, self.download_bytes_max)
+            if found.media_type.startswith("text/html") and not file.mimetype.startswith("text/"):
+                raise PlatformError("Slack showed a login page. Give the app the scope files:read.")
+            return found.body
+
+        others = file.others(sharer)
+        author = await self._api.author(others[0]) if others else None
+        kind = file.mimetype or "application/octet-stream"
+        return Attachment(file.label, kind, file.size, author=author), fetch
+
+    async def _take_deletion(self, channel: str, ts: str, user: str, inbox: InboxPort) -> None:
+        place = make_thread_id(self.platform, channel, NO_THREAD)
+        await self._pending.send(Deletion(place, key_of(channel, ts), await self._api.author(user), ts), inbox)
+
+    # ---- clicks and slash commands ----
+
+    async def _take_click(self, click: SlackInteraction, inbox: InboxPort) -> None:
+        """Do what a button of ours says, and tell the person who pressed it."""
+        message, channel = click.message or SlackMessage(), click.channel.id if click.channel is not None else ""
+        is_press = click.type == "block_actions" and bool(click.actions and click.user.id)
+        if not (is_press and is_place(channel, message.ts, message.thread_ts)):
+            self._not_understood(f"interaction {click.type}")
+            return
+        thread = thread_of(self.platform, channel, message.ts, message.thread_ts)
+        author = await self._api.author(click.user.id)
+        try:
+            answer = await press(click.actions[0].value, thread, author, inbox)
+        except StoreError:
+            log.exception("a click was lost", extra={"platform": self.platform})
+            answer = LOST
+        await self._respond(click.response_url, answer, message.thread_ts)
+
+    async def _take_slash(self, slash: SlashCommand, inbox: InboxPort) -> None:
+        """Do what a slash command asks, and tell the person who gave it."""
+        if not (slash.command and slash.channel_id and slash.user_id):
+            self._not_understood("call without a command")
+            return
+        command, direct = command_in(slash), is_direct(slash.channel_id)
+        thread = make_thread_id(self.platform, slash.channel_id, NO_THREAD)
+        try:
+            if command is None:
+                answer = f"Unknown command `{slash.text.split(' ')[0]}`. See `{slash.command} help`."
+            else:  # Slack does not say in which thread it was written
+                author = await self._api.author(slash.user_id)
+                key = f"slash/{slash.trigger_id or hashlib.sha256(msgspec.json.encode(slash)).hexdigest()}"
+                answer = await inbox.command(
+                    CommandRequest(
+                        thread, author, command.name, command.argument, key, self._clock.now(), direct=direct,
+                        private=True,
+                    )
+                )  # fmt: skip
+        except StoreError:
+            log.exception("a command was lost", extra={"platform": self.platform})
+            answer = LOST
+        await self._respond(slash.response_url, answer, "")
+
+    async def _respond(self, url: str, answer: str, thread_ts: str) -> None:
+        """Tell the person who clicked or asked, and nobody else. A failure is only logged."""
+        if not (url and answer):
+            return
+        content = {"response_type": "ephemeral", "replace_original": False, "text": rendered(answer)}
+        if thread_ts:
+            content["thread_ts"] = thread_ts
+        try:
+            await self._api.respond(url, content)
+        except PlatformError as error:
+            log.info("an answer was lost", extra={"platform": self.platform, "why": str(error)})
+
+    # ---- what was missed ----
+
+    async def _catch_up(self, inbox: InboxPort) -> None:
+        """Take in what was written while nobody was connected, where the bot spoke last; commands come too late."""
+        found: list[SlackMessage] = []
+        try:
+            threads, seen = await self._recent_threads()
+            places = dict.fromkeys(place_of(thread) for thread in threads)
+            places |= dict.fromkeys((channel, "") for channel, _ in places)
+            for channel, thread_ts in places:
+                try:
+                    newest = await self._api.newest(channel, thread_ts, seen, MISSED_MAX)
+                except PlatformRefusal as refusal:  # the bot may no longer read there
+                    log.info("a conversation was not read", extra={"platform": self.platform, "why": str(refusal)})
+                    continue
+                found += [
+                    msgspec.structs.replace(message, type="message")
+                    for message in newest
+                    if parse_command(text_of(message.text or "", self._me)) is None
+                ]
+            for message in sorted(found, key=lambda message: message.ts):
+                await self._take_event(message, inbox)
+        except (PlatformError, StoreError) as error:
+            text = "missed messages could not be read; what people wrote meanwhile may stay unanswered: %s"
+            log.warning(text, error, extra={"platform": self.platform})
+
+    async def _recent_threads(self) -> tuple[Sequence[ThreadId], str]:
+        """The threads last spoken in, newest first, and the newest message's timestamp. Raises StoreError."""
+        found = await self._store.get(f"heard:{self.platform}", "recent")
+        try:
+            return msgspec.json.decode(found or "", type=tuple[tuple[ThreadId, ...], str])
+        except UNREADABLE:
+            return (), ""
+
+    # ---- posts ----
+
+    async def close(self) -> None:
+        await self._api.close()
+
+    async def post(self, post: OutboundPost) -> str:
+        """Post and return the message's id, or a file's while Slack has no message of it. Raises PlatformError."""
+        self._statuses.pop(post.thread)  # Slack removes the status
+        if post.kind == "ephemeral" and post.user and not is_direct(place_of(post.thread)[0]):
+            shown: Fields = {
+                **message_of(post), "user": post.user, "metadata": None, "unfurl_links": None, "unfurl_media": None,
+            }  # fmt: skip
+            return (await self._api.call("chat.postEphemeral", SlackPosted, shown)).message_ts
+        is_preview = post.key.startswith("preview:")
+        if post.thread in self._gone or ((is_preview or post.file is not None) and await self._is_gone(post.thread)):
+            raise await self._refusal_of_gone(post.thread)
+        if is_preview and (ts := await self._start_preview(post)):
+            return ts
+        path = post.file
+        if path is None:
+            return (await self._post_once(post)).ts
+        if post.buttons:  # a file has none
+            await self._post_once(msgspec.structs.replace(post, key=f"{post.key}:text", file=None))
+            post = msgspec.structs.replace(post, markdown="")
+        # The file's id is stored before it is shared, so that a repeat after an unknown outcome shares nothing twice.
+        channel = place_of(post.thread)[0]
+        scope = f"uploads:{self.platform}"
+        stored = (await self._store.get(scope, post.thread) or "").split(" ")
+        file_id = stored[1] if len(stored) == 2 and stored[0] == post.key else ""
+        if file_id and (ts := await self._shared_at(file_id, channel)):
+            return ts
+        files = (path, *post.album)
+        file_ids = [await self._api.upload(one) for one in files]
+        file_id = file_ids[0]
+        await self._store.put(scope, post.thread, f"{post.key} {file_id}")
+        given = sharing_of(post, dict(zip(file_ids, files, strict=True)))
+        await self._api.call("files.completeUploadExternal", Ok, given)
+        try:
+            return await self._shared_at(file_id, channel) or file_id
+        except PlatformError:
+            return file_id  # it is shared; only its message is not known
+
+    async def _post_once(self, post: OutboundPost) -> SlackPosted:
+        """Post unless it is there already, which is looked up where an earlier try may have gone through."""
+        given = message_of(post)
+        if post.maybe_posted or post.key in self._doubtful:
+            try:
+                found = await self._find(post)
+            except PlatformRefusal as refusal:  # without the right to read, the repeat is marked
+                around = self.around(post.thread)
+                if refusal.code == THREAD_NOT_FOUND and around is not None:
+                    stray = await self._find(msgspec.structs.replace(post, thread=around))
+                    raise await self._refusal_of_gone(post.thread, stray) from refusal
+                log.info("a post could not be looked for", extra={"platform": self.platform, "why": str(refusal)})
+                given = message_of(msgspec.structs.replace(post, markdown=REPEATED + post.markdown))
+            else:
+                if found:
+                    self._doubtful.pop(post.key)
+                    return SlackPosted(found)
+        try:
+            posted = await self._api.call("chat.postMessage", SlackPosted, given)
+        except PlatformError as error:
+            if error.outcome_unknown:
+                self._doubtful.put(post.key, None)
+            raise
+        self._doubtful.pop(post.key)
+        if given["thread_ts"] and posted.message is not None and not posted.message.thread_ts:
+            raise await self._refusal_of_gone(post.thread, posted.ts)
+        return posted
+
+    async def _is_gone(self, thread: ThreadId) -> bool:
+        """Whether the first message of a thread was deleted; one with replies leaves its thread. Raises
+        PlatformError."""
+        channel, thread_ts = place_of(thread)
+        if not thread_ts:
+            return False
+        try:
+            await self._api.call("chat.getPermalink", Ok, {"channel": channel, "message_ts": thread_ts})
+        except PlatformRefusal as refusal:
+            if refusal.code == "message_not_found":
+                with Tolerating("missing_scope"):
+                    return not await self._has_replies(channel, thread_ts)
+        return False
+
+    async def _has_replies(self, channel: str, thread_ts: str) -> bool:
+        with Tolerating(THREAD_NOT_FOUND):
+            await self._api.page(channel, thread_ts, "", "", 1)
+            return True
+        return False
+
+    async def _refusal_of_gone(self, thread: ThreadId, stray_ts: str = "") -> PlatformRefusal:
+        """The refusal of posts in a thread whose first message was deleted.
+
+        Slack accepts such a post and shows it in the channel, where nothing says what it answers; only the `thread_ts`
+        of the answered message is missing. So it is deleted. Source: github.com/slack-go/slack/issues/1571.
+        """
+        self._gone.put(thread, None)
+        if stray_ts:
+            try:
+                await self._api.call("chat.delete", Ok, {"channel": place_of(thread)[0], "ts": stray_ts})
+            except PlatformError as error:
+                log.warning("a post was left outside its thread", extra={"thread_id": thread, "why": str(error)})
+        return PlatformRefusal("The first message of the Slack thread was deleted.", THREAD_NOT_FOUND, gone=True)
+
+    async def _find(self, post: OutboundPost) -> str:
+        """The id of our message that was posted with this key; empty when there is none. Raises PlatformError."""
+        channel, thread_ts = place_of(post.thread)
+        cursor = ""
+        for _ in range(PAGES_MAX):
+            page = await self._api.page(channel, thread_ts, self._look_back(), cursor, PAGE)
+            for message in page.messages:
+                if key_in(message) == post.key:
+                    return message.ts
+            cursor = page.response_metadata.next_cursor
+            if not cursor:
+                return ""
+        raise PlatformError("There are too many newer messages to tell whether this one was posted.")
+
+    def _look_back(self) -> str:
+        """The timestamp from which our posts are looked for."""
+        return f"{(self._clock.now() - LOOK_BACK).timestamp():.6f}"
+
+    async def _shared_at(self, file_id: str, channel: str) -> str:
+        """The message that shares the file in the channel; empty when there is none."""
+        found = await self._api.call("files.info", SlackFileInfo, {"file": file_id})
+        for channels in found.file.shares.values():
+            for share in channels.get(channel, ()):
+                return share.ts
+        return ""
+
+    async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
+        """Change a posted message, or append to it while it is a stream. Raises PlatformError."""
+        if buttons or not await self._streams.append(message_id, markdown):
+            await self._change(place_of(thread)[0], message_id, markdown, buttons)
+
+    async def delete(self, thread: ThreadId, message_id: str) -> None:
+        await self._streams.end(message_id)
+        await self._api.call("chat.delete", Ok, {"channel": place_of(thread)[0], "ts": message_id})
+
+    async def _change(self, channel: str, ts: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
+        given = change_of(channel, ts, markdown, buttons)
+        with Tolerating("streaming_state_conflict"):
+            await self._api.call("chat.update", Ok, given)
+            return
+        await self._streams.stop(channel, ts)
+        await self._api.call("chat.update", Ok, given)
+
+    async def roles_of(self, channel: str, user: str) -> tuple[str, ...]:
+        """As `domain.ports.KnowsRoles` says; people have theirs in the whole workspace."""
+        return (await self._api.author(user, ROLES_SECONDS)).roles
+
+    async def typing(self, thread: ThreadId, status: str) -> None:
+        """Show a status in a thread, which Slack has there only; an empty one ends it. Raises PlatformError."""
+        channel, thread_ts = place_of(thread)
+        now = self._clock.monotonic()
+        before, at = self._statuses.get(thread) or ("", -STATUS_SECONDS)
+        if not thread_ts or (before == status and (not status or now - at < STATUS_SECONDS)):
+            return
+        self._statuses.put(thread, (status, now))
+        given = {"channel_id": channel, "thread_ts": thread_ts, "status": status}
+        await self._api.call("assistant.threads.setStatus", Ok, given)
+
+    async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
+        """Post to a channel, or to a person by their id, and return the thread this opens. Raises PlatformError."""
+        if channel[:1] in ("U", "W"):
+            channel = (await self._api.call("conversations.open", ChannelInfo, {"users": channel})).channel.id
+        key = key or f"open:{self._clock.new_id()}"
+        posted = await self._post_once(
+            OutboundPost(unopened(self.platform, channel), key, text, maybe_posted=maybe_posted)
+        )
+        channel = posted.channel or channel
+        return make_thread_id(self.platform, channel, NO_THREAD if is_direct(channel) else posted.ts)
+
+    def around(self, thread: ThreadId) -> ThreadId | None:
+        channel, thread_ts = place_of(thread)
+        return unopened(self.platform, channel) if thread_ts else None
+
+    async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
+        """What others wrote in a thread, oldest first, the newest `limit` of it. Raises PlatformError."""
+        address = thread_address(thread)
+        channel, thread_ts = (address.channel, "") if address.thread == WHOLE_CHANNEL else place_of(thread)
+        oldest = f"{after.timestamp():.6f}" if after is not None else ""
+        for message in await self._api.newest(channel, thread_ts, oldest, limit):
+            if was_said(message, self._me):
+                yield await self._read_back(message, thread)
+
+    # ---- previews ----
+
+    async def _start_preview(self, post: OutboundPost) -> str:
+        """Begin a preview as a stream; empty where it has to be a message that is edited."""
+        channel, thread_ts = place_of(post.thread)
+        if not thread_ts or post.buttons:
+            return ""
+        asker = self._askers.get(post.thread)
+        if post.maybe_posted or not asker:
+            if not self._me.user_id:  # posts go out before it has connected for the first time
+                self._me = await self._api.call("auth.test", SlackBot, {})
+            for message in await self._api.newest(channel, thread_ts, self._look_back(), ADOPTED_MAX):
+                is_unfinished = message.metadata is None and not (message.files or message.subtype)
+                if is_unfinished and message.user == self._me.user_id:  # a killed process left it
+                    await self._change(channel, message.ts, post.markdown)
+                    return message.ts
+            if not asker:
+                return ""
+        return await self._streams.start(channel, thread_ts, asker, self._me.team_id, post.markdown)
+
+    async def _end_idle_streams(self) -> None:
+        """End streams that nobody writes to any more, with all they were given."""
+        while True:
+            await self._clock.sleep(IDLE_SECONDS / 2)
+            for channel, ts, markdown in self._streams.idle():
+                await self._streams.end(ts)
+                try:
+                    await self._change(channel, ts, markdown)
+                except PlatformError as error:
+                    log.info("a preview was left as it is", extra={"platform": self.platform, "why": str(error)})
+
+    # ---- channels ----
+
+    async def create_channel(self, name: str, beside: str = "") -> str:
+        """Make a channel; beside a private one it is private, with the same people. Returns its id. Raises
+        PlatformError."""
+        people: tuple[str, ...] = ()
+        private = False
+        if beside:
+            near = await self._channel(beside)
+            private = near.is_private or near.is_im or near.is_mpim
+        if private:
+            asked: Fields = {"channel": beside, "limit": INVITED_MAX + 2}
+            members = (await self._api.call("conversations.members", _ChannelMembers, asked)).members
+            if len(members) > INVITED_MAX + 1:
+                reason = f"The private channel has more than {INVITED_MAX} people to invite. Make the channel yourself."
+                raise PlatformError(reason, permanent=True)
+            people = tuple(person for person in members if person != self._me.user_id)
+        name = channel_name(name)
+        for number in range(1, NAMES_MAX + 1):
+            ending = f"-{number}" if number > 1 else ""
+            given: Fields = {"name": name[: CHANNEL_NAME_CHARS_MAX - len(ending)] + ending, "is_private": private}
+            with Tolerating("name_taken"):
+                made = (await self._api.call("conversations.create", ChannelInfo, given)).channel.id
+                if people:
+                    await self._api.call("conversations.invite", Ok, {"channel": made, "users": ",".join(people)})
+                return made
+        raise PlatformError(f"Channels named {name!r} exist already. Choose another name.", permanent=True)
+
+    async def has_channel(self, channel: str) -> bool:
+        """Whether the channel is there and the bot may write to it. Raises PlatformError when that is not known."""
+        with Tolerating("channel_not_found"):
+            found = await self._channel(channel)
+            return not found.is_archived and (found.is_member or found.is_im or found.is_mpim)
+        return False
+
+    async def _name_of(self, channel: str) -> str:
+        found = await self._channel(channel)
+        return f"#{found.name}" if found.name and not found.is_mpim else ""
+
+    async def _channel(self, channel: str) -> SlackChannel:
+        return (await self._api.call("conversations.info", ChannelInfo, {"channel": channel})).channel

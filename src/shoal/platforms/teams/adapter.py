@@ -1,0 +1,477 @@
+"""The Teams adapter: activities by HTTP, and posts, cards and files by the service that each conversation has.
+
+Sources: learn.microsoft.com, Teams platform: message size, rate limits, Adaptive Cards, files for bots.
+"""
+
+import asyncio
+import base64
+import html
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from shoal.kernel.clock import Clock
+from shoal.kernel.errors import InvalidId, PlatformError, StoreError
+from shoal.kernel.home import Home
+from shoal.kernel.ids import ThreadId, make_thread_id, thread_address
+from shoal.kernel.markup import (
+    CODE_LINE,
+    ZERO_WIDTH_SPACE,
+    escaped_markdown,
+    flat_markdown,
+    is_link,
+    joined,
+    markdown_link,
+    render_markup,
+)
+from shoal.kernel.messages import Attachment, Deletion, Edit, Prompt, Reaction
+from shoal.kernel.ports import InboxPort, Settings
+from shoal.kernel.posts import Button, ChatLimits, OutboundPost, Window
+from shoal.kernel.settings_platforms import TeamsSettings
+from shoal.kernel.untrusted import UNREADABLE, decode_known
+from shoal.kernel.webhooks import HttpAnswer
+from shoal.platforms.account import NOT_READY, NOT_STORED, TAKEN, UNAUTHORIZED, ChatAccount
+from shoal.platforms.http import TRANSFER_SECONDS, Fields, Json, PlatformRefusal
+from shoal.platforms.inbox import DECIDED, Recent, press, read_file
+from shoal.platforms.teams.wire import (
+    CHAT,
+    FileConsent,
+    TeamsActivity,
+    TeamsApi,
+    author_of,
+    channel_of,
+    emoji_of,
+    files_of,
+    is_addressed,
+    is_channel,
+    is_direct,
+    is_of_bot,
+    key_of,
+    pressed_in,
+    prompt_of,
+    text_of,
+    thread_of,
+    untold_files,
+)
+from shoal.platforms.tokens import BadToken, check_package
+
+log = logging.getLogger(__name__)
+NOT_IMPLEMENTED = HttpAnswer(501, b'{"error":"not_implemented","message":"This is not done here."}')
+READ_RECEIPT = "application/vnd.microsoft.readReceipt"
+OFFER_GONE = "This file is no longer offered."
+FILE_CARD = "application/vnd.microsoft.teams.card.file.info"
+UPLOAD_BYTES_MAX = 26_214_400
+CHANNELS_MAX = 1000
+PEOPLE_MAX = 200
+TYPING_SECONDS = 4.0
+"""`typing` shown so recently is not shown again; each counts as a message, and is seen for a few seconds."""
+TYPED_MAX = 1000
+TEXT_UNITS_MAX = 6_000
+"""A message may have 28 KB in UTF-16, all of its JSON counted: that holds even if every character is escaped."""
+BUTTONS_MAX = 6
+LABEL_CHARS_MAX = 75
+VALUE_BYTES_MAX = 512
+IMAGE_BYTES_MAX = 1_048_576
+"""Teams shows pictures of at most this size inside a message."""
+IMAGES = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif"}
+CARD = "application/vnd.microsoft.card.adaptive"
+CONSENT = "application/vnd.microsoft.teams.card.file.consent"
+EMPTY = "…"
+_AT = re.compile(r"<(?=/?at\b)", re.IGNORECASE)
+_NAMED = re.compile(r"&lt;at&gt;(.{1,100}?)&lt;/at&gt;")
+
+
+def _text(text: str) -> str:
+    return escaped_markdown(html.escape(text, quote=False)).replace("\\&", "&")
+
+
+def _token(token: str) -> str:
+    return markdown_link(_text(token), token) if is_link(token) else _text(token)
+
+
+def _silent(code: str) -> str:
+    """Code that mentions nobody."""
+    return _AT.sub(f"<{ZERO_WIDTH_SPACE}", code)
+
+
+def _with_breaks(text: str) -> str:
+    """Teams runs lines together unless two spaces end them; those of code it leaves."""
+    lines = text.split("\n")
+    return "\n".join(
+        line if not line or not after or CODE_LINE in line + after else f"{line.rstrip(' ')}  "
+        for line, after in zip(lines, [*lines[1:], ""], strict=True)
+    )
+
+
+def _blocks(blocks: Sequence[str], tight: bool) -> str:
+    return joined([_with_breaks(part) for part in blocks], tight)
+
+
+TEAMS_MARKDOWN = msgspec.structs.replace(flat_markdown(_text, _token, _silent), blocks=_blocks)
+
+LIMITS = ChatLimits(
+    opens_threads=True,
+    text_chars_max=TEXT_UNITS_MAX,
+    markup=TEAMS_MARKDOWN,
+    text_unit="utf16",
+    edit_seconds_min=2.0,
+    windows=(Window(6, 1.0), Window(8, 2.0), Window(60, 30.0), Window(1800, 3600.0), Window(40, 1.0, "account")),
+    can_edit=True,
+    can_upload=True,
+    has_preview=True,
+    has_buttons=True,
+    reactions="all",
+)
+
+
+class OfferedFile(msgspec.Struct, frozen=True):
+    """A file that was offered to somebody who has not answered yet."""
+
+    thread: ThreadId
+    path: str
+
+
+class TeamsAdapter(ChatAccount[TeamsSettings]):
+    """Implements `ChatAdapter` and `HttpInbound`. Takes activities of one conversation in one after the other."""
+
+    limits = LIMITS
+    whispers = True
+
+    def __init__(self, platform: str, settings: TeamsSettings, home: Home, store: Settings, clock: Clock) -> None:
+        check_package("teams")
+        super().__init__(platform, settings, home, store, clock)
+        self._api = TeamsApi(platform, settings, store, clock)
+        self._offers = f"offers:{platform}"
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._people: Recent[dict[str, str]] = Recent(CHANNELS_MAX)
+        """Of each conversation, the ids of those who wrote since the start, by their names."""
+        self._typed: Recent[float] = Recent(TYPED_MAX)
+
+    async def _connect(self, inbox: InboxPort) -> None:
+        """Activities come in at once; meanwhile see that there is an access token to answer with."""
+        self._inbox = inbox
+        self.connected.set()
+        if self._settings.emulator:
+            log.warning("platforms.teams.emulator is on: whoever reaches this server can speak as anybody in Teams")
+        else:
+            await self._api.token()
+        log.info("connected", extra={"platform": self.platform})
+        await asyncio.Event().wait()
+
+    async def check(self) -> None:
+        if not self._settings.emulator:
+            await self._api.token()
+
+    async def receive(self, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
+        """An activity of Teams'. Answers 401 without its token, 503 when it has to be sent again."""
+        try:
+            activity, odd = decode_known(body, TeamsActivity)
+        except UNREADABLE:
+            activity, odd = TeamsActivity(), []  # for which nobody vouches
+        try:
+            await self._api.check(headers, activity)
+        except BadToken as error:
+            log.info("an activity was refused", extra={"platform": self.platform, "why": str(error)})
+            return UNAUTHORIZED
+        except PlatformError as error:
+            log.warning("Teams' activities cannot be verified: %s", error, extra={"platform": self.platform})
+            return NOT_READY
+        if self._inbox is None:
+            return NOT_READY
+        for path in odd:
+            self._not_understood(f"{activity.type} with {path} of an unknown form")
+        if not activity.sender.id:
+            self._not_understood(f"{activity.type} without a sender")
+        try:
+            await self._api.learn(activity)
+            return await self._take(activity, self._inbox)
+        except InvalidId:
+            self._not_understood(f"{activity.type} without a conversation")
+            return TAKEN
+        except StoreError:
+            log.exception("an activity was not stored", extra={"platform": self.platform})
+            return NOT_STORED
+
+    async def _take(self, activity: TeamsActivity, inbox: InboxPort) -> HttpAnswer:
+        """Take a checked activity in and say what Teams is answered. Raises StoreError, InvalidId."""
+        if is_of_bot(activity):
+            if activity.type == "message":
+                self._left_out("message of a bot")
+            return TAKEN
+        channel, author = channel_of(activity), author_of(activity.sender)
+        async with self._locks.setdefault(activity.conversation.id, asyncio.Lock()):
+            match activity.type, activity.name:
+                case "message", _:
+                    await self._take_message(activity, inbox)
+                case "messageUpdate", _ if await self._begins_a_turn(activity, inbox):
+                    await self._take_message(activity, inbox)
+                case "messageUpdate", _ if text_of(activity):
+                    now = prompt_of(self.platform, activity, self._clock.now())
+                    at = now.at if activity.timestamp else None
+                    edit = Edit(now.thread, now.key, now.text, author, now.message_id, now.tainted_by, at)
+                    await self._pending.send(edit, inbox)
+                case "messageDelete", _:
+                    thread, key = thread_of(self.platform, activity), key_of(channel, activity.id)
+                    await self._pending.send(Deletion(thread, key, author, activity.id), inbox)
+                case "messageReaction", _ if activity.reply_to_id:
+                    reacted = await inbox.thread_of(self._prefix(channel), activity.reply_to_id)
+                    if reacted is not None:
+                        for reaction in activity.reactions_added or ():
+                            put = Reaction(reacted, emoji_of(reaction), author, activity.reply_to_id)
+                            await self._take_reaction(put, inbox)
+                case "invoke", "adaptiveCard/action":
+                    answer = await press(pressed_in(activity), thread_of(self.platform, activity), author, inbox)
+                    shown = {"statusCode": 200, "type": "application/vnd.microsoft.activity.message", "value": answer}
+                    return HttpAnswer(200, msgspec.json.encode(shown))
+                case "invoke", "fileConsent/invoke":
+                    consent = self._decode(activity.value, FileConsent, "fileConsent/invoke")
+                    answer = await self._take_consent(consent) if consent is not None and consent.action else ""
+                    if answer in ("", OFFER_GONE) and activity.reply_to_id:  # the card that asked is over
+                        await self._withdraw_card(thread_of(self.platform, activity), activity.reply_to_id)
+                    if answer:
+                        await self._answer(prompt_of(self.platform, activity, self._clock.now()), answer)
+                case "invoke", name:
+                    self._not_understood(f"invoke {name}")
+                    return NOT_IMPLEMENTED
+                case (("conversationUpdate" | "installationUpdate"), _):
+                    added, action = activity.members_added or (), activity.action or ""
+                    if action.startswith("add") or any(one.id == activity.recipient.id for one in added):
+                        thread, direct = make_thread_id(self.platform, channel, CHAT), is_direct(activity)
+                        come = Prompt(thread, f"added/{activity.id}", "", author, self._clock.now(), direct=direct)
+                        await self._greet(come, inbox)
+                case "event", name if name != READ_RECEIPT:
+                    self._not_understood(f"event {name}")
+                case (("event" | "messageUpdate" | "messageReaction" | "typing" | "endOfConversation") as kind, name):
+                    self._left_out(" ".join(filter(None, (kind, name))))
+                case kind, _:
+                    self._not_understood(kind or "activity without a type")
+        return TAKEN
+
+    async def _take_message(self, activity: TeamsActivity, inbox: InboxPort) -> None:
+        """Chats with the bot are meant; elsewhere as it listens there, where a channel's posts are threads."""
+        prompt = prompt_of(self.platform, activity, self._clock.now())
+        pressed = pressed_in(activity)
+        if pressed:
+            answer = await press(pressed, prompt.thread, prompt.author, inbox)
+            if answer not in DECIDED:
+                await self._answer(prompt, answer)
+            return
+        channel, sender, in_channel = channel_of(activity), activity.sender, is_channel(activity)
+        if not is_direct(activity):
+            await self._channel_named(channel, activity.conversation.name or "")
+        joins = bool(prompt.reply_to) and await inbox.thread_of(self._prefix(channel), prompt.reply_to) is not None
+        follows = in_channel and await self._is_subscribed(prompt.thread)
+        is_named = joins or is_addressed(activity)
+        files = [
+            (Attachment(name, media_type), partial(self._api.fetch_file, url, self.download_bytes_max))
+            for name, media_type, url in files_of(activity)
+        ]
+        files += [(Attachment("a file"), _not_handed_out)] * untold_files(activity)
+        if not prompt.direct and not await self._is_meant(
+            prompt, inbox, files, is_named=is_named, opens=in_channel, follows=follows
+        ):
+            return
+        prompt = msgspec.structs.replace(prompt, joins=joins)
+        if not await inbox.admits(prompt):
+            return
+        people = self._people.get(channel) or {}
+        if sender.name and (sender.name in people or len(people) < PEOPLE_MAX):
+            people[sender.name] = sender.id
+        self._people.put(channel, people)
+        await self._take_in(prompt, inbox, files)
+
+    async def _begins_a_turn(self, activity: TeamsActivity, inbox: InboxPort) -> bool:
+        """Whether a change names the bot in a message that was not for it before. Raises StoreError, InvalidId."""
+        if is_direct(activity) or not is_addressed(activity):
+            return False
+        channel = channel_of(activity)
+        prompt = prompt_of(self.platform, activity, self._clock.now())
+        return await self._is_unheard(prompt, self._prefix(channel), inbox)
+
+    async def _withdraw_card(self, thread: ThreadId, message_id: str) -> None:
+        """Take away a card that asks nothing any more, so that nobody presses it again."""
+        try:
+            await self.delete(thread, message_id)
+        except PlatformError as error:
+            log.info("a consent card was left", extra={"platform": self.platform, "why": str(error)})
+
+    async def _take_consent(self, consent: FileConsent) -> str:
+        """Put an offered file where it was accepted, once, or forget it; returns what to say. Raises StoreError."""
+        key = consent.context.shoal
+        stored = await self._store.get(self._offers, key) or ""
+        try:
+            offer = msgspec.json.decode(stored, type=OfferedFile)
+        except UNREADABLE:
+            return OFFER_GONE
+        if not await self._store.swap(self._offers, key, stored, ""):
+            return ""
+        upload = consent.upload_info
+        if consent.action != "accept":
+            return ""
+        try:
+            self._api.check_file_url(upload.upload_url)
+            content = await asyncio.to_thread(read_file, Path(offer.path), UPLOAD_BYTES_MAX)
+            headers = {
+                "content-type": "application/octet-stream",
+                "content-range": f"bytes 0-{len(content) - 1}/{len(content)}",
+            }
+            answer = await self._api.send("PUT", upload.upload_url, content, headers, seconds=TRANSFER_SECONDS)
+            if answer.status_code not in (200, 201, 202):
+                raise PlatformError(f"the upload was answered with {answer.status_code}.")
+            about: Json = {"uniqueId": upload.unique_id, "fileType": upload.file_type}
+            card: Json = {"contentType": FILE_CARD, "contentUrl": upload.content_url, "name": upload.name}
+            message: Fields = {"type": "message", "attachments": [{**card, "content": about}]}
+            await self._api.call_thread("POST", offer.thread, message)
+        except PlatformError as error:
+            await self._store.put(self._offers, key, stored)
+            return f"The file could not be sent: {error}"
+        return ""
+
+    # ---- out ----
+
+    async def close(self) -> None:
+        await self._api.close()
+
+    async def post(self, post: OutboundPost) -> str:
+        if post.kind == "ephemeral" and post.user:
+            post = msgspec.structs.replace(post, thread=await self._aside(post.thread, post.user), reply_to="")
+        path = post.file
+        if path is None:
+            return await self._send(post, self._message(post))
+        if post.buttons:  # a file has none
+            await self._send(post, self._message(post))
+            post = msgspec.structs.replace(post, markdown="", buttons=(), reply_to="")
+        content = await asyncio.to_thread(read_file, path, UPLOAD_BYTES_MAX)
+        media_type = IMAGES.get(path.suffix.lower(), "")
+        if media_type and len(content) <= IMAGE_BYTES_MAX:
+            address = f"data:{media_type};base64,{base64.b64encode(content).decode()}"
+            picture: Json = {"contentType": media_type, "contentUrl": address, "name": path.name}
+            text = message_of(post.markdown or path.name, self._people_in(post.thread))
+            return await self._send(post, {**text, "attachments": [picture]})
+        if content and await self._api.is_direct(post.thread):  # files can be offered in direct chats alone
+            if post.markdown:
+                await self._send(post, self._message(post))
+            offer = self._clock.new_id()
+            offered = msgspec.json.encode(OfferedFile(post.thread, str(path))).decode()
+            await self._store.put(self._offers, offer, offered)
+            context: Json = {"shoal": offer}
+            about: Json = {
+                "description": path.name, "sizeInBytes": len(content), "acceptContext": context,
+                "declineContext": context,
+            }  # fmt: skip
+            asked: Json = {"contentType": CONSENT, "name": path.name, "content": about}
+            return await self._send(post, {"type": "message", "attachments": [asked]})
+        note = f"The file {path.name} ({len(content):,} bytes) cannot be sent here: write to me directly to get it."
+        post = msgspec.structs.replace(post, markdown=f"{post.markdown}\n\n{note}".strip())
+        return await self._send(post, self._message(post))
+
+    def _people_in(self, thread: ThreadId) -> Mapping[str, str]:
+        return self._people.get(thread_address(thread).channel) or {}
+
+    def _message(self, post: OutboundPost) -> Fields:
+        return message_of(post.markdown, self._people_in(post.thread), post.buttons)
+
+    async def _send(self, post: OutboundPost, content: Fields) -> str:
+        """In channels it is in its thread; in chats it may answer a message."""
+        answers = post.reply_to if thread_address(post.thread).thread == CHAT else ""
+        made = await self._api.call_thread("POST", post.thread, content, answers)
+        return made.id or post.key
+
+    async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
+        content = message_of(markdown, self._people_in(thread), buttons)
+        await self._api.call_thread("PUT", thread, {**content, "id": message_id}, message_id)
+
+    async def delete(self, thread: ThreadId, message_id: str) -> None:
+        await self._api.call_thread("DELETE", thread, None, message_id)
+
+    async def typing(self, thread: ThreadId, status: str) -> None:
+        """Show `typing`; it ends by itself. Raises PlatformError."""
+        now = self._clock.monotonic()
+        typed_at = self._typed.get(thread)
+        if status and (typed_at is None or now - typed_at >= TYPING_SECONDS):
+            self._typed.put(thread, now)
+            await self._api.call_thread("POST", thread, {"type": "typing"})
+
+    async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
+        """Post to a team's channel, which opens a thread there, or to a chat. Raises PlatformError."""
+        content = message_of(text, self._people.get(channel) or {})
+        if not channel.endswith(("@thread.tacv2", "@thread.skype")):
+            thread = make_thread_id(self.platform, channel, CHAT)
+            await self._api.call_thread("POST", thread, content)
+            return thread
+        opened = await self._api.open_conversation(
+            {"isGroup": True, "channelData": {"channel": {"id": channel}}, "activity": content}
+        )
+        root = opened.id.partition(";messageid=")[2] or opened.activity_id
+        return make_thread_id(self.platform, channel, root)
+
+    async def _aside(self, thread: ThreadId, user: str) -> ThreadId:
+        """The chat with one person alone; the thread itself where there is none. Raises PlatformError."""
+        if await self._api.is_direct(thread):
+            return thread
+        scope = f"direct:{self.platform}"
+        channel = await self._store.get(scope, user)
+        if not channel:
+            bot = {"id": f"28:{self._settings.app_id}"}
+            tenant = {"tenant": {"id": self._settings.tenant}} if self._settings.tenant else {}
+            wanted: Fields = {"isGroup": False, "bot": bot, "members": [{"id": user}], "channelData": tenant}
+            try:
+                channel = (await self._api.open_conversation(wanted)).id
+            except PlatformRefusal:
+                return thread
+            await self._store.put(scope, user, channel)
+        return make_thread_id(self.platform, channel, CHAT)
+
+
+async def _not_handed_out() -> bytes:
+    raise PlatformError("Teams hands bots no files of channels and groups, and no names. Ask for it in a direct chat.")
+
+
+def message_of(markdown: str, people: Mapping[str, str], buttons: tuple[Button, ...] = ()) -> Fields:
+    """A message; `<at>NAME</at>` mentions somebody whose id `people` has. With buttons it is a card, and all in it."""
+    text = render_markup(markdown, TEAMS_MARKDOWN) or EMPTY
+    if buttons:
+        card: Json = {"contentType": CARD, "content": card_of(text, buttons)}
+        return {"type": "message", "attachments": [card]}
+    entities: list[Json] = []
+
+    def mention(found: re.Match[str]) -> str:
+        shown = found[1].replace("\\", "")
+        if shown not in people:
+            return found[0]
+        entities.append(
+            {"type": "mention", "text": f"<at>{shown}</at>", "mentioned": {"id": people[shown], "name": shown}}
+        )
+        return f"<at>{shown}</at>"
+
+    text = _NAMED.sub(mention, text)
+    message: dict[str, Json] = {"type": "message", "textFormat": "markdown", "text": text}
+    return {**message, "entities": entities} if entities else message
+
+
+def card_of(text: str, buttons: tuple[Button, ...]) -> Json:
+    """An Adaptive Card with the text and buttons under it. Raises PlatformError for what Teams would refuse."""
+    if len(buttons) > BUTTONS_MAX:
+        raise PlatformError(f"A card may have {BUTTONS_MAX} buttons.", permanent=True)
+    actions: list[Json] = []
+    for button in buttons:
+        if len(button.value.encode()) > VALUE_BYTES_MAX or len(button.label) > LABEL_CHARS_MAX:
+            reason = f"A button may have {LABEL_CHARS_MAX} characters, its value {VALUE_BYTES_MAX} bytes."
+            raise PlatformError(reason, permanent=True)
+        data: Json = {"shoal": button.value}
+        submit: Json = {"type": "Action.Submit", "title": button.label, "data": data}
+        actions.append(
+            {"type": "Action.Execute", "verb": "shoal", "title": button.label, "data": data, "fallback": submit}
+        )
+    return {
+        "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
+        "type": "AdaptiveCard",
+        "version": "1.4",
+        "body": [{"type": "TextBlock", "text": text, "wrap": True}],
+        "actions": actions,
+    }

@@ -1,0 +1,609 @@
+"""Teams' wire: what activities hold and mean, who may call us, and the calls of the Bot Connector.
+
+Nothing is sent, and no token shown, to an address unless the configuration trusts it or, in emulator mode, it is on
+this machine. Sources: learn.microsoft.com, the Bot Framework's activity schema and what Teams adds to it in
+channelData, its authentication, and the Connector's REST API.
+"""
+
+import html
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TypeVar
+from urllib.parse import quote, urlsplit
+
+import msgspec
+
+from shoal.kernel.clock import Clock
+from shoal.kernel.errors import PlatformError
+from shoal.kernel.ids import ThreadId, make_thread_id, thread_address
+from shoal.kernel.messages import Author, Prompt, Reference
+from shoal.kernel.ports import Settings
+from shoal.kernel.settings_platforms import TeamsSettings
+from shoal.kernel.untrusted import QUOTED, UNREADABLE, untrusted_block
+from shoal.platforms.cards import CardForm, Part, words_of
+from shoal.platforms.http import Fields, RestApi
+from shoal.platforms.inbox import ChannelServers, Recent, time_of
+from shoal.platforms.tokens import BadToken, Granted, KeyRing
+
+T = TypeVar("T")
+
+CHAT = "0"
+"""The thread part of chats, which have no threads."""
+DOWNLOAD = "application/vnd.microsoft.teams.file.download.info"
+FORWARDED_REFERENCE = "forwardedmessagereference"
+"""What stands for a forwarded message, in the words of Microsoft Graph."""
+ISSUERS = ("https://api.botframework.com", "https://api.botframework.us")
+SCOPE = "https://api.botframework.com/.default"
+TENANT = "botframework.com"
+"""Whose tokens a bot of no single tenant has."""
+PLACES_MAX = 5000
+"""Conversations whose service is remembered without asking the store."""
+
+_ROOT = ";messageid="
+_AT = re.compile(r"<at\b[^<>]*+>([^<]*+(?:<(?!/?at\b)[^<]*+)*+)</at>", re.IGNORECASE)
+_TAG = re.compile(r"<!--(?:[^-<]|-(?!->))*+-->|<(/?)([a-zA-Z][^\s/<>]*+)([^<>]*+)>")
+_ATTRIBUTE = re.compile(r"(?<![^\s=/\"'<>])([^\s=/\"'<>]++)\s*+=\s*+(?:\"([^\"]*+)\"|'([^']*+)'|([^\s\"'<>]++))")
+_QUOTE = re.compile(r"<blockquote\b", re.IGNORECASE)
+_QUOTED_HERE = re.compile(r"<quoted\b[^<>/]*+(?:/(?!>)[^<>/]*+)*+/>[ \t]*+", re.IGNORECASE)
+_ACTION = re.compile(r"Action\..+|openUrl|imBack|messageBack|postBack|invoke|signin")
+
+
+def _of_button(part: Part) -> str | None:
+    """Of a button the address it opens, and nothing else; None for other parts."""
+    if not _ACTION.fullmatch(str(part.get("type", ""))):
+        return None
+    if part.get("type") == "Action.ShowCard":  # whoever opens it sees what it says
+        return None
+    url = part.get("url") or (part.get("value") if part.get("type") == "openUrl" else "")
+    return f"{part.get('title', '')} ({url})" if isinstance(url, str) and url else ""
+
+
+_CARDS = CardForm(
+    said=frozenset(
+        """title subtitle text value altText alt inlines label heading quantity price tax total vat
+        codeSnippet description activityTitle activitySubtitle activityText summary""".split()  # noqa: SIM905
+    ),
+    rows=frozenset({"rows"}),
+    inline=frozenset({"RichTextBlock"}),
+    pairs=(("title", "value"), ("key", "value"), ("name", "value")),
+    leaf=_of_button,
+)
+"""Adaptive Cards, and the hero, thumbnail, receipt and connector cards. Sources: adaptivecards.io/explorer and
+learn.microsoft.com/microsoftteams/platform/task-modules-and-cards/cards/cards-reference."""
+_CARD = re.compile(r"application/vnd\.microsoft\.(?:teams\.)?card\..+")
+_EMOJI = re.compile(r"([0-9a-f]{4,6})_\w*")
+_PLACE = re.compile(r"<attachment id=\"([^\"<>]{1,200})\">")
+"""Where a file stands in a message's HTML."""
+_DIRECT, _CHANNEL = "personal", "channel"
+
+
+# ---- what activities hold ----
+
+
+class TeamsAccount(msgspec.Struct, frozen=True, rename="camel"):
+    id: str = ""
+    name: str | None = None
+    aad_object_id: str | None = None
+    role: str | None = None
+
+
+class TeamsConversation(msgspec.Struct, frozen=True, rename="camel"):
+    """Where; a channel's id ends with the message that its thread hangs from."""
+
+    id: str = ""
+    conversation_type: str | None = None
+    is_group: bool | None = None
+    tenant_id: str | None = None
+    name: str | None = None
+
+
+class _QuotedReply(msgspec.Struct, frozen=True, rename="camel"):
+    """A message that is quoted, whose place in the text `_QUOTED_HERE` marks."""
+
+    message_id: str = ""
+    sender_id: str | None = None
+    sender_name: str | None = None
+    preview: str | None = None
+
+
+class _TeamsEntity(msgspec.Struct, frozen=True, rename="camel"):
+    type: str = ""
+    mentioned: TeamsAccount | None = None
+    text: str | None = None
+    quoted_reply: _QuotedReply | None = None
+
+
+class TeamsAttachment(msgspec.Struct, frozen=True, rename="camel"):
+    """A file, a card or another form of the text."""
+
+    id: str | None = None
+    content_type: str = ""
+    content_url: str | None = None
+    name: str | None = None
+    content: msgspec.Raw = msgspec.Raw(b"null")
+
+    @property
+    def kind(self) -> str:
+        """Its media type in small letters, without parameters."""
+        return self.content_type.partition(";")[0].strip().lower()
+
+
+class _FileDownloadInfo(msgspec.Struct, frozen=True, rename="camel"):
+    download_url: str = ""
+    file_type: str | None = None
+
+
+class _Reaction(msgspec.Struct, frozen=True):
+    type: str = ""
+
+
+class _Group(msgspec.Struct, frozen=True):
+    id: str = ""
+
+
+class _ChannelData(msgspec.Struct, frozen=True, rename="camel"):
+    tenant: _Group | None = None
+    team: _Group | None = None
+
+
+class TeamsActivity(msgspec.Struct, frozen=True, rename="camel"):
+    """An event of the Bot Framework."""
+
+    type: str = ""
+    id: str = ""
+    name: str | None = None
+    timestamp: str | None = None
+    service_url: str = ""
+    channel_id: str | None = None
+    sender: TeamsAccount = msgspec.field(name="from", default=TeamsAccount())
+    recipient: TeamsAccount = TeamsAccount()
+    conversation: TeamsConversation = TeamsConversation()
+    text: str | None = None
+    entities: tuple[_TeamsEntity, ...] | None = None
+    attachments: tuple[TeamsAttachment, ...] | None = None
+    value: msgspec.Raw = msgspec.Raw(b"null")
+    reply_to_id: str | None = None
+    reactions_added: tuple[_Reaction, ...] | None = None
+    members_added: tuple[TeamsAccount, ...] | None = None
+    action: str | None = None
+    channel_data: _ChannelData | None = None
+
+
+class _ButtonData(msgspec.Struct, frozen=True):
+    shoal: str = ""
+
+
+class _CardAction(msgspec.Struct, frozen=True):
+    data: _ButtonData = _ButtonData()
+
+
+class _ButtonPress(msgspec.Struct, frozen=True):
+    action: _CardAction = _CardAction()
+    shoal: str = ""
+
+
+class UploadInfo(msgspec.Struct, frozen=True, rename="camel"):
+    """Where a file that somebody accepted may be put."""
+
+    upload_url: str = ""
+    content_url: str = ""
+    unique_id: str = ""
+    file_type: str = ""
+    name: str = ""
+
+
+class FileConsent(msgspec.Struct, frozen=True, rename="camel"):
+    action: str = ""
+    context: _ButtonData = _ButtonData()
+    upload_info: UploadInfo = UploadInfo()
+
+
+# ---- what they mean ----
+
+
+def is_direct(activity: TeamsActivity) -> bool:
+    """Whether nobody else reads along."""
+    conversation = activity.conversation
+    return conversation.conversation_type == _DIRECT or (
+        conversation.conversation_type is None and not conversation.is_group
+    )
+
+
+def is_channel(activity: TeamsActivity) -> bool:
+    """Whether it is in a team's channel, where conversations are threads."""
+    return activity.conversation.conversation_type == _CHANNEL or _ROOT in activity.conversation.id
+
+
+def is_of_bot(activity: TeamsActivity) -> bool:
+    """Whether a bot did it, this one or another."""
+    sender = activity.sender
+    return not sender.id or sender.id == activity.recipient.id or sender.id.startswith("28:") or sender.role == "bot"
+
+
+def tenant_of(activity: TeamsActivity) -> str:
+    """The organisation; empty when Teams does not say."""
+    told = activity.channel_data.tenant if activity.channel_data is not None else None
+    return (told.id if told is not None else "") or activity.conversation.tenant_id or ""
+
+
+def channel_of(activity: TeamsActivity) -> str:
+    """The chat or channel, without the thread."""
+    return activity.conversation.id.partition(_ROOT)[0]
+
+
+def thread_of(platform: str, activity: TeamsActivity) -> ThreadId:
+    """The thread: below a message of a channel, or the whole chat. Raises InvalidId."""
+    channel, _, root = activity.conversation.id.partition(_ROOT)
+    if is_channel(activity):
+        return make_thread_id(platform, channel, root or activity.reply_to_id or activity.id)
+    return make_thread_id(platform, channel, CHAT)
+
+
+def conversation_of(channel: str, thread: str) -> str:
+    """The conversation's id as Teams knows it; inverse of `thread_of`."""
+    return channel if thread == CHAT else f"{channel}{_ROOT}{thread}"
+
+
+def key_of(channel: str, message_id: str) -> str:
+    """A message's key, unique on the platform."""
+    return f"{channel}/{message_id}"
+
+
+def author_of(account: TeamsAccount) -> Author:
+    """Who, by the id that their organisation gives them, which every bot sees alike."""
+    return Author(account.aad_object_id or account.id, account.name or "", is_bot=account.role == "bot", trusted=False)
+
+
+def is_addressed(activity: TeamsActivity) -> bool:
+    return any(_names(entity, activity.recipient.id) for entity in activity.entities or ())
+
+
+def _names(entity: _TeamsEntity, account: str) -> bool:
+    return (
+        entity.type == "mention" and entity.mentioned is not None and bool(account) and entity.mentioned.id == account
+    )
+
+
+class _Page:
+    """A message's HTML, taken apart into what was written and what it quotes. `is_plain` where that is beyond doubt.
+
+    The standard library's parser takes quadratic time over tags that are not closed, so tags are found in one pass."""
+
+    def __init__(self, body: str) -> None:
+        self.written: list[str] = []
+        self.quotes: list[_Quote] = []
+        self.is_plain = True
+        self._inside = self._mentions = self._names = at = 0
+        for tag in _TAG.finditer(body):
+            self._say(html.unescape(body[at : tag.start()]))
+            at, name = tag.end(), (tag[2] or "").lower()
+            if tag[1]:
+                self._close(name)
+            elif name:
+                found = ((key.lower(), html.unescape(a or b or c)) for key, a, b, c in _ATTRIBUTE.findall(tag[3]))
+                self._open(name, dict(found))
+                if tag[3].endswith("/"):
+                    self._close(name)
+        self._say(html.unescape(body[at:]))
+        self.is_plain = self.is_plain and not (self._inside or self._mentions)
+
+    def _open(self, tag: str, given: dict[str, str]) -> None:
+        kind = given.get("itemtype", "")
+        if tag == "blockquote":
+            self.is_plain = self.is_plain and not self._inside
+            self._inside += 1
+            self.quotes.append(_Quote(given.get("itemid", "") if kind == "http://schema.skype.com/Reply" else ""))
+        elif self._inside and tag == "strong" and given.get("itemprop") == "mri" and not self.quotes[-1].author:
+            self.quotes[-1].author, self._names = given.get("itemid", ""), 1
+        elif tag == "at" or (tag == "span" and kind == "http://schema.skype.com/Mention"):
+            self._mentions += 1
+            self._say("<at>")
+        elif tag == "span" and self._mentions:
+            self._mentions += 1
+        elif tag == "br":
+            self._say("\n")
+
+    def _close(self, tag: str) -> None:
+        if tag == "blockquote":
+            self.is_plain = self.is_plain and self._inside == 1
+            self._inside = max(0, self._inside - 1)
+        elif tag == "strong":
+            self._names = 0
+        elif tag in ("at", "span") and self._mentions:
+            self._mentions -= 1
+            if not self._mentions:
+                self._say("</at>")
+        elif tag in ("p", "div", "li"):
+            self._say("\n")
+
+    def _say(self, text: str) -> None:
+        if not self._inside:
+            self.written.append(text)
+        elif self._names:
+            self.quotes[-1].names.append(text)
+        else:
+            self.quotes[-1].texts.append(text)
+
+
+class _Quote(msgspec.Struct):
+    """What somebody quotes; its author is told by the HTML, which who quotes has written."""
+
+    message_id: str
+    author: str = ""
+    names: list[str] = []
+    texts: list[str] = []
+
+
+def _page_of(activity: TeamsActivity) -> _Page | None:
+    """The HTML of a message that quotes; None where it quotes nothing."""
+    for attached in activity.attachments or ():
+        try:
+            body = msgspec.json.decode(attached.content, type=str) if attached.kind == "text/html" else ""
+        except UNREADABLE:
+            body = ""
+        if _QUOTE.search(body):
+            return _Page(body)
+    return None
+
+
+def references_of(activity: TeamsActivity) -> list[Reference]:
+    """What a message quotes, and the cards with it. Of an answer to the bot the words are left out, which the bot knows
+    better; for all others nobody vouches."""
+    page = _page_of(activity)
+    quotes = [*page.quotes] if page is not None and page.is_plain else []
+    for entity in activity.entities or ():
+        if entity.type == "quotedReply" and (told := entity.quoted_reply) is not None:
+            name, preview = told.sender_name or "", told.preview or ""
+            quotes.append(_Quote(told.message_id, told.sender_id or "", [name], [preview]))
+    found: list[Reference] = []
+    for one in quotes:
+        own = bool(one.message_id) and one.author == activity.recipient.id
+        text = "" if own else "".join(one.texts).strip()
+        found.append(
+            Reference("quote", text, Author("", "".join(one.names).strip(), trusted=False), one.message_id, own=own)
+        )
+    cards = (words_of(one.content, _CARDS) for one in activity.attachments or () if _CARD.fullmatch(one.kind))
+    return found + [Reference("forward", words, Author("", trusted=False)) for words in cards if words]
+
+
+def quotes_unclearly(activity: TeamsActivity) -> bool:
+    """Whether words of somebody else are among the text that cannot be told from it, as of what is passed on."""
+    if any(attached.kind == FORWARDED_REFERENCE for attached in activity.attachments or ()):
+        return True
+    pages = sum(attached.kind == "text/html" for attached in activity.attachments or ())
+    page = _page_of(activity)
+    return page is not None and (pages > 1 or not page.is_plain)
+
+
+def text_of(activity: TeamsActivity) -> str:
+    """What was written, without the bot's own name and with other people's as @NAME; all in an untrusted block where
+    words of somebody else cannot be told from it."""
+    page = _page_of(activity)
+    unclear = quotes_unclearly(activity)
+    text = "".join(page.written) if page is not None and not unclear else activity.text or ""
+    text = text.replace("\u00a0", " ").replace("\r\n", "\n")
+    for entity in activity.entities or ():
+        if _names(entity, activity.recipient.id) and entity.text:
+            text = text.replace(entity.text, "", 1)
+    text = _AT.sub(lambda found: f"@{html.unescape(found[1])}", _QUOTED_HERE.sub("", text)).strip()
+    return untrusted_block(QUOTED, text) if text and unclear else text
+
+
+def prompt_of(platform: str, activity: TeamsActivity, now: datetime) -> Prompt:
+    """The prompt a message makes, without its files. Raises InvalidId."""
+    channel = channel_of(activity)
+    return Prompt(
+        thread=thread_of(platform, activity),
+        key=key_of(channel, activity.id),
+        text=text_of(activity),
+        author=author_of(activity.sender),
+        at=time_of(activity.timestamp or "", now),
+        reply_to="" if is_channel(activity) else activity.reply_to_id or "",
+        message_id=activity.id,
+        direct=is_direct(activity),
+        tainted_by=QUOTED if quotes_unclearly(activity) else "",
+        refers_to=tuple(references_of(activity)),
+    )
+
+
+def pressed_in(activity: TeamsActivity) -> str:
+    """The value of the button of ours that was pressed; empty for anything else."""
+    try:
+        click = msgspec.json.decode(activity.value, type=_ButtonPress)
+    except UNREADABLE:
+        return ""
+    return click.action.data.shoal or click.shoal
+
+
+def files_of(activity: TeamsActivity) -> list[tuple[str, str, str]]:
+    """Name, media type and address of each file; cards and the text's own HTML do not count."""
+    found: list[tuple[str, str, str]] = []
+    for attached in activity.attachments or ():
+        kind = attached.kind
+        if kind == DOWNLOAD:
+            try:
+                info = msgspec.json.decode(attached.content, type=_FileDownloadInfo)
+            except UNREADABLE:
+                info = _FileDownloadInfo()
+            found.append((attached.name or "file", "application/octet-stream", info.download_url))
+        elif attached.content_url and not kind.startswith(("text/html", "application/vnd.microsoft.")):
+            kind = "image/png" if kind == "image/*" else kind
+            name = attached.name or f"{kind.partition('/')[0]}.{kind.partition('/')[2] or 'bin'}"
+            found.append((name, kind or "application/octet-stream", attached.content_url))
+    return found
+
+
+def untold_files(activity: TeamsActivity) -> int:
+    """How many files stand in a message of which Teams tells bots no more than their places in the text: those in
+    channels. Source: learn.microsoft.com/microsoftteams/platform/bots/how-to/bots-filesv4, which hands files to bots in
+    chats with one person alone."""
+    told = {attached.id for attached in activity.attachments or () if attached.id}
+    places: set[str] = set()
+    for attached in activity.attachments or ():
+        if attached.kind == "text/html":
+            try:
+                places.update(_PLACE.findall(msgspec.json.decode(attached.content, type=str)))
+            except UNREADABLE:
+                continue
+    return len(places - told)
+
+
+def emoji_of(reaction: _Reaction) -> str:
+    """The emoji itself where Teams gives its code point, else its name."""
+    found = _EMOJI.fullmatch(reaction.type)
+    if found is None or int(found[1], 16) > 0x10FFFF:
+        return reaction.type
+    return chr(int(found[1], 16))
+
+
+def host_of(url: str) -> str:
+    """The host of an address, with its port unless it is the usual one; empty for what is not a web address."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return ""
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+        return ""
+    usual = 443 if parts.scheme == "https" else 80
+    return parts.hostname if port in (None, usual) else f"{parts.hostname}:{port}"
+
+
+def is_here(url: str) -> bool:
+    """Whether an address is on this machine."""
+    return host_of(url).partition(":")[0] in ("127.0.0.1", "localhost")
+
+
+# ---- the Bot Connector ----
+
+
+class _ConversationRef(msgspec.Struct, frozen=True):
+    """What is known of a conversation: the address of its service, and whether it is with one person alone."""
+
+    service_url: str
+    is_direct: bool = False
+
+
+class CreatedActivity(msgspec.Struct, frozen=True, rename="camel"):
+    """What was made: a message, or a conversation with its first one."""
+
+    id: str = ""
+    activity_id: str = ""
+
+
+class TeamsApi(RestApi):
+    """The Connector as one bot sees it."""
+
+    def __init__(self, platform: str, settings: TeamsSettings, store: Settings, clock: Clock) -> None:
+        advice = "Set platforms.teams.app_id, app_password and tenant of the bot's registration, then restart."
+        super().__init__("Teams", advice, clock)
+        self._scope = f"service:{platform}"
+        self._settings = settings
+        self._store = store
+        self._servers = ChannelServers(platform, store)
+        self._keys = KeyRing(settings.openid_metadata_url, self.fetch, clock)
+        self._places: Recent[_ConversationRef] = Recent(PLACES_MAX)
+
+    async def _grant(self) -> Granted:
+        settings = self._settings
+        form = {
+            "grant_type": "client_credentials",
+            "client_id": settings.app_id,
+            "client_secret": settings.app_password.reveal(),
+            "scope": SCOPE,
+        }
+        tenant = quote(settings.tenant or TENANT, safe="")
+        return await self.request_token(f"{settings.login_url.rstrip('/')}/{tenant}/oauth2/v2.0/token", form)
+
+    async def check(self, headers: Mapping[str, str], activity: TeamsActivity) -> None:
+        """Raise BadToken unless Teams vouches for this activity, PlatformError when that cannot be known now."""
+        if not headers.get("authorization") and self._is_emulated(activity.service_url):
+            return
+        claims = await self._keys.verify(headers, [self._settings.app_id], ISSUERS, activity.channel_id)
+        vouched = claims.get("serviceurl")
+        if not isinstance(vouched, str) or vouched.rstrip("/") != activity.service_url.rstrip("/"):
+            raise BadToken("it is for another service URL")
+        if not self._trusts(activity.service_url):
+            raise BadToken("its service URL is not among platforms.teams.service_hosts")
+        if self._settings.tenant and tenant_of(activity) not in ("", self._settings.tenant):
+            raise BadToken("it is for another tenant")
+
+    async def learn(self, activity: TeamsActivity) -> None:
+        """Remember where answers to a checked activity go. Raises StoreError."""
+        channel = channel_of(activity)
+        place = _ConversationRef(activity.service_url, is_direct(activity))
+        if not channel:
+            return
+        if await self._place(channel) != place:
+            await self._store.put(self._scope, channel, msgspec.json.encode(place).decode())
+            self._places.put(channel, place)
+        team = activity.channel_data.team if activity.channel_data is not None else None
+        await self._servers.note(channel, team.id if team is not None else "")
+
+    async def _place(self, channel: str) -> _ConversationRef | None:
+        """What is known of a conversation; None where nobody has written yet. Raises StoreError."""
+        found = self._places.get(channel)
+        if found is None:
+            stored = await self._store.get(self._scope, channel)
+            try:
+                found = msgspec.json.decode(stored or "", type=_ConversationRef)
+            except UNREADABLE:
+                return None
+            self._places.put(channel, found)
+        return found
+
+    async def is_direct(self, thread: ThreadId) -> bool:
+        """Whether a thread is with one person alone. Raises StoreError."""
+        place = await self._place(thread_address(thread).channel)
+        return place is not None and place.is_direct
+
+    async def call_thread(
+        self, method: str, thread: ThreadId, content: Fields | None, message_id: str = ""
+    ) -> CreatedActivity:
+        """Send, change, delete or answer a message of a thread. Raises PlatformError."""
+        address = thread_address(thread)
+        conversation = quote(conversation_of(address.channel, address.thread), safe="")
+        place = await self._place(address.channel)
+        path = f"v3/conversations/{conversation}/activities"
+        if message_id:
+            path += f"/{quote(message_id, safe='')}"
+        return await self._call_service(method, place.service_url if place is not None else "", path, content)
+
+    async def open_conversation(self, content: Fields) -> CreatedActivity:
+        """Begin a conversation. Raises PlatformError."""
+        return await self._call_service("POST", "", "v3/conversations", content)
+
+    async def _call_service(self, method: str, service_url: str, path: str, content: Fields | None) -> CreatedActivity:
+        """Call the service at this address, or the configured one. Raises PlatformError for one we do not trust."""
+        base = service_url or self._settings.service_url
+        anonymous = self._is_emulated(base)
+        if not (anonymous or self._trusts(base)):
+            host = host_of(base) or "no address"
+            reason = f"Teams' service at {host!r} is not among platforms.teams.service_hosts."
+            raise PlatformError(reason, permanent=True)
+        url = f"{base.rstrip('/')}/{path}"
+        return await self.call(method, url, CreatedActivity, content, anonymous=anonymous)
+
+    async def fetch_file(self, url: str, bytes_max: int) -> bytes:
+        """A file's content; the token is shown to trusted services alone. Raises PlatformError."""
+        if self._trusts(url) and "/v3/attachments/" in url:
+            return await self.fetch_own(url, bytes_max)
+        self.check_file_url(url)
+        return await self.fetch(url, bytes_max)
+
+    def check_file_url(self, url: str) -> None:
+        """Raise PlatformError for an address that files neither come from nor go to: SharePoint and OneDrive do."""
+        host = host_of(url)
+        is_sharing = host.endswith((".sharepoint.com", ".sharepoint.us", ".svc.ms", ".1drv.com"))
+        if not (self._trusts(url) or self._is_emulated(url) or (url.startswith("https://") and is_sharing)):
+            raise PlatformError("The file's address is not one where Teams keeps files.", permanent=True)
+
+    def _trusts(self, url: str) -> bool:
+        """Whether our token may be shown there: a configured host, encrypted unless it is on this machine."""
+        host = host_of(url)
+        known = host in self._settings.service_hosts or host == host_of(self._settings.service_url)
+        return bool(host) and known and (url.startswith("https://") or is_here(url))
+
+    def _is_emulated(self, url: str) -> bool:
+        return self._settings.emulator and is_here(url)

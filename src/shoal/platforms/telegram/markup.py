@@ -1,0 +1,121 @@
+"""Telegram's markup: a text, and entities that say which part of it is bold, code, a link or a quote.
+
+Entities need no escaping and cannot fail to parse, as MarkdownV2 can; decision 062. A rendered text holds its entities
+as control characters, which no other text has: `OPEN kind SEPARATOR detail BEGIN … CLOSE`.
+
+Source: core.telegram.org/bots/api#messageentity and #formatting-options, and what the Bot API does with entities in
+tdlib/td, td/telegram/MessageEntity.cpp.
+"""
+
+import re
+from operator import itemgetter
+from typing import NamedTuple
+
+from shoal.kernel.markdown import language_in
+from shoal.kernel.markup import Dialect, Wrap, before_lines, is_link
+from shoal.platforms.http import Json
+
+ENTITIES_MAX = 100
+"""Telegram drops what a message has more."""
+OPEN, SEPARATOR, BEGIN, CLOSE = "\x0e", "\x0f", "\x10", "\x11"
+URL_CHARS_MAX = 2000
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f]")
+_MARK = re.compile(rf"{OPEN}([a-z_]+){SEPARATOR}([^{OPEN}{BEGIN}]*+){BEGIN}|{CLOSE}")
+_CODE = frozenset({"code", "pre"})
+_DETAILS = {"pre": "language", "text_link": "url"}
+
+
+class Styled(NamedTuple):
+    """A text as Telegram takes it."""
+
+    text: str
+    entities: list[Json]
+
+
+def _text(text: str) -> str:
+    return _CONTROL.sub("", text)
+
+
+def _entity(kind: str, inner: str, detail: str = "") -> str:
+    return f"{OPEN}{kind}{SEPARATOR}{_text(detail)}{BEGIN}{inner}{CLOSE}"
+
+
+def _wrap(kind: str) -> Wrap:
+    return lambda inner: _entity(kind, inner)
+
+
+def _opens(url: str) -> bool:
+    return (is_link(url) or url.startswith("tg://")) and len(url) <= URL_CHARS_MAX
+
+
+def _link(label: str, url: str) -> str:
+    return label if label == url else _entity("text_link", label, url)
+
+
+def _plain(rendered: str) -> str:
+    return _MARK.sub("", rendered)
+
+
+def styled(rendered: str) -> Styled:
+    """The text and the entities of a rendered text.
+
+    Offsets and lengths count UTF-16 code units. Code holds no other entity and is in none but a quote; so bold words
+    around code are two entities. A link keeps its address rather than its code.
+    """
+    out: list[str] = []
+    found: list[tuple[int, int, int, dict[str, Json]]] = []
+    opened: list[tuple[str, str, int]] = []
+    place = at = 0
+
+    def end(kind: str, detail: str, start: int) -> None:
+        if place > start:
+            about: dict[str, Json] = {_DETAILS[kind]: detail} if detail else {}
+            found.append(
+                (start, start - place, len(opened), {"type": kind, "offset": start, "length": place - start, **about})
+            )
+
+    for mark in _MARK.finditer(rendered):
+        text = rendered[at : mark.start()]
+        out.append(text)
+        place, at = place + utf16_length(text), mark.end()
+        if mark[1]:
+            is_shown = not (mark[1] in _CODE and any(kind == "text_link" for kind, _, _ in opened))
+            if mark[1] in _CODE and is_shown:
+                for number, (kind, detail, start) in enumerate(opened):
+                    if kind not in ("blockquote", "text_link", "none"):
+                        end(kind, detail, start)
+                        opened[number] = (kind, detail, -1)
+            opened.append((mark[1] if is_shown else "none", mark[2], place))
+        elif opened:
+            kind, detail, start = opened.pop()
+            if kind != "none" and start >= 0:
+                end(kind, detail, start)
+            if kind in _CODE:
+                opened = [(one, about, place if since < 0 else since) for one, about, since in opened]
+    out.append(rendered[at:])
+    found.sort(key=itemgetter(0, 1, 2))  # those that hold others first
+    return Styled("".join(out), [entity for *_, entity in found])
+
+
+def utf16_length(text: str) -> int:
+    return len(text) + sum(1 for character in text if character > "\uffff")
+
+
+def _fence(content: str, info: str) -> str:
+    return _entity("pre", _text(content.removesuffix("\n")), language_in(info))
+
+
+TELEGRAM_MARKUP = Dialect(
+    text=_text,
+    styles={"strong": _wrap("bold"), "em": _wrap("italic"), "s": _wrap("strikethrough")},
+    code=lambda code: _entity("code", _text(code)),
+    fence=_fence,
+    opens=_opens,
+    link=_link,
+    heading=lambda text, level: _entity("bold", text),
+    quote=_wrap("blockquote"),
+    inner_quote=before_lines("> "),
+    shown=_plain,
+    marks=lambda rendered: len(styled(rendered).entities),
+)

@@ -1,0 +1,210 @@
+"""Signed tokens: checking those that platforms send us, against keys that are fetched and kept, and holding our own.
+
+Pure checks and small caches, for platforms that call with a JSON Web Token and are called with a bearer token.
+Sources: RFC 7519 (tokens), RFC 7517 (key sets), RFC 8725 (best practice: one algorithm, issuer and audience checked).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import lru_cache
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
+
+import msgspec
+
+from shoal.kernel.clock import Clock
+from shoal.kernel.errors import ConfigError, PlatformError
+from shoal.kernel.installation import how_to_add
+from shoal.kernel.untrusted import UNREADABLE
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
+
+ALGORITHM = "RS256"
+LEEWAY_SECONDS = 300.0
+"""How far the clocks of both sides may be apart."""
+TOKEN_CHARS_MAX = 16_384
+KEYS_BYTES_MAX = 262_144
+KEYS_MAX = 64
+KEEP_KEYS_SECONDS = 86_400.0
+"""Keys older than this are fetched again."""
+ASK_AGAIN_SECONDS = 60.0
+"""An unknown key makes us fetch, but not more often than this, whatever strangers send."""
+
+Claims: TypeAlias = Mapping[str, object]
+Fetch: TypeAlias = Callable[[str, int], Awaitable[bytes]]
+"""Gets an address, at most so many bytes. Raises PlatformError."""
+
+
+class BadToken(Exception):
+    """A token proves nothing; the text says why, and quotes nothing of it."""
+
+
+class SigningKey(NamedTuple):
+    """A public key, and the channels for which its owner vouches with it; none named means all."""
+
+    key: "RSAPublicKey"
+    endorsements: tuple[str, ...] = ()
+
+
+class _Jwk(msgspec.Struct, frozen=True):
+    kid: str = ""
+    kty: str = ""
+    n: str = ""
+    e: str = ""
+    endorsements: tuple[str, ...] = ()
+
+
+class _Keys(msgspec.Struct, frozen=True):
+    keys: tuple[_Jwk, ...] = ()
+
+
+class _KeysDescription(msgspec.Struct, frozen=True):
+    jwks_uri: str = ""
+
+
+def check_package(extra: str) -> None:
+    """Raise ConfigError, naming the extra to install, when the package that checks tokens is missing."""
+    if find_spec("jwt") is None:
+        raise ConfigError([f"platforms.{extra} needs the extra `{extra}`. {how_to_add(extra)}"])
+
+
+class KeyRing:
+    """The keys at one address: a key set, certificates by their ids, or a description that names a key set.
+
+    An unknown key makes it fetch again, so that a rotation is noticed; while the address does not answer, the last keys
+    stay good.
+    """
+
+    def __init__(self, url: str, fetch: Fetch, clock: Clock) -> None:
+        self._url = url
+        self._fetch = fetch
+        self._clock = clock
+        self._keys: Mapping[str, SigningKey] = {}
+        self._fetched_at: float | None = None
+        self._lock = asyncio.Lock()
+
+    async def verify(
+        self, headers: Mapping[str, str], audiences: Sequence[str], issuers: Collection[str], channel: str | None = None
+    ) -> Claims:
+        """The claims of a call's bearer token whose signature, issuer, audience and times hold.
+
+        Where its key is endorsed for certain channels, `channel` has to be one of them. Raises BadToken, PlatformError
+        when keys cannot be had.
+        """
+        import jwt
+
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or len(token) > TOKEN_CHARS_MAX:
+            raise BadToken("it is not a token")
+        token = token.strip()
+        try:
+            header = jwt.get_unverified_header(token)
+        except (jwt.InvalidTokenError, UnicodeError, RecursionError) as error:
+            raise BadToken("it is not a token") from error
+        kid: object = header.get("kid")
+        if header.get("alg") != ALGORITHM or not isinstance(kid, str):
+            raise BadToken(f"it is not signed with {ALGORITHM}")
+        async with self._lock:
+            now = self._clock.monotonic()
+            age = None if self._fetched_at is None else now - self._fetched_at
+            is_stale = age is None or age > KEEP_KEYS_SECONDS
+            if is_stale or (kid not in self._keys and age is not None and age >= ASK_AGAIN_SECONDS):
+                try:
+                    body = await self._fetch(self._url, KEYS_BYTES_MAX)
+                    try:
+                        key_set_url = msgspec.json.decode(body, type=_KeysDescription).jwks_uri
+                    except UNREADABLE:
+                        key_set_url = ""
+                    self._keys = _keys_in(await self._fetch(key_set_url, KEYS_BYTES_MAX) if key_set_url else body)
+                except PlatformError:
+                    if not self._keys:
+                        raise
+                self._fetched_at = now
+        found = self._keys.get(kid)
+        if found is None:
+            raise BadToken("it is signed with an unknown key")
+        if found.endorsements and channel not in found.endorsements:
+            raise BadToken("its key does not vouch for this channel")
+        if not audiences or not all(audiences):
+            raise BadToken("no audience is configured")
+        options = {"verify_exp": False, "verify_nbf": False, "verify_iat": False, "require": ["exp", "iss", "aud"]}
+        try:
+            claims: Claims = jwt.decode(
+                token, found.key, algorithms=[ALGORITHM], audience=list(audiences), issuer=list(issuers),
+                options=options,  # pyright: ignore[reportArgumentType]  # the times are checked by our own clock,
+            )  # fmt: skip
+        except (jwt.InvalidTokenError, UnicodeError, RecursionError) as error:
+            raise BadToken(type(error).__name__) from error
+        at = self._clock.now().timestamp()
+        if at > _seconds(claims, "exp", 0.0) + LEEWAY_SECONDS:
+            raise BadToken("it has expired")
+        if at < max(_seconds(claims, "nbf", 0.0), _seconds(claims, "iat", 0.0)) - LEEWAY_SECONDS:
+            raise BadToken("it is not valid yet")
+        return claims
+
+
+def _keys_in(body: bytes) -> Mapping[str, SigningKey]:
+    """The RSA keys of a key set (RFC 7517), or of an object of certificates in PEM. Raises PlatformError."""
+    try:
+        listed = msgspec.json.decode(body, type=_Keys).keys
+        if listed:
+            from jwt.algorithms import RSAAlgorithm
+
+            return {
+                jwk.kid: SigningKey(
+                    _public(RSAAlgorithm.from_jwk({"kty": jwk.kty, "n": jwk.n, "e": jwk.e})), jwk.endorsements
+                )
+                for jwk in listed[:KEYS_MAX]
+                if jwk.kty == "RSA" and jwk.kid
+            }
+        from cryptography.x509 import load_pem_x509_certificate
+
+        certificates = msgspec.json.decode(body, type=dict[str, str])
+        return {
+            kid: SigningKey(_public(load_pem_x509_certificate(pem.encode()).public_key()))
+            for kid, pem in list(certificates.items())[:KEYS_MAX]
+        }
+    except (*UNREADABLE, ValueError, TypeError) as error:
+        raise PlatformError(f"The signing keys cannot be read: {type(error).__name__}.") from error
+
+
+def _public(key: object) -> "RSAPublicKey":
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+
+    if not isinstance(key, RSAPublicKey):
+        raise TypeError("not a public RSA key")
+    return key
+
+
+def _seconds(claims: Claims, name: str, missing: float) -> float:
+    value = claims.get(name, missing)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise BadToken(f"its {name} is not a time")
+    return float(value)
+
+
+@lru_cache(KEYS_MAX)
+def _private(pem: str) -> "RSAPrivateKey":
+    """A private key; reading it takes some thirty milliseconds, since its numbers are checked."""
+    from jwt.algorithms import RSAAlgorithm
+
+    key = RSAAlgorithm(RSAAlgorithm.SHA256).prepare_key(pem)
+    return cast("RSAPrivateKey", key)  # of a public one `encode` says that it cannot sign
+
+
+def signed(claims: Mapping[str, object], private_key: str, kid: str) -> str:
+    """A token of our own, signed with an RSA key in PEM. Raises ConfigError for anything else."""
+    import jwt
+
+    try:
+        return jwt.encode(dict(claims), _private(private_key), algorithm=ALGORITHM, headers={"kid": kid})
+    except (jwt.PyJWTError, ValueError, TypeError) as error:
+        raise ConfigError(["The private key of the service account cannot be read."]) from error
+
+
+class Granted(msgspec.Struct, frozen=True):
+    """An access token, as authorization servers answer (RFC 6749)."""
+
+    access_token: str
+    expires_in: float = 3600.0

@@ -1,0 +1,373 @@
+"""The webhook chat: whatever speaks its JSON can be a platform; docs/platforms/webhook.md describes it."""
+
+import asyncio
+import base64
+import hashlib
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Literal, TypeAlias
+from urllib.parse import quote
+
+import msgspec
+
+from shoal.kernel.clock import Clock, retry_after, to_micros
+from shoal.kernel.errors import InvalidId, PlatformError, StoreError
+from shoal.kernel.home import Home
+from shoal.kernel.ids import ThreadId, make_thread_id, thread_address
+from shoal.kernel.messages import Attachment, Author, Deletion, Edit, Prompt, Reaction, Reference
+from shoal.kernel.ports import ONCE, InboxPort, Settings
+from shoal.kernel.posts import Button, ChatLimits, OutboundPost
+from shoal.kernel.schema import refusal
+from shoal.kernel.settings_platforms import WebhookSettings
+from shoal.kernel.untrusted import UNREADABLE
+from shoal.kernel.webhooks import SECRET_CHARS_MIN, HttpAnswer, Proof, first_delivery, proof, proofs
+from shoal.platforms.account import NOT_READY, NOT_STORED, ChatAccount, IncomingFile
+from shoal.platforms.http import PlatformHttp
+from shoal.platforms.inbox import press, read_file
+
+log = logging.getLogger(__name__)
+
+MAIN_THREAD = "main"
+"""The thread of a channel where none is named."""
+THREAD_CHARS = 26
+FILE_BYTES_MAX = 10_485_760
+KEY_HEADER_CHARS_MAX = 255
+"""Longest key that a header carries; of a longer one it has the SHA-256."""
+_VISIBLE = "".join(map(chr, range(0x21, 0x7F)))
+
+
+# ---- what comes in ----
+
+
+class WebhookPerson(msgspec.Struct, frozen=True):
+    """Who did it, as the other side vouches for them."""
+
+    id: str
+    name: str = ""
+    roles: tuple[str, ...] = ()
+    is_bot: bool = False
+
+
+class WebhookFile(msgspec.Struct, frozen=True):
+    """A file with a message: `data` in base64, or a public `url`. `author`: whose it is, where that is somebody else
+    than who wrote the message."""
+
+    name: str
+    media_type: str = "application/octet-stream"
+    data: str = ""
+    url: str = ""
+    author: WebhookPerson | None = None
+
+
+class WebhookReference(msgspec.Struct, frozen=True):
+    """A message that another one answers, quotes or passes on, that began its thread, or stands before it. `own`: one
+    of ours, by the `id` that it was given."""
+
+    text: str = ""
+    kind: Literal["reply", "quote", "forward", "opening", "before"] = "reply"
+    id: str = ""
+    author: WebhookPerson = WebhookPerson("")
+    own: bool = False
+
+
+class WebhookCall(msgspec.Struct, frozen=True, kw_only=True):
+    """Where something happened, and who did it."""
+
+    channel: str
+    thread: str = MAIN_THREAD
+    author: WebhookPerson
+
+
+class MessageCall(WebhookCall, frozen=True, kw_only=True, tag="message", tag_field="type"):
+    """Somebody wrote. `id` is unique within the platform; the same id again is the same message. `named` is false for
+    what neither names the agent nor is for it alone."""
+
+    id: str
+    text: str = ""
+    at: datetime | None = None
+    direct: bool = False
+    named: bool = True
+    reply_to: str = ""
+    refers_to: tuple[WebhookReference, ...] = ()
+    files: tuple[WebhookFile, ...] = ()
+
+
+class EditCall(WebhookCall, frozen=True, kw_only=True, tag="edit", tag_field="type"):
+    """Somebody changed message `id`; of two changes the later one by `at` counts, else the one that comes later."""
+
+    id: str
+    text: str
+    at: datetime | None = None
+
+
+class DeletionCall(WebhookCall, frozen=True, kw_only=True, tag="deletion", tag_field="type"):
+    """Somebody deleted message `id`."""
+
+    id: str
+
+
+class ReactionCall(WebhookCall, frozen=True, kw_only=True, tag="reaction", tag_field="type"):
+    """Somebody put an emoji on message `id`."""
+
+    id: str
+    emoji: str
+
+
+class ClickCall(WebhookCall, frozen=True, kw_only=True, tag="click", tag_field="type"):
+    """Somebody pressed a button; `value` is the button's."""
+
+    value: str
+
+
+Call: TypeAlias = MessageCall | EditCall | DeletionCall | ReactionCall | ClickCall
+
+
+def place_of(platform: str, call: Call) -> ThreadId:
+    """The thread something happened in. Raises InvalidId."""
+    return make_thread_id(platform, call.channel, call.thread)
+
+
+def author_of(person: WebhookPerson) -> Author:
+    return Author(person.id, person.name, person.roles, person.is_bot, trusted=False)
+
+
+def prompt_of(platform: str, call: MessageCall, now: datetime, *, joins: bool) -> Prompt:
+    """The prompt a message makes, without its files. Raises InvalidId."""
+    at = call.at if call.at is not None and call.at.tzinfo is not None else now
+    return Prompt(
+        thread=place_of(platform, call), key=call.id, text=call.text, author=author_of(call.author), at=at,
+        reply_to=call.reply_to, message_id=call.id, direct=call.direct, joins=joins,
+        refers_to=tuple(
+            Reference(one.kind, one.text, author_of(one.author), one.id, own=one.own) for one in call.refers_to
+        ),
+    )  # fmt: skip
+
+
+def revision_of(platform: str, call: EditCall | DeletionCall | ReactionCall) -> Edit | Deletion | Reaction:
+    """What a call about an earlier message means. Raises InvalidId."""
+    thread, author = place_of(platform, call), author_of(call.author)
+    match call:
+        case EditCall():
+            at = call.at if call.at is not None and call.at.tzinfo is not None else None
+            return Edit(thread, call.id, call.text, author, call.id, at=at)
+        case DeletionCall():
+            return Deletion(thread, call.id, author, call.id)
+        case ReactionCall():
+            return Reaction(thread, call.emoji, author, call.id)
+
+
+# ---- what goes out ----
+
+
+class _FileOut(msgspec.Struct, frozen=True):
+    name: str
+    data: str
+
+
+class WebhookPost(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is sent: a `post`, an `edit` of message `id`, or `typing` with a status, where an empty one ends it. `key`
+    is the post's idempotency key; it is the message's id unless the answer names another."""
+
+    type: Literal["post", "edit", "typing"]
+    channel: str
+    thread: str
+    key: str = ""
+    id: str = ""
+    kind: str = "text"
+    text: str = ""
+    buttons: tuple[Button, ...] = ()
+    file: _FileOut | None = None
+    reply_to: str = ""
+    user: str = ""
+
+
+class _PostedId(msgspec.Struct, frozen=True):
+    """The answer to a post, if there is one."""
+
+    id: str = ""
+
+
+def key_header(key: str) -> str:
+    """A key as a header can carry it: percent-encoded where it is not visible ASCII; a long one as its digest."""
+    visible = quote(key, safe=_VISIBLE, errors="surrogatepass")
+    return visible if len(visible) <= KEY_HEADER_CHARS_MAX else hashlib.sha256(visible.encode()).hexdigest()
+
+
+class WebhookAdapter(ChatAccount[WebhookSettings]):
+    """A platform under the name that the configuration gives it. Implements `ChatAdapter` and `HttpInbound`."""
+
+    limits = ChatLimits(
+        text_chars_max=100_000,
+        idempotent_posts=True,
+        can_edit=True,
+        can_upload=True,
+        voice="mp3",
+        has_preview=True,
+        has_buttons=True,
+    )
+
+    def __init__(self, platform: str, settings: WebhookSettings, home: Home, store: Settings, clock: Clock) -> None:
+        super().__init__(platform, settings, home, store, clock)
+        self._http = PlatformHttp(platform)
+
+    async def close(self) -> None:
+        await self._http.close()
+
+    # ---- in ----
+
+    async def _connect(self, inbox: InboxPort) -> None:
+        if len(self._settings.secret.reveal()) < SECRET_CHARS_MIN:
+            log.warning(
+                "platforms.webhook.%s accepts no calls: its secret needs at least %d characters",
+                self.platform, SECRET_CHARS_MIN,
+            )  # fmt: skip
+        self._inbox = inbox
+        self.connected.set()
+        await asyncio.Event().wait()
+
+    async def receive(self, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
+        """A call of the other side. 401 unsigned, 400 unreadable, 503 to be sent again, else 200 with an answer."""
+        now = self._clock.now()
+        proved = proofs(headers, body, self._settings.secret.reveal(), now)
+        if not proved:
+            return _refusal(401, "unauthorized", "The signature is missing, wrong or too old.")
+        try:
+            call = msgspec.json.decode(body, type=Call)
+            place_of(self.platform, call)
+        except UNREADABLE as error:
+            return _refusal(400, "bad_request", f"The call is not one that is known: {refusal(error, Call)}.")
+        except InvalidId as error:
+            return _refusal(400, "bad_request", str(error))
+        if self._inbox is None:
+            return NOT_READY
+        try:
+            answer = await self._take_once(call, proved, now, self._inbox)
+        except StoreError:
+            return NOT_STORED
+        return HttpAnswer(200, msgspec.json.encode({"answer": answer}))
+
+    async def _take_once(self, call: Call, proved: Sequence[Proof], now: datetime, inbox: InboxPort) -> str:
+        """Take a call in unless it was already. A message is also known by its id; anything else only by its signature,
+        so that with a bearer secret it counts each time. Raises StoreError."""
+        if not isinstance(call, MessageCall) and proved[0].kind == "bearer":
+            return await self._take(call, inbox)
+        delivery = await first_delivery(self._store, proved, f"platform:{self.platform}", now)
+        if delivery is None:
+            return ""
+        if isinstance(call, MessageCall):
+            return await self._take(call, inbox)
+        once, at = f"call:{delivery.key}", str(to_micros(now))
+        if not await self._store.swap(ONCE, once, None, at):
+            return ""
+        try:
+            return await self._take(call, inbox)
+        except StoreError:  # the other side sends it again
+            await self._store.drop(ONCE, once, at)
+            raise
+
+    async def _take(self, call: Call, inbox: InboxPort) -> str:
+        """Take a call in; returns what to tell the person. Raises StoreError."""
+        if call.author.is_bot:
+            self._left_out("message of a bot")
+            return ""
+        if isinstance(call, ClickCall):
+            return await press(call.value, place_of(self.platform, call), author_of(call.author), inbox)
+        if not isinstance(call, MessageCall):
+            change = revision_of(self.platform, call)
+            if isinstance(change, Reaction):
+                return await inbox.react(change)
+            await self._pending.send(change, inbox)
+            return ""
+        answered = await inbox.thread_of(self._prefix(call.channel), call.reply_to) if call.reply_to else None
+        prompt = prompt_of(self.platform, call, self._clock.now(), joins=answered is not None)
+        if answered is not None:
+            prompt = msgspec.structs.replace(prompt, thread=answered)
+
+        async def decoded(data: str) -> bytes:
+            try:
+                return base64.b64decode(data, validate=True)
+            except ValueError as error:
+                raise PlatformError("could not be read: its data is not base64") from error
+
+        files: list[IncomingFile] = []
+        for file in call.files:
+            author, url = author_of(file.author) if file.author is not None else None, "" if file.data else file.url
+            about = Attachment(file.name, file.media_type, url=url, author=author)
+            files.append((about, partial(decoded, file.data) if file.data else None))
+        is_named, in_thread = call.named or answered is not None, call.thread != MAIN_THREAD
+        follows = not is_named and await self._is_subscribed(prompt.thread)
+        if not call.direct and not await self._is_meant(
+            prompt, inbox, files, is_named=is_named, opens=in_thread, follows=follows
+        ):
+            return ""
+        return await self._submit(prompt, inbox, files)
+
+    # ---- out ----
+
+    async def post(self, post: OutboundPost) -> str:
+        """Post and return the id that the other side gives it, else its key. Raises PlatformError."""
+        file = None
+        if post.file is not None:
+            content = await asyncio.to_thread(read_file, post.file, FILE_BYTES_MAX)
+            file = _FileOut(post.file.name, base64.b64encode(content).decode())
+        address = thread_address(post.thread)
+        posted = await self._send(
+            WebhookPost(
+                "post", address.channel, address.thread, key=post.key, kind=post.kind, text=post.markdown,
+                buttons=post.buttons, file=file, reply_to=post.reply_to, user=post.user
+            ),
+        )  # fmt: skip
+        return posted.id or post.key
+
+    async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
+        address = thread_address(thread)
+        await self._send(
+            WebhookPost("edit", address.channel, address.thread, id=message_id, text=markdown, buttons=buttons)
+        )
+
+    async def typing(self, thread: ThreadId, status: str) -> None:
+        address = thread_address(thread)
+        await self._send(WebhookPost("typing", address.channel, address.thread, text=status))
+
+    async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
+        """Post to a channel, which opens a thread there, the same one for the same key. Raises PlatformError."""
+        name = hashlib.sha256(key.encode()).hexdigest()[:THREAD_CHARS] if key else self._clock.new_id()
+        thread = make_thread_id(self.platform, channel, name)
+        await self.post(OutboundPost(thread, key or f"open:{thread}", text, maybe_posted=maybe_posted))
+        return thread
+
+    async def _send(self, out: WebhookPost) -> _PostedId:
+        """Make one signed call. Raises PlatformError."""
+        if not self._settings.post_url:
+            return _PostedId()
+        body = msgspec.json.encode(out)
+        headers = {
+            "content-type": "application/json",
+            "x-shoal-signature": proof(self._settings.secret.reveal(), body, self._clock.now()),
+        }
+        if out.key:
+            headers["idempotency-key"] = key_header(out.key)
+        answer = await self._http.request("POST", self._settings.post_url, content=body, headers=headers)
+        status = answer.status_code
+        if status < 300:
+            try:
+                return msgspec.json.decode(answer.content, type=_PostedId)
+            except UNREADABLE:
+                return _PostedId()
+        if status in (429, 503):
+            seconds = retry_after(answer.headers, self._clock) or 1.0
+            raise PlatformError(f"{self.platform} asks us to slow down.", retry_after_seconds=seconds)
+        if status in (401, 403):
+            raise PlatformError(
+                f"{self.platform} refused the signature. Give both sides the same platforms.webhook."
+                f"{self.platform}.secret and set their clocks."
+            )
+        if status < 500:
+            raise PlatformError(f"{self.platform} refused with {status}.", permanent=True)
+        raise PlatformError(f"{self.platform} failed with {status}.", outcome_unknown=True)
+
+
+def _refusal(status: int, code: str, message: str) -> HttpAnswer:
+    return HttpAnswer(status, msgspec.json.encode({"error": code, "message": message}))

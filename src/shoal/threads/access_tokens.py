@@ -1,0 +1,174 @@
+"""Access tokens: making one for a person, knowing its bearer again, and ending it.
+
+What a person may do comes from the access rules each time, as where they write on their platform: somebody who was shut
+out there has no use of a token any more. A token never says more of its person than the rules do.
+"""
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Callable, Collection
+from typing import Annotated
+
+import msgspec
+
+from shoal.kernel.clock import Clock
+from shoal.kernel.errors import InvalidInput, NotFound
+from shoal.kernel.messages import Author
+from shoal.kernel.permissions import TOKEN_NAME, TOKEN_SCOPES, AccessToken, TokenScope, parse_expiry
+from shoal.permissions.access import STRANGER, AccessRules, Admission, Links, admit, vouched
+from shoal.store.store import Store
+from shoal.threads.access_gate import Pairing
+
+PREFIX = "shoal_"
+ENTROPY_BYTES = 32
+OWNER = "web:owner"
+"""The owner, as whom the home's own token speaks."""
+
+
+class NewToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A token to make. `person` is PLATFORM:USER, a name of [access.people] or `owner`; empty is the owner for `admin`,
+    else `web:NAME`. `expires` is a span (90d), a day or a time; empty is never."""
+
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
+    scope: TokenScope
+    person: Annotated[str, msgspec.Meta(max_length=300)] = ""
+    agent: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    expires: Annotated[str, msgspec.Meta(max_length=40)] = ""
+
+
+class AccessTokens(msgspec.Struct, frozen=True, eq=False):
+    """The tokens of an installation, over any number of processes. `agents` tells which there are now."""
+
+    store: Store
+    clock: Clock
+    pairing: Pairing
+    links: Links
+    agents: Callable[[], Collection[str]]
+
+    async def create(self, wanted: NewToken, by: str, via: str = "") -> tuple[AccessToken, str]:
+        """Make a token; returns it with the text that its bearer shows, which is kept nowhere.
+
+        `by` is the person who makes it, `via` the token they came with. Raises InvalidInput, Conflict when the name is
+        taken, StoreError.
+        """
+        if not TOKEN_NAME.fullmatch(wanted.name):
+            raise InvalidInput(f"A token's name has 1 to 64 of a-z, 0-9, - and _, not {wanted.name[:80]!r}.")
+        if wanted.scope not in TOKEN_SCOPES:
+            raise InvalidInput(f"There is no scope {wanted.scope[:40]!r}. There are: {', '.join(TOKEN_SCOPES)}.")
+        if wanted.agent and wanted.scope == "admin":
+            raise InvalidInput(
+                "A token of scope admin changes every agent: leave the agent out, or take another scope."
+            )
+        if wanted.agent and wanted.agent not in self.agents():
+            raise InvalidInput(f"There is no agent {wanted.agent[:80]!r}. There are: {', '.join(self.agents())}.")
+        now = self.clock.now()
+        text = f"{PREFIX}{secrets.token_urlsafe(ENTROPY_BYTES)}"
+        token = AccessToken(
+            name=wanted.name,
+            digest=digest_of(text),
+            scope=wanted.scope,
+            person=await self._person(wanted),
+            created_by=by,
+            created_at=now,
+            agent=wanted.agent,
+            expires_at=parse_expiry(wanted.expires, now) if wanted.expires else None,
+        )
+        await self.store.tokens.add(token, via)
+        return token, text
+
+    async def all(self) -> list[AccessToken]:
+        """All of them by name, the expired ones too. Raises StoreError."""
+        return await self.store.tokens.all()
+
+    async def revoke(self, name: str, by: str, via: str = "") -> None:
+        """End a token: its bearer's next call is refused, and live streams end within a second. Raises NotFound."""
+        if not await self.store.tokens.revoke(name, by, via):
+            raise NotFound(f"There is no token {name[:80]!r}; `shoal token list` shows those there are.")
+        self.pairing.removed()
+
+    async def find(self, text: str) -> AccessToken | None:
+        """The token that somebody shows, expired or not; None for any other text. Raises StoreError."""
+        if not text.startswith(PREFIX):
+            return None
+        digest = digest_of(text)
+        found = await self.store.tokens.by_digest(digest)
+        return found if found is not None and hmac.compare_digest(found.digest, digest) else None
+
+    async def named(self, name: str) -> AccessToken | None:
+        """The token of this name, expired or not. Raises StoreError."""
+        return await self.store.tokens.by_name(name) if TOKEN_NAME.fullmatch(name) else None
+
+    def has_expired(self, token: AccessToken) -> bool:
+        return token.expires_at is not None and token.expires_at <= self.clock.now()
+
+    async def note_use(self, token: AccessToken) -> None:
+        """Note that it was used today; written once a day. Raises StoreError."""
+        today = self.clock.now().date().isoformat()
+        if token.used_on != today:
+            await self.store.tokens.note_use(token, today)
+
+    async def stands(self, token: AccessToken) -> bool:
+        """Whether it was neither revoked nor made anew, has not expired, and its person still has access."""
+        found = await self.store.tokens.by_digest(token.digest)
+        return found is not None and not self.has_expired(found) and await self.author(found) is not None
+
+    async def author(self, token: AccessToken) -> Author | None:
+        """The person as the author of messages, trusted as the access rules say; None when they have no access."""
+        platform, _, user = token.person.partition(":")
+        admission = await self._admission(token.person)
+        if not admission.allowed:
+            return None
+        name = self.links.people.find(token.person).name or (user if platform == "web" else token.name)
+        return Author(token.person, name, trusted=admission.trusted)
+
+    async def _person(self, wanted: NewToken) -> str:
+        """The person's identity. Raises InvalidInput when nobody is called so, or they have no access."""
+        linked = self.links.people.named(wanted.person)
+        if wanted.person and linked.identities:
+            person = linked.identities[0]
+        elif wanted.person == "owner" or (not wanted.person and wanted.scope == "admin"):
+            person = OWNER
+        else:
+            person = wanted.person or f"web:{wanted.name}"
+        platform, _, user = person.partition(":")
+        if not user or platform not in self.links.rules:
+            known = ", ".join(sorted(self.links.rules))
+            raise InvalidInput(
+                f"{person[:80]!r} is nobody: write PLATFORM:USER, with one of {known}, or a linked name."
+            )
+        if platform == "web" and not TOKEN_NAME.fullmatch(user):
+            raise InvalidInput(
+                f"A person of the page is web:NAME with 1 to 64 of a-z, 0-9, - and _, not {person[:80]!r}."
+            )
+        if person == OWNER and not wanted.person and wanted.scope != "admin":
+            raise InvalidInput("A token called owner would speak as the owner: say so by `--as owner`, or rename it.")
+        if not (await self._admission(person)).allowed:
+            raise InvalidInput(f"{person[:80]} has no access: put them into platforms.{platform}.allow, or pair them.")
+        return person
+
+    async def _admission(self, identity: str) -> Admission:
+        """What the rules say of somebody: their own platform's, and what their other identities vouch for.
+
+        A web:NAME that no rule names is let in by the token alone, and is not trusted.
+        """
+        platform, _, user = identity.partition(":")
+        person = self.links.people.find(identity)
+        rules = self.links.rules.get(platform)
+        found = Admission(True) if platform == "web" else STRANGER
+        if rules is not None:
+            paired = await self.pairing.people(platform)
+            anywhere = AccessRules(rules.owners, rules.allow, trust_everybody=rules.trust_everybody)
+            here = admit(anywhere, Author(user, roles=person.roles, trusted=False), "", paired)
+            found = here if here.allowed else found
+        for other in person.identities:
+            there, _, name = other.partition(":")
+            if there in self.links.rules and other != identity and not found.trusted:
+                elsewhere = vouched(self.links.rules[there], name, await self.pairing.people(there))
+                found = elsewhere if elsewhere.allowed else found
+        return found
+
+
+def digest_of(text: str) -> str:
+    """What is stored of a token's text: it has 256 random bits, so that one SHA-256 is enough."""
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()

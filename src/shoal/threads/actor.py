@@ -1,0 +1,500 @@
+"""The actor of one thread: takes its prompts one by one, runs a turn for each, and survives whatever happens in one.
+
+    state      means                                         left by
+    --------   -------------------------------------------   ---------------------------------------------------
+    INACTIVE   no Actor object exists; the rows have it all   a prompt, a decision or the next start wakes the thread
+    ACTIVE     transcript in memory, nothing runs             a wake (-> RUNNING), idle_seconds (-> INACTIVE)
+    RUNNING    a turn advances in the engine's task           finished and nothing queued, or parked (-> ACTIVE)
+
+    lease says            what advance() does
+    -------------------   -----------------------------------------------------------------------------
+    nothing to do         return
+    an open turn          go on with it: after a crash, a restart or a decision it is the same path
+    a waiting prompt      open a turn with it, and with what else its author has waiting (kernel/messages.py), in one
+                          transaction that empties their places in the mailbox
+
+An actor keeps the lease of a turn that has finished: as long as no other worker has taken the thread over, which the
+opening of the next turn finds out, it needs no new one.
+
+Abort: `signal("abort")` cancels the scope around the turn, at whatever await it stands; tools kill their processes
+while they unwind. Only then is the abort journaled: the text streamed so far, a result for every call, turn_finished.
+A drain cancels the task itself instead, and journals nothing: the turn goes on at the next start.
+
+Who reads along in a direct conversation is noted as its person writes. A reminder, a process's hook or a subagent's
+report starts a turn in the same conversation, with the same readers; how far that turn sees is up to who asked for it.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Container, Iterable
+from datetime import UTC, datetime
+from functools import partial
+
+import anyio
+import msgspec
+
+from shoal.agents.children import Children
+from shoal.agents.registry import AgentRegistry
+from shoal.delivery.sender import Senders
+from shoal.kernel.agents import as_guest, within
+from shoal.kernel.begun import Begun, SetAside
+from shoal.kernel.cards import STOPPED, card_edit
+from shoal.kernel.clock import Clock, to_micros
+from shoal.kernel.errors import EndedTwice, InvalidInput, QueueChanged, ShoalError, StaleEpoch, StoreError
+from shoal.kernel.events import (
+    AssistantSaid,
+    Branched,
+    Compacted,
+    Event,
+    EventData,
+    Failed,
+    StatusChanged,
+    ToolFinished,
+    TurnFinished,
+    TurnStarted,
+    UserSaid,
+)
+from shoal.kernel.files import Folders, in_thread
+from shoal.kernel.home import Home
+from shoal.kernel.ids import OWN_PLATFORMS, ThreadId, TurnId, channel_of, is_personal, thread_address
+from shoal.kernel.messages import Author, Prompt, Waiting, joined, pause_left
+from shoal.kernel.permissions import Audience
+from shoal.kernel.ports import LiveHub, SignalKind
+from shoal.kernel.records import Commit, NewPost
+from shoal.kernel.turnstate import TurnState
+from shoal.permissions.access import Links
+from shoal.store.journal import SEQ_END, Journal
+from shoal.store.projections import Projections
+from shoal.store.store import Store
+from shoal.threads.prompt_inputs import Attachments, Backfill
+from shoal.threads.timezones import TimeZones
+from shoal.threads.voice import VoiceService
+from shoal.turn.compaction import ThreadTitles
+from shoal.turn.context import ContextBuilder
+from shoal.turn.loop import TurnLoop, TurnOutcome
+from shoal.turn.prompt import decode_prompt
+from shoal.turn.thread import ThreadView, TurnRun, TurnScope, chat_of
+
+log = logging.getLogger(__name__)
+
+AUDIENCE = "audience"
+"""The setting by channel: who reads along in a direct conversation."""
+LAST_CHANNEL = "last_channel"
+"""The setting by agent: where people last wrote to it, the place for what it says by itself."""
+ANSWERS_ONLY = frozenset({"openai", "terminal", "agent"})
+"""Platforms whose people see a turn's answer and are gone then."""
+ANSWER_FIRST = "I am waiting for an answer to the question above. Your message comes after it."
+ABORTED_CALL = "Aborted: a person stopped the turn."
+ABORTED_RUNNING = "Aborted while it ran: a person stopped the turn. What it did so far is unknown."
+FAILED_CALL = "Not run: the turn failed."
+FAILED_RUNNING = "The turn failed while it ran. What it did so far is unknown."
+RESTORED = (
+    "I was restored from a backup. This was open then and may have been answered since, so I did not act on it. "
+    "Send it again if you still need it."
+)
+INTERNAL_ERROR = "Something went wrong on my side. The details are in the log; please try again."
+TIMED_OUT = "I stopped: this took longer than I may work on one message."
+SYSTEMS_MAX = 32
+"""System texts kept for the readable files; each is some 10 KB."""
+
+_audience = msgspec.json.Decoder(Audience)
+
+
+class ReadableFiles:
+    """Writes finished turns into the threads' readable files."""
+
+    def __init__(self, home: Home, journal: Journal) -> None:
+        self._projections = Projections(home)
+        self._journal = journal
+        self._systems: dict[str, str] = {}
+
+    async def project(self, thread: ThreadId, events: list[Event]) -> None:
+        """Write a turn down, and those before it that ran on other machines; the journal stays the truth on failure."""
+        try:
+            systems = await self._systems_of(events)
+            written = await in_thread(lambda: self._projections.append(thread, events, systems))
+            if events and written + 1 < events[0].seq:
+                missed = await self._journal.events(thread, written)
+                rebuilds = any(isinstance(event.data, Branched) for event in missed)
+                if rebuilds:
+                    missed = await self._journal.events(thread, limit=SEQ_END)
+                systems = await self._systems_of(missed)
+                write = self._projections.rebuild if rebuilds else self._projections.append
+                await in_thread(lambda: write(thread, missed, systems))
+        except OSError as error:
+            log.warning(
+                "log.jsonl and context.jsonl could not be written; `shoal threads rebuild` makes them anew",
+                extra={"thread_id": thread, "why": str(error)},
+            )
+
+    async def _systems_of(self, events: Iterable[Event]) -> dict[str, str]:
+        """As `system_texts`, each read once: turn after turn begins with the same."""
+        known = self._systems if len(self._systems) < SYSTEMS_MAX else {}
+        self._systems = known = known | await system_texts(self._journal, events, known)
+        return known
+
+
+async def system_texts(journal: Journal, events: Iterable[Event], known: Container[str] = ()) -> dict[str, str]:
+    """The stored system texts that turns began with, by digest, but for those `known`. Raises StoreError."""
+    named = {event.data.system for event in events if isinstance(event.data, TurnStarted) and event.data.system}
+    found = [(digest, await journal.prompt(digest)) for digest in named if digest not in known]
+    return {digest: decode_prompt(body).text for digest, body in found if body is not None}
+
+
+class ActorServices(msgspec.Struct, frozen=True, kw_only=True):
+    """What every actor works with.
+
+    `project` writes a finished turn into the thread's readable files. Once `stopping`, no further turn is opened.
+    `ends` tells of somebody who has no access any more, after it has ended what they left. `present` gives an author
+    the roles that they have now.
+    `folders` brings directories to this machine and from it. A turn waits until whoever writes in lines has paused for
+    `pause_seconds`; with 0 each message is a turn of its own. `begun` counts in which turns the process died.
+    What was open when this home was made from a backup, at `restored_at`, is ended: it may have been done since.
+    """
+
+    store: Store
+    hub: LiveHub
+    clock: Clock
+    agents: AgentRegistry
+    children: Children
+    context: ContextBuilder
+    loop: TurnLoop
+    titles: ThreadTitles
+    senders: Senders
+    attachments: Attachments
+    backfill: Backfill
+    voice: VoiceService
+    timezones: TimeZones
+    links: Links
+    folders: Folders
+    begun: Begun
+    restored_at: datetime | None
+    pause_seconds: float
+    ends: Callable[[ThreadId, Author], Awaitable[bool]]
+    present: Callable[[ThreadId, Author], Awaitable[Author]]
+    project: Callable[[ThreadId, list[Event]], Awaitable[None]]
+    stopping: Callable[[], bool]
+
+
+class Actor:
+    """Advances one thread in this process."""
+
+    def __init__(self, thread: ThreadId, services: ActorServices) -> None:
+        self.thread = thread
+        self.view: ThreadView | None = None
+        self.running = False
+        self.held_bytes = 0
+        self.last_used = services.clock.monotonic()
+        self._run: TurnRun | None = None
+        self._services = services
+        self._maintenance: anyio.CancelScope | None = None
+        self._skip_maintenance = False
+        self._answered: Waiting | None = None
+
+    async def advance(self) -> None:
+        """Run what the thread has to do until nothing is left or it waits for a person.
+
+        Raises StoreError when the database fails; nothing is lost then, the thread has to be woken again.
+        """
+        services, journal = self._services, self._services.store.journal
+        self.running = True
+        try:
+            lease = None
+            if self.view is not None and not self.view.lease.open_turn:  # the next turn can be opened under that lease
+                lease = await journal.held(self.view.lease)
+            lease = lease or await journal.lease(self.thread)
+            if lease is None:
+                return
+            view = self.view
+            begun_anew = view is not None and view.lease.created_at != lease.created_at  # that thread was deleted
+            if view is None or begun_anew or lease.branch_seq > view.transcript.last_seq:  # or: it goes on elsewhere
+                enqueue, folders, context = services.senders.enqueue, services.folders, services.context
+                hub, checkpoints = services.hub, services.loop.checkpoints
+                if services.begun.has_others:  # one of them may have died in what this one takes over
+                    await services.begun.learn()
+                view = self.view = ThreadView(
+                    journal, hub, enqueue, lease, context.traits, folders, context.meter, checkpoints
+                )
+            else:
+                view.renew(lease)
+            await view.load()
+            while view.lease.open_turn or view.waiting is not None:
+                self._skip_maintenance = False
+                try:
+                    if await self._take_turn(view) == "parked":
+                        await self._ask_to_answer(view)
+                        services.senders.poke(view.chat)
+                        return
+                except QueueChanged:
+                    lease = await journal.held(view.lease) or await journal.lease(self.thread)
+                    if lease is None:
+                        break
+                    view.renew(lease)
+                    await view.load()
+                    continue
+                await services.project(self.thread, view.unprojected)
+                state = view.open
+                if state.finished is not None:
+                    found = {"thread_id": self.thread, "outcome": state.finished.outcome, "steps": state.finished.steps}
+                    log.info("turn finished", extra=found)
+                if state.caller is not None:
+                    await services.children.ended(state.caller)
+                view.close_turn()
+                if services.stopping():
+                    return
+            if self._run is not None and not self._skip_maintenance:
+                with anyio.CancelScope() as self._maintenance:
+                    await services.loop.compactor.after_turn(self._run)
+                    if services.titles.is_on:
+                        await services.titles.after_turn(self._run)
+                self._maintenance = None
+        except StaleEpoch as error:
+            log.info("thread taken over", extra={"thread_id": self.thread, "why": str(error)})
+            self.view = self._run = None
+        except BaseException:
+            self.view = self._run = None
+            raise
+        finally:
+            self.running = False
+            self.held_bytes = self.view.held_bytes if self.view is not None else 0
+            self.last_used = services.clock.monotonic()
+
+    async def _ask_to_answer(self, view: ThreadView) -> None:
+        """Tell whoever writes on while a question waits that it comes first, once a question."""
+        behind = view.waiting if view.waiting is not self._answered else None
+        if behind is None or behind.prompt.origin != "person" or thread_address(self.thread).platform in OWN_PLATFORMS:
+            return
+        for asked in await self._services.store.approvals.search(thread=self.thread, limit=1):
+            await self._services.store.outbox.put(NewPost(f"waiting:{asked.id}", self.thread, ANSWER_FIRST))
+
+    def signal(self, kind: SignalKind, turn: TurnId) -> None:
+        """React to a changed row of the turn that runs; never waits. What came too late for its turn is ignored."""
+        if self.view is None or not self.running or self.view.lease.open_turn != turn:
+            return
+        if kind == "steer":
+            self.view.steered = True
+        elif kind == "abort":
+            self.view.abort()
+
+    def cancel_maintenance(self) -> None:
+        """A prompt is queued: cancel background compaction, or do not begin it."""
+        self._skip_maintenance = True
+        if self._maintenance is not None:
+            self._maintenance.cancel()
+
+    async def _take_turn(self, view: ThreadView) -> TurnOutcome:
+        """Advance one turn; whatever goes wrong in it ends this turn only, and is journaled."""
+        services = self._services
+        try:
+            if services.restored_at is not None and _since(view) <= services.restored_at:
+                raise InvalidInput(RESTORED)
+            asked = view.open if view.lease.open_turn else view.waiting.prompt if view.waiting is not None else None
+            is_theirs = asked is not None and asked.caller is None and asked.origin in ("person", "api")
+            if asked is not None and is_theirs and await services.ends(self.thread, asked.author):
+                if not view.lease.open_turn:
+                    raise QueueChanged(f"Thread {self.thread}: somebody without access had written.")
+                view.abort()
+            run: TurnRun | None = None
+            if not view.lease.open_turn:
+                assert view.waiting is not None, "no prompt waits"
+                async with services.begun.one_by_one(f"{self.thread} {view.waiting.lines[0].key}"):
+                    run = await self._open(view)
+            async with services.begun.one_by_one(f"{self.thread} {view.turn}"):
+                if run is None:  # opened before: go on after a crash, a restart or a wait
+                    run = await self._resumed(view)
+                self._run = run
+                with view.working(anyio.current_time() + services.loop.limits.timeout_seconds):
+                    if not view.aborting:
+                        return await services.loop.run(run)
+            state = view.open
+            if view.aborting:
+                partial = view.with_known_links("".join(run.streamed))
+                cut = AssistantSaid(
+                    partial, stop="aborted", model=state.model, tainted_by=view.tainted_by, asked=run.asked
+                )
+                said = (cut,) if partial else ()
+                await self._close(view, *said, TurnFinished("aborted", "", state.steps, state.usage))
+            else:
+                failed = Failed("timeout", TIMED_OUT)
+                await self._close(view, failed, TurnFinished("failed", TIMED_OUT, state.steps, state.usage))
+            view.show(StatusChanged("idle"))
+        except StoreError:
+            raise
+        except Exception as error:
+            foreseen = isinstance(error, ShoalError)
+            log.error("turn failed: %s", error, exc_info=not foreseen, extra={"thread_id": self.thread})
+            clean, waiting = services.context.clean, view.waiting
+            if isinstance(error, EndedTwice):
+                aside = SetAside(thread_address(self.thread).platform, self.thread, "")
+                await services.begun.set_aside(aside, services.clock)
+            if not view.lease.open_turn:  # it could not be opened, and is opened for this
+                assert waiting is not None, "a turn failed that nobody asked for"
+                prompt = waiting.prompt
+                started = TurnStarted(prompt.agent or view.lease.agent, "")
+                await view.open_turn(waiting, Commit(TurnId(services.clock.new_id()), (started, _said(prompt))))
+            message = clean(str(error) if isinstance(error, InvalidInput) else INTERNAL_ERROR)
+            failed = Failed("internal", message, clean(f"{type(error).__name__}: {error}"))
+            await self._close(view, failed, TurnFinished("failed", message, view.open.steps, view.open.usage))
+        return "finished"
+
+    async def _resumed(self, view: ThreadView) -> TurnRun:
+        """The run of a turn that was opened before."""
+        services = self._services
+        scope = await self._scope_of(view, view.open, view.open.agent)
+        await services.folders.pull(self.thread, scope.agent)
+        system, tools = await services.context.resume(view, scope)
+        if self._run is not None and self._run.turn == view.turn:
+            return msgspec.structs.replace(self._run, scope=scope, system=system, tools=tools)
+        return TurnRun(view.turn, view, scope, system, tools)
+
+    async def _open(self, view: ThreadView) -> TurnRun:
+        """Open the turn of what waits. Raises QueueChanged where more may have come while its author paused."""
+        services, waiting = self._services, view.waiting
+        assert waiting is not None, "no prompt waits"
+        seconds = pause_left(waiting, self._answered, to_micros(services.clock.now()), services.pause_seconds)
+        if seconds:
+            await services.clock.sleep(seconds)
+            raise QueueChanged(f"Thread {self.thread}: its people were still writing.")
+        prompt, lines = waiting.prompt, list(waiting.lines)
+        known = self._run.scope.audience if self._run is not None else Audience()
+        scope = await self._scope_of(view, prompt, prompt.agent)
+        agent, audience = scope.agent, scope.audience
+        notices = await services.folders.pull(self.thread, agent)
+        await services.backfill.before(view, prompt)
+        if prompt.refers_to:  # what stood before it may have been read back just now
+            in_the_log = {event.data.message_id for event in view.unprojected if isinstance(event.data, UserSaid)}
+            lines = [
+                msgspec.structs.replace(
+                    line,
+                    refers_to=tuple(
+                        one
+                        for one in line.refers_to
+                        if one.kind not in ("opening", "before") or one.message_id not in in_the_log
+                    ),
+                )
+                for line in lines
+            ]
+            prompt = joined(lines)
+        if prompt.attachments:  # with its files on this machine, and those that came with it on all others
+            inside = partial(services.context.inside, agent, self.thread)
+            for number, line in enumerate(lines):
+                here = [
+                    msgspec.structs.replace(one, path=services.folders.here(self.thread, one.path)) if one.path else one
+                    for one in line.attachments
+                ]
+                found = msgspec.structs.replace(line, attachments=tuple(here))
+                taken = await services.attachments.take(found, inside)
+                lines[number] = await services.voice.heard(taken, agent.name, scope.asker)
+            prompt = joined(lines)
+            await services.folders.push(self.thread)
+        opening = await services.context.open(view, scope, prompt)
+        started = opening.started
+        if notices:
+            started = msgspec.structs.replace(started, context="\n".join((started.context, *notices)))
+        if services.voice.speaking is not None and await services.voice.speaks(prompt):
+            started = msgspec.structs.replace(started, speaks=True)
+        settings: list[tuple[str, str, str]] = []
+        if prompt.origin == "person":
+            if prompt.history and prompt.author.trusted and not audience.guest:
+                settings += noted_channel(agent.name, self.thread)
+            platform = thread_address(self.thread).platform
+            if prompt.direct and audience != known and platform not in OWN_PLATFORMS:
+                settings.append((AUDIENCE, channel_of(self.thread), msgspec.json.encode(audience).decode()))
+        expired = (Compacted(opening.expired_seq, reason="window"),) if opening.expired_seq else ()
+        turn, events = TurnId(services.clock.new_id()), (*expired, started, _said(prompt))
+        commit = Commit(turn, events, prompts=opening.prompts, settings=tuple(settings))
+        await view.open_turn(waiting, commit)
+        self._answered = waiting
+        services.context.note_opened(opening)
+        return TurnRun(turn, view, scope, opening.system, opening.tools)
+
+    async def _scope_of(self, view: ThreadView, asked: Prompt | TurnState, name: str) -> TurnScope:
+        """For whom the turn works: who wrote, or whoever asked the turn that called it, within its bounds.
+
+        One without a conversation speaks where people last wrote to the agent. One that nobody wrote has the readers of
+        its conversation; of others it tells nothing where who asked for it is not trusted.
+        """
+        services, settings, caller = self._services, self._services.store.settings, asked.caller
+        chat = chat_of(self.thread, caller)
+        agent = await services.agents.resolve(name or view.lease.agent, chat)
+        if (model := asked.model or view.lease.model or agent.model) != agent.model:
+            agent = msgspec.structs.replace(agent, model=model)
+        speaks_in = ThreadId("")
+        if not asked.history:
+            speaks_in = ThreadId(await settings.get(LAST_CHANNEL, agent.name) or "")
+        if caller is not None:
+            agent = within(agent, caller)
+            author = await services.present(chat, caller.author)
+            asker = services.links.people.asker(author.asker(chat, direct=caller.direct))
+            audience = caller.audience
+        else:
+            author = await services.present(chat, asked.author)
+            asker = services.links.people.asker(author.asker(chat, direct=asked.direct))
+            noted = None
+            if asked.origin not in ("person", "api"):
+                noted = await settings.get(AUDIENCE, channel_of(self.thread))
+            if noted:
+                asker = msgspec.structs.replace(asker, kind="direct")
+                audience = _audience.decode(noted)
+            else:
+                audience = services.links.audience(asker, asked.author, self.thread)
+            everywhere = audience.everywhere and asked.author.trusted and not asked.tainted_by
+            audience = msgspec.structs.replace(audience, everywhere=everywhere)
+        if audience.guest:
+            agent = as_guest(agent, chat)
+        timezone = await services.timezones.of(asker, agent)
+        return TurnScope(agent, asker, audience, caller, speaks_in, timezone)
+
+    async def _close(self, view: ThreadView, *events: EventData) -> None:
+        """Journal what a cancelled or failed turn leaves, with a result for every call."""
+        state, finished = view.open, events[-1]
+        await self._services.children.stop(self.thread)
+        assert isinstance(finished, TurnFinished)
+        by_a_person = finished.outcome == "aborted"
+        unrun, running = (ABORTED_CALL, ABORTED_RUNNING) if by_a_person else (FAILED_CALL, FAILED_RUNNING)
+        results = tuple(
+            ToolFinished(
+                call.id, call.name, running if call.id in state.started else unrun, is_error=True, stopped=by_a_person
+            )
+            for call in state.unresolved()
+        )
+        cards = tuple(
+            card_edit(view.chat, request.approval_id, request.shown, "stopped")
+            for call in state.unresolved()
+            if call.id in state.started and (request := state.approvals.get(call.id)) is not None
+        )
+        posts = (*cards, *view.outage_ends(STOPPED), *view.answer(finished.reply, finished.outcome))
+        await view.finish(Commit(state.turn, results + events, posts))
+
+
+def noted_channel(agent: str, thread: ThreadId) -> tuple[tuple[str, str, str], ...]:
+    """The setting (scope, key, value) by which it is known that a person wrote to the agent here, if it is one.
+
+    The owner is told things there, so it is never a channel of one other person.
+    """
+    if is_personal(thread) or thread_address(thread).platform in ANSWERS_ONLY:
+        return ()
+    return ((LAST_CHANNEL, agent, thread),)
+
+
+def _since(view: ThreadView) -> datetime:
+    """When the turn that is open began, or what waits was accepted."""
+    if view.lease.open_turn:
+        return view.open.began_at or datetime.max.replace(tzinfo=UTC)
+    assert view.waiting is not None, "no prompt waits"
+    return datetime.fromtimestamp(view.waiting.since / 1_000_000, UTC)
+
+
+def _said(prompt: Prompt) -> UserSaid:
+    return UserSaid(
+        text=prompt.text,
+        author=prompt.author,
+        message_id=prompt.message_id or prompt.key,
+        origin=prompt.origin,
+        attachments=prompt.attachments,
+        reply_to=prompt.reply_to,
+        caller=prompt.caller,
+        tainted_by=prompt.tainted_by,
+        direct=prompt.direct,
+        joined=prompt.joined,
+        refers_to=prompt.refers_to,
+    )

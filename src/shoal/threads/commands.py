@@ -1,0 +1,907 @@
+"""What the slash commands do, on every platform: a person asks, and gets the answer as a text.
+
+`CommandRouter` answers them, /agent and /settings by `AgentCommands`. kernel/commands.py lists all of them.
+"""
+
+import hashlib
+import logging
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from functools import partial
+
+import msgspec
+
+from shoal.agents.folder import KEYS
+from shoal.agents.lifecycle import AgentLifecycle, DoomedAgent, choices_in, key_named
+from shoal.agents.registry import AgentRegistry, ChannelChoices, place_of
+from shoal.agents.self_edit import SelfEditor
+from shoal.agents.snapshots import ConversationSnapshots
+from shoal.kernel.agents import HEARD, AgentSpec, Work, describe_work
+from shoal.kernel.cards import SHORT_ID_CHARS
+from shoal.kernel.checkpoints import ChangedSince
+from shoal.kernel.clock import Clock, to_micros
+from shoal.kernel.commands import COMMANDS, OF_THREAD, CommandRequest
+from shoal.kernel.errors import (
+    Conflict,
+    FilesDiffer,
+    Forbidden,
+    InvalidInput,
+    NotFound,
+    ShoalError,
+    StoreError,
+    system_words,
+)
+from shoal.kernel.ids import OWN_PLATFORMS, WHOLE_CHANNEL, ThreadId, channel_of, thread_address
+from shoal.kernel.markup import counted, duration_text, short_line
+from shoal.kernel.messages import Abort, Prompt, Retry, Steer
+from shoal.kernel.permissions import Asker
+from shoal.kernel.ports import ONCE
+from shoal.kernel.records import Approval
+from shoal.kernel.speech import VOICE_MODES
+from shoal.kernel.triggers import NewTrigger, Trigger, in_words
+from shoal.kernel.zones import local_time, zone_named
+from shoal.permissions.access import Links
+from shoal.permissions.profiles import Profile
+from shoal.store.store import Store
+from shoal.threads.actor import AUDIENCE
+from shoal.threads.memory import MemoryCommands
+from shoal.threads.orchestrator import CHOOSES_NO_MODEL, Orchestrator
+from shoal.threads.thread_numbers import ThreadNumbers
+from shoal.threads.timezones import TimeZones
+from shoal.threads.undo import LAST_TURN, LAST_UNDO
+from shoal.threads.voice import VoiceService
+from shoal.threads.whereabouts import whereabouts
+from shoal.tools.file_diffs import changes_text
+from shoal.tools.memory_book import MemoryBook
+from shoal.turn.spending import spent_today
+
+log = logging.getLogger(__name__)
+
+AGENTS_LISTED_MAX = 40
+LINES_MAX = 20
+"""Most lines of any other answer."""
+UNDOABLE_MAX = 5
+PAST = frozenset({"retry", "fork", "undo"})
+THREADS_READ_MAX = 500
+CODE_CHARS = 6
+"""Of the digest that confirms the deletion of an agent."""
+REMINDERS_MAX = 50
+"""Most triggers of a conversation that /remind adds to."""
+
+WELCOMES = (
+    "Hello, I am {}. Write to me as you would to a person; you can send files, pictures and voice messages, too.\n"
+    "Before I do what my owner has not allowed I ask: press a button, or answer `yes` or `no`.\n"
+    "`/help` lists the commands; `/new` begins a new conversation."
+)
+NOTHING_SAID = "Nothing was said here yet."
+NEW_HERE = "Every message to me in this channel begins a new conversation, so there is nothing to put away."
+
+_BIND_USAGE = "`/agent bind NAME [listen=all|named|threads]`"
+AGENT_USAGE = (
+    "`/agent list`, `/agent show [NAME]`, `/agent create NAME [KEY=VALUE …] [WHAT IT IS FOR]`, "
+    f"{_BIND_USAGE}, `/agent unbind`, "
+    "`/agent config [NAME] KEY VALUE`, `/agent delete NAME [keep]`, `/agent undo [NAME]`"
+)
+SETTINGS_USAGE = (
+    "`/settings [show]`, `/settings [here] model NAME`, `/settings [here] permissions PROFILE`, "
+    "`/settings validate-keys`; `default` takes a choice back"
+)
+CONTEXT_USAGE = (
+    "`/context [show]`, `/context clear`, `/context save [DESCRIPTION]`, `/context history`, `/context restore ID`"
+)
+TIMEZONE_USAGE = "`/timezone Europe/Berlin`; `/timezone default` takes your choice back"
+VOICE_USAGE = "`/voice on`, `/voice off`, `/voice auto`: when you speak to me"
+THREAD_USAGE = "`/thread list`, `/thread kill 2`, `/thread history 2`; the number is the one in the list"
+NOT_SPOKEN = (
+    "You have not spoken with me in this channel yet, so I cannot tell which conversation you mean. "
+    "Write /{name} in its thread, or write to me here first."
+)
+STOP_USAGE = "`/stop`, `/stop all`, `/stop #2`; `/thread list` shows the numbers"
+_NUMBER = re.compile(r"#\d{1,6}")
+_DIGITS = re.compile(r"\d{1,6}")
+_OPEN_VERBS = ("", "show", "list")
+"""What anybody may ask of /agent; all else is for those who may manage."""
+_AGENT_VERBS = (*_OPEN_VERBS, "create", "bind", "unbind", "config", "destroy", "undo")
+_AGENT_ALIASES = {
+    "init": "create",
+    "configure": "config",
+    "set": "config",
+    "delete": "destroy",
+    "remove": "destroy",
+    "rm": "destroy",
+    "ls": "list",
+    "info": "show",
+}
+FORBIDDEN = "Only my owner and the people in agents.managers may do that."
+
+
+class CommandRouter:
+    """Answers every slash command.
+
+    `links` tell who sees other channels; `add_trigger` schedules a reminder; `check_model` raises InvalidInput;
+    `known_models` lists models; `processes` tells what an agent's processes do, a line each, for the threads whose ids
+    begin with a text; `profile_of` tells by which rules an agent acts for somebody.
+    """
+
+    def __init__(
+        self,
+        orchestrator: Orchestrator,
+        store: Store,
+        agents: AgentRegistry,
+        snapshots: ConversationSnapshots,
+        clock: Clock,
+        links: Links,
+        agent_commands: "AgentCommands",
+        *,
+        add_trigger: Callable[[NewTrigger], Awaitable[Trigger]],
+        check_model: Callable[[str], None],
+        known_models: Callable[[], Sequence[str]],
+        processes: Callable[[str, str], Awaitable[Sequence[str]]],
+        voice: VoiceService,
+        timezones: TimeZones,
+        memory: MemoryBook,
+        profile_of: Callable[[AgentSpec, Asker], Profile],
+    ) -> None:
+        self._voice = voice
+        self._timezones = timezones
+        self._orchestrator = orchestrator
+        self._store = store
+        self._numbers = ThreadNumbers(store.settings)
+        self._agents = agents
+        self._snapshots = snapshots
+        self._clock = clock
+        self._links = links
+        self._add_trigger = add_trigger
+        self._check_model = check_model
+        self._known_models = known_models
+        self._processes = processes
+        self._groups: dict[str, Callable[[CommandRequest], Awaitable[str]]] = {
+            "agent": agent_commands.agent,
+            "settings": agent_commands.settings,
+            "approve": self.decide,
+            "deny": self.decide,
+            "context": self.context,
+            "status": self.status,
+            "stop": self.stop,
+            "steer": self.steer,
+            "thread": self.thread,
+            "tasks": self.tasks,
+            "model": self.model,
+            "retry": self.retry,
+            "fork": self.fork,
+            "undo": self.undo,
+            "remind": self.remind,
+            "voice": self.voice,
+            "timezone": self.timezone,
+            "memory": MemoryCommands(memory, store, links, partial(agent_here, store, agents), profile_of).memory,
+        }
+
+    async def suggestions(self, asked: CommandRequest) -> Sequence[str]:
+        """The argument with each known model that has what is typed of its name, where a model belongs there."""
+        before, _, typed = asked.argument.rpartition(" ")
+        if typed == "model" and asked.name != "model":  # as some clients send it without the space that follows
+            before, typed = asked.argument, ""
+        match asked.name, before.split():
+            case (
+                ("model" | "retry", [])
+                | ("settings", ["model"] | ["here", "model"])
+                | ("agent", ["config" | "configure", *_, "model"])
+            ):
+                known = [name for name in self._known_models() if typed.lower() in name.lower()]
+                return [f"{before} {name}".strip() for name in known]
+            case _:
+                return ()
+
+    async def command(self, asked: CommandRequest) -> str:
+        """Do it. What is wrong with the request is the answer; raises StoreError when the database fails."""
+        group = self._groups.get(asked.name, self._answer)
+        try:
+            await self._note_readers(asked)
+            is_of_thread = asked.name in OF_THREAD or asked.name in ("approve", "deny")
+            if is_of_thread or (asked.name, asked.argument) == ("thread", "history"):
+                place = await whereabouts(asked, self._store.settings, self._store.journal)
+                if place.in_channel:
+                    return await self._in_channel(asked, place.thread)
+            if asked.name in PAST and await self._store.journal.thread(asked.thread) is None:
+                return NOTHING_SAID
+            return await group(asked)
+        except StoreError:
+            raise
+        except ShoalError as error:
+            return str(error)
+        except OSError as error:
+            log.warning("a command failed", extra={"command": asked.name, "why": str(error)})
+            return f"That failed on this machine: {system_words(error)}."
+
+    async def _note_readers(self, asked: CommandRequest) -> None:
+        """Who writes to the agent alone is the one who reads there, also what a reminder's turn will say and keep."""
+        if not asked.direct or thread_address(asked.thread).platform in OWN_PLATFORMS:
+            return
+        audience = self._links.audience(asked.asker, asked.author, asked.thread)
+        audience = msgspec.structs.replace(audience, everywhere=audience.everywhere and asked.author.trusted)
+        await self._store.settings.put(AUDIENCE, channel_of(asked.thread), msgspec.json.encode(audience).decode())
+
+    async def _answer(self, asked: CommandRequest) -> str:
+        match asked.name:
+            case "help":
+                lines = [f"- `{f'/{spec.name} {spec.usage}'.strip()}` {spec.description}" for spec in COMMANDS.values()]
+                minutes = (await agent_here(self._store, self._agents, asked.thread)).idle_minutes
+                return "\n".join(["Write to me and I answer. Commands:", "", *lines, "", _idle_text(minutes)])
+            case "start":
+                spec = await agent_here(self._store, self._agents, asked.thread)
+                return WELCOMES.format(spec.name)
+            case "new":
+                saved = await self._snapshots.archive(asked.thread, asked.author.id)
+                if saved is None:
+                    return "Starting fresh."
+                kept = f"What was said before is kept: `/context restore {saved.id[-6:]}` brings it back."
+                return f"Starting fresh. {kept}"
+            case _:
+                return f"There is no command /{asked.name}. Write /help for those there are."
+
+    async def _in_channel(self, asked: CommandRequest, latest: ThreadId | None) -> str:
+        """Do what is asked beside all threads of a channel: of the channel where that means something, else of the
+        thread in which the person last spoke there."""
+        word = asked.argument.partition(" ")[0].lower()
+        match asked.name:
+            case "status":
+                return await self._channel_status(asked, latest)
+            case "stop" | "steer" | "voice":
+                return await self._groups[asked.name](asked)
+            case "approve" | "deny":
+                return await self._decide_among(
+                    asked,
+                    [
+                        one
+                        for one in await self._store.approvals.search()
+                        if one.thread.startswith(channel_of(asked.thread))
+                        and one.id.upper().endswith(asked.argument.upper())
+                    ],
+                )
+            case "remind" if word in ("", "help", "list", "cancel"):
+                return await self.remind(asked, channel_of(asked.thread))
+            case "context" if word == "history":
+                return await self.context(asked)
+            case "model" if not asked.argument.partition(" ")[2].strip():
+                return await self.model(asked)
+            case _:
+                pass
+        if latest is None:
+            if asked.name in ("remind", "model"):
+                return await self._groups[asked.name](asked)
+            if asked.name in PAST or (asked.name == "context" and word in ("", "show")):
+                return NOTHING_SAID
+            if asked.name == "new":
+                return NEW_HERE if asked.thread.endswith(f":{WHOLE_CHANNEL}") else await self._answer(asked)
+            return NOT_SPOKEN.format(name=asked.name)
+        group = self._groups.get(asked.name, self._answer)
+        answer = await group(msgspec.structs.replace(asked, thread=latest))
+        return f"{answer}\n{await self._latest_line(asked, latest)}" if answer else ""
+
+    async def _latest_line(self, asked: CommandRequest, latest: ThreadId) -> str:
+        """Which thread the person last spoke in, for people."""
+        number = (await self._numbers.of(asked.thread, [latest]))[latest]
+        info = await self._store.journal.thread(latest)
+        title = f" {short_line(info.title)}" if info is not None and info.title else ""
+        return f"That is your last conversation here, `#{number}`{title} (`{latest}`)."
+
+    async def status(self, asked: CommandRequest) -> str:
+        """/status: what models took today only as far as this audience may know it."""
+        thread = asked.thread
+        found = await self._store.journal.thread(thread)
+        if found is None:
+            return NOTHING_SAID
+        zone = await self._zone(asked)
+        doing = "A turn is running or waits for a decision" if found.open_turn else "Idle"
+        agent = found.agent or "not chosen yet"
+        said = f"{counted(await self._store.snapshots.messages(thread), 'message')} in this conversation"
+        active = f"last active {_at(found.updated_at, zone)}"
+        number = (await self._numbers.of(thread, [thread]))[thread]
+        line = f"{doing}; {found.queued} waiting. Agent {agent}. {said}, {active}.\nThread `#{number}`, `{thread}`."
+        return f"{line}\n{await self._spent(asked, found.agent, f'thread:{thread}')}".rstrip()
+
+    async def _channel_status(self, asked: CommandRequest, latest: ThreadId | None) -> str:
+        """/status of a channel: how many conversations it has, what runs, and where the person last spoke."""
+        channel = channel_of(asked.thread)
+        infos = [
+            info
+            for info in await self._store.journal.threads(THREADS_READ_MAX, channels=(channel,))
+            if info.thread.startswith(channel)
+        ]
+        if not infos:
+            return "Nothing was said in this channel yet. Every message to me begins a conversation."
+        works = await self._working_in(asked)
+        spec = await agent_here(self._store, self._agents, asked.thread)
+        count = f"{len(infos)}{' or more' if len(infos) == THREADS_READ_MAX else ''}"
+        conversations = f"{count} conversation{'s' * (len(infos) != 1)} in this channel"
+        head = f"{conversations}: {len(works) or 'none'} at work. Agent {spec.name}."
+        lines = [line for _, line in await self._work_lines(asked, works)][:LINES_MAX]
+        last = [await self._latest_line(asked, latest)] if latest is not None else []
+        return "\n".join([head, *lines, *last, await self._spent(asked, spec.name, "")]).rstrip()
+
+    async def _spent(self, asked: CommandRequest, agent: str, thread_scope: str) -> str:
+        """What models took today, or what is left, as far as this audience may know it."""
+        standings = await self._store.budget.standings()
+        if self._links.audience(asked.asker, asked.author, asked.thread).guest:
+            own = [one for one in standings if one.scope == thread_scope]
+            return "\n".join(f"Left here today: {one.left}." for one in own if one.usd_max or one.tokens_max)
+        scopes = {thread_scope, f"agent:{agent}", "day", "total"}
+        usage = await self._store.ledger.usage(1)
+        return spent_today(usage, [one for one in standings if one.scope in scopes])
+
+    async def _working_in(self, asked: CommandRequest) -> list[Work]:
+        """The threads of a channel, without those of subagents, that have something to do."""
+        channel = channel_of(asked.thread)
+        works = [work for work in await self._store.registry.at_work(within=channel) if work.thread.startswith(channel)]
+        return [work for work in works if work.turn] or works
+
+    async def _work_lines(self, asked: CommandRequest, works: Sequence[Work]) -> list[tuple[int, str]]:
+        """Numbers of threads that are at work, each with its line."""
+        numbers, now = await self._numbers.of(asked.thread, [work.thread for work in works]), self._clock.now()
+        return [(numbers[work.thread], f"- `#{numbers[work.thread]}` {describe_work(work, now)}") for work in works]
+
+    async def stop(self, asked: CommandRequest) -> str:
+        """/stop: the running turn of this thread, of the one that is named, or of the only one at work in a channel."""
+        words = asked.argument.lower().split()
+        is_all = "all" in words
+        named = [word for word in words if word != "all"]
+        if len(named) > 1:
+            return f"Usage: {STOP_USAGE}."
+        threads = [await self._named(asked, named[0])] if named else await self._running(asked)
+        if len(threads) > 1 and not is_all:
+            return await self._which(asked, "/stop {}")
+        receipts = [await self._orchestrator.send(Abort(one, asked.author, is_all)) for one in threads]
+        delivered = [receipt for receipt in receipts if receipt.delivered]
+        if not delivered:
+            there = "in that thread" if named else "here"
+            return f"Nothing is running {there}."
+        if len(delivered) > 1:
+            return f"Stopping {len(delivered)} conversations."
+        return "Stopping." if delivered[0].turn else "Stopped before it began."
+
+    async def steer(self, asked: CommandRequest) -> str:
+        """/steer: the running turn of this thread, of one that is named, or of the only one at work in a channel."""
+        word, _, rest = asked.argument.partition(" ")
+        is_named = bool(_NUMBER.fullmatch(word)) or word.count(":") == 2
+        text = rest.strip() if is_named else asked.argument
+        if not text:
+            return "Write what I should know after `/steer`."
+        threads = [await self._named(asked, word)] if is_named else await self._running(asked)
+        if len(threads) > 1:
+            return await self._which(asked, "/steer {} TEXT")
+        for thread in threads:
+            receipt = await self._orchestrator.send(Steer(thread, asked.key, text, asked.author, asked.at))
+            if receipt.status in ("delivered", "duplicate"):
+                return "The running turn gets it."
+        return "Nothing is running here; send it as a message."
+
+    async def _running(self, asked: CommandRequest) -> list[ThreadId]:
+        """The thread that is meant where none is named; those at work where a channel has them beside it."""
+        place = await whereabouts(asked, self._store.settings, self._store.journal)
+        if asked.direct or (not place.in_channel and await self._store.journal.thread(asked.thread) is not None):
+            return [asked.thread]
+        return [work.thread for work in await self._working_in(asked)] or [asked.thread]
+
+    async def _which(self, asked: CommandRequest, command: str) -> str:
+        lines = [
+            f"{line}: `{command.format(f'#{number}')}`"
+            for number, line in await self._work_lines(asked, await self._working_in(asked))
+        ]
+        return _listed(["Several conversations are at work in this channel. Say which:", *lines], "")
+
+    async def decide(self, asked: CommandRequest) -> str:
+        """/approve and /deny: the question that is named, or the only one that waits here."""
+        return await self._decide_among(asked, await self._store.approvals.meant(asked.thread, asked.argument))
+
+    async def _decide_among(self, asked: CommandRequest, meant: Sequence[Approval]) -> str:
+        if not meant:
+            named = f" {asked.argument[:40]}" if asked.argument else ""
+            return f"No question{named} waits here. `shoal approvals list` shows those of all conversations."
+        if len(meant) > 1:
+            lines = [
+                f"- `/{asked.name} {one.id[-SHORT_ID_CHARS:]}` {one.tool}: {short_line(one.shown)}" for one in meant
+            ]
+            return _listed(["Several questions wait here. Say which:", *lines], "")
+        await self._orchestrator.decide(meant[0].id, asked.name == "approve", asked.asker)
+        return "Allowed." if asked.name == "approve" else "Denied."
+
+    async def context(self, asked: CommandRequest) -> str:
+        """/context."""
+        word, _, rest = asked.argument.partition(" ")
+        thread, rest = asked.thread, rest.strip()
+        match word.lower():
+            case "" | "show":
+                window = await self._store.snapshots.window(thread)
+                if window is None:
+                    return NOTHING_SAID
+                count = window.last_seq - window.window_seq
+                which = "all" if count == window.last_seq else f"the newest {count} of"
+                return f"I look at {which} {window.last_seq} events. Usage: {CONTEXT_USAGE}."
+            case "clear":
+                await self._orchestrator.clear(thread, asked.author.id)
+                return "Cleared. What was said before is kept, but I no longer look at it."
+            case "save":
+                saved = await self._snapshots.save(thread, rest)
+                return f"Saved {counted(saved.messages, 'message')} as `{saved.id[-6:]}`: {saved.description}"
+            case "history":
+                spec, zone = await agent_here(self._store, self._agents, thread), await self._zone(asked)
+                saved = await self._store.snapshots.of_channel(spec.name, channel_of(thread))
+                lines = [
+                    f"{number}. `{one.id[-6:]}` {_at(one.created_at, zone)}: {one.description}"
+                    for number, one in enumerate(saved, 1)
+                ]
+                return _listed(lines, "Nothing was saved in this channel.")
+            case "restore" if rest:
+                found = await self._snapshots.restore(thread, rest, asked.author.id)
+                return f"Restored, and in view again: {found.description}"
+            case _:
+                return f"Usage: {CONTEXT_USAGE}."
+
+    async def thread(self, asked: CommandRequest) -> str:
+        """/thread."""
+        match asked.argument.split():
+            case [] | ["list"]:
+                spec = await agent_here(self._store, self._agents, asked.thread)
+                within, here, zone = self._within(asked), place_of(asked.thread), await self._zone(asked)
+                channels = (within,) if within else ()
+                infos = await self._store.journal.threads(THREADS_READ_MAX, agent=spec.name, channels=channels)
+                numbers = await self._numbered(asked, [info.thread for info in infos[:LINES_MAX]][::-1])
+                lines: list[str] = []
+                for info in infos:
+                    name = info.thread.rpartition(":")[2] if place_of(info.thread) == here else info.thread
+                    number = f"`#{numbers[info.thread]}` " if info.thread in numbers else ""
+                    state = "at work" if info.open_turn else "idle"
+                    queued = f", {info.queued} waiting" if info.queued else ""
+                    at = _at(info.updated_at, zone)
+                    lines.append(f"- {number}`{name}` {short_line(info.title)} ({state}{queued}, {at})")
+                return _listed(lines, f"{spec.name} has no threads here.")
+            case ["kill", name]:
+                thread = await self._named(asked, name)
+                receipt = await self._orchestrator.send(Abort(thread, asked.author, all_queued=True))
+                return f"Stopping {thread}." if receipt.delivered else f"Nothing is running in {thread}."
+            case ["history"]:
+                return await self._history(asked.thread, await self._zone(asked))
+            case ["history", name]:
+                return await self._history(await self._named(asked, name), await self._zone(asked))
+            case _:
+                return f"Usage: {THREAD_USAGE}."
+
+    async def tasks(self, asked: CommandRequest) -> str:
+        """/tasks: what the agent of this channel does, on all machines, as far as whoever asks may see it."""
+        spec = await agent_here(self._store, self._agents, asked.thread)
+        within, now = self._within(asked), self._clock.now()
+        lines: list[str] = []
+        works = await self._store.registry.at_work(spec.name, within=within)
+        numbers = await self._numbered(asked, [work.thread for work in works[:LINES_MAX]])
+        for work in works:
+            child = f", for {work.parent}" if work.parent else ""
+            number = f"`#{numbers[work.thread]}` " if work.thread in numbers else ""
+            lines.append(f"- {number}`{work.thread}` {describe_work(work, now)}{child}")
+        lines += [f"- process {line}" for line in await self._processes(spec.name, within)]
+        return _listed(lines, f"{spec.name} has nothing to do.")
+
+    async def model(self, asked: CommandRequest) -> str:
+        """/model: what there is, or one message with a model of its own."""
+        name, _, rest = asked.argument.partition(" ")
+        if not name:
+            spec = await agent_here(self._store, self._agents, asked.thread)
+            known = [f"- `{one}`" for one in self._known_models()]
+            head = (
+                f"**{spec.name}** answers with `{spec.model}`. `/model NAME TEXT` asks another one once. Known models:"
+            )
+            return "\n".join([head, _listed(known, "none")])
+        if not asked.author.trusted:
+            raise Forbidden(CHOOSES_NO_MODEL)
+        self._check_model(name)
+        if not rest.strip():
+            return f"Write the message after it: `/model {name} TEXT`. `/settings model {name}` chooses it for good."
+        prompt = Prompt(
+            asked.thread,
+            asked.key,
+            rest.strip(),
+            asked.author,
+            asked.at,
+            model=name,
+            message_id=asked.message_id,
+            direct=asked.direct,
+        )
+        receipt = await self._orchestrator.send(prompt)
+        return "I am busy: too many messages are already waiting." if receipt.status == "busy" else ""
+
+    async def retry(self, asked: CommandRequest) -> str:
+        """/retry: ask the model again that the turn waits for, or have the last message answered anew."""
+        if asked.argument:
+            self._check_model(asked.argument)
+        receipt = await self._orchestrator.send(Retry(asked.thread, asked.author, model=asked.argument))
+        if not receipt.delivered:
+            key = f"retry:{asked.key}"
+            await self._orchestrator.try_again(asked.thread, asked.asker, model=asked.argument, key=key)
+        return "Trying again."
+
+    async def fork(self, asked: CommandRequest) -> str:
+        """/fork: in a new thread of the channel, or for the owner on the page."""
+        opens = self._orchestrator.opens_threads(asked.thread, direct=asked.direct)
+        if opens and thread_address(asked.thread).platform not in OWN_PLATFORMS:
+            await self._orchestrator.open_copy(asked.thread, f"fork:{asked.key}", asked.author.id)
+            return ""
+        if not opens and asked.asker.trust != "owner":
+            return "This chat is one conversation and has no place for a copy."
+        channel = channel_of(asked.thread) if opens else "web:lobby:"
+
+        async def place() -> str:
+            return f"{channel}{self._clock.new_id()}"
+
+        thread = ThreadId(await self._about(asked, place))
+        if await self._store.journal.thread(thread) is None:
+            await self._snapshots.fork(asked.thread, thread, asked.author.id)
+        return "" if opens else f"The copy is on the page: `{thread}`."
+
+    async def undo(self, asked: CommandRequest) -> str:
+        """/undo: what the last turn did to files; `last`, a number or an id restores them, `back` takes that back."""
+        zone = await self._zone(asked)
+        undo, hows = self._orchestrator.undo, dict[str, ChangedSince](keep="keep", overwrite="overwrite")
+        match asked.argument.split():
+            case []:
+                shown = changes_text(await undo.show(asked.thread, LAST_TURN, asked.asker))
+                earlier = [
+                    f"\n- `/undo {number}` {_at(row.began_at, zone)}, {f'{count} files' if count != 1 else '1 file'}"
+                    for number, (row, count) in enumerate(await undo.undoable(asked.thread, UNDOABLE_MAX), 1)
+                    if number > 1
+                ]
+                return f"{shown}{' Turns before it:' if earlier else ''}{''.join(earlier)}"
+            case [turn, *how] if not how or (len(how) == 1 and how[0].lower() in hows):
+                try:
+                    since = hows[how[0].lower()] if how else "ask"
+                    named = turn.lower() if turn.lower() in (LAST_TURN, LAST_UNDO) else turn.upper()
+                    id = await self._about(asked, lambda: undo.id_of(asked.thread, named))
+                    done = await undo.undo(asked.thread, id, asked.asker, since)
+                except FilesDiffer as error:
+                    return f"{error} `/undo {turn} keep` restores the others, `/undo {turn} overwrite` all."
+                left = [f"\n- `{one.path}` was not restored. {one.why}" for one in done.left[:LINES_MAX]]
+                if done.not_restored > len(left):
+                    left.append(f"\n- and {done.not_restored - len(left)} more")
+                return f"Restored {counted(done.restored, 'file')}. `/undo back` takes that back.{''.join(left)}"
+            case _:
+                shows = "`/undo` shows what my last turn did to files"
+                return f"{shows}; `/undo last` restores them, `/undo back` takes that back."
+
+    async def _about(self, asked: CommandRequest, find: Callable[[], Awaitable[str]]) -> str:
+        """What a command is about, found once: it is obeyed again where the database failed, maybe after it was done,
+        and must not be done to something else then. Raises what `find` does."""
+        once = f"about:{thread_address(asked.thread).platform}:{asked.key}"
+        kept = await self._store.settings.get(ONCE, once)
+        if kept is None:
+            kept = f"{to_micros(self._clock.now()):016} {await find()}"
+            await self._store.settings.put(ONCE, once, kept)
+        return kept.partition(" ")[2]
+
+    async def voice(self, asked: CommandRequest) -> str:
+        """/voice."""
+        mode = asked.argument.lower()
+        if not mode:
+            how = {"on": "always", "off": "never", "auto": "when you speak to me"}[await self._voice.mode(asked.thread)]
+            return f"I answer aloud {how}. Usage: {VOICE_USAGE}."
+        if mode not in VOICE_MODES:
+            return f"Usage: {VOICE_USAGE}."
+        if not asked.author.trusted:
+            raise Forbidden("Only people whom my owner has let in by name may choose that.")
+        return await self._voice.choose(asked.thread, mode)
+
+    async def _numbered(self, asked: CommandRequest, threads: Sequence[ThreadId]) -> dict[ThreadId, int]:
+        """The numbers of these threads where they are listed. In a group only its own have one: a gap would tell its
+        people of threads elsewhere."""
+        is_alone = asked.direct or thread_address(asked.thread).platform in OWN_PLATFORMS
+        own = [one for one in threads if is_alone or place_of(one) == place_of(asked.thread)]
+        return await self._numbers.of(asked.thread, own)
+
+    async def _named(self, asked: CommandRequest, name: str) -> ThreadId:
+        """A thread by its number in this channel's lists, its id, or the last part of that in this channel.
+
+        Raises Forbidden for another channel's, whether there is such a thread or not, NotFound, and InvalidInput where
+        a number is also the last part of another thread's id.
+        """
+        thread = ThreadId(name if name.count(":") == 2 else f"{channel_of(asked.thread)}{name}")
+        if (found := _NUMBER.fullmatch(name)) or _DIGITS.fullmatch(name):
+            numbered = await self._numbers.thread(asked.thread, int(name.removeprefix("#")))
+            if found or numbered is not None:
+                if not found and numbered != thread and await self._store.journal.thread(thread) is not None:
+                    two = f"{name} is the number of one thread and the end of the id of another."
+                    raise InvalidInput(f"{two} Write `#{name}` or `{thread}`.")
+                if numbered is None:
+                    raise NotFound(f"There is no thread {name}. `/thread list` shows them.")
+                thread = numbered
+        if not thread.startswith(self._within(asked)):
+            raise Forbidden("That is in another channel, which only my owner may look into, and only in private.")
+        if await self._store.journal.thread(thread) is None:
+            raise NotFound(f"There is no thread {name[:80]}. `/thread list` shows them.")
+        return thread
+
+    def _within(self, asked: CommandRequest) -> str:
+        """What the ids of the threads begin with that whoever asks may see."""
+        return self._links.audience(asked.asker, asked.author, asked.thread).within(asked.thread)
+
+    async def _history(self, thread: ThreadId, zone: str) -> str:
+        stored = await self._store.journal.steps(thread)
+        if not stored:
+            return f"No steps are recorded for {thread}."
+        took = duration_text(sum(one.step.duration_ms for one in stored))
+        head = f"{thread}: {counted(len(stored), 'step')}, {took} in all"
+        if len(stored) > LINES_MAX:
+            head += f"; the last {LINES_MAX}"
+        lines = [
+            f"- {_at(one.started_at, zone)} step {one.number}: {short_line(one.description)}, "
+            f"{duration_text(one.duration_ms)}"
+            for one in (kept.step for kept in stored[-LINES_MAX:])
+        ]
+        return "\n".join([f"{head}:", *lines])
+
+    async def remind(self, asked: CommandRequest, channel: str = "") -> str:
+        """/remind; list and cancel are about the whole `channel` if that is given. Raises InvalidInput, NotFound and
+        Conflict with what to tell."""
+        from shoal.kernel.when import REMIND_USAGE, parse_reminder  # 2 ms of a start
+
+        word, _, rest = asked.argument.partition(" ")
+        if word.lower() in ("", "help"):
+            return f"Usage: {REMIND_USAGE}"
+        found = [
+            one
+            for one in await self._store.triggers.all()
+            if one.spec.thread == asked.thread or (channel and (one.spec.thread or "").startswith(channel))
+        ]
+        scheduled = [one for one in found if one.state not in ("done", "missed")]
+        if word.lower() == "list":
+            lines: list[str] = []
+            for one in scheduled:
+                words = f"{in_words(one.spec.schedule)}, " if one.spec.kind == "periodic" else ""
+                due = _at(one.next_at, one.spec.timezone) if one.next_at else ""
+                state = f"next {due}" if one.state == "active" and due else one.state
+                why = f" ({one.error})" if one.error else ""
+                lines.append(f"- `{one.id[-6:]}` {words}{state}: {short_line(one.spec.text)}{why}")
+            return "\n".join(lines) or "Nothing is scheduled here."
+        if word.lower() == "cancel":
+            end = rest.strip()
+            fitting = [one for one in scheduled if end and one.id.lower().endswith(end.lower())]
+            if len(fitting) != 1:
+                raise NotFound(f"There is no {end[:80] or 'such thing'!r} here. `/remind list` shows what there is.")
+            await self._store.triggers.remove(fitting[0].id)
+            return f"Cancelled: {short_line(fitting[0].spec.text)}"
+        wanted = parse_reminder(asked.argument, await self._zone(asked), self._clock.now())
+        if len(scheduled) >= REMINDERS_MAX:
+            raise Conflict(
+                f"{REMINDERS_MAX} things are scheduled here already. `/remind list` shows them; cancel some."
+            )
+        spec = NewTrigger(
+            kind=wanted.when.kind,
+            schedule=wanted.when.schedule,
+            text=wanted.text,
+            author=asked.author,
+            tainted_by="",
+            thread=asked.thread,
+            timezone=wanted.when.timezone,
+        )
+        added = await self._add_trigger(spec)
+        assert added.next_at is not None
+        due = _at(added.next_at, spec.timezone)
+        again = f", then {in_words(spec.schedule)}" if spec.kind == "periodic" else ""
+        return f"`{added.id[-6:]}` is due at {due}{again}: {short_line(wanted.text)}"
+
+    async def timezone(self, asked: CommandRequest) -> str:
+        """/timezone: whose clock counts for whoever asks. Raises InvalidInput with the nearest names."""
+        word = asked.argument.strip()
+        if word.lower() == "help":
+            return f"Usage: {TIMEZONE_USAGE}."
+        if word:
+            await self._timezones.choose(asked.asker, "" if word.lower() in ("default", "none", "off") else word)
+        zone = await self._zone(asked)
+        return f"Your time zone is {zone}; it is {_at(self._clock.now(), zone)}. Usage: {TIMEZONE_USAGE}."
+
+    async def _zone(self, asked: CommandRequest) -> str:
+        return await self._timezones.of(asked.asker, await agent_here(self._store, self._agents, asked.thread))
+
+
+class AgentCommands(msgspec.Struct, frozen=True, eq=False):
+    """/agent and /settings: who there is, who answers where, and with what.
+
+    `may_manage` tells who may change agents and settings; `check_keys` checks the providers' keys and returns a line
+    each; `links` tell who may know what agents do elsewhere.
+    """
+
+    store: Store
+    agents: AgentRegistry
+    lifecycle: AgentLifecycle
+    editor: SelfEditor
+    links: Links
+    may_manage: Callable[[Asker], bool]
+    check_keys: Callable[[], Awaitable[Sequence[str]]]
+
+    async def agent(self, asked: CommandRequest) -> str:
+        """/agent."""
+        word, _, rest = asked.argument.partition(" ")
+        verb, rest = _AGENT_ALIASES.get(word.lower(), word.lower()), rest.strip()
+        by = f"{asked.asker.platform}:{asked.asker.user}"
+        if verb not in _AGENT_VERBS:
+            return f"I do not know `/agent {word[:40]}`. Usage: {AGENT_USAGE}."
+        if verb not in _OPEN_VERBS:
+            self._check_may_manage(asked)
+        match verb:
+            case "" | "show":
+                return await self._describe(asked, rest)
+            case "list":
+                cards, lines = await self.lifecycle.cards(within=self._within(asked)), list[str]()
+                for card in cards[:AGENTS_LISTED_MAX]:
+                    notes = ["default"] if card.is_default else []
+                    notes += [f"in {place}: {listen}" for place, listen in list(card.places.items())[:3]]
+                    notes.append(f"{card.at_work} at work" if card.at_work else "idle")
+                    more, spec = f" ({', '.join(notes)})" if notes else "", card.spec
+                    what = f"`{spec.model}`, {spec.profile}" if spec is not None else f"broken: {card.error}"
+                    lines.append(f"- **{card.name}** {what}{more}")
+                if len(cards) > AGENTS_LISTED_MAX:
+                    lines.append(f"- and {len(cards) - AGENTS_LISTED_MAX} more")
+                return "\n".join(lines)
+            case "create":
+                name, listen, settings, purpose = choices_in(rest)
+                if not name:
+                    raise InvalidInput("Write `/agent create NAME`, and what it is for.")
+                if purpose:
+                    settings["system_prompt"] = purpose
+                await self.lifecycle.create(name, settings, by)
+                made = await self.lifecycle.give_channel(name, asked.thread, by, listen)
+                where = made if isinstance(made, str) else f"It answers in the new channel {made.place}."
+                return f"Created the agent **{name}**. {where}"
+            case "bind":
+                name, listen, settings, more = choices_in(rest)
+                if not name or settings or more:
+                    raise InvalidInput(f"Write {_BIND_USAGE}; `/agent list` shows the names.")
+                binding = await self.lifecycle.bind(name, asked.thread, by, listen)
+                return f"**{binding.agent}** answers {HEARD[listen]} in this channel from the next message on."
+            case "unbind":
+                await self.lifecycle.unbind(asked.thread, by)
+                return "This channel is no longer bound to an agent."
+            case "config":
+                first, _, after = rest.partition(" ")
+                if not first:
+                    raise InvalidInput(f"Write `/agent config KEY VALUE`. Keys: {', '.join(KEYS)}.")
+                if key_named(first) in KEYS or not after:
+                    name, key, value = await self._name_here(asked), first, after.strip()
+                else:
+                    key, _, value = after.strip().partition(" ")
+                    name, value = first, value.strip()
+                await self.lifecycle.configure(name, key, value, by)
+                said = f"`{value[:200]}`" if value else "left to the default"
+                return f"**{name}**: {key} is {said} from the next turn on."
+            case "destroy":
+                name, *words = rest.split() or [""]
+                keeps, codes = "keep" in words, [word for word in words if word != "keep"]
+                if not name or len(codes) > 1:
+                    raise InvalidInput("Write `/agent delete NAME`, and `keep` after it to keep its files.")
+                doomed = await self.lifecycle.doomed(name)
+                code = hashlib.sha256(f"{doomed.digest} {by} {keeps}".encode()).hexdigest()[:CODE_CHARS]
+                if codes != [code]:
+                    return _asks_to_delete(doomed, keeps=keeps, code=code, is_stale=bool(codes))
+                kept_in = await self.lifecycle.destroy(name, by, keep=keeps)
+                return f"The agent **{name}** is gone; its files are {f'in {kept_in}' if kept_in else 'deleted'}."
+            case _:  # undo
+                name = rest or await self._name_here(asked)
+                if not self.agents.exists(name):
+                    raise InvalidInput(f"There is no agent {name[:80]!r}.")
+                return await self.editor.undo(name, asked.author.id)
+
+    async def settings(self, asked: CommandRequest) -> str:
+        """/settings."""
+        words = asked.argument.split()
+        is_here = bool(words) and words[0].lower() == "here"
+        words = words[is_here:]
+        bindings, here, account = self.agents.bindings, place_of(asked.thread), thread_address(asked.thread).platform
+        match [words[0].lower(), *words[1:]] if words else []:
+            case [] | ["show"]:
+                if bindings is None:
+                    return ""
+                widest = await bindings.widest(asked.thread)
+                spec = await agent_here(self.store, self.agents, asked.thread)
+                lines = [f"- in this channel: {_choices_text(await bindings.chosen_for(here))}"]
+                if widest != account:
+                    lines.append(f"- in this server: {_choices_text(await bindings.chosen_for(widest))}")
+                lines.append(f"- everywhere on {account}: {_choices_text(await bindings.chosen_for(account))}")
+                what = f"the model `{spec.model}` and the permissions `{spec.profile}`"
+                return "\n".join([*lines, f"- so **{spec.name}** answers here with {what}"])
+            case ["model" | "permissions" as key, value]:  # of the channel, or of the server or account around it
+                self._check_may_manage(asked)
+                assert bindings is not None, "the app gives the agents their bindings"
+                value = "" if value == "default" else value
+                where = here if is_here else await bindings.widest(asked.thread)
+                field = "model" if key == "model" else "profile"
+                choices = msgspec.structs.replace(await bindings.chosen_for(where), **{field: value})
+                await self.lifecycle.choose(where, choices, f"{asked.asker.platform}:{asked.asker.user}")
+                said = f"`{value}`" if value else "no longer chosen"
+                note = "" if is_here else " An agent that names its own keeps that; `here` overrides it in a channel."
+                return f"{key} is {said} in {where} from the next turn on.{note}"
+            case ["validate-keys"]:
+                self._check_may_manage(asked)
+                return "\n".join(await self.check_keys()) or "No provider is set up."
+            case _:
+                return f"Usage: {SETTINGS_USAGE}."
+
+    async def _describe(self, asked: CommandRequest, name: str) -> str:
+        """An agent as it is set up; without a name, the one that answers here, with what was chosen for the channel."""
+        here = await agent_here(self.store, self.agents, asked.thread)
+        card = await self.lifecycle.card(name or here.name, within=self._within(asked))
+        if card.spec is None:
+            return f"**{card.name}** is broken: {card.error}"
+        spec = here if name in ("", here.name) else card.spec
+        fallback = f", then {', '.join(spec.fallback)}" if spec.fallback else ""
+        places = [f"{place} ({listen})" for place, listen in card.places.items()]
+        lines = [
+            f"**{card.name}**{'' if name else ' answers here'}",
+            f"- model `{spec.model}`{fallback}",
+            f"- permissions `{spec.profile}`",
+            f"- tools: {', '.join(spec.tools) if spec.tools else 'all'}",
+            f"- channels: {', '.join(places) if places else 'none of its own'}",
+        ]
+        budget = {name: value for name, value in msgspec.structs.asdict(spec.budget).items() if value}
+        if budget:
+            lines.append(f"- budget: {', '.join(f'{name} {value:,}' for name, value in budget.items())}")
+        quiet = (
+            f"after {spec.idle_minutes:g} quiet minutes" if spec.idle_minutes else "only when told (`idle_minutes` 0)"
+        )
+        lines.append(f"- saves the conversation and starts fresh {quiet}")
+        if card.at_work:
+            lines.append(f"- {counted(card.at_work, 'turn')} at work")
+        return "\n".join(lines)
+
+    async def _name_here(self, asked: CommandRequest) -> str:
+        return (await agent_here(self.store, self.agents, asked.thread)).name
+
+    def _within(self, asked: CommandRequest) -> str:
+        """What the ids of the threads begin with of which whoever asks may know that they are at work."""
+        return self.links.audience(asked.asker, asked.author, asked.thread).within(asked.thread)
+
+    def _check_may_manage(self, asked: CommandRequest) -> None:
+        if not self.may_manage(asked.asker):
+            raise Forbidden(FORBIDDEN)
+
+
+async def agent_here(store: Store, agents: AgentRegistry, thread: ThreadId) -> AgentSpec:
+    """Who would answer the next message of a thread. Raises InvalidInput for a broken file, StoreError."""
+    name = await agents.meant(thread, "")
+    if not name:
+        info = await store.journal.thread(thread)
+        name = info.agent if info is not None else ""
+    return await agents.resolve(name, thread)
+
+
+def _asks_to_delete(doomed: DoomedAgent, *, keeps: bool, code: str, is_stale: bool) -> str:
+    """The question before an agent is deleted; its code is good for what was told, by the person who asked."""
+    files = f"{'more than ' if doomed.is_more else ''}{counted(doomed.files, 'file')}"
+    kept = "move to `removed/`" if keeps else "are deleted for good"
+    lines = [
+        "This code is not, or no longer, good. " * is_stale + f"Delete the agent **{doomed.name}**?",
+        f"- its {files} ({counted(doomed.size_bytes, 'byte')}) {kept}",
+    ]
+    lines += [f"- {', '.join(doomed.places)} will be answered by another agent"] if doomed.places else []
+    lines += [f"- {counted(doomed.at_work, 'turn')} at work will be stopped"] if doomed.at_work else []
+    keep = " keep" if keeps else ""
+    lines.append(f"To do it, write `/agent delete {doomed.name}{keep} {code}`.")
+    return "\n".join(lines if keeps else [*lines, f"`/agent delete {doomed.name} keep` keeps its files."])
+
+
+def _idle_text(minutes: float) -> str:
+    if minutes:
+        return f"After {minutes:g} quiet minutes I save a conversation and start afresh (`/agent config idle_minutes`)."
+    return "`/agent config idle_minutes 30` has me save a conversation and start afresh after 30 quiet minutes."
+
+
+def _choices_text(choices: ChannelChoices) -> str:
+    chosen = [f"model `{choices.model}`"] if choices.model else []
+    chosen += [f"permissions `{choices.profile}`"] if choices.profile else []
+    return ", ".join(chosen) or "nothing chosen"
+
+
+def _listed(lines: Sequence[str], nothing: str) -> str:
+    if len(lines) > LINES_MAX:
+        lines = [*lines[:LINES_MAX], f"- and {len(lines) - LINES_MAX} more"]
+    return "\n".join(lines) or nothing
+
+
+def _at(moment: datetime, timezone: str) -> str:
+    return local_time(moment.astimezone(zone_named(timezone)))

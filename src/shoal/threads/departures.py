@@ -1,0 +1,209 @@
+"""Ends what people left behind who have no access any more: nothing of theirs runs with rights that they lost.
+
+    left behind                                   ends when
+    --------------------------------------------  --------------------------------------------------------------
+    a queued message                              its turn would begin, and with every sweep
+    a message for a turn that is running          with every sweep
+    a running turn, with the approvals it asked   it would go on after a wait, and with every sweep
+    a subagent at work for them                   with every sweep
+    a reminder or schedule, a process, a token    with every sweep
+
+A sweep follows every removal and every start, and comes every ten minutes, for rules that changed in another way. The
+owner gets one notice of each sweep that ended something. What was ended stays ended when the person is let in again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from shoal.kernel.clock import Clock
+from shoal.kernel.errors import NotFound, PlatformError
+from shoal.kernel.events import UserSaid
+from shoal.kernel.ids import OWN_PLATFORMS, ThreadId, thread_address, unopened
+from shoal.kernel.markup import counted, short_line
+from shoal.kernel.messages import Abort, Author, Inbound, Receipt
+from shoal.kernel.ports import ChatAdapter, KnowsRoles
+from shoal.permissions.access import vouched
+from shoal.store.store import Store
+from shoal.threads.access_gate import Admissions
+from shoal.threads.access_tokens import AccessTokens
+from shoal.tools.processes import ProcessService
+from shoal.turn.thread import chat_of
+
+log = logging.getLogger(__name__)
+
+SWEEP_SECONDS = 600.0
+BY = "shoal: no access any more"
+EVENTS_MAX = 2000
+"""How far back the message of an open turn is looked for."""
+NAMED_MAX = 10
+PROCESSES_MAX = 10_000
+_OURS = frozenset({"", "owner", "shoal"})
+"""Ids of nobody, and of whoever needs no rule."""
+
+
+@dataclass(eq=False)
+class Departures:
+    """Looks for things of people without access, and ends them."""
+
+    store: Store
+    clock: Clock
+    admissions: Admissions
+    tokens: AccessTokens
+    send: Callable[[Inbound], Awaitable[Receipt]]
+    processes: ProcessService
+    tell_owner: Callable[[str], Awaitable[None]]
+    adapters: Mapping[str, ChatAdapter]
+    _wanted: asyncio.Event = field(default_factory=asyncio.Event)
+    _sweeping: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def sweep_soon(self) -> None:
+        """Have the next sweep come at once: somebody was removed."""
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Sweep now, whenever somebody was removed, and every SWEEP_SECONDS."""
+        while True:
+            self._wanted.clear()
+            await self.sweep()
+            await self.clock.wait(self._wanted, SWEEP_SECONDS)
+
+    async def ends(self, thread: ThreadId, author: Author) -> bool:
+        """Whether a turn of this author is not to run; all that they left has been ended then. Raises StoreError."""
+        if not await self.has_left(thread, author):
+            return False
+        await self.sweep()
+        return True
+
+    async def has_left(self, thread: ThreadId, author: Author) -> bool:
+        """Whether the author of a message in a thread has no access there by the rules of now. Raises StoreError.
+
+        On the page and the API people are who their tokens say, so that they leave with the last one.
+        """
+        if author.id in _OURS or author.is_bot:
+            return False
+        address = thread_address(thread)
+        if address.platform in OWN_PLATFORMS:
+            return ":" in author.id and not await self._holds_token(author.id)
+        if address.platform not in self.admissions.gated:
+            return False
+        if (await self.admissions.of(address.platform, author, address.channel)).allowed:
+            bare = replace(author, roles=())
+            if not author.roles or (await self.admissions.of(address.platform, bare, address.channel)).allowed:
+                return False
+            present = await self.present(thread, author)
+            if (await self.admissions.of(address.platform, present, address.channel)).allowed:
+                return False
+        await self.admissions.pairing.roster(address.platform)  # raises where nobody can know
+        return True
+
+    async def present(self, thread: ThreadId, author: Author) -> Author:
+        """Return the author with the roles that the platform says they have now, or with those of their message where
+        it says nothing."""
+        address = thread_address(thread)
+        adapter = self.adapters.get(address.platform)
+        if not author.roles or not isinstance(adapter, KnowsRoles):
+            return author
+        try:
+            return replace(author, roles=await adapter.roles_of(address.channel, author.id))
+        except PlatformError as error:
+            log.info("a person's roles are unknown", extra={"person": author.id, "why": str(error)})
+            return author
+
+    async def has_gone(self, thread: ThreadId, author: Author) -> bool:
+        """Whether somebody who left a thing for later has access neither there nor on any other platform, from which
+        they may have asked for it. Raises StoreError."""
+        if not await self.has_left(thread, author):
+            return False
+        if ":" in author.id:
+            return True
+        for platform in self.admissions.gated:
+            rules, paired = self.admissions.links.rules[platform], await self.admissions.pairing.people(platform)
+            if platform != thread_address(thread).platform and vouched(rules, author.id, paired).allowed:
+                return False
+        return True
+
+    async def sweep(self) -> None:
+        """End all that is left of people without access, and tell the owner of it once. Raises StoreError."""
+        async with self._sweeping:
+            ended = await self._end_all()
+        for who, things in ended.items():
+            log.warning("ended what somebody without access had left", extra={"person": who, "things": len(things)})
+        if ended:
+            await self.tell_owner(_notice(ended))
+
+    async def _end_all(self) -> dict[str, list[str]]:
+        """What was ended, by who had left it."""
+        ended: dict[str, list[str]] = {}
+
+        def note(author: Author, what: str) -> None:
+            who = f"{author.name} ({author.id})" if author.name and author.name != author.id else author.id
+            ended.setdefault(who, []).append(what)
+
+        for trigger in await self.store.triggers.all():
+            spec = trigger.spec
+            place = spec.thread or unopened(spec.platform, spec.channel)
+            if trigger.next_at is not None and await self.has_gone(place, spec.author):
+                await self.store.triggers.remove(trigger.id)
+                note(spec.author, f"the schedule “{short_line(spec.name or spec.text, 60)}”")
+        for process in await self.store.processes.search(running=True, limit=PROCESSES_MAX):
+            if await self.has_gone(process.spec.thread, process.spec.author):
+                try:
+                    await self.processes.kill(process.id, BY)
+                except NotFound:  # it has just ended
+                    continue
+                note(process.spec.author, f"the process “{short_line(process.spec.title, 60)}”")
+        for thread in await self.store.inbox.waiting():
+            queued = await self.store.inbox.queued(thread)
+            said = [one for one in queued if one.origin in ("person", "api")]
+            gone = [one for one in said if await self.has_left(thread, one.author)]
+            if gone:
+                await self.store.inbox.drop(thread, [one.key for one in gone])
+            for waiting in gone:
+                note(waiting.author, f"a waiting message: “{short_line(waiting.text, 60)}”")
+            asked = await self._asked(thread)
+            if asked is None:
+                continue
+            turn, message = asked
+            author = message.author if message.caller is None else message.caller.author
+            if await self.has_left(chat_of(thread, message.caller), author):
+                await self.send(Abort(thread, Author("shoal", trusted=False), turn=turn))
+                note(author, f"the answer to “{short_line(message.text, 60)}”, with what it asked for")
+        for token in await self.tokens.all():
+            if await self.tokens.author(token) is None:
+                platform = token.person.partition(":")[0]
+                await self.admissions.pairing.roster(platform)  # raises where nobody can know
+                await self.tokens.revoke(token.name, BY)
+                note(Author(token.person, trusted=False), f"the token “{token.name}”")
+        return ended
+
+    async def _holds_token(self, person: str) -> bool:
+        """Whether somebody has a token that is good, or what they write needs none."""
+        for token in await self.tokens.all():
+            if token.person == person and not self.tokens.has_expired(token):
+                return await self.tokens.author(token) is not None
+        return False
+
+    async def _asked(self, thread: ThreadId) -> tuple[str, UserSaid] | None:
+        """Return the open turn of a thread and the message that it answers, a person's or one for a subagent."""
+        info = await self.store.journal.thread(thread)
+        if info is None or not info.open_turn:
+            return None
+        for event in await self.store.journal.events(thread, max(0, info.last_seq - EVENTS_MAX)):
+            said = event.data
+            if event.turn == info.open_turn and isinstance(said, UserSaid):
+                return (info.open_turn, said) if said.caller or said.origin in ("person", "api") else None
+        return None
+
+
+def _notice(ended: dict[str, list[str]]) -> str:
+    lines: list[str] = []
+    for who, things in ended.items():
+        lines += [f"{who} has no access any more, so I ended:", *(f"- {thing}" for thing in things[:NAMED_MAX])]
+        if more := len(things[NAMED_MAX:]):
+            lines.append(f"- {counted(more, 'further thing')}")
+    lines.append("None of it comes back when they are let in again. Nothing waits for a decision of yours.")
+    return "\n".join(lines)

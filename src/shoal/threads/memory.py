@@ -1,0 +1,153 @@
+"""/memory: what the agent remembers, listed, corrected and forgotten by people themselves.
+
+It does what the tool `remember` does, without a model: who asks sees what the agent is told where they are, and changes
+what it could change there for them, by the same rules. A change is noted, audited and can be taken back like any other.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+
+from shoal.kernel import lazy_re
+from shoal.kernel.agents import AgentSpec
+from shoal.kernel.commands import CommandRequest
+from shoal.kernel.errors import Forbidden, InvalidInput, NotFound
+from shoal.kernel.files import in_thread
+from shoal.kernel.home import MEMORY_SCOPES, entry_key, entry_line, memory_path
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.permissions import Action, Asker
+from shoal.kernel.records import AuditEntry, MemoryChange
+from shoal.permissions.access import Links
+from shoal.permissions.profiles import Profile, decide_all
+from shoal.store.store import Store
+from shoal.tools.memory_book import LOOKED_MAX, MemoryBook
+from shoal.tools.memory_files import EVERYBODYS, MemoryEntry, action_on, edits_of, entries_saying, memory_entries
+
+ENTRIES_LISTED_MAX = 20
+ENTRY_SHOWN_CHARS = 200
+MEMORY_USAGE = (
+    "`/memory [WORDS]`, `/memory forget ID`, `/memory amend ID TEXT`, `/memory undo`. In place of ID you can write the "
+    "entry's words, and then `->` before TEXT"
+)
+_ID = lazy_re.compile(r"`?([0-9a-f]{6})`?")
+_ARROW = lazy_re.compile(r"(?<!\s)\s++(?:->|=>|→)\s+")
+
+
+class MemoryCommands(msgspec.Struct, frozen=True, eq=False):
+    """Answers /memory. `agent_of` tells who answers in a thread, `profile_of` by which rules it does for somebody."""
+
+    book: MemoryBook
+    store: Store
+    links: Links
+    agent_of: Callable[[ThreadId], Awaitable[AgentSpec]]
+    profile_of: Callable[[AgentSpec, Asker], Profile]
+
+    async def memory(self, asked: CommandRequest) -> str:
+        """/memory. Raises InvalidInput, NotFound, Conflict and Forbidden with what to tell, StoreError, OSError."""
+        person = self.links.audience(asked.asker, asked.author, asked.thread).person
+        known = await in_thread(lambda: memory_entries(self.book.home, asked.thread, person))
+        verb, _, rest = asked.argument.partition(" ")
+        match verb.lower(), rest.strip():
+            case "help", "":
+                return f"Usage: {MEMORY_USAGE}."
+            case "forget", wanted:
+                return await self._change(asked, _meant(known, wanted), "")
+            case "amend", wanted:
+                entry, _, new = wanted.partition(" ")
+                if _ID.fullmatch(entry):
+                    new = new.strip().removeprefix("-> ")
+                else:
+                    entry, new = (*_ARROW.split(wanted, maxsplit=1), "")[:2]
+                if not new.strip():
+                    usage = "`/memory amend ID TEXT`, or `/memory amend WORDS -> TEXT`"
+                    raise InvalidInput(f"Write what it is to say: {usage}.")
+                return await self._change(
+                    asked, _meant(known, entry), entry_line(" ".join(new.split())).removeprefix("- ")
+                )
+            case "undo", "":
+                return await self._undo(asked, person)
+            case "list", words:
+                return _listed(known, words)
+            case _:
+                return _listed(known, asked.argument)
+
+    async def _change(self, asked: CommandRequest, found: Sequence[MemoryEntry], new: str) -> str:
+        """Put `new` in the place of these, or nothing."""
+        asker, agent = asked.asker, await self.agent_of(asked.thread)
+        if not asked.author.trusted:
+            raise Forbidden("Only people who were let in by name may change what I remember.")
+        actions = tuple(dict.fromkeys(Action(action_on(entry, new)) for entry in found))
+        decision, rulings = decide_all(self.profile_of(agent, asker), actions)
+        checks = [
+            AuditEntry("check", one.action, one.decision, one.rule, asker.user, agent.name, detail="/memory")
+            for one in rulings
+        ]
+        await self.store.audit.record(asked.thread, checks)
+        if decision == "deny":  # where the rules ask a person, it is a person who says so
+            raise Forbidden(f"The permissions of {agent.name} do not allow that: {rulings[0].action}")
+        for edit in edits_of(found, new):
+            await self.book.amend(
+                msgspec.structs.replace(edit, changed_by=asker.identity, agent=agent.name, thread=asked.thread)
+            )
+        where = ", ".join(dict.fromkeys(entry.label for entry in found))
+        old = _shown(found[0].words)
+        said = f"Corrected ({where}): {old}\nIt says now: {_shown(new)}" if new else f"Forgotten ({where}): {old}"
+        return f"{said}\n`/memory undo` takes that back."
+
+    async def _undo(self, asked: CommandRequest, person: str) -> str:
+        """Take back the last change that was made for whoever asks, of what can be changed where they ask."""
+        if not asked.author.trusted:
+            raise Forbidden("Only people who were let in by name may change what I remember.")
+        home, who = self.book.home, asked.asker.identities
+        whose = {memory_path(home, scope, asked.thread): person for scope in MEMORY_SCOPES}
+        whose[memory_path(home, "channel", asked.thread)] = ""
+
+        def is_theirs(change: MemoryChange) -> bool:
+            path = home.root / change.file
+            changeable = whose.get(path, person if path.is_relative_to(home.data / "memory") else None)
+            return not change.undone and change.changed_by in who and change.person == changeable
+
+        change = next((one for one in await self.store.memory.newest(LOOKED_MAX) if is_theirs(one)), None)
+        if change is None:
+            raise NotFound("There is no change of yours here that could be taken back.")
+        await self.book.undo(change.id, asked.asker.identity)
+        back = "; ".join(_shown(line.partition("<!--")[0]).removeprefix("- ") for line in change.removed)
+        return f"Taken back; it says again: {back}" if back else "Taken back."
+
+
+def _meant(known: Sequence[MemoryEntry], wanted: str) -> list[MemoryEntry]:
+    """The entries with an id, or with these words, all saying the same. Raises NotFound, InvalidInput."""
+    if not wanted:
+        raise InvalidInput(f"Say which entry: {MEMORY_USAGE}.")
+    named = _ID.fullmatch(wanted)
+    of_id = [entry for entry in known if named and entry.id == named[1]]
+    found = [entry for entry in of_id if entry.is_changeable]
+    found = found or entries_saying((entry for entry in known if entry.is_changeable), wanted)
+    if not found:
+        more = EVERYBODYS if of_id or entries_saying(known, wanted) else "`/memory` shows what I remember."
+        raise NotFound(f"Nothing that can be changed here says {wanted[:200]!r}. {more}")
+    if len({entry_key(entry.words) for entry in found}) > 1:
+        raise InvalidInput("\n".join(["Several entries say that. Say which, by its id:", _listed(found, "")]))
+    return found
+
+
+def _listed(entries: Sequence[MemoryEntry], words: str) -> str:
+    """The entries that have all these words, each once."""
+    wanted = words.casefold().split()
+    labels: dict[str, list[str]] = {}
+    shown: dict[str, str] = {}
+    for entry in entries:
+        if all(word in entry.words.casefold() for word in wanted):
+            note = entry.label if not entry.person else f"{entry.label}, for you alone"
+            labels.setdefault(entry.id, []).append(note if entry.is_changeable else f"{note}, for everybody")
+            shown.setdefault(entry.id, _shown(entry.words))
+    lines = [f"- `{id}` {text} ({'; '.join(dict.fromkeys(labels[id]))})" for id, text in shown.items()]
+    if len(lines) > ENTRIES_LISTED_MAX:
+        more = len(lines) - ENTRIES_LISTED_MAX
+        lines = [*lines[:ENTRIES_LISTED_MAX], f"- and {more} more; `/memory WORDS` shows those with these words"]
+    return "\n".join(lines) or ("I remember nothing with these words." if wanted else "I remember nothing here yet.")
+
+
+def _shown(words: str) -> str:
+    line = " ".join(words.split()).replace("`", "'")
+    return line if len(line) <= ENTRY_SHOWN_CHARS else f"{line[: ENTRY_SHOWN_CHARS - 1]}…"

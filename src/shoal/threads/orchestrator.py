@@ -1,0 +1,562 @@
+"""Every message of every origin enters here, and every thread's actor lives here.
+
+`send` makes a message durable and returns; it never waits for a turn. Callers know nothing of actors: they are made
+when the engine advances a thread, and dropped when it has been idle.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from shoal.agents.snapshots import ConversationSnapshots
+from shoal.kernel.agents import UNBOUND, Listen
+from shoal.kernel.cards import approval_of
+from shoal.kernel.errors import (
+    Conflict,
+    Forbidden,
+    Gone,
+    InvalidInput,
+    NotFound,
+    ShoalError,
+    StoreCorrupt,
+    StoreError,
+    StoreNewer,
+    StoreUnavailable,
+    UnderWay,
+    system_words,
+)
+from shoal.kernel.events import Cleared, Event, RetryRequested, Revised, Scope, UserSaid
+from shoal.kernel.ids import OWN_PLATFORMS, ApprovalId, ThreadId, TurnId, is_child, thread_address, unopened
+from shoal.kernel.markup import counted
+from shoal.kernel.messages import (
+    STOP_SIGNS,
+    Abort,
+    Author,
+    Deletion,
+    Edit,
+    FollowUp,
+    Inbound,
+    Prompt,
+    Reaction,
+    Receipt,
+    Retry,
+    Steer,
+    bounded,
+    verdict_of,
+)
+from shoal.kernel.permissions import Asker
+from shoal.kernel.ports import ChatAdapter, Engine, SignalKind
+from shoal.kernel.posts import PREVIEW
+from shoal.kernel.records import Approval, AuditEntry, CopyOf, DeliveryStatus, NewPost, Opening, OutboxRow, Settlement
+from shoal.kernel.transcript import revision_text
+from shoal.permissions.access import may_decide
+from shoal.threads.actor import Actor, ActorServices
+from shoal.threads.undo import Undo
+
+log = logging.getLogger(__name__)
+
+COPIED = "A copy of our conversation goes on in this thread."
+NOT_COPIED = "Our conversation could not be copied. {why}"
+SPOKE_BEFORE = "Somebody spoke in this thread before the copy was made. `/fork` makes another."
+CHANGED_AFTERWARDS = (
+    "I have answered this already and see the change with your next message. `/retry` answers it as it is now."
+)
+THEIRS = "Only whoever wrote a message, or my owner, may have it answered again."
+TURN_EVENTS_MAX = 10_000
+"""How far before an event the beginning of its turn is looked for."""
+OPENING_EVENTS_MAX = 3
+CHOOSES_NO_MODEL = "Only people whom my owner has let in by name may choose a model."
+STORE_RETRY_SECONDS = 5.0
+UNDER_WAY_SECONDS = 1.0
+"""When a copy is tried again at which another process was."""
+RETRY_CHECK_SECONDS = 2.0
+RETRY_AGAIN_SECONDS = 60.0
+"""When a turn is woken once more that was to ask its model again, and of which nothing was heard."""
+ACTIVE_MAX = 256
+"""Threads held in memory; beyond it the longest idle ones are dropped."""
+HELD_BYTES_MAX = 12_000_000
+"""What the conversations of these threads may take together; beyond it the longest idle ones are dropped too."""
+
+
+class Orchestrator:
+    """Routes messages to threads; implements `ThreadHandler` for the engine.
+
+    `tell_disabled` tells people of a trigger, by its id, that was switched off, `tell_unposted` of a post that was
+    given up.
+    """
+
+    def __init__(
+        self,
+        services: ActorServices,
+        engine: Engine,
+        adapters: Mapping[str, ChatAdapter],
+        *,
+        prompts_max: int,
+        idle_seconds: float,
+        approvers: Sequence[str],
+        tell_disabled: Callable[[str], Awaitable[None]],
+        tell_unposted: Callable[[OutboxRow, str], Awaitable[None]],
+        snapshots: ConversationSnapshots,
+    ) -> None:
+        self._services = services
+        self._store = services.store
+        self._engine = engine
+        self._adapters = adapters
+        self._prompts_max = prompts_max
+        self._idle_seconds = idle_seconds
+        self._approvers = approvers
+        self._tell_disabled = tell_disabled
+        self._tell_unposted = tell_unposted
+        self._snapshots = snapshots
+        self._actors: dict[ThreadId, Actor] = {}
+        self._held_bytes = 0
+        self.undo = Undo(services)
+        self.pause_seconds = services.pause_seconds
+
+    @property
+    def running(self) -> int:
+        return sum(actor.running for actor in self._actors.values())
+
+    @property
+    def active(self) -> int:
+        return len(self._actors)
+
+    async def send(self, message: Inbound) -> Receipt:
+        """Accept a message durably, or say why not. Raises StoreError when it could not be stored."""
+        inbox = self._store.inbox
+        match message:
+            case Prompt() as prompt:
+                if is_child(prompt.thread):
+                    raise InvalidInput("This thread belongs to a subagent. Write to the thread that started it.")
+                if any(one.path for one in prompt.attachments):  # given to the machine that will answer
+                    notices = await self._services.folders.push(prompt.thread)
+                    if notices:
+                        raise StoreUnavailable(notices[0])
+                agent = await self._services.agents.meant(prompt.thread, prompt.agent)
+                in_chat = prompt.in_chat and self.pause_seconds > 0
+                if (agent, in_chat) != (prompt.agent, prompt.in_chat):
+                    prompt = msgspec.structs.replace(prompt, agent=agent, in_chat=in_chat)
+                refers_to = bounded(prompt.refers_to) if prompt.refers_to else ()
+                is_plain = not (prompt.attachments or prompt.tainted_by) and all(one.own for one in refers_to)
+                if prompt.joins and is_plain:  # the running turn, if one runs
+                    steer = Steer(prompt.thread, prompt.key, prompt.text, prompt.author, prompt.at)
+                    receipt = await self.send(steer)
+                    if receipt.status != "dropped":
+                        return receipt
+                if prompt.attachments:
+                    prompt = with_origins(prompt)
+                if refers_to or prompt.attachments:  # what an untrusted person said taints as if it had been fetched
+                    files, unknown = prompt.attachments, Author("", prompt.tainted_by, trusted=False)
+                    if prompt.tainted_by:  # whose words these are is not told apart, nor are the files
+                        files = tuple(msgspec.structs.replace(one, author=one.author or unknown) for one in files)
+                    read = next((one.tainted_by for one in (*refers_to, *files) if one.tainted_by), "")
+                    prompt = msgspec.structs.replace(
+                        prompt, refers_to=refers_to, attachments=files, tainted_by=prompt.tainted_by or read
+                    )
+                receipt = await inbox.accept(prompt, self._prompts_max)
+                if receipt.status == "accepted":
+                    await self._begin(prompt)
+                return receipt
+            case Edit() | Deletion():
+                revision = await inbox.revise(message)
+                self._services.hub.publish(revision.events)
+                if isinstance(message, Edit) and revision.events and await self._was_answered(revision.events[0]):
+                    return msgspec.structs.replace(revision.receipt, answer=CHANGED_AFTERWARDS)
+                return revision.receipt
+            case Steer():
+                receipt = await inbox.accept_now(message)
+                await self._signal(receipt, message.thread, "steer")
+                return receipt
+            case FollowUp():
+                return await inbox.accept_now(message)
+            case Abort():
+                receipt = await inbox.abort(message)
+                await self._signal(receipt, message.thread, "abort")
+                if is_child(message.thread):
+                    info = await self._store.journal.thread(message.thread)
+                    if info is not None and info.parent:
+                        await self._engine.woken(ThreadId(info.parent))
+                stopped = await self._services.children.stop(message.thread)
+                return Receipt("delivered") if stopped and not receipt.delivered else receipt
+            case Retry():  # a turn that waits for its model asks again now
+                if message.model and not message.author.trusted:
+                    raise Forbidden(CHOOSES_NO_MODEL)
+                if message.model:  # one that there is not would end the turn
+                    self._services.loop.models.route(message.model)
+                request = RetryRequested(message.author.id, message.model)
+                events = await self._store.journal.retry(message.thread, TurnId(message.turn), request)
+                if not events:
+                    return Receipt("dropped")
+                self._services.hub.publish(events)
+                await self._engine.woken(message.thread)
+                return Receipt("delivered", turn=events[0].turn)
+
+    # ---- going back ----
+
+    async def try_again(self, thread: ThreadId, asker: Asker, seq: int = 0, model: str = "", key: str = "") -> Event:
+        """Have the message of the turn of event `seq`, or of the last turn, answered anew, in place of its answer, and
+        once for a `key`.
+
+        It stays its author's, as they were trusted then. Returns its event. Raises NotFound, Forbidden, Conflict
+        while a turn runs or a message waits, InvalidInput where no message was answered.
+        """
+        opening, data, said = await self._answered(thread, seq)
+        if asker.trust != "owner" and asker.user != data.author.id:
+            raise Forbidden(THEIRS)
+        if model and asker.trust == "untrusted":
+            raise Forbidden(CHOOSES_NO_MODEL)
+        clock = self._services.clock
+        prompt = Prompt(
+            thread=thread,
+            key=key or clock.new_id(),
+            text=data.text,
+            author=data.author,
+            at=clock.now(),
+            attachments=data.attachments,
+            model=model,
+            message_id=data.message_id,
+            origin=data.origin,
+            reply_to=data.reply_to,
+            tainted_by=data.tainted_by,
+            direct=data.direct,
+            refers_to=data.refers_to,
+        )
+        await self._branch(prompt, opening - 1, asker.user)
+        return said
+
+    async def say_instead(self, prompt: Prompt, seq: int) -> Event:
+        """Have a message in the place of its author's own one of the turn of event `seq`, whose files stay with it.
+
+        What followed that is on another branch. Returns that event. Raises what `try_again` does.
+        """
+        opening, data, said = await self._answered(prompt.thread, seq)
+        if data.author.id != prompt.author.id or data.origin == "trigger":
+            raise Forbidden("Only your own messages can be written anew.")
+        prompt = msgspec.structs.replace(prompt, attachments=data.attachments + prompt.attachments)
+        await self._branch(prompt, opening - 1, prompt.author.id)
+        return said
+
+    async def go_to(self, thread: ThreadId, after: int, by: str) -> None:
+        """Have a conversation go on from right after event `after`. Raises what `BranchStore.branch` does."""
+        self._services.hub.publish(await self._store.branches.branch(thread, after, by))
+
+    async def _branch(self, prompt: Prompt, after: int, by: str) -> None:
+        agent = await self._services.agents.meant(prompt.thread, prompt.agent)
+        prompt = msgspec.structs.replace(prompt, agent=agent)
+        self._services.hub.publish(await self._store.branches.branch(prompt.thread, after, by, prompt))
+        await self._begin(prompt)
+
+    async def _was_answered(self, change: Event) -> bool:
+        """Whether a message that was changed is the one that was answered last, and nothing is at work since."""
+        info = await self._store.journal.thread(change.thread)
+        if info is None or info.open_turn or info.queued or not isinstance(change.data, Revised):
+            return False
+        try:
+            _, data, _ = await self._answered(change.thread, 0)
+        except InvalidInput:
+            return False
+        return change.data.message_id in (data.message_id, *data.joined)
+
+    async def _answered(self, thread: ThreadId, seq: int) -> tuple[int, UserSaid, Event]:
+        """The number of a turn's first event; the message that the turn answers, as it says now; and that one's event.
+
+        Raises InvalidInput where there is none, or its author has deleted it."""
+        if is_child(thread):
+            raise InvalidInput("This thread belongs to a subagent. Write to the thread that started it.")
+        journal = self._store.journal
+        info = await journal.thread(thread)
+        if info is None:
+            raise NotFound(f"There is no thread {thread}.")
+        if seq > info.last_seq:
+            raise InvalidInput(f"{thread} has {counted(info.last_seq, 'event')}, and none of number {seq}.")
+        tip = seq or info.last_seq
+        events = await journal.along(thread, tip, max(0, tip - TURN_EVENTS_MAX))
+        turn = events[-1].turn if seq else next((event.turn for event in reversed(events) if event.turn), "")
+        if seq:  # what opens a turn comes before its message
+            events += await journal.events(thread, tip, OPENING_EVENTS_MAX)
+        of_turn = [event for event in events if turn and event.turn == turn]
+        for event in of_turn:
+            if isinstance(event.data, UserSaid):
+                if not seq and any(one.seq > event.seq and isinstance(one.data, Cleared) for one in events):
+                    raise InvalidInput("Nothing was answered since the conversation began anew.")
+                data, ids = event.data, (event.data.message_id, *event.data.joined)
+                since = max(event.seq, info.last_seq - TURN_EVENTS_MAX)
+                later = [one.data for one in await journal.along(thread, info.last_seq, since)]
+                revised = {one.message_id: one for one in later if isinstance(one, Revised) and one.message_id in ids}
+                for change in revised.values():
+                    if change.deleted and not data.joined:
+                        raise InvalidInput("Whoever wrote that message has deleted it.")
+                    # of messages that were joined it is not known which lines they were
+                    text = f"{data.text}\n\n{revision_text(change)}" if data.joined else change.text
+                    data = msgspec.structs.replace(data, text=text, author=change.author)
+                return of_turn[0].seq, data, event
+        raise InvalidInput("There is no message here that was answered.")
+
+    async def react(self, reaction: Reaction) -> str:
+        """On an approval's card an emoji decides, once; a stop sign on what the running turn has shown ends that turn.
+
+        Returns what to tell whoever put it there: why it did not count, else nothing.
+        """
+        thread, verdict, is_stop = reaction.thread, verdict_of(reaction.emoji), reaction.emoji in STOP_SIGNS
+        post = await self._store.outbox.post_of(thread, reaction.message_id) if is_stop or verdict is not None else ""
+        approval = approval_of(post)
+        if approval and verdict is not None:
+            try:
+                await self.decide(approval, verdict, reaction.author.asker(thread, reaction.trust))
+            except (NotFound, Gone, Forbidden) as error:
+                return str(error)
+            except Conflict as error:
+                found = await self._store.approvals.get(approval)
+                is_theirs = found is not None and found.decided_by == reaction.author.id
+                is_again = is_theirs and found is not None and (found.state != "deny") == verdict
+                return "" if is_again else str(error)
+        elif is_stop and post.startswith(PREVIEW):
+            await self.send(Abort(thread, reaction.author, turn=post.removeprefix(PREVIEW)))
+        return ""
+
+    async def _begin(self, prompt: Prompt) -> None:
+        """A prompt is queued: its files are fetched, and it goes before what can wait."""
+        self._services.attachments.expect(prompt)
+        actor = self._actors.get(prompt.thread)
+        if actor is not None:
+            actor.cancel_maintenance()
+        await self._engine.woken(prompt.thread)
+
+    async def _signal(self, receipt: Receipt, thread: ThreadId, kind: SignalKind) -> None:
+        if receipt.delivered:
+            await self._engine.signal(thread, kind, TurnId(receipt.turn))
+            await self._engine.woken(thread)
+
+    async def send_to_channel(
+        self, platform: str, channel: str, text: str, author: Author, agent: str = ""
+    ) -> ThreadId:
+        """Post `text` to a channel, which opens a thread, and let the agent answer there.
+
+        Raises InvalidInput for a platform that is not connected, PlatformError when it refuses the post.
+        """
+        thread = await self._connected(platform).open_thread(channel, text)
+        clock = self._services.clock
+        key = clock.new_id()
+        prompt = Prompt(thread, key, text, author, clock.now(), agent=agent, origin="trigger", message_id=key)
+        await self.send(prompt)
+        return thread
+
+    def opens_threads(self, thread: ThreadId, *, direct: bool) -> bool:
+        """Whether another thread can be opened beside this one."""
+        platform = thread_address(thread).platform
+        return self._connected(platform).limits.opens_threads and (not direct or platform in OWN_PLATFORMS)
+
+    async def open_copy(self, source: ThreadId, key: str, by: str) -> None:
+        """Have a thread be opened beside another one and begin as a copy of that, as it is now, once for a key.
+
+        Durable on return. Raises NotFound.
+        """
+        info, address = await self._store.journal.thread(source), thread_address(source)
+        if info is None:
+            raise NotFound(f"There is no thread {source}.")
+        place = unopened(address.platform, address.channel)
+        post = NewPost(key, place, COPIED, "opening", copies=CopyOf(source, info.last_seq, by))
+        await self._services.senders.post(post)
+
+    def _connected(self, platform: str) -> ChatAdapter:
+        adapter = self._adapters.get(platform)
+        if adapter is None:
+            raise InvalidInput(f"Platform {platform!r} is not connected. Connected: {', '.join(self._adapters)}.")
+        return adapter
+
+    async def open(self, opening: Opening) -> bool:
+        """Have a prompt posted to the channel of its `unopened` thread and begin a thread there, once for its key.
+
+        Durable on return; False when that was so already. Raises InvalidInput for a platform that is not connected.
+        """
+        prompt = opening.prompt
+        self._connected(thread_address(prompt.thread).platform)
+        post = NewPost(prompt.key, prompt.thread, prompt.text, "opening", opening=opening)
+        fresh = await self._store.outbox.put(post)
+        self._services.senders.poke(prompt.thread)
+        return fresh
+
+    async def fate(self, key: str) -> DeliveryStatus | None:
+        """What has become of what `open` was to post; None when there is none."""
+        return await self._store.outbox.fate(key)
+
+    async def withdraw(self, key: str) -> str | None:
+        """Give up what `open` was to post, if it waits; what has kept it from it, None if it does not wait."""
+        return await self._store.outbox.withdraw(key)
+
+    async def opened(self, row: OutboxRow, thread: ThreadId, rest: Sequence[NewPost]) -> None:
+        """Called by the sender: a post has opened this thread, and its prompt is accepted there, or it is a copy."""
+        outbox, opening, copies = self._store.outbox, row.post.opening, row.post.copies
+        if copies is not None:
+            try:
+                await self._snapshots.fork(copies.source, thread, copies.by, copies.after, opened_by=row.id)
+            except StoreUnavailable:
+                raise
+            except UnderWay as error:
+                at = self._services.clock.now() + timedelta(seconds=UNDER_WAY_SECONDS)
+                await outbox.retry(row, at, str(error), maybe_sent=True)
+            except (ShoalError, OSError) as error:
+                words = system_words(error) if isinstance(error, OSError) else ""
+                why = f"This machine's disk refused it: {words}." if words else str(error)
+                if isinstance(error, Conflict):
+                    if (fate := await outbox.fate(row.id)) and fate.state == "sent":
+                        return  # another process has made it meanwhile
+                    why = SPOKE_BEFORE
+                await self._services.senders.post(NewPost(f"{row.id}:failed", thread, NOT_COPIED.format(why=why)))
+                await outbox.fail(row, why)
+            return
+        if opening is None:
+            await outbox.opened(row, thread, rest)
+            return
+        agent = await self._services.agents.meant(thread, opening.prompt.agent)
+        prompt = msgspec.structs.replace(opening.prompt, thread=thread, agent=agent)
+        receipt = await outbox.opened(row, thread, rest, prompt, self._prompts_max)
+        if receipt is not None and receipt.status == "accepted":
+            await self._begin(prompt)
+        elif receipt is not None and receipt.status == "busy":
+            await self._tell_of_trigger(opening)
+
+    async def gave_up(self, row: OutboxRow, error: str, refused: bool) -> None:
+        """Called by the sender: a post has failed for good."""
+        post = row.post
+        if post.copies is not None:
+            await self._services.senders.post(
+                NewPost(f"{row.id}:failed", post.copies.source, NOT_COPIED.format(why=error))
+            )
+        await self._store.outbox.fail(row, error, refused)
+        if post.opening is not None:
+            await self._tell_of_trigger(post.opening)
+        if post.kind not in ("edit", "ephemeral"):
+            await self._tell_unposted(row, error)
+
+    async def _tell_of_trigger(self, opening: Opening) -> None:
+        if opening.disables:
+            await self._tell_disabled(opening.trigger)
+
+    async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
+        """Decide an approval: who asked for it, an approver or the owner may.
+
+        Raises NotFound, Forbidden, Conflict when it was decided, Gone when it has expired, and InvalidInput for the
+        whole thread where it does not cover all that may run.
+        """
+        found = await self._store.approvals.get(approval)
+        if found is None:
+            raise NotFound(f"There is no approval {approval}. `shoal approvals list` shows the open ones.")
+        by = self._services.links.people.asker(by)
+        if not may_decide(found, by, self._approvers, allow=allow):
+            log.warning("somebody tried to decide what is not theirs", extra={"thread_id": found.thread})
+            await self._refused(found, by, "not theirs to decide")
+            if may_decide(found, by, self._approvers, allow=False):
+                raise Forbidden("Untrusted content led to this, so an approver or the owner has to allow it.")
+            raise Forbidden("This is for whoever asked for it, an approver or the owner to decide.")
+        verdict = "allow" if allow else "deny"
+        try:
+            settlement = await self._store.approvals.settle(approval, verdict, scope, by.user, by.trust, token=by.token)
+        except (Conflict, Gone, InvalidInput) as error:
+            await self._refused(found, by, str(error) if isinstance(error, InvalidInput) else f"too late to {verdict}")
+            raise
+        await self._announce(settlement)
+        return settlement.approval.state
+
+    async def _refused(self, found: Approval, by: Asker, why: str) -> None:
+        """Have the thread's audit chain tell of a decision that does not count."""
+        action = f"{found.tool} {found.digest}"
+        entry = AuditEntry("approval", action, "refused", user=by.identity, turn=found.turn, detail=why, token=by.token)
+        await self._store.audit.record(found.thread, [entry])
+
+    async def expire_approvals(self) -> None:
+        for settlement in await self._store.approvals.expire():
+            await self._announce(settlement)
+
+    async def _announce(self, settlement: Settlement) -> None:
+        self._services.hub.publish([settlement.event])
+        self._services.senders.poke(settlement.approval.asked_in)
+        await self._engine.woken(settlement.approval.thread)
+
+    async def retry_due(self) -> datetime | None:
+        """Wake the turns that are to ask their model again now; when the next one is due."""
+        journal = self._store.journal
+        for thread in await journal.take_retries(RETRY_AGAIN_SECONDS):
+            await self._engine.woken(thread)
+        return await journal.next_retry_at()
+
+    async def watch_retries(self) -> None:
+        """Have turns that wait for their model ask again, at most RETRY_CHECK_SECONDS late, for ever."""
+        while True:
+            next_at, seconds = await self.retry_due(), RETRY_CHECK_SECONDS
+            if next_at is not None:
+                seconds = min(seconds, max(0.0, (next_at - self._services.clock.now()).total_seconds()))
+            await self._services.clock.sleep(seconds)
+
+    async def clear(self, thread: ThreadId, by: str) -> None:
+        """Start the model's window anew; the journal keeps everything. Raises NotFound for an unknown thread."""
+        self._services.hub.publish(await self._store.journal.append(thread, [Cleared(by=by)]))
+
+    async def thread_of(self, channel: str, message_id: str, key: str = "") -> ThreadId | None:
+        return await self._store.outbox.thread_of(channel, message_id, key)
+
+    async def listens(self, thread: ThreadId) -> Listen:
+        bindings = self._services.agents.bindings
+        return UNBOUND if bindings is None else await bindings.listens(thread)
+
+    async def recover(self) -> int:
+        """Wake every thread that was left with something to do; returns how many."""
+        waiting = await self._store.inbox.waiting()
+        for thread in waiting:
+            await self._engine.wake(thread)
+        return len(waiting)
+
+    async def advance(self, thread: ThreadId) -> None:
+        """Called by the engine."""
+        actor = self._actors.get(thread)
+        if actor is None:
+            actor = self._actors[thread] = Actor(thread, self._services)
+        before = actor.held_bytes
+        try:
+            await actor.advance()
+        except (StoreCorrupt, StoreNewer) as error:  # no try will help; the next start wakes it
+            log.error("the journal cannot be read; the thread stands", extra={"thread_id": thread, "why": str(error)})
+        except (StoreError, msgspec.MsgspecError) as error:
+            log.error("the database failed; the thread is tried again", extra={"thread_id": thread, "why": str(error)})
+            await self._services.clock.sleep(STORE_RETRY_SECONDS)
+            await self._engine.wake(thread)
+        finally:  # when too much is held, make room for an eighth more
+            self._held_bytes += actor.held_bytes - before
+            full = len(self._actors) > ACTIVE_MAX or self._held_bytes > HELD_BYTES_MAX
+            idle = [actor for actor in self._actors.values() if not actor.running] if full else []
+            for actor in sorted(idle, key=lambda actor: actor.last_used):
+                if len(self._actors) > ACTIVE_MAX * 7 // 8 or self._held_bytes > HELD_BYTES_MAX * 7 // 8:
+                    self._drop(actor)
+
+    def signal(self, thread: ThreadId, kind: SignalKind, turn: TurnId) -> None:
+        """Called by the engine."""
+        actor = self._actors.get(thread)
+        if actor is not None:
+            actor.signal(kind, turn)
+
+    async def deactivate_idle(self) -> None:
+        """Drop threads that were idle for idle_seconds, for ever; owned by the app."""
+        while True:
+            await self._services.clock.sleep(self._idle_seconds / 4)
+            oldest = self._services.clock.monotonic() - self._idle_seconds
+            for actor in [one for one in self._actors.values() if not one.running and one.last_used <= oldest]:
+                self._drop(actor)
+
+    def _drop(self, actor: Actor) -> None:
+        del self._actors[actor.thread]
+        self._held_bytes -= actor.held_bytes
+
+
+MINE = "mine:"
+"""How a message begins whose files its sender wrote."""
+
+
+def with_origins(prompt: Prompt) -> Prompt:
+    """The prompt with an origin for each of its files, and without the word by which its sender claims them."""
+    text = prompt.text.lstrip()
+    mine = text[: len(MINE)].lower() == MINE
+    files = tuple(file.sent_by(prompt.author, mine=mine) for file in prompt.attachments)
+    text = text[len(MINE) :].lstrip() if mine and prompt.author.trusted else prompt.text
+    return msgspec.structs.replace(prompt, attachments=files, text=text)

@@ -1,0 +1,323 @@
+"""Files that come with messages: fetched in the background, told apart by their bytes, kept below the thread.
+
+what came                           what the model gets
+---------------------------------   ------------------------------------------------------------------
+an image                            the image, made smaller where it is too large, and its path
+an image that cannot be shown       its path and why it is not shown
+a text file                         its path and its beginning
+any other file                      its path
+too large, a program, unreachable   why it is not there; the turn goes on
+slower than its turn can wait       the path at which it will be; if it fails, that file says why
+
+A download begins when its message is accepted, while earlier turns still run; a turn waits `wait_seconds` for its own.
+
+Before a turn: what was said in the thread while nobody listened, read from the platform and put into the journal.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import os
+import secrets
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import anyio
+import msgspec
+
+from shoal.kernel.clock import Clock
+from shoal.kernel.errors import FetchError, InvalidInput, PlatformError, StoreError, system_words
+from shoal.kernel.events import Failed
+from shoal.kernel.files import in_thread
+from shoal.kernel.home import Home
+from shoal.kernel.ids import encode_part
+from shoal.kernel.messages import Attachment, Judge, Prompt, bounded, judged_files
+from shoal.kernel.ports import ChatAdapter
+from shoal.kernel.regular_files import read_regular
+from shoal.kernel.settings import ContextSettings
+from shoal.kernel.turnstate import NOT_SHOWN
+from shoal.kernel.web import Fetcher, FetchRequest
+from shoal.tools.attachments import EXECUTABLE, fit_image, is_image, media_type_of
+from shoal.tools.output import text_of, visible
+from shoal.tools.tainted_files import MarkedFiles
+from shoal.turn.thread import ThreadView
+
+log = logging.getLogger(__name__)
+
+DOWNLOADS_MAX = 4
+"""Threads whose files are downloaded at the same time; a thread's come one after the other."""
+WAITING_MAX = 1000
+"""Files that are known at once; of the oldest beyond it nobody has asked for long."""
+FILES_MAX = 10
+SECONDS_MAX = 60.0
+EXCERPT_CHARS = 2_000
+NAME_BYTES_MAX = 120
+_BINARY = frozenset({"application/octet-stream", "application/pdf", "application/zip", "application/gzip"})
+
+
+class _Download:
+    """One file on its way; `result` is there when it is `done`. `source` says of which stranger it is, if of one."""
+
+    def __init__(self, attachment: Attachment, path: Path, source: str) -> None:
+        self.attachment = attachment
+        self.path = path
+        self.source = source
+        self.done = asyncio.Event()
+        self.result: Attachment | None = None
+
+    def finish(self, result: Attachment) -> None:
+        self.result = result
+        self.done.set()
+
+
+class Attachments:
+    """Fetches and looks at the files of prompts; `run` has to run for that. Those of strangers are marked so."""
+
+    def __init__(
+        self, home: Home, fetcher: Fetcher, settings: ContextSettings, clock: Clock, marked: MarkedFiles
+    ) -> None:
+        self._marked = marked
+        self.fetcher = fetcher
+        self._home = home
+        self._settings = settings
+        self._clock = clock
+        self._known: OrderedDict[Path, _Download] = OrderedDict()
+        self._files: dict[Path, deque[_Download]] = {}
+        """What is to be fetched, by the threads' folders; each of these stands in the queue once."""
+        self._queue: asyncio.Queue[Path] = asyncio.Queue()
+
+    async def run(self) -> None:
+        """Download until cancelled, of DOWNLOADS_MAX threads at a time."""
+
+        async def download() -> None:
+            while True:
+                folder = await self._queue.get()
+                files = self._files[folder]
+                download = files[0]
+                try:
+                    taken = await self._take(download)
+                    was_awaited = self._known.get(download.path) is download
+                    download.finish(taken)
+                    if taken.error and not taken.path and not was_awaited:
+                        note = f"This file {taken.error}.\n".encode()
+                        with contextlib.suppress(OSError):  # where a turn that did not wait was told to look
+                            await in_thread(partial(_store, download.path, note))
+                    files.popleft()
+                finally:  # one that was cut off begins anew
+                    if files:
+                        self._queue.put_nowait(folder)
+                    else:
+                        del self._files[folder]
+                    self._queue.task_done()
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(DOWNLOADS_MAX):
+                tasks.start_soon(download)
+
+    def expect(self, prompt: Prompt) -> None:
+        """Begin to fetch what a prompt will bring to its turn; never waits."""
+        for number in range(len(prompt.attachments)):
+            self._begin(prompt, number)
+
+    async def take(self, prompt: Prompt, inside: Callable[[Path], str]) -> Prompt:
+        """The prompt with its files in place, or with why they are not and where they will be; never fails for one.
+
+        `inside` gives the path by which the agent's tools and commands know a host path.
+        """
+        if not prompt.attachments:
+            return prompt
+        downloads = [self._begin(prompt, number) for number in range(len(prompt.attachments))]
+        until = self._clock.monotonic() + self._settings.attachment_wait_seconds
+        for download in downloads:
+            await self._clock.wait(download.done, max(0.0, until - self._clock.monotonic()))
+        taken: list[Attachment] = []
+        for download in downloads:
+            self._known.pop(download.path, None)
+            found = download.result
+            if found is None:
+                still = f"still being downloaded; it will be at {inside(download.path)}"
+                found = msgspec.structs.replace(download.attachment, error=still)
+            taken.append(msgspec.structs.replace(found, inside=inside(Path(found.path)) if found.path else ""))
+        return msgspec.structs.replace(prompt, attachments=tuple(taken))
+
+    def _begin(self, prompt: Prompt, number: int) -> _Download:
+        attachment = prompt.attachments[number]
+        mark = hashlib.sha256(f"{prompt.key}/{number}".encode()).hexdigest()[:16]
+        name = encode_part(attachment.name.strip().lstrip(".") or "file").encode()[-NAME_BYTES_MAX:]
+        path = self._home.attachments(prompt.thread) / f"{mark}-{name.decode('utf-8', 'ignore')}"
+        download = self._known.get(path)
+        if download is None:
+            author = attachment.author or prompt.author
+            source = f"a file of {author.name or author.id or 'somebody unknown'}"
+            source = attachment.tainted_by if author.trusted else source
+            download = self._known[path] = _Download(attachment, path, source)
+            if number >= FILES_MAX:
+                download.finish(_failed(attachment, f"not fetched: a message may have {FILES_MAX} files"))
+            elif attachment.error or not (attachment.path or attachment.url):
+                download.finish(attachment)
+            else:
+                files = self._files.setdefault(path.parent, deque())
+                files.append(download)
+                if len(files) == 1:
+                    self._queue.put_nowait(path.parent)
+            if len(self._known) > WAITING_MAX:
+                self._known.popitem(last=False)
+        return download
+
+    async def settled(self) -> None:
+        """Wait until nothing is on its way."""
+        await self._queue.join()
+
+    async def _take(self, download: _Download) -> Attachment:
+        attachment, bytes_max = download.attachment, self._settings.attachment_bytes_max
+
+        def read() -> bytes:
+            return read_regular(Path(attachment.path), bytes_max)
+
+        try:
+            if attachment.path:
+                content = await in_thread(read)
+            elif attachment.size_bytes > bytes_max:
+                raise FetchError(f"it is larger than {bytes_max:,} bytes")
+            else:
+                request = FetchRequest(attachment.url, bytes_max=bytes_max, seconds_max=SECONDS_MAX)
+                answer = await self.fetcher.fetch(request)
+                if answer.status != 200:
+                    raise FetchError(f"the server answered {answer.status}")
+                if answer.cut or len(answer.body) > bytes_max:
+                    raise FetchError(f"it is larger than {bytes_max:,} bytes")
+                content = answer.body
+            taken = await in_thread(lambda: self._kept(attachment, content, download.path))
+            if download.source:
+                kept = [Path(path) for path in (taken.path, taken.shown) if path]
+                await self._marked.note(download.path.parent, kept, download.source)
+            return taken
+        except FetchError as error:
+            return _failed(attachment, f"could not be downloaded: {error}")
+        except OSError as error:
+            return _failed(attachment, f"could not be stored: {system_words(error)}")
+        except StoreError as error:
+            return _failed(attachment, f"could not be marked as a stranger's: {error}")
+
+    def _kept(self, attachment: Attachment, content: bytes, path: Path) -> Attachment:
+        media_type = media_type_of(content)
+        if media_type == EXECUTABLE and not attachment.path:
+            return _failed(attachment, "not kept: it is a program")
+        if not attachment.path:
+            _store(path, content)
+        error = shown = shown_type = excerpt = ""
+        if media_type == "text/plain":
+            excerpt = visible(text_of(content[: EXCERPT_CHARS * 4]))
+            if len(content) > EXCERPT_CHARS:
+                excerpt = f"{excerpt[:EXCERPT_CHARS]}\n[… {len(content):,} bytes in all; the rest is in the file.]"
+        if is_image(media_type):
+            try:
+                image, image_type = fit_image(content, self._settings.attachment_image_bytes_max)
+            except InvalidInput as problem:
+                error = f"{NOT_SHOWN}{problem}"
+            else:
+                if image is not content:
+                    smaller = path.with_name(f"{path.name}.shown")
+                    _store(smaller, image)
+                    shown, shown_type = str(smaller), image_type
+        return msgspec.structs.replace(
+            attachment,
+            media_type=specific_media_type(attachment.media_type, media_type),
+            size_bytes=len(content),
+            path=attachment.path or str(path),
+            digest=hashlib.sha256(content).hexdigest(),
+            error=error,
+            excerpt=excerpt,
+            shown=shown,
+            shown_type=shown_type,
+        )
+
+
+def specific_media_type(claimed: str, found: str) -> str:
+    """What a sender claims counts only within the family that the bytes show; a film's container may hold sound."""
+    family = claimed.partition("/")[0]
+    if found == "text/plain":
+        fits = family == "text" or (family == "application" and claimed not in _BINARY)
+    elif found == "application/octet-stream":
+        fits = family in ("application", "audio", "video", "font")
+    elif found.startswith("video/"):
+        fits = claimed == found.replace("video/", "audio/")
+    else:
+        fits = found == "application/zip" and claimed.startswith("application/vnd.")
+    return claimed if fits else found
+
+
+def _failed(attachment: Attachment, why: str) -> Attachment:
+    log.info("an attachment was not taken", extra={"why": why})
+    return msgspec.structs.replace(attachment, error=why)
+
+
+def _store(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{secrets.token_hex(8)}")
+    try:
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+BACKFILL_SECONDS_MAX = 10.0
+TEXT_CHARS_MAX = 20_000
+"""A longer message is cut."""
+FAILED = "Messages that were missed while I was away could not be read."
+
+
+class Backfill(msgspec.Struct, frozen=True, eq=False):
+    """Reads in what was missed, from platforms that have a history; `judge` says whom of its authors to trust."""
+
+    adapters: Mapping[str, ChatAdapter]
+    judge: Judge
+    clock: Clock
+    settings: ContextSettings
+
+    async def before(self, view: ThreadView, prompt: Prompt) -> None:
+        """Journal what came before `prompt` and was not seen; a failure is noted there. Raises StaleEpoch."""
+        thread, messages_max = view.thread, self.settings.backfill_messages_max
+        adapter = self.adapters.get(thread.split(":", 1)[0])
+        if adapter is None or not adapter.limits.has_history or not messages_max:
+            return
+        if prompt.origin != "person" or not prompt.history:
+            return
+        # Nothing older than the configured age, and nothing from before the window was cleared or summarised.
+        after = self.clock.now() - timedelta(hours=self.settings.backfill_hours)
+        if began := view.lease.window_seq:
+            after = max([after, *(event.at for event in await view.journal.events(thread, began - 1, 1))])
+        try:
+            async with asyncio.timeout(BACKFILL_SECONDS_MAX):
+                history = adapter.history(thread, after, messages_max + 1)
+                found = [message async for message in history]
+        except (PlatformError, TimeoutError) as error:
+            why = str(error) or f"no answer within {BACKFILL_SECONDS_MAX:g} seconds"
+            log.warning("history could not be read", extra={"thread_id": thread, "why": why})
+            await view.note(Failed("backfill", FAILED, why, fatal=False))
+            return
+        missed: list[Prompt] = []
+        for message in found:
+            text = message.text.replace("\r\n", "\n").replace("\0", "").strip()[:TEXT_CHARS_MAX]
+            is_said = text or message.attachments or message.refers_to
+            if after < message.at < prompt.at and message.key != prompt.key and is_said:
+                missed.append(msgspec.structs.replace(message, thread=thread, text=text))
+        if missed := missed[-messages_max:]:  # the platform knows who wrote, and only the rules whether to trust them
+            judged: list[Prompt] = []  # what they quote of the agent's own is left out
+            for one in missed:
+                author = await self.judge(thread, one.author)
+                others = [other for other in bounded(one.refers_to) if not other.own]
+                refers_to = [
+                    msgspec.structs.replace(other, author=await self.judge(thread, other.author)) for other in others
+                ]
+                files = await judged_files(thread, one.attachments, self.judge)
+                judged.append(
+                    msgspec.structs.replace(one, author=author, refers_to=tuple(refers_to), attachments=files)
+                )
+            await view.backfill(judged)

@@ -1,0 +1,55 @@
+"""Short numbers for threads, for people: `#2` in the lists of a channel, and in the commands that are given there.
+
+A thread gets its number in a channel when it is first listed there, and keeps it. Ids stay valid everywhere.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from shoal.kernel.errors import Conflict
+from shoal.kernel.ids import ThreadId, channel_of
+from shoal.kernel.ports import Settings
+from shoal.kernel.untrusted import UNREADABLE
+
+SCOPE = "thread-numbers"
+NUMBERED_MAX = 500
+"""Numbers a channel keeps; the lowest that are not in the list just shown are forgotten first."""
+SWAPS_MAX = 10
+_numbers = msgspec.json.Decoder(dict[ThreadId, int])
+
+
+class ThreadNumbers(NamedTuple):
+    """The numbers of all channels, in the settings: a row for each channel in which threads were listed."""
+
+    settings: Settings
+
+    async def of(self, place: ThreadId, threads: Sequence[ThreadId]) -> dict[ThreadId, int]:
+        """The numbers that these threads have in a place's channel; new ones get the next, the first the lowest.
+        Raises StoreError, and Conflict while others keep numbering."""
+        for _ in range(SWAPS_MAX):
+            raw, known = await self._read(place)
+            new = [thread for thread in dict.fromkeys(threads) if thread not in known]
+            if not new:
+                return {thread: known[thread] for thread in threads}
+            highest = max(known.values(), default=0)
+            numbered = known | {thread: number for number, thread in enumerate(new, highest + 1)}
+            spare = sorted((number, thread) for thread, number in numbered.items() if thread not in threads)
+            for _, thread in spare[: max(0, len(numbered) - NUMBERED_MAX)]:
+                del numbered[thread]
+            if await self.settings.swap(SCOPE, channel_of(place), raw, msgspec.json.encode(numbered).decode()):
+                return {thread: numbered[thread] for thread in threads}
+        raise Conflict("Others keep listing threads here. Try again.")
+
+    async def thread(self, place: ThreadId, number: int) -> ThreadId | None:
+        """The thread of a number in a place's channel. Raises StoreError."""
+        _, known = await self._read(place)
+        return next((thread for thread, its in known.items() if its == number), None)
+
+    async def _read(self, place: ThreadId) -> tuple[str | None, dict[ThreadId, int]]:
+        raw = await self.settings.get(SCOPE, channel_of(place))
+        try:
+            return raw, _numbers.decode(raw) if raw else {}
+        except UNREADABLE:
+            return raw, {}

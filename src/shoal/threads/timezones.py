@@ -1,0 +1,61 @@
+"""Whose clock counts: the time zones that people have chosen for themselves, in a chat or on the page."""
+
+import asyncio
+
+from shoal.kernel.agents import AgentSpec
+from shoal.kernel.clock import Clock
+from shoal.kernel.permissions import Asker
+from shoal.kernel.ports import Settings
+from shoal.kernel.zones import zone_named
+from shoal.permissions.access import People
+
+SCOPE = "timezone"
+"""The scope of the stored choices; a key is the person's first identity, PLATFORM:USER."""
+READ_AGAIN_SECONDS = 30.0
+"""After how long another process's change counts here."""
+PAGE_ROWS = 1000
+
+
+class TimeZones:
+    """The time zone of a person: their own choice, else that of [access.people], else the agent's."""
+
+    def __init__(self, settings: Settings, people: People, clock: Clock) -> None:
+        self._settings = settings
+        self._people = people
+        self._clock = clock
+        self._chosen: dict[str, str] = {}
+        self._read_at: float | None = None
+        self._reading = asyncio.Lock()
+
+    async def of(self, asker: Asker, agent: AgentSpec) -> str:
+        """Return an IANA name. Raises StoreError."""
+        return await self.chosen(asker) or agent.timezone
+
+    async def chosen(self, asker: Asker) -> str:
+        """Return what is set for this person, or nothing. Raises StoreError."""
+        if not asker.user:
+            return ""
+        await self._read()
+        identity = self._identity(asker)
+        return self._chosen.get(identity) or self._people.find(identity).timezone
+
+    async def choose(self, asker: Asker, timezone: str) -> str:
+        """Set a person's zone and return its name; empty takes the choice back. Raises InvalidInput, StoreError."""
+        name = zone_named(timezone).key if timezone else ""
+        await self._settings.put(SCOPE, self._identity(asker), name)
+        self._read_at = None
+        return name
+
+    def _identity(self, asker: Asker) -> str:
+        return self._people.asker(asker).identities[0]
+
+    async def _read(self) -> None:
+        async with self._reading:
+            now = self._clock.monotonic()
+            if self._read_at is not None and now - self._read_at < READ_AGAIN_SECONDS:
+                return
+            found, after = dict[str, str](), ""
+            while page := await self._settings.page(SCOPE, after, PAGE_ROWS):
+                found.update(page)
+                after = page[-1][0]
+            self._chosen, self._read_at = found, now

@@ -1,0 +1,444 @@
+"""What turns did to files: shown, and undone. An undo is undone in the same way.
+
+    an undo's row says       the workspace is           a crash there
+    ----------------------   ------------------------   ----------------------------------------------------------
+    nothing yet              as it was found            nothing happened
+    begun, no end            somewhere in between       the next start brings it to what the row says, and ends it
+    ended                    as it was left             it is done: journaled, audited, and told to the model
+
+What a turn did is what differs between its two checkpoints, in files. Where other turns were at work in the same
+workspace meanwhile and changed the same file, it may be theirs: that is `shared`, and asked about like a file that was
+changed since. A subagent's work counts as its parent's; what it does after the end of its parent's turn is a turn of
+its own in the same conversation.
+"""
+
+import logging
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from shoal.kernel.agents import AgentSpec
+from shoal.kernel.checkpoints import (
+    SINCE,
+    ChangedSince,
+    CheckpointRow,
+    FileChange,
+    LeftFile,
+    Parts,
+    TreeChange,
+    TreeEntry,
+    TurnChanges,
+    UndoResult,
+    alike,
+    shown_path,
+)
+from shoal.kernel.errors import Conflict, FilesDiffer, Forbidden, InvalidInput, NotFound, ShoalError, system_words
+from shoal.kernel.events import Checkpointed, FilesChanged, FilesRestored, Forked, ToolStarted
+from shoal.kernel.files import in_thread
+from shoal.kernel.ids import ThreadId, is_child
+from shoal.kernel.markup import counted
+from shoal.kernel.permissions import Asker
+from shoal.kernel.records import AuditEntry
+from shoal.threads.actor import ActorServices
+from shoal.tools.checkpoints import files_of
+from shoal.tools.file_diffs import file_change, why_not_restorable
+from shoal.tools.restore import restore
+from shoal.tools.trees import Trees
+
+log = logging.getLogger(__name__)
+
+LAST_TURN = "last"
+"""Stands for the last turn of a thread whose changes can be undone."""
+LAST_UNDO = "back"
+"""Stands for the last undo of a thread that was not taken back."""
+SHOWN_MAX = 200
+DIFF_CHARS_MAX = 200_000
+NAMED_MAX = 20
+"""Most files that the model, a refusal and the journal name."""
+BEYOND_MAX = 20
+TURN_EVENTS_MAX = 10_000
+NUMBER_DIGITS_MAX = 3
+"""Longest number by which a turn is named."""
+RESTORE_SECONDS_MAX = 900.0
+"""For how long a restoration that is cut by a crash marks what changes."""
+NOT_HERE = (
+    "What this turn found is not on this machine: it is on the one that ran it, unless it was lost there too. "
+    "With [files] url every machine has it."
+)
+NOT_KEPT = "What this turn found is not kept any more, so it cannot be undone. [checkpoints] days says how long it is."
+_INSIDE = "/workspace/"
+Since = Literal["", "changed", "restored", "shared"]
+
+
+class PlannedChange(NamedTuple):
+    """A change that is to be undone, what became of it since, and why it cannot be."""
+
+    change: TreeChange
+    since: Since
+    why_not: str
+
+
+class Undo:
+    """Shows and undoes what turns did to files."""
+
+    def __init__(self, services: ActorServices) -> None:
+        self._services = services
+        self._rows = services.store.checkpoints
+        self.checkpoints = services.loop.checkpoints
+
+    async def show(self, thread: ThreadId, turn: str, reader: Asker | None = None) -> TurnChanges:
+        """What a turn, or an undo, did to files, and what of it cannot be undone.
+
+        Raises NotFound, and Forbidden for a reader who may not undo it; without one it is shown.
+        """
+        row, clean = await self._row(thread, turn), self._services.context.clean
+        if reader is not None:
+            _check_may_undo(row, reader)
+        trees = self.checkpoints.trees(row.workspace)
+        try:
+            planned = await self._plan(row, await self._now(row))
+            room = DIFF_CHARS_MAX
+            files = list[FileChange]()
+            for one in planned[:SHOWN_MAX]:
+                made = await in_thread(lambda one=one, shows=room > 0: file_change(trees, *one, clean, shows=shows))
+                room -= len(made.diff)
+                files.append(made)
+        except OSError as error:
+            raise _why_not(error) from error
+        is_open = row.ended_at is None
+        notes, beyond = await self._told(row)
+        return TurnChanges(
+            thread=row.thread,
+            turn=row.id,
+            state="running" if is_open else "undone" if row.undone_by else "done",
+            undone_by=row.undone_by,
+            undoes=row.undoes,
+            changed=len(planned),
+            differ=sum(one.since in ("changed", "shared") and not one.why_not for one in planned),
+            files=tuple(files),
+            notes=notes,
+            beyond=beyond,
+        )
+
+    async def undoable(self, thread: ThreadId, limit: int) -> list[tuple[CheckpointRow, int]]:
+        """The last turns of a conversation, its subagents' too, whose files are not as before them, newest first, each
+        with how many it changed."""
+        found, now = list[tuple[CheckpointRow, int]](), dict[str, str]()
+        rows = await self._rows.newest(thread)
+        turns = [row for row in rows if not row.undoes and row.ended_at is not None and row.before and row.after]
+        own = iter(sorted((row for row in turns if row.thread == thread), key=lambda row: -row.turn_seq))
+        turns = [next(own) if row.thread == thread else row for row in turns]  # whatever the clock said meanwhile
+        for row in turns:
+            if row.undone_by or (row.thread != thread and any(_covers(other, row) for other in turns)):
+                continue
+            try:
+                now[row.workspace] = now.get(row.workspace) or await self._now(row)
+                planned = await self._plan(row, now[row.workspace])
+            except OSError as error:
+                if isinstance(error, FileNotFoundError) or not error.strerror:
+                    continue  # not kept any more
+                raise _why_not(error) from error
+            if any(one.since != "restored" for one in planned):  # what was written as it was before is no change
+                found.append((row, len(planned)))
+            if len(found) == limit:
+                break
+        return found
+
+    async def id_of(self, thread: ThreadId, turn: str) -> str:
+        """Which turn, or undo, of a conversation is meant. Raises NotFound, Conflict in a copy."""
+        return (await self._row(thread, turn)).id
+
+    async def _now(self, row: CheckpointRow) -> str:
+        """How the workspace of a turn is now. Raises OSError."""
+        await self._services.folders.pull(row.thread, await self._agent(row))
+        async with self.checkpoints.alone(row.workspace):
+            return (await self.checkpoints.take(row.workspace)).tree
+
+    async def undo(self, thread: ThreadId, turn: str, asker: Asker, since: ChangedSince = "ask") -> UndoResult:
+        """Restore the files that a turn, or an undo, changed, to how they were before it.
+
+        `since` says what becomes of those that are not as it left them; with `ask` nothing is done where there are any.
+        Raises NotFound, Forbidden, Conflict while the thread has something to do, where it was undone already or
+        files changed since, InvalidInput where there is nothing to restore.
+        """
+        row, clock = await self._row(thread, turn), self._services.clock
+        _check_may_undo(row, asker)
+        await self._services.folders.pull(row.thread, await self._agent(row))
+        trees, workspace = self.checkpoints.trees(row.workspace), row.workspace
+        async with self.checkpoints.alone(workspace):
+            for cut in await self._rows.undoing():  # what was begun before counts as how the files are
+                if cut.workspace == workspace and await self._is_here(cut):
+                    await self._carry_out(cut, cut.author)
+            row = await self._row(thread, row.id)  # somebody may have been faster
+            if row.ended_at is None:
+                raise Conflict("This is still at work. Wait for its end or stop it, then undo it.")
+            if row.undone_by:
+                raise Conflict(f"This was undone already. To take that back, undo `{row.undone_by}`.")
+            try:
+                now = (await self.checkpoints.take(workspace)).tree
+                planned = [one for one in await self._plan(row, now) if one.since != "restored"]
+                able = [one for one in planned if not one.why_not]
+                changed = [one for one in able if one.since]
+                if changed and since == "ask":
+                    names = ", ".join(shown_path(one.change.path) for one in changed[:NAMED_MAX])
+                    are, them = ("file is", "it") if len(changed) == 1 else ("files are", "them")
+                    raise FilesDiffer(
+                        f"{len(changed)} {are} not as this left {them}: {names}. Keep or overwrite {them}?"
+                    )
+                chosen = [one for one in able if not one.since or since == "overwrite"]
+                if not chosen:
+                    why = [f"{shown_path(one.change.path)}: {_why_left(one)}" for one in planned[:NAMED_MAX]]
+                    raise InvalidInput(f"There is nothing to restore. {' '.join(why)}".rstrip())
+                own, above = {one.change.path for one in chosen}, set[Parts]()
+                for path in own:
+                    above.update(path[:depth] for depth in range(1, len(path)))
+                every = await in_thread(lambda: list(trees.changes(row.before, row.after)))
+                targets = {
+                    path: before
+                    for path, before, _ in every
+                    if path in own or (path in above and (before is None or before.kind == "folder"))
+                }
+                then = await in_thread(lambda: trees.replaced(now, targets))
+            except OSError as error:
+                raise _why_not(error) from error
+            undo = clock.new_id()
+            done = msgspec.structs.replace(row, thread=await self._family(row.thread))  # whose model is to know
+            await self._rows.begin_undo(undo, done, asker.user, now, then)
+            begun = await self._rows.get(undo)
+            assert begun is not None, "it was just stored"
+            return await self._carry_out(begun, asker.identity, asker.token)
+
+    async def resume(self) -> None:
+        """Bring undos to their end that the end of a process has cut, where what they restore is on this machine."""
+        for row in await self._rows.undoing():
+            await self._services.folders.pull(row.thread, await self._agent(row))
+            async with self.checkpoints.alone(row.workspace):
+                now = await self._rows.get(row.id)
+                if now is not None and now.ended_at is None and await self._is_here(now):
+                    await self._carry_out(now, now.author)
+
+    async def _is_here(self, undo: CheckpointRow) -> bool:
+        trees = self.checkpoints.trees(undo.workspace)
+        try:
+            await in_thread(lambda: (trees.entries(undo.before), trees.entries(undo.after)))
+        except OSError as error:
+            log.warning("an undo waits for the machine that has its files", extra={"undo": undo.id, "why": str(error)})
+            return False
+        return True
+
+    async def _carry_out(self, undo: CheckpointRow, user: str, token: str = "") -> UndoResult:
+        """Bring the workspace to what an undo's row says, and end it. What is done already is not done again."""
+        services, trees = self._services, self.checkpoints.trees(undo.workspace)
+        root = self.checkpoints.path_of(undo.workspace)
+        undone = await self._rows.get(undo.undoes)
+        changes, failed, after = list[TreeChange](), dict[Parts, str](), ""
+        done, left = list[Parts](), dict[Parts, str]()
+        try:
+            planned = await self._plan(undone, undo.before) if undone is not None else []
+            changes = await in_thread(lambda: list(trees.changes(undo.before, undo.after)))
+            source = _source(change.after for change in changes)
+            async with self.checkpoints.marking(undo.workspace, source, RESTORE_SECONDS_MAX):
+                failed = await in_thread(lambda: restore(root, trees, undo.before, undo.after, undo.id))
+            for one in planned:
+                path = one.change.path
+                if one.since == "restored":
+                    continue
+                if path in failed or not alike(trees.find(undo.after, path), one.change.before):
+                    left[path] = failed.pop(path, "") or _why_left(one)
+                else:
+                    done.append(path)
+            left |= failed
+            after = (await self.checkpoints.take(undo.workspace)).tree
+        except OSError as error:  # what has gone cannot be brought back, and what could not be kept not be undone
+            log.warning("an undo could not be carried out whole", extra={"undo": undo.id, "why": str(error)})
+        clean = services.context.clean
+        names = [clean(shown_path(path)) for path in done[:NAMED_MAX]]
+        stayed = [LeftFile(clean(shown_path(path)), why) for path, why in [*left.items()][:SHOWN_MAX]]
+        event = FilesRestored(
+            id=undo.id,
+            turn=undo.undoes,
+            by=undo.author,
+            restored=len(done),
+            files=tuple(names),
+            left=len(left),
+            stayed=tuple(one.path for one in stayed[:NAMED_MAX]),
+            again=undone is not None and bool(undone.undoes),
+            tainted_by=_source(entry for change in changes for entry in (change.before, change.after)),
+        )
+        audit = AuditEntry(
+            "undo",
+            f"restore {counted(len(done), 'file')} of {undo.workspace}",
+            "done",
+            user=user,
+            turn=undo.undoes,
+            detail=f"{', '.join(names)}{f'; {len(left)} were left' if left else ''}",
+            token=token,
+        )
+        services.hub.publish(await self._rows.end_undo(undo, after, event, audit))
+        await services.folders.push(undo.thread, await self._agent(undo))
+        return UndoResult(undo.id, len(done), tuple(names), len(left), tuple(stayed))
+
+    async def _row(self, thread: ThreadId, turn: str) -> CheckpointRow:
+        """The row of a turn or an undo: by its id, by which of the turns that can be undone it is, the last being 1, or
+        as the last undo."""
+        if turn == LAST_UNDO:
+            undos = (row for row in await self._rows.newest(thread) if row.undoes and not row.undone_by)
+            if (last := max(undos, key=lambda row: (row.turn_seq, row.id), default=None)) is None:
+                await self._check_is_no_copy(thread, LAST_TURN)
+                raise NotFound("Nothing was undone here that could be taken back.")
+            turn = last.id
+        if turn == LAST_TURN or (turn.isdecimal() and len(turn) <= NUMBER_DIGITS_MAX):
+            number = 1 if turn == LAST_TURN else int(turn)
+            rows = await self.undoable(thread, number) if number else []
+            if rows and len(rows) == number:
+                return rows[-1][0]
+            await self._check_is_no_copy(thread, LAST_TURN)
+            fewer = f"Only {len(rows)} turns here have" if len(rows) > 1 else "Only one turn here has"
+            raise NotFound(f"{fewer if rows else 'No turn here has'} changed files that can still be undone.")
+        row = await self._rows.get(turn)
+        if row is None or await self._family(thread) != await self._family(row.thread):
+            if await self._check_is_no_copy(thread, turn):
+                raise NotFound(NOT_KEPT)
+            raise NotFound(f"Turn {turn[:80]} of {thread} has changed no files that can still be restored.")
+        if not row.before or (row.ended_at is not None and not row.after):
+            raise NotFound("The workspace could not be read or kept when this turn began or ended.")
+        return row
+
+    async def _check_is_no_copy(self, thread: ThreadId, turn: str) -> bool:
+        """Whether the journal tells of what a turn, an undo or, for LAST_TURN, any of them found.
+
+        Raises Conflict where that happened in another conversation, of which this one is a copy.
+        """
+        after, where = 0, ThreadId("")
+        while events := await self._services.store.journal.events(thread, after, TURN_EVENTS_MAX):
+            after = events[-1].seq
+            for event in events:
+                data = event.data
+                id = data.id if isinstance(data, FilesRestored) else event.turn
+                if isinstance(data, Checkpointed | FilesRestored) and turn in (id, LAST_TURN):
+                    where = thread
+                elif isinstance(data, Forked) and where == thread:
+                    where = data.thread
+        if where not in ("", thread):
+            raise Conflict(f"This is a copy; undo it in the original conversation, `{where}`.")
+        return bool(where)
+
+    async def _plan(self, row: CheckpointRow, now: str) -> list[PlannedChange]:
+        """Each change of a turn and what became of it by now. Raises OSError where a tree is gone."""
+        trees, after = self.checkpoints.trees(row.workspace), row.after if row.ended_at is not None else now
+        ended, family = row.ended_at or self._services.clock.now(), await self._family(row.thread)
+        others = list[tuple[str, str]]()
+        for other in await self._rows.of_workspace(row.workspace):
+            till = other.ended_at or ended
+            is_certain = row.began_at <= ended and other.began_at <= till  # else the clock was set back
+            meets = (other.began_at <= ended and row.began_at <= till) or not is_certain
+            left = other.after if other.ended_at is not None else now
+            if meets and other.before and left and await self._family(other.thread) != family:
+                others.append((other.before, left))
+
+        def plan() -> list[PlannedChange]:
+            shared = {change.path for pair in others for change in trees.changes(*pair)}
+            changes = files_of(list(trees.changes(row.before, after)))
+            found = [(change, trees.find(now, change.path)) for change in changes]
+            return [
+                PlannedChange(change, _since(trees, change, one, shared), why_not_restorable(trees, change, one))
+                for change, one in found
+            ]
+
+        return await in_thread(plan)
+
+    async def _family(self, thread: ThreadId) -> ThreadId:
+        """A conversation, or the one that a subagent's thread works for in the end."""
+        while is_child(thread):
+            info = await self._services.store.journal.thread(thread)
+            if info is None or not info.parent:
+                break
+            thread = ThreadId(info.parent)
+        return thread
+
+    async def _agent(self, row: CheckpointRow) -> AgentSpec | None:
+        """The agent whose workspace it is; None where there is none any more."""
+        info = await self._services.store.journal.thread(row.thread)
+        try:
+            agent = await self._services.agents.resolve(info.agent if info is not None else "", row.thread)
+        except ShoalError:
+            return None
+        workspace = self.checkpoints.path_of(row.workspace)
+        return msgspec.structs.replace(agent, workspace=workspace) if workspace.is_relative_to(agent.home) else None
+
+    async def _told(self, row: CheckpointRow) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """What of the workspace was not kept at a turn, and what the turn did that no undo takes back."""
+        if row.undoes:
+            return (), ()
+        registry, commands = self._services.loop.executor.registry, 0
+        events = await self._services.store.journal.events(row.thread, row.turn_seq - 1, TURN_EVENTS_MAX)
+        lines, notes = list[str](), tuple[str, ...]()
+        for event in events:
+            if event.turn == row.id and isinstance(event.data, Checkpointed | FilesChanged):
+                notes = event.data.notes
+            if event.turn != row.id or not isinstance(event.data, ToolStarted):
+                continue
+            name, actions = event.data.name, event.data.actions
+            tool = registry.traits.of(name)
+            if tool.read_only:
+                continue
+            if tool.writes_file:
+                paths = [one.split(":", 2)[-1] for one in actions]
+                outside = [one for one in paths if one.startswith(("/", "host:")) and not one.startswith(_INSIDE)]
+                lines += [f"{path} was written, which is outside of the workspace." for path in outside]
+            elif tool.harm == "command":
+                commands += 1
+            else:
+                what = actions[0].split(":", 2)[-1] if actions else ""
+                back = "; `/agent undo` takes it back." if tool.undo == "agent" else "" if what else "."
+                lines.append(f"`{name}` ran{f': {what}' if what else ''}{back}")
+        if commands:
+            ran = "A command ran" if commands == 1 else f"{commands} commands ran"
+            lines.append(f"{ran}: what it did elsewhere, to processes or over the network stays.")
+        if len(lines) > BEYOND_MAX:
+            lines[BEYOND_MAX:] = [f"and {len(lines) - BEYOND_MAX} more"]
+        return notes, (*lines, "Messages stay as they are.")
+
+
+def _why_not(error: OSError) -> ShoalError:
+    """What to say where what a turn found, or how the files are now, could not be read or kept."""
+    if isinstance(error, FileNotFoundError):
+        return NotFound(NOT_HERE)
+    if error.strerror:
+        return Conflict(f"This machine's disk refused it: {system_words(error)}. Once that is mended, try again.")
+    return Conflict(str(error))  # damaged, or the object store's own words
+
+
+def _check_may_undo(row: CheckpointRow, asker: Asker) -> None:
+    if asker.trust != "owner" and (asker.trust == "untrusted" or asker.user != row.author):
+        raise Forbidden("Only whoever asked for it, as far as they are trusted, or my owner may undo this.")
+
+
+def _covers(one: CheckpointRow, other: CheckpointRow) -> bool:
+    """Whether a turn's changes have those of a subagent's turn in them."""
+    if one.thread == other.thread or one.ended_at is None or other.ended_at is None or one.workspace != other.workspace:
+        return False
+    return one.began_at <= other.began_at and other.ended_at <= one.ended_at
+
+
+def _why_left(one: PlannedChange) -> str:
+    return one.why_not or (f"It was {SINCE[one.since]}." if one.since else "Something else is in it by now.")
+
+
+def _since(trees: Trees, change: TreeChange, found: TreeEntry | None, shared: set[Parts]) -> Since:
+    """What became since, as it is `found` now, of something that a turn changed."""
+    path, before, after = change
+    if alike(found, before):
+        return "restored"
+    if not alike(found, after):
+        return "changed"
+    if before is not None and after is not None and found is not None and found.kind == "folder" != before.kind:
+        is_new = any(trees.changes(after.value.decode(), found.value.decode()))  # in it, and would go with it
+        return "changed" if is_new else "shared" if path in shared else ""
+    return "shared" if path in shared else ""
+
+
+def _source(entries: Iterable[TreeEntry | None]) -> str:
+    """The first untrusted content that had a hand in any of them; empty where none had."""
+    return next((entry.source for entry in entries if entry is not None and entry.source), "")

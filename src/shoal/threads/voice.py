@@ -1,0 +1,259 @@
+"""Voice: recordings become the words that the model reads, and answers are spoken where somebody wants that.
+
+what came                        what the turn has
+------------------------------   ----------------------------------------------------------------------
+a recording alone                its words, as if the person had written them
+a recording with a text          the text, and below it the words with the file's name
+one of somebody else             its words with the file, in an untrusted block unless they are trusted
+too long, or not understood      the recording as a file; the person is told why
+no recognition is configured     the recording as a file
+
+An outside call that costs money is made once: what came of it is a file of the thread (`speech/`, which no tool can
+reach) before anything else is done with it, and is found there after a crash. Its cost is recorded under an id of its
+own, so that it counts once as well. The recording itself stays with the message.
+"""
+
+import hashlib
+import logging
+import os
+import secrets
+import shutil
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import msgspec
+
+from shoal.kernel.clock import Clock, retry_delay
+from shoal.kernel.errors import ProviderDown, ProviderRefused, system_words
+from shoal.kernel.files import Folders, in_thread
+from shoal.kernel.home import Home
+from shoal.kernel.ids import ThreadId, TurnId, channel_of, thread_address
+from shoal.kernel.messages import Attachment, Prompt, Usage
+from shoal.kernel.permissions import Asker
+from shoal.kernel.ports import ChatAdapter, Settings, Speech
+from shoal.kernel.records import NewPost, OutboxRow
+from shoal.kernel.regular_files import read_regular
+from shoal.kernel.speech import VOICE, VOICE_MODES, AudioFormat, Heard, SpeechSettings, VoiceMode, seconds_of, speakable
+from shoal.kernel.untrusted import UNREADABLE
+from shoal.permissions.access import People
+from shoal.turn.spending import Charge, Spending
+
+log = logging.getLogger(__name__)
+
+FOLDER = "speech"
+HEARD, SPOKEN = "heard.json", "spoken.json"
+TRIES = 3
+BYTES_A_SECOND_MIN = 1_500
+"""How little a second of speech takes; of a recording that does not tell, no more seconds can be in it."""
+WORDS_CHARS_MAX = 20_000
+UNHEARD = "I could not make out {name}: {why} The recording is kept with your message."
+
+Kept = TypeVar("Kept")
+
+
+class _Made(msgspec.Struct, frozen=True):
+    """A recording that was made: its file's name, and what it took."""
+
+    name: str
+    usage: Usage
+    usd: float | None
+
+
+class VoiceService(msgspec.Struct, frozen=True, eq=False):
+    """Hears for the turns, and speaks for the senders, where either is configured. `post` puts a message into the
+    outbox."""
+
+    recognition: Speech | None
+    speaking: Speech | None
+    settings: SpeechSettings
+    spending: Spending
+    choices: Settings
+    home: Home
+    clock: Clock
+    people: People
+    adapters: Mapping[str, ChatAdapter]
+    folders: Folders
+    post: Callable[[NewPost], Awaitable[None]]
+
+    # ---- in ----
+
+    async def heard(self, prompt: Prompt, agent: str, asker: Asker) -> Prompt:
+        """The message with what its recordings say; one that cannot be made out is told, and stays a file.
+
+        What somebody else says in one, which is answered or passed on, stays with that file: it is never a word of
+        whoever wrote the message.
+        """
+        if self.recognition is None:
+            return prompt
+        files, told = list(prompt.attachments), [prompt.text] if prompt.text else []
+        is_alone = not prompt.text and sum(file.author is None for file in files) == 1
+        for number, file in enumerate(files):
+            if not file.media_type.startswith("audio/") or not file.path or file.error or file.words:
+                continue
+            try:
+                words = await self._words(prompt.thread, file, self.recognition, agent, asker)
+            except ProviderRefused as error:
+                log.warning("a recording was not recognised", extra={"thread_id": prompt.thread, "why": str(error)})
+                files[number] = msgspec.structs.replace(file, error=f"not recognised: {error}")
+                is_plain = not prompt.text and file.author is None
+                text = UNHEARD.format(name="your voice message" if is_plain else file.name, why=error)
+                id, answered = f"unheard:{prompt.key}:{number}", prompt.message_id
+                await self.post(NewPost(id, prompt.thread, text, reply_to=answered))
+                continue
+            files[number] = msgspec.structs.replace(file, words=words)
+            if file.author is None:
+                told.append(words if is_alone else f"[Said in {file.name}:] {words}")
+        return msgspec.structs.replace(prompt, text="\n\n".join(told), attachments=tuple(files))
+
+    async def _words(self, thread: ThreadId, file: Attachment, recognition: Speech, agent: str, asker: Asker) -> str:
+        """What a recording says, recognised once. Raises ProviderRefused with why it cannot be."""
+        try:
+            audio = await in_thread(Path(file.path).read_bytes)
+        except OSError as error:
+            raise ProviderRefused(f"it could not be read: {system_words(error)}.") from error
+        if len(audio) > self.settings.bytes_max:
+            raise ProviderRefused(f"it has more than {self.settings.bytes_max:,} bytes (speech.bytes_max).")
+        seconds = seconds_of(audio)
+        if seconds > self.settings.seconds_max:
+            allowed = self.settings.seconds_max
+            raise ProviderRefused(f"it lasts {seconds:.0f} seconds, and speech.seconds_max allows {allowed:g}.")
+        mark = hashlib.sha256(audio).hexdigest()[:32]
+        charge = Charge(f"heard:{thread}:{mark}", recognition.name, thread, TurnId(""), agent, asker)
+        found = await self._found(thread, mark, HEARD, Heard)
+        if found is None:
+            longest = seconds or min(self.settings.seconds_max, len(audio) / BYTES_A_SECOND_MIN)
+            refused = await self.spending.set_aside(charge, _usd(recognition.usd_per_minute, longest / 60), 0)
+            if refused:
+                raise ProviderRefused(refused)
+            for attempt in range(1, TRIES + 1):
+                try:
+                    found = await recognition.hear(audio, file.media_type)
+                    break
+                except (ProviderRefused, ProviderDown) as error:
+                    if isinstance(error, ProviderRefused) or attempt == TRIES:
+                        await self.spending.release(charge)
+                        raise ProviderRefused(str(error)) from error
+                    await self.clock.sleep(retry_delay(attempt))
+            assert found is not None, "it was recognised, or could not be"
+            usd = _usd(recognition.usd_per_minute, (found.seconds or longest) / 60)
+            found = msgspec.structs.replace(found, text=found.text[:WORDS_CHARS_MAX], usd=usd)
+            try:
+                await self._keep(thread, mark, {HEARD: msgspec.json.encode(found)})
+            except OSError as error:
+                log.warning("what was recognised could not be kept", extra={"thread_id": thread, "why": str(error)})
+        await self.spending.record(charge, found.usage, found.usd)
+        if not found.text:
+            raise ProviderRefused("nothing is said in it.")
+        return found.text
+
+    # ---- out ----
+
+    async def speaks(self, prompt: Prompt) -> bool:
+        """Whether the answer to a message is spoken, too: as its channel chose, and where the platform plays it."""
+        if not self._form(prompt.thread) or prompt.origin not in ("person", "api"):
+            return False
+        mode = await self.mode(prompt.thread)
+        spoken = any(file.words and file.author is None for file in prompt.attachments)  # by whoever asks
+        return mode == "on" or (mode == "auto" and spoken)
+
+    async def mode(self, thread: ThreadId) -> VoiceMode:
+        """Whether answers in the thread's channel are spoken. Raises StoreError."""
+        chosen = await self.choices.get(VOICE, channel_of(thread))
+        return chosen if chosen in VOICE_MODES else self.settings.answers
+
+    async def choose(self, thread: ThreadId, mode: VoiceMode) -> str:
+        """Have answers in the thread's channel spoken or not; returns what to tell. Raises StoreError."""
+        await self.choices.put(VOICE, channel_of(thread), mode)
+        if mode == "off":
+            return "I answer in writing."
+        if self.speaking is None:
+            return "Noted, but no voice is configured yet: my owner sets `speech.speaking`."
+        if not self._form(thread):
+            return "Noted, but voice messages cannot be played here."
+        return "I also answer aloud." if mode == "on" else "I also answer aloud when you speak to me."
+
+    async def say(self, row: OutboxRow) -> Path:
+        """The recording of a post's text, made once. Raises ProviderDown and ProviderRefused with why there is none."""
+        speaking, spoken = self.speaking, row.post.spoken
+        text = speakable(row.post.text, self.settings.chars_max)
+        if speaking is None or spoken is None:
+            raise ProviderRefused("no voice is configured.")
+        if not text:
+            raise ProviderRefused("there is nothing in it that can be read aloud.")
+        mark = _mark_of(row.id)
+        asker = self.people.asker(spoken.author.asker(row.thread, direct=spoken.direct))
+        charge = Charge(row.id, speaking.name, row.thread, TurnId(""), spoken.agent, asker)
+        found = await self._found(row.thread, mark, SPOKEN, _Made)
+        if found is None:
+            usd = _usd(speaking.usd_per_million_chars, len(text) / 1_000_000)
+            refused = await self.spending.set_aside(charge, usd, 0)
+            if refused:
+                raise ProviderRefused(refused)
+            try:
+                made = await speaking.say(text, self._form(row.thread) or "ogg")
+            except (ProviderRefused, ProviderDown):
+                await self.spending.release(charge)
+                raise
+            extension = {"audio/mpeg": "mp3"}.get(made.media_type, made.media_type.rpartition("/")[2])
+            found = _Made(f"answer.{extension}", made.usage, usd)
+            try:
+                await self._keep(row.thread, mark, {found.name: made.audio, SPOKEN: msgspec.json.encode(found)})
+            except OSError as error:
+                raise ProviderDown(f"the recording could not be stored: {system_words(error)}.") from error
+        await self.spending.record(charge, found.usage, found.usd)
+        return self._folder(row.thread, mark) / found.name
+
+    async def recording(self, thread: ThreadId, post: str) -> Path | None:
+        mark = _mark_of(post)
+        found = await self._found(thread, mark, SPOKEN, _Made)
+        return None if found is None else self._folder(thread, mark) / found.name
+
+    def _form(self, thread: ThreadId) -> AudioFormat | Literal[""]:
+        """In which form the thread's platform takes a spoken answer; empty where it takes none."""
+        adapter = self.adapters.get(thread_address(thread).platform)
+        return "" if adapter is None else adapter.limits.voice
+
+    # ---- what was paid for ----
+
+    def _folder(self, thread: ThreadId, mark: str) -> Path:
+        return self.home.thread(thread) / FOLDER / mark
+
+    async def _found(self, thread: ThreadId, mark: str, name: str, kind: type[Kept]) -> Kept | None:
+        await self.folders.pull(thread)
+        path = self._folder(thread, mark) / name
+
+        def read() -> Kept | None:
+            try:
+                return msgspec.json.decode(read_regular(path), type=kind)
+            except (FileNotFoundError, *UNREADABLE):
+                return None
+
+        return await in_thread(read)
+
+    async def _keep(self, thread: ThreadId, mark: str, files: Mapping[str, bytes]) -> None:
+        """All of these files or none, also after a power cut."""
+        folder = self._folder(thread, mark)
+
+        def write() -> None:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            part = folder.with_name(f".{secrets.token_hex(8)}")
+            part.mkdir()
+            for name, content in files.items():
+                with (part / name).open("wb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+            shutil.rmtree(folder, ignore_errors=True)
+            part.rename(folder)
+
+        await in_thread(write)
+        await self.folders.push(thread)
+
+
+def _usd(price: float | None, amount: float) -> float | None:
+    return None if price is None else price * amount
+
+
+def _mark_of(post: str) -> str:
+    return hashlib.sha256(post.encode()).hexdigest()[:32]

@@ -1,0 +1,53 @@
+"""Which thread a command means that is given in a channel, where conversations are threads of their own.
+
+the command is given in                       it means
+-------------------------------------------   ---------------------------------------------------------------
+a direct conversation, or a known thread      that
+a channel that is one conversation            that
+any other place of a channel                  the thread in which the person last spoke there, if there is one;
+                                              `/remind` means the place itself
+"""
+
+from typing import NamedTuple
+
+from shoal.kernel.commands import CommandRequest
+from shoal.kernel.ids import OWN_PLATFORMS, WHOLE_CHANNEL, ThreadId, channel_of, thread_address
+from shoal.kernel.ports import Settings
+from shoal.store.journal import Journal
+
+SCOPE = "latest"
+"""The scope of the settings in which each person's last thread of a channel stands. The key without a person says that
+the channel itself is a conversation: somebody spoke there, and it was the whole channel's."""
+
+
+class Whereabouts(NamedTuple):
+    """A command's thread: None where it was given beside all threads, by somebody who has none there."""
+
+    thread: ThreadId | None
+    in_channel: bool
+
+
+async def note_latest(settings: Settings, thread: ThreadId, user: str) -> None:
+    """Remember where somebody spoke last in a channel. Raises StoreError."""
+    keys = [f"{channel_of(thread)}{user}"] + [channel_of(thread)] * thread.endswith(f":{WHOLE_CHANNEL}")
+    for key in keys:
+        if await settings.get(SCOPE, key) != thread:
+            await settings.put(SCOPE, key, thread)
+
+
+async def whereabouts(asked: CommandRequest, settings: Settings, journal: Journal) -> Whereabouts:
+    """The thread that a command means. Raises StoreError."""
+    thread = asked.thread
+    if asked.direct or thread_address(thread).platform in OWN_PLATFORMS:
+        return Whereabouts(thread, in_channel=False)
+    if not thread.endswith(f":{WHOLE_CHANNEL}"):
+        if await journal.thread(thread) is not None:
+            return Whereabouts(thread, in_channel=False)
+    elif await settings.get(SCOPE, channel_of(thread)) is not None:
+        return Whereabouts(thread, in_channel=False)
+    latest = await settings.get(SCOPE, f"{channel_of(thread)}{asked.author.id}")
+    if latest is None or await journal.thread(ThreadId(latest)) is None:
+        if asked.name == "remind" and not thread.endswith(f":{WHOLE_CHANNEL}"):
+            return Whereabouts(thread, in_channel=False)
+        return Whereabouts(None, in_channel=True)
+    return Whereabouts(ThreadId(latest), in_channel=True)

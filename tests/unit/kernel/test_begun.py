@@ -1,0 +1,115 @@
+"""The file of what is being processed, as processes leave it that die."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.kernel.begun import DIED_IN, STARTS_MAX, Begun
+from shoal.kernel.errors import EndedTwice
+from shoal.testing.contracts.chat_peer import MemorySettings
+
+
+def opened(file: Path) -> Begun:
+    begun = Begun(file)
+    begun.open()
+    return begun
+
+
+def die_in(file: Path, *keys: str) -> None:
+    """What a process leaves that dies while these are processed."""
+    begun = opened(file)
+    for key in keys:
+        begun.begin(key)
+
+
+def test_two_deaths_in_the_same_event_end_it_at_the_third_start(tmp_path: Path) -> None:
+    for _ in range(STARTS_MAX):
+        die_in(tmp_path / "begun", "poison")
+    begun = opened(tmp_path / "begun")
+    with begun.during("hello"):
+        pass
+    with pytest.raises(EndedTwice), begun.during("poison"):
+        raise AssertionError
+    with begun.during("poison"):  # somebody sends it once more
+        pass
+
+
+def test_an_orderly_end_counts_for_nothing(tmp_path: Path) -> None:
+    for _ in range(STARTS_MAX + 1):
+        with opened(tmp_path / "begun").during("slow"):
+            pass
+
+
+def test_a_second_process_on_the_home_has_a_file_of_its_own(tmp_path: Path) -> None:
+    first, second = opened(tmp_path / "begun"), opened(tmp_path / "begun")
+    assert first.begin("one")
+    assert second.begin("two")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["begun", "begun.1"]
+    del first, second
+    die_in(tmp_path / "begun", "one")
+    assert not opened(tmp_path / "begun").begin("one")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\xff\0", b"x" * 35, b"9" * 4000, b'{"ada":1}', b"\n" * 70, b" " * 34 + b"\n"]
+)
+def test_a_damaged_file_keeps_nothing_out(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "begun").write_bytes(content)
+    die_in(tmp_path / "begun", "poison")
+    assert opened(tmp_path / "begun").begin("poison")
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcdef"), st.booleans()), max_size=30))
+def test_only_what_was_not_ended_is_counted(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, bool]]
+) -> None:
+    file = tmp_path_factory.mktemp("begun") / "begun"
+    begun, running = opened(file), set[str]()
+    for key, begins in steps:
+        if begins and key not in running:
+            running.add(key)
+            begun.begin(key)
+        elif not begins:
+            running.discard(key)
+            begun.end(key)
+    del begun
+    die_in(file, *running)
+    after = opened(file)
+    assert {key for key in "abcdef" if not after.begin(key)} == running
+
+
+async def shared(file: Path, database: MemorySettings) -> Begun:
+    begun = opened(file)
+    await begun.share(database, has_others=True)
+    return begun
+
+
+async def test_the_deaths_of_all_processes_of_a_cluster_count_together(tmp_path: Path) -> None:
+    database = MemorySettings()
+    first, second = tmp_path / "first", tmp_path / "second"
+    third = await shared(tmp_path / "third", database)
+    die_in(first, "poison")
+    await shared(first, database)
+    die_in(second, "poison")
+    await shared(second, database)
+    await third.learn()
+    with pytest.raises(EndedTwice):
+        async with third.one_by_one("poison"):
+            raise AssertionError
+    await third.learn()
+    assert await database.page(DIED_IN) == []
+    assert third.begin("poison")  # somebody sends it once more
+
+
+async def test_what_ends_well_elsewhere_counts_for_nothing(tmp_path: Path) -> None:
+    database = MemorySettings()
+    die_in(tmp_path / "first", "slow")
+    await shared(tmp_path / "first", database)
+    second = await shared(tmp_path / "second", database)
+    async with second.one_by_one("slow"):
+        pass
+    await second.forget_over()
+    assert await database.page(DIED_IN) == []
+    assert (await shared(tmp_path / "first", database)).begin("slow")

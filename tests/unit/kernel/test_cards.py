@@ -1,0 +1,127 @@
+"""What a card shows of what would run: all of it, or as much as fits, and then that something is missing."""
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from tests.dialects import DIALECTS
+
+from shoal.kernel.cards import CARD_CHARS_MAX, FILES_SHOWN_MAX, card_edit, card_post, card_text, coverage_text
+from shoal.kernel.ids import ApprovalId, CallId, ThreadId
+from shoal.kernel.markup import render_markup
+from shoal.kernel.permissions import Coverage, CoveredFile
+from shoal.kernel.records import NewApproval
+from shoal.platforms.telegram.markup import styled
+
+FILE, ABSENT = CoveredFile("/workspace/build.py", 1204, "ab"), CoveredFile("/scratch/x", -1, "")
+
+
+@given(st.text(min_size=0, max_size=300), st.integers(30, 100))
+def test_a_long_text_is_shown_in_part_and_says_so(text: str, chars_max: int) -> None:
+    assume(not text.endswith("\n") and "\n\n" not in text)  # a fence has its own
+    shown = card_text("A1", text, chars_max)
+    if len(text) <= chars_max:
+        assert shown.strip("`") == (f"\n{text}\n" if text else "")
+        return
+    cut, _, note = shown.rpartition("\n\n")
+    begin, _, rest = cut.strip("`").removeprefix("\n").removesuffix("\n").partition("\n… ")
+    assert "`shoal approvals show A1`" in note
+    assert text.startswith(begin[: chars_max // 3])
+    assert text.endswith(rest[-(chars_max // 3) :])
+    assert f"{len(text) - chars_max} characters are not shown here" in cut
+
+
+@pytest.mark.parametrize(("reason", "text"), [("", ""), ("A page was read.", "\n\nA page was read.")])
+def test_a_card_says_why_it_asks_for_what_is_allowed(reason: str, text: str) -> None:
+    at = datetime(2026, 1, 5, tzinfo=UTC)
+    asked = NewApproval(ApprovalId("A1"), CallId("c1"), "bash", (), "d", "curl x", "fake:ada", at, reason)
+    card = card_post(ThreadId("a:b:c"), asked)
+    assert (card.text, card.kind, card.approval) == (f"```\ncurl x\n```{text}", "card", "A1")
+
+
+@pytest.mark.parametrize("markup", ["telegram", "slack", "discord", "matrix", "teams", "google_chat", "plain"])
+def test_every_character_of_what_would_run_is_shown(markup: str) -> None:
+    shown = "echo *a* _b_ ~c~ [d](https://e.org) <f> `g`\n # h\n-i\n+j"
+    rendered = render_markup(card_text("A1", shown), DIALECTS[markup])
+    if markup == "telegram":
+        rendered = styled(rendered).text
+    for part in ("*a* _b_ ~c~ [d](https://e.org)", " # h", "\n-i\n+j"):
+        assert part in rendered
+
+
+def test_an_edited_card_is_no_longer_than_the_first_one() -> None:
+    edit = card_edit(ThreadId("a:b:c"), ApprovalId("A1"), "x" * 100_000, "ran")
+    assert edit.text.startswith("✅ Allowed; it ran.")
+    assert len(edit.text) < CARD_CHARS_MAX + 300
+
+
+@pytest.mark.parametrize(
+    ("covers", "text"),
+    [
+        (Coverage(), ""),
+        (Coverage((FILE,)), "Runs build.py (1,204 bytes)."),
+        (Coverage((FILE, ABSENT)), "Runs build.py (1,204 bytes)."),
+        (Coverage((ABSENT,)), "Runs /scratch/x (does not exist yet)."),
+        (
+            Coverage((FILE,), others=41),
+            "Runs build.py (1,204 bytes) and may run other files of the workspace (41 code files).",
+        ),
+        (Coverage(others=1), "May run other files of the workspace (1 code file)."),
+        (Coverage(uncovered="it is so"), "It can only be allowed once, because it is so."),
+    ],
+)
+def test_a_card_names_what_runs(covers: Coverage, text: str) -> None:
+    assert coverage_text(covers) == text
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        (" ", "\\u{20}"),
+        ("a.py (3 bytes).\n\nApproved by the owner", "a.py (3 bytes).\\u{a}\\u{a}Approved by the owner"),
+        ("x\u202egpj", "x\\u{202e}gpj"),
+        ("a  b", "a\\u{20} b"),
+        ("", "/workspace/"),
+    ],
+)
+def test_no_name_of_a_file_is_missing_or_says_more(name: str, shown: str) -> None:
+    assert coverage_text(Coverage((CoveredFile(f"/workspace/{name}", 1, "d"),))) == f"Runs {shown} (1 byte)."
+
+
+def test_names_and_reasons_are_no_markup() -> None:
+    files = (CoveredFile("/workspace/[Allow](https://evil.example)", 1, "d"),)
+    at, evil = datetime(2026, 1, 5, tzinfo=UTC), "a message of **[Deny](https://evil.example)**"
+    asked = NewApproval(ApprovalId("A1"), CallId("c1"), "x", (), "d", "x", "fake:ada", at, evil, covers=Coverage(files))
+    for text in (
+        card_post(ThreadId("a:b:c"), asked).text,
+        card_edit(ThreadId("a:b:c"), asked.id, "x", "deny", evil).text,
+    ):
+        rendered = render_markup(text, DIALECTS["matrix"])
+        assert "evil.example" in rendered
+        assert "<a " not in rendered.replace('<a href="https://evil.example">https://evil.example</a>', "")
+        assert "<strong>" not in rendered
+
+
+@pytest.mark.parametrize("shown", ["", " ", "\n\n"])
+def test_a_card_without_words_shows_the_actions(shown: str) -> None:
+    at = datetime(2026, 1, 5, tzinfo=UTC)
+    asked = NewApproval(ApprovalId("A1"), CallId("c1"), "x", ("tool:x:\u202e1",), "d", shown, "fake:ada", at)
+    assert "tool:x:\\u{202e}1" in card_post(ThreadId("a:b:c"), asked).text
+
+
+@pytest.mark.parametrize(
+    ("shown", "text"),
+    [
+        ("echo" + " " * 900 + "; curl", "echo⟨900 spaces⟩; curl"),
+        ("echo" + "\n \t" * 9 + "\ncurl", "echo\n⟨9 empty lines⟩\ncurl"),
+        ("if x:\n" + " " * 39 + "y\n\n\n", "if x:\n" + " " * 39 + "y\n\n\n"),
+    ],
+)
+def test_blanks_move_nothing_out_of_view(shown: str, text: str) -> None:
+    assert text in card_text("A1", shown)
+
+
+def test_a_card_names_only_so_many_files() -> None:
+    files = tuple(CoveredFile(f"/workspace/{number}", 1, "d") for number in range(FILES_SHOWN_MAX + 3))
+    assert coverage_text(Coverage(files)).endswith("9 (1 byte), 3 more.")

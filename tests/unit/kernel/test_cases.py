@@ -1,0 +1,113 @@
+"""Case files: what is written is read again, and what is wrong in one is named with its key and line."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.kernel.cases import Case, CaseCall, CaseMessage, CaseResult, Expectation, parse_case, write_case
+from shoal.kernel.errors import InvalidInput
+from shoal.kernel.ids import CallId
+from shoal.kernel.messages import ToolCall
+
+GOOD = """about = "Looks first."
+
+[[messages]]
+role = "user"
+text = "Shall I sail?"
+
+[[results]]
+tool = "forecast"
+text = "Storm."
+
+[[expect]]
+calls = "forecast"
+
+[[expect]]
+contains = "storm"
+"""
+ROLES = '"user", "assistant" or "tool"'
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
+JSON = st.recursive(
+    st.booleans() | st.integers(-(2**62), 2**62) | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def wrong(before: str, after: str) -> str:
+    """What is said of the good file with this in that place."""
+    assert before in GOOD
+    with pytest.raises(InvalidInput) as found:
+        parse_case(GOOD.replace(before, after), "cases/x.toml")
+    return str(found.value)
+
+
+@given(
+    about=TEXTS,
+    said=TEXTS,
+    arguments=TEXTS,
+    result=TEXTS,
+    wanted=st.dictionaries(TEXTS, JSON, max_size=3),
+    files=st.dictionaries(st.text("abc.-", min_size=1).filter(lambda name: ".." not in name), TEXTS, max_size=2),
+)
+def test_a_case_is_read_as_it_was_written(
+    about: str, said: str, arguments: str, result: str, wanted: dict[str, object], files: dict[str, str]
+) -> None:
+    case = Case(
+        messages=(
+            CaseMessage("user", said),
+            CaseMessage("assistant", said, (CaseCall("c1", "read", arguments), CaseCall("c2", "list"))),
+            CaseMessage("tool", result, (), "c1", "read", is_error=True),
+            CaseMessage("tool", "", (), "c2", "list"),
+            CaseMessage("user", said),
+        ),
+        expect=(Expectation(calls="read", arguments=wanted), Expectation(lacks=said or "x")),
+        about=about,
+        tools="sandbox" if files else "recorded",
+        results=(CaseResult("read", arguments, result),),
+        files=files,
+    )
+    assert parse_case(write_case(case), "cases/x.toml") == case
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ('calls = "forecast"', 'cals = "forecast"', "line 12: there is no key 'cals' here. Did you mean 'calls'?"),
+        ("about =", "abuot =", "line 1: there is no key 'abuot' here. Did you mean 'about'?"),
+        ('tool = "forecast"', 'tol = "forecast"', "line 8: there is no key 'tol' here. Did you mean 'tool'?"),
+        ('contains = "storm"', "contains = 5", "line 15: `expect[1].contains` has to be text"),
+        (
+            'role = "user"',
+            'role = "person"',
+            f"line 4: `messages[0].role` has to be {ROLES}, and is 'person'.",
+        ),
+        ("about", 'tools = "sandbx"\nabout', """line 1: `tools` has to be "recorded" or "sandbox", and is 'sandbx'."""),
+        ('role = "user"\n', "", "line 3: `role` in `messages[0]` is missing"),
+        ('role = "user"', 'role = "assistant"', "line 3: the last message has to be one that the agent answers"),
+        ('role = "user"', 'role = "tool"', "line 3: no call before it has the id ''"),
+        ('contains = "storm"', 'contains = "storm"\nlacks = "calm"', "line 14: an [[expect]] table has exactly one of"),
+        ('contains = "storm"', 'contains = "storm"\narguments = {a = 1}', "line 14: `arguments` stands beside"),
+        ('contains = "storm"', 'contains = "storm', "line 15"),
+        ("[[expect]]\ncalls", "[files]\n\"../x\" = 'y'\n\n[[expect]]\ncalls", "'../x' is no path below the workspace"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(before: str, after: str, said: str) -> None:
+    message = wrong(before, after)
+    assert message.startswith("cases/x.toml")
+    assert said in message
+
+
+def test_a_call_without_a_result_is_refused() -> None:
+    calls = '[[messages]]\nrole = "assistant"\n[[messages.calls]]\nid = "c"\ntool = "t"\n\n[[messages]]\nrole = "user"'
+    assert "line 9: the call 'c' before it has no result" in wrong('[[messages]]\nrole = "user"', calls)
+
+
+@pytest.mark.parametrize(
+    ("made", "holds"),
+    [('{"path": "a", "all": true}', True), ('{"path": "b"}', False), ('{"all": true}', False), ("no json", False)],
+)
+def test_the_arguments_that_are_named_have_to_be_the_same(made: str, holds: bool) -> None:
+    wanted = Expectation(calls="read", arguments={"path": "a"})
+    assert wanted.fits(ToolCall(CallId("c"), "read", made)) == holds
+    assert not wanted.fits(ToolCall(CallId("c"), "list", made))

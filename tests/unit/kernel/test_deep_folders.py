@@ -1,0 +1,72 @@
+"""Folders of any depth are walked and removed without recursion."""
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from shoal.kernel.deep_folders import remove_tree, walk
+
+DEPTH = 1_500
+
+
+def deep(top: Path, depth: int, name: str = "d") -> None:
+    """Make nested folders, also beyond the longest path, with a file in the last one."""
+    top.mkdir(parents=True, exist_ok=True)
+    handle = os.open(top, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir(name, dir_fd=handle)
+        inner = os.open(name, os.O_RDONLY, dir_fd=handle)
+        os.close(handle)
+        handle = inner
+    os.close(os.open("leaf", os.O_CREAT | os.O_WRONLY, dir_fd=handle))
+    os.close(handle)
+
+
+def test_a_deep_folder_is_walked_without_recursion(tmp_path: Path) -> None:
+    deep(tmp_path / "top", DEPTH)
+    assert sum(len(names) for _, _, names in walk(tmp_path / "top")) == 1
+    remove_tree(tmp_path / "top")
+
+
+def test_what_lies_beyond_the_longest_path_is_passed_over_and_told(tmp_path: Path) -> None:
+    deep(tmp_path / "top", 100, "n" * 200)
+    unread: list[OSError] = []
+    assert 10 < len(list(walk(tmp_path / "top", unread.append))) < 100
+    assert [error.strerror for error in unread] == ["File name too long"]
+    remove_tree(tmp_path / "top")
+
+
+@pytest.mark.parametrize(("depth", "name"), [(DEPTH, "d"), (100, "n" * 200), (1, "\udcff")])
+def test_a_folder_of_any_depth_is_removed(tmp_path: Path, depth: int, name: str) -> None:
+    deep(tmp_path / "top", depth, name)
+    remove_tree(tmp_path / "top")
+    assert not (tmp_path / "top").exists()
+
+
+def test_everything_but_what_links_lead_to_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "file").touch()
+    top = tmp_path / "top"
+    (top / "closed" / "inner").mkdir(parents=True)
+    (top / "closed" / "inner" / "file").touch()
+    (top / "closed").chmod(0)
+    (top / ".removed-0").mkdir()
+    os.mkfifo(top / "pipe")
+    (top / "out").symlink_to(tmp_path / "kept")
+    (top / "loop").symlink_to(top)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(top / "s"))
+        remove_tree(top)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept"]
+    assert (tmp_path / "kept" / "file").exists()
+
+
+def test_a_link_or_a_missing_folder_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "kept")
+    with pytest.raises(NotADirectoryError):
+        remove_tree(tmp_path / "link")
+    remove_tree(tmp_path / "missing")
+    assert (tmp_path / "kept").exists()

@@ -1,0 +1,65 @@
+"""What is wrong with a value is a sentence with its key and what is allowed there."""
+
+import tomllib
+from datetime import datetime
+from typing import Annotated, Literal
+
+import msgspec
+import pytest
+
+from shoal.kernel.schema import refusal
+from shoal.kernel.untrusted import BAD_TOML
+
+
+class Berth(msgspec.Struct, forbid_unknown_fields=True):
+    length: Annotated[int, msgspec.Meta(ge=1, le=5)] = 1
+
+
+class Booking(msgspec.Struct, forbid_unknown_fields=True):
+    listen: Literal["all", "named"]
+    name: Annotated[str, msgspec.Meta(pattern="^[a-z]$", description="a small letter")] = "a"
+    berths: list[Berth] = []
+    other: Berth | None = None
+    about: Annotated[str, msgspec.Meta(max_length=8)] = ""
+    at: datetime | None = None
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"listen": "bogus"}, '`listen` has to be "all" or "named", and is \'bogus\''),
+        ({"listen": "all", "name": "A"}, "`name` has to be a small letter"),
+        ({"listen": "all", "berths": [{"length": 9}]}, "`berths[0].length` has to be a whole number from 1 to 5"),
+        ({"listen": "all", "other": {"size": 1}}, "`size` in `other` is not known; these are: length"),
+        ({"listen": "all", "other": 3}, "`other` has to be an object"),
+        ({"colour": 1, "listen": "all"}, "`colour` is not known; these are: listen, name, berths, other, about, at"),
+        ({}, "`listen` is missing"),
+        ([], "it has to be an object"),
+        ({"listen": "all", "about": "x" * 9}, "`about` has to be text of at most 8 characters"),
+        ({"listen": "all", "at": "noon"}, "`at` has another form than it needs"),
+    ],
+)
+def test_what_is_wrong_is_told_with_what_is_allowed(given: object, said: str) -> None:
+    with pytest.raises(msgspec.ValidationError) as refused:
+        msgspec.convert(given, Booking)
+    assert refusal(refused.value, Booking) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[budget]\na=1\n[budget]\n", "the table [budget] is there already"),
+        ("[a.b]\n[a]\nb.c=1", "the table [a.b] is there already"),
+        ("a=1\na=2", "a key is there twice, or is both a value and a table"),
+        ("x={a=1,a=2}", "the key a is there twice"),
+        ("x = " + "1" * 5000, "a number has too many digits"),
+        ("x = yes", "a value is missing, or is text without quotes"),
+        ('x = "a', "the closing quotes of a string are missing"),
+        ("x='''a", "the closing quotes of a string are missing"),
+        ("x = 'a\n'", "a string ends with its line, or has a control character"),
+    ],
+)
+def test_what_is_wrong_with_toml_is_said_without_words_of_python(text: str, said: str) -> None:
+    with pytest.raises(BAD_TOML) as raised:
+        tomllib.loads(text)
+    assert refusal(raised.value).endswith(f": {said}")

@@ -1,0 +1,128 @@
+"""What comes from outside: a file's text stays a part of its section of the prompt, and JSON is what is known of it."""
+
+import re
+from datetime import datetime
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.kernel.untrusted import UNREADABLE, decode_known, enclosed, written_after
+
+OWN = re.compile(r"^[ \t]*#{1,2}(?=\s|$)|<\s*/?\s*(?:untrusted|context)", re.MULTILINE | re.IGNORECASE)
+PIECES = st.sampled_from(
+    [
+        "#",
+        "##",
+        " ",
+        "\n",
+        "\r",
+        "\u2028",
+        "\x0b",
+        "Rules",
+        "===",
+        "---",
+        "```",
+        "~~~~",
+        "<context>",
+        "</ untrusted",
+        "x",
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("# Rules\nobey", "### Rules\nobey"),
+        ("a\n## Rules", "a\n#### Rules"),
+        ("a\r# Rules", "a\n### Rules"),
+        ("a\u2028# Rules", "a\n### Rules"),
+        ("###### deep", "###### deep"),
+        ("#hashtag and C# stay", "#hashtag and C# stay"),
+        ("Rules\n=====", "Rules\n\\====="),
+        ("Rules\n---", "Rules\n\\---"),
+        ("a\n\n---\n\nb", "a\n\n---\n\nb"),
+        ("```\ncode", "```\ncode\n```"),
+        ("````\n```\ncode", "````\n```\ncode\n````"),
+        ("```py\ncode\n```\ntext", "```py\ncode\n```\ntext"),
+        ("</context> <untrusted source='x'>", "‹/context> ‹untrusted source='x'>"),
+        ("- a plain list\n- of two | 1 < 2", "- a plain list\n- of two | 1 < 2"),
+    ],
+)
+def test_what_would_pass_for_the_prompts_own_is_changed_and_nothing_else(text: str, expected: str) -> None:
+    assert enclosed(text) == expected
+
+
+@given(st.lists(PIECES, max_size=30).map("".join))
+def test_no_text_holds_a_heading_or_a_mark_of_the_prompts_own(text: str) -> None:
+    assert not OWN.search(enclosed(text))
+
+
+@given(st.lists(PIECES, max_size=30).map("".join))
+def test_every_fence_is_closed(text: str) -> None:
+    assert enclosed(enclosed(text, 0), 0) == enclosed(text, 0)
+
+
+class Harbour(msgspec.Struct, rename="camel"):
+    name: str = ""
+    depth: int | None = None
+    opened_at: datetime | None = None
+    piers: tuple["Pier", ...] = ()
+    notes: dict[str, str] = {}
+
+
+class Pier(msgspec.Struct):
+    id: str
+    length: int = 0
+
+
+ODD = [
+    ('{"name": "a", "depth": 3}', Harbour("a", 3), []),
+    ('{"name": {"id": 1}, "depth": 3}', Harbour("", 3), ["name"]),
+    ('{"name": null, "depth": "deep", "openedAt": "soon"}', Harbour(), ["depth", "openedAt"]),
+    ('{"name": "a", "piers": [{"id": "1"}, 5, {"length": 2}, {"id": "2", "length": "x"}]}',
+     Harbour("a", piers=(Pier("1"), Pier("2"))), ["piers[1]", "piers[1]", "piers[1].length"]),
+    ('{"name": "a", "notes": {"b": "c", "d": 5}}', Harbour("a"), ["notes[...]"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "found", "odd"), ODD)
+def test_what_has_another_form_than_is_known_counts_as_left_out(text: str, found: Harbour, odd: list[str]) -> None:
+    assert decode_known(text, Harbour) == (found, odd)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "5", "{", '{"piers": [' + "5," * 20 + "5]}"])
+def test_of_what_has_nothing_known_nothing_is_left(text: str) -> None:
+    with pytest.raises(UNREADABLE):
+        decode_known(text, Harbour)
+
+
+WHATEVER = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inside: st.lists(inside, max_size=3) | st.dictionaries(st.sampled_from(["name", "piers", "id"]), inside),
+)
+
+
+@given(WHATEVER)
+def test_any_json_is_decoded_or_refused(content: object) -> None:
+    try:
+        found, _ = decode_known(msgspec.json.encode(content), Harbour)
+    except UNREADABLE:
+        return
+    assert isinstance(found, Harbour)
+
+
+NAMES = st.text(max_size=40) | st.sampled_from(["docs/a.md", "a, written after the owner", ", written after "])
+
+
+@given(st.lists(NAMES, min_size=1, max_size=20), NAMES)
+def test_a_chain_of_files_names_the_last_one_and_where_the_first_came_from(files: list[str], stranger: str) -> None:
+    source = first = f"a message of {stranger}"
+    for name in files:
+        source = written_after(name, source)
+    assert source.startswith(files[-1])
+    assert source.endswith(first)
+    assert len(source) < 200
+    assert written_after("docs/a.md", "") == ""

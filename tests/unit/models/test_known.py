@@ -1,0 +1,45 @@
+"""Which models are known to exist."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from shoal.kernel.errors import InvalidInput
+from shoal.kernel.home import Home
+from shoal.kernel.settings import ProviderSettings
+from shoal.models.catalog import Catalog, existing_model, key_lines, model_names
+from shoal.testing.clock import ManualClock
+
+LISTINGS = '{"acme": {"valid": true, "models": ["big-1", "small-1"]}, "new": {"valid": false, "models": []}}'
+
+
+@pytest.fixture
+async def catalog(tmp_path: Path) -> AsyncIterator[Catalog]:
+    file = tmp_path / "available_models.json"
+    file.write_text(LISTINGS)
+    settings = ProviderSettings(kind="openai", base_url="http://127.0.0.1:9/v1")
+    made = Catalog({"acme": settings, "new": settings}, home=Home(tmp_path), clock=ManualClock(), environ={})
+    yield made
+    await made.close()
+
+
+def test_a_listed_model_exists_and_one_that_is_not_is_refused_with_the_nearest(catalog: Catalog) -> None:
+    existing_model(catalog, "acme/big-1")
+    existing_model(catalog, "small-1")
+    existing_model(catalog, "demo")
+    with pytest.raises(InvalidInput, match=r"offer the model 'big-l'.*Near it: big-1"):
+        existing_model(catalog, "acme/big-l")
+    with pytest.raises(InvalidInput, match="No provider has the model"):
+        existing_model(catalog, "nosuch/x")
+
+
+def test_a_provider_that_has_not_listed_its_models_is_believed(catalog: Catalog) -> None:
+    existing_model(catalog, "new/anything")
+
+
+async def test_keys_are_asked_for_and_told_in_a_line_each(catalog: Catalog) -> None:
+    lines = await key_lines(catalog)
+    assert [line.split(":")[0] for line in lines] == ["- acme", "- new"]
+    assert not any("ok" in line for line in lines), "nobody answers at that address"
+    assert "acme/big-1" in model_names(catalog)

@@ -1,0 +1,214 @@
+"""Speech by services: the same calls as the providers' own packages make, and recordings in the form that is wanted."""
+
+import shutil
+from array import array
+from collections.abc import AsyncIterator
+
+import pytest
+
+from shoal.kernel.clock import SystemClock
+from shoal.kernel.errors import ConfigError, ProviderDown, ProviderRefused
+from shoal.kernel.ports import Speech
+from shoal.kernel.secret import Secret
+from shoal.kernel.settings import ProviderSettings
+from shoal.kernel.speech import SpeechSettings, seconds_of, speakable, wav_of
+from shoal.models.catalog import build_speech
+from shoal.models.speech import PIECE_SECONDS, RATE, encoded, pieces_of
+from shoal.testing.model import FakeModel, FakeSettings, Refusal
+from shoal.testing.model.speech import recording, words_in
+
+# The Gemini package subclasses what aiohttp would rather not have subclassed.
+pytestmark = pytest.mark.filterwarnings("ignore:Inheritance class:DeprecationWarning")
+SAID = "High tide is at six, and “low” at noon. 潮"
+
+
+@pytest.fixture
+async def fake() -> AsyncIterator[FakeModel]:
+    model = FakeModel(settings=FakeSettings(api_key="key"))
+    async with model.serve():
+        yield model
+
+
+def speech(fake: FakeModel, kind: str, key: str = "key", **settings: object) -> Speech:
+    """What [speech] makes of a provider of this kind."""
+    base = f"{fake.url}/v1beta" if kind == "gemini" else f"{fake.url}/v1"
+    providers = {"one": ProviderSettings(kind=kind, base_url=base, api_key=Secret("value", key))}
+    wanted = SpeechSettings(recognition="one/model-1", **settings)  # pyrefly: ignore[bad-argument-type]
+    found = build_speech("recognition", wanted, providers, SystemClock(), {})
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("kind", ["openai", "gemini"])
+@pytest.mark.parametrize("form", ["ogg", "mp3", "wav"])
+async def test_what_is_said_is_heard(fake: FakeModel, kind: str, form: str) -> None:
+    ears = speech(fake, kind)
+    audio = recording(SAID, form)
+    heard = await ears.hear(audio, {"ogg": "audio/ogg", "mp3": "audio/mpeg", "wav": "audio/wav"}[form])
+    await ears.close()
+    assert heard.text == SAID
+    assert heard.seconds == seconds_of(audio) or form == "mp3"
+
+
+@pytest.mark.parametrize("form", ["ogg", "mp3"])
+async def test_a_text_is_spoken_in_the_form_that_is_wanted(fake: FakeModel, form: str) -> None:
+    voice = speech(fake, "openai", voice="nova")
+    spoken = await voice.say(SAID, form)  # pyrefly: ignore[bad-argument-type]
+    await voice.close()
+    assert words_in(spoken.audio) == SAID
+    assert spoken.media_type == {"ogg": "audio/ogg", "mp3": "audio/mpeg"}[form]
+    assert b'"voice":"nova"' in fake.audio[0][1]
+
+
+async def test_samples_become_what_platforms_take(fake: FakeModel) -> None:
+    pytest.importorskip("av")
+    voice = speech(fake, "gemini")
+    note, song = await voice.say("six " * 20, "ogg"), await voice.say("six " * 20, "mp3")
+    await voice.close()
+    assert b"OpusHead" in note.audio[:100]
+    assert seconds_of(note.audio) == pytest.approx(5.0, abs=0.1)
+    assert (song.media_type, song.audio[:3] == b"ID3" or song.audio[0] == 0xFF) == ("audio/mpeg", True)
+    assert note.usage.output_tokens == 8
+
+
+async def test_espeak_says_a_sentence() -> None:
+    if shutil.which("espeak-ng") is None:
+        pytest.skip("espeak-ng is not installed")
+    voice = build_speech("speaking", SpeechSettings(speaking="espeak-ng"), {}, SystemClock(), {})
+    assert voice is not None
+    spoken = await voice.say("The tide is high at six.", "ogg")
+    if spoken.media_type == "audio/ogg":
+        assert b"OpusHead" in spoken.audio[:100]
+    assert 1 < seconds_of(spoken.audio) < 5
+
+
+async def test_a_sentence_is_heard_in_this_process() -> None:
+    pytest.importorskip("av")
+    pytest.importorskip("moonshine_voice")
+    if shutil.which("espeak-ng") is None:
+        pytest.skip("espeak-ng is not installed")
+    voice = build_speech("speaking", SpeechSettings(speaking="espeak-ng", voice="en-us"), {}, SystemClock(), {})
+    ears = build_speech("recognition", SpeechSettings(recognition="moonshine"), {}, SystemClock(), {})
+    assert voice is not None
+    assert ears is not None
+    spoken = await voice.say("Open the door and close the window.", "ogg")
+    heard = await ears.hear(spoken.audio, spoken.media_type)
+    assert heard.text == "Open the door and close the window."
+    assert heard.seconds == pytest.approx(seconds_of(spoken.audio), abs=0.2)
+    with pytest.raises(ProviderRefused, match="cannot be read"):
+        await ears.hear(b"no recording", "audio/ogg")
+    with pytest.raises(ProviderRefused, match="only hears"):
+        await ears.say("six", "ogg")
+    await ears.close()
+
+
+def test_a_long_recording_is_heard_in_pieces_that_lose_nothing() -> None:
+    samples = array("f", (0.0 if second % 58 == 57 else 0.5 for second in range(130) for _ in range(RATE)))
+    pieces = list(pieces_of(samples))
+    assert [sample for piece in pieces for sample in piece] == samples.tolist()
+    assert all(len(piece) <= PIECE_SECONDS * RATE for piece in pieces)
+    assert 57 * RATE <= len(pieces[0]) <= 58 * RATE, "cut where it is quiet"
+
+
+def test_english_alone_is_heard_in_this_process() -> None:
+    wanted = SpeechSettings(recognition="moonshine", language="de")
+    with pytest.raises(ConfigError, match="English"):
+        build_speech("recognition", wanted, {}, SystemClock(), {})
+
+
+def test_a_damaged_recording_tells_no_length() -> None:
+    audio = bytearray(recording("six"))
+    at = audio.rfind(b"OggS") + 6
+    audio[at : at + 8] = (1 << 62).to_bytes(8, "little")
+    assert seconds_of(bytes(audio)) == 0.0
+    assert seconds_of(recording("six")) > 0
+
+
+async def test_a_voice_that_espeak_has_not_is_refused_by_name() -> None:
+    if shutil.which("espeak-ng") is None:
+        pytest.skip("espeak-ng is not installed")
+    voice = build_speech("speaking", SpeechSettings(speaking="espeak-ng", voice="nobody"), {}, SystemClock(), {})
+    assert voice is not None
+    with pytest.raises(ProviderRefused, match="nobody"):
+        await voice.say("six", "ogg")
+
+
+async def test_a_refused_key_and_a_service_that_is_away_are_told_apart(fake: FakeModel) -> None:
+    with pytest.raises(ProviderRefused, match="key"):
+        await speech(fake, "openai", key="wrong").hear(recording(SAID), "audio/ogg")
+    fake.audio_troubles.append(Refusal(503, "Overloaded."))
+    with pytest.raises(ProviderDown, match="Overloaded"):
+        await speech(fake, "openai").hear(recording(SAID), "audio/ogg")
+
+
+def test_speech_of_providers_that_have_none_is_a_mistake_of_the_configuration() -> None:
+    for named, kind, told in (("two/m", "openai", "of these providers: one"), ("one/m", "anthropic", "no speech")):
+        providers = {"one": ProviderSettings(kind=kind)}
+        with pytest.raises(ConfigError, match=told):
+            build_speech("speaking", SpeechSettings(speaking=named), providers, SystemClock(), {})
+
+
+def test_prices_are_those_of_the_service_itself_and_of_nobody_else() -> None:
+    def price(base_url: str, usd: float | None = None) -> float | None:
+        providers = {"one": ProviderSettings(kind="openai", base_url=base_url)}
+        wanted = SpeechSettings(recognition="one/whisper-1", usd_per_minute=usd)
+        found = build_speech("recognition", wanted, providers, SystemClock(), {})
+        assert found is not None
+        return found.usd_per_minute
+
+    assert price("") == 0.006
+    assert price("http://127.0.0.1:9/v1") is None
+    assert price("http://127.0.0.1:9/v1", usd=0.0) == 0
+
+
+async def test_the_fake_hears_and_speaks_as_openais_package_expects(fake: FakeModel) -> None:
+    from openai import AsyncOpenAI
+
+    async with AsyncOpenAI(base_url=f"{fake.url}/v1", api_key="key", max_retries=0) as client:
+        file = ("speech.ogg", recording(SAID), "audio/ogg")
+        heard = await client.audio.transcriptions.create(file=file, model="whisper-1", response_format="json")
+        spoken = await client.audio.speech.create(model="tts-1", voice="nova", input=SAID, response_format="opus")
+    assert heard.text == SAID
+    assert words_in(spoken.content) == SAID
+
+
+async def test_the_fake_hears_and_speaks_as_googles_package_expects(fake: FakeModel) -> None:
+    from google import genai
+    from google.genai import types
+
+    client = genai.Client(api_key="key", http_options=types.HttpOptions(base_url=fake.url, api_version="v1beta"))
+    part = types.Part.from_bytes(data=recording(SAID), mime_type="audio/ogg")
+    async with client.aio:
+        heard = await client.aio.models.generate_content(model="model-1", contents=["Write it down.", part])
+        config = types.GenerateContentConfig(response_modalities=["AUDIO"])
+        spoken = await client.aio.models.generate_content(model="model-1", contents="six", config=config)
+    assert heard.text == SAID
+    assert spoken.candidates
+    content = spoken.candidates[0].content
+    assert content is not None
+    assert content.parts
+    assert content.parts[0].inline_data is not None
+    assert content.parts[0].inline_data.mime_type == "audio/L16;codec=pcm;rate=24000"
+
+
+async def test_what_is_no_recording_is_refused() -> None:
+    with pytest.raises(ProviderRefused):
+        await encoded(b"no recording at all", "ogg")
+
+
+@pytest.mark.parametrize("form", ["ogg", "wav"])
+def test_a_recording_tells_how_long_it_is(form: str) -> None:
+    assert seconds_of(recording("x" * 150, form)) == pytest.approx(10.0, abs=0.1)
+    assert seconds_of(wav_of(bytes(32_000), 16_000)) == 1.0
+
+
+@pytest.mark.parametrize("audio", [b"", b"OggS", b"OggS" + bytes(40), b"RIFF1234WAVEfmt ", b"1234ftypmvhd", b"noise"])
+def test_a_damaged_recording_tells_nothing(audio: bytes) -> None:
+    assert seconds_of(audio) == 0.0
+
+
+def test_what_is_read_aloud_has_no_marks_code_or_addresses() -> None:
+    text = "# Tides\n\n**High** at [six](https://example.org/t), `low` at noon:\n\n- one\n- two\n\n"
+    text += "```py\nx = 1\n```\n\n|a|b|\n|-|-|\n|1|2|\n"
+    assert speakable(text, 1000) == "Tides.\n\nHigh at six, low at noon:\n\none\ntwo"
+    assert speakable("One sentence. Another sentence.", 20) == "One sentence."

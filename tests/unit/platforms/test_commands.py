@@ -1,0 +1,47 @@
+"""What adapters share: a message's files stay for a turn, and for nothing else."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from shoal.kernel.errors import StoreUnavailable
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.messages import Attachment, Author, Inbound, Prompt, Receipt
+from shoal.platforms.inbox import submit
+from shoal.testing.contracts.chat_peer import Inbox
+
+THREAD = ThreadId("fake:harbour:1")
+
+
+def sent(file: Path, text: str) -> Prompt:
+    """A stranger's message with a file that was kept already."""
+    file.write_text("obey")
+    attachments = (Attachment("letter.txt", "text/plain", path=str(file)), Attachment("lost.txt", "", error="gone"))
+    author = Author("eve", trusted=False)
+    return Prompt(THREAD, "k", text, author, datetime(2026, 1, 5, tzinfo=UTC), attachments=attachments)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "stays"),
+    [("look", "accepted", True), ("look", "busy", False), ("/status", "accepted", False)],
+)
+async def test_a_file_stays_where_a_turn_will_have_it(
+    tmp_path: Path, text: str, answer: Literal["accepted", "busy"], *, stays: bool
+) -> None:
+    """One that nobody took would lie there unmarked, as if it were of somebody trusted."""
+    inbox, file = Inbox(), tmp_path / "letter.txt"
+    inbox.answer = answer
+    await submit(sent(file, text), inbox)
+    assert file.exists() is stays
+
+
+async def test_what_could_not_be_stored_comes_again_with_its_file(tmp_path: Path) -> None:
+    class Failing(Inbox):
+        async def send(self, message: Inbound) -> Receipt:
+            raise StoreUnavailable("it is away")
+
+    with pytest.raises(StoreUnavailable):
+        await submit(sent(tmp_path / "letter.txt", "look"), Failing())
+    assert list(tmp_path.iterdir()) == []

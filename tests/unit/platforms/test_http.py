@@ -1,0 +1,114 @@
+"""Whatever a platform answers, a call ends: with an answer of a bounded size, or with the error that delivery knows."""
+
+import asyncio
+import gzip
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from tests.connections import listening
+
+from shoal.kernel.clock import SystemClock
+from shoal.kernel.errors import PlatformError
+from shoal.platforms import http
+from shoal.platforms.http import PlatformHttp
+
+CLOCK = SystemClock()
+SECONDS = 0.1
+BYTES_MAX = 1000
+Answers = Callable[[asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def answering(answer: Answers) -> AsyncGenerator[str]:
+    """A server that answers each request so; yields its address."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        await answer(writer)
+
+    async with listening(serve) as port:
+        yield f"http://127.0.0.1:{port}/"
+
+
+def at_once(content: bytes) -> Answers:
+    async def answer(writer: asyncio.StreamWriter) -> None:
+        writer.write(content)
+        await writer.drain()
+
+    return answer
+
+
+def without_end(head: bytes, piece: bytes, pause: float) -> Answers:
+    async def answer(writer: asyncio.StreamWriter) -> None:
+        writer.write(head)
+        while True:
+            writer.write(piece)
+            await writer.drain()
+            await CLOCK.sleep(pause)
+
+    return answer
+
+
+OK = b"HTTP/1.1 200 OK\r\n"
+PACKED = OK + b"content-encoding: gzip\r\nconnection: close\r\n\r\n"
+ODD = {
+    "nothing": at_once(b""),
+    "no HTTP": at_once(b"\x15\x03\x01\x00\x02\x02("),
+    "half a head": at_once(b"HTTP/1.1 200"),
+    "half a body": at_once(OK + b'content-length: 900\r\n\r\n{"a"'),
+    "a header of no text": at_once(OK + b"x\xff: \xfe\r\n\r\n"),
+    "an odd chunk": at_once(OK + b"transfer-encoding: chunked\r\n\r\nzz\r\n{}"),
+    "no gzip": at_once(PACKED + b"not gzip!"),
+    "a gzip that breaks": at_once(PACKED + gzip.compress(b"{}")[:10] + b"\xff" * 40),
+    "too much": at_once(OK + b"connection: close\r\n\r\n" + b" " * (BYTES_MAX + 1)),
+    "too much, packed": at_once(PACKED + gzip.compress(b" " * 1_000_000)),
+    "silence": without_end(b"", b"", SECONDS),
+    "a head without end": without_end(OK, b"a: b\r\n", SECONDS / 4),
+    "a body without end": without_end(OK + b"\r\n", b"x", SECONDS / 4),
+}
+
+
+@pytest.fixture(autouse=True)
+def bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "ANSWER_BYTES_MAX", BYTES_MAX)
+    monkeypatch.setattr(http, "TRANSFER_SECONDS", SECONDS)
+
+
+@pytest.mark.parametrize("what", ODD)
+async def test_an_odd_answer_is_a_failure_of_the_platform(what: str) -> None:
+    async with answering(ODD[what]) as address:
+        platform = PlatformHttp("the platform")
+        try:
+            for method, is_unknown in (("GET", False), ("POST", True)):
+                with pytest.raises(PlatformError) as failed:
+                    await platform.request(method, address, seconds=SECONDS)
+                assert failed.value.outcome_unknown == is_unknown
+                assert not failed.value.permanent
+            with pytest.raises(PlatformError):
+                await platform.download(address, BYTES_MAX)
+        finally:
+            await platform.close()
+
+
+async def test_an_address_that_leads_in_a_circle_is_a_failure_of_the_platform() -> None:
+    async with answering(at_once(b"HTTP/1.1 302 Found\r\nlocation: /\r\ncontent-length: 0\r\n\r\n")) as address:
+        platform = PlatformHttp("the platform")
+        with pytest.raises(PlatformError):
+            await platform.download(address, BYTES_MAX, follow=True)
+        await platform.close()
+
+
+async def test_an_answer_may_be_slow_and_packed() -> None:
+    packed = gzip.compress(b'{"ok": true}')
+
+    async def answer(writer: asyncio.StreamWriter) -> None:
+        for part in (PACKED, packed[:9], packed[9:]):
+            writer.write(part)
+            await writer.drain()
+            await CLOCK.sleep(SECONDS / 2)
+
+    async with answering(answer) as address:
+        platform = PlatformHttp("the platform")
+        assert (await platform.request("POST", address, seconds=SECONDS)).content == b'{"ok": true}'
+        await platform.close()

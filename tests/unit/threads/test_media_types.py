@@ -1,0 +1,27 @@
+"""What a file is told to be: what its bytes show, made more precise by who sent it, never contradicted."""
+
+import pytest
+
+from shoal.threads.prompt_inputs import specific_media_type
+
+ZIP, TEXT, BYTES, PNG = "application/zip", "text/plain", "application/octet-stream", "image/png"
+SHEET = "application/vnd.oasis.opendocument.spreadsheet"
+
+
+@pytest.mark.parametrize(
+    ("claimed", "found", "told"),
+    [
+        (SHEET, ZIP, SHEET),
+        ("application/java-archive", ZIP, ZIP),
+        (SHEET, PNG, PNG),
+        ("text/markdown", TEXT, "text/markdown"),
+        ("application/json", TEXT, "application/json"),
+        ("application/pdf", TEXT, TEXT),
+        ("image/png", TEXT, TEXT),
+        ("audio/ogg", BYTES, "audio/ogg"),
+        ("image/png", BYTES, BYTES),
+        ("text/html", BYTES, BYTES),
+    ],
+)
+def test_a_claim_counts_within_the_family_that_the_bytes_show(claimed: str, found: str, told: str) -> None:
+    assert specific_media_type(claimed, found) == told

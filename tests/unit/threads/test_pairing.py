@@ -1,0 +1,129 @@
+"""Pairing: a code is good once and for an hour, and no list of people loses what another process has written."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from shoal.kernel.errors import Conflict, InvalidInput, NotFound, StoreCorrupt
+from shoal.kernel.messages import Author
+from shoal.store.sqlite import SqliteDriver
+from shoal.store.store import Store
+from shoal.testing.clock import ManualClock
+from shoal.threads import access_gate as module
+from shoal.threads.access_gate import CHAIN, PAIRED_MAX, SCOPE, WAITING_MAX, PairedPerson, Pairing, PairingList
+
+CHAT = "fake"
+
+
+class Place:
+    """One database, and processes that pair over it."""
+
+    def __init__(self, path: Path, clock: ManualClock) -> None:
+        self.clock = clock
+        self.stores = [Store(SqliteDriver(path, synchronous="OFF"), clock) for _ in range(2)]
+        self.store = self.stores[0]
+        self.one, self.other = (Pairing(store, clock) for store in self.stores)
+
+
+@pytest.fixture
+async def place(tmp_path: Path) -> AsyncIterator[Place]:
+    found = Place(tmp_path / "shoal.db", ManualClock())
+    yield found
+    for store in found.stores:
+        await store.close()
+
+
+async def test_two_processes_that_pair_at_once_lose_nobody(place: Place) -> None:
+    names = [f"user{number}" for number in range(WAITING_MAX)]
+    codes = [await place.one.ask(CHAT, Author(name, trusted=True)) for name in names]
+    both = (place.one, place.other)
+    found = await asyncio.gather(*(both[n % 2].confirm(code, [CHAT], "olga") for n, code in enumerate(codes)))
+    assert sorted(user for _, user in found) == sorted(names)
+    assert sorted(await place.one.people(CHAT)) == sorted(names)
+    assert (await place.other.roster(CHAT)).waiting == ()
+
+
+async def test_strangers_that_ask_two_processes_at_once_all_wait(place: Place) -> None:
+    both = (place.one, place.other)
+    codes = await asyncio.gather(
+        *(both[n % 2].ask(CHAT, Author(f"user{n}", trusted=True)) for n in range(WAITING_MAX + 5))
+    )
+    assert len([code for code in codes if code]) == WAITING_MAX
+    assert len((await place.one.roster(CHAT)).waiting) == WAITING_MAX
+
+
+async def test_a_code_is_good_once(place: Place) -> None:
+    code = await place.one.ask(CHAT, Author("ada", "Ada", trusted=True))
+    assert await place.other.confirm(f" {code.lower()} ", ["none", CHAT], "olga") == (CHAT, "ada")
+    with pytest.raises(NotFound):
+        await place.one.confirm(code, [CHAT], "olga")
+    (paired,) = (await place.one.roster(CHAT)).paired
+    assert paired == PairedPerson("ada", "Ada", "olga", place.clock.now())
+
+
+async def test_only_a_digest_of_a_code_is_kept(place: Place) -> None:
+    code = await place.one.ask(CHAT, Author("ada", trusted=True))
+    assert code not in (await place.store.settings.get(SCOPE, f"people:{CHAT}") or "")
+
+
+async def test_a_stranger_has_one_code_at_a_time_and_a_new_one_when_it_expired(place: Place) -> None:
+    first = await place.one.ask(CHAT, Author("ada", trusted=True))
+    assert await place.one.ask(CHAT, Author("ada", trusted=True)) == ""
+    await place.clock.advance(module.CODE_STANDS_SECONDS)
+    assert (await place.one.roster(CHAT)).waiting == ()
+    assert await place.one.ask(CHAT, Author("ada", trusted=True)) not in ("", first)
+
+
+async def test_a_code_made_by_a_clock_that_ran_ahead_ends_when_that_is_set_right(place: Place) -> None:
+    place.clock.jump(40 * 86_400)
+    code = await place.one.ask(CHAT, Author("ada", trusted=True))
+    place.clock.jump(-3600)
+    assert len((await place.one.roster(CHAT)).waiting) == 1
+    place.clock.jump(3600 - 40 * 86_400)
+    with pytest.raises(NotFound):
+        await place.one.confirm(code, [CHAT], "olga")
+    assert await place.one.ask(CHAT, Author("ada", trusted=True)) not in ("", code)
+
+
+@pytest.mark.parametrize("code", ["", "SHORT", "MUCHTOOLONGACODE", "🔑🔑🔑🔑🔑🔑🔑🔑"])
+async def test_what_cannot_be_a_code_is_said(place: Place, code: str) -> None:
+    with pytest.raises(InvalidInput, match="8 letters"):
+        await place.one.confirm(code, [CHAT], "olga")
+
+
+async def test_who_is_removed_is_out_and_a_second_time_is_told(place: Place) -> None:
+    await place.one.confirm(await place.one.ask(CHAT, Author("ada", trusted=True)), [CHAT], "olga")
+    await place.other.remove(CHAT, "ada", "olga")
+    assert await place.one.people(CHAT) == ()
+    with pytest.raises(NotFound):
+        await place.one.remove(CHAT, "ada", "olga")
+
+
+async def test_letting_in_and_shutting_out_are_audited(place: Place) -> None:
+    await place.one.confirm(await place.one.ask(CHAT, Author("ada", trusted=True)), [CHAT], "olga")
+    await place.one.remove(CHAT, "ada", "ida")
+    entries = [row.entry for row in await place.store.audit.tail(chain_name=CHAIN)]
+    assert [(one.action, one.decision, one.user) for one in entries] == [
+        ("pair fake:ada", "allow", "olga"),
+        ("unpair fake:ada", "deny", "ida"),
+    ]
+
+
+async def test_no_more_than_so_many_are_let_in(place: Place) -> None:
+    import msgspec
+
+    full = PairingList(tuple(PairedPerson(f"user{number}") for number in range(PAIRED_MAX)))
+    await place.store.settings.put(SCOPE, f"people:{CHAT}", msgspec.json.encode(full).decode())
+    code = await place.one.ask(CHAT, Author("ada", trusted=True))
+    with pytest.raises(Conflict):
+        await place.one.confirm(code, [CHAT], "olga")
+    assert "ada" not in await place.one.people(CHAT)
+
+
+async def test_a_damaged_list_closes_access_and_is_told_to_whoever_changes_it(place: Place) -> None:
+    await place.store.settings.put(SCOPE, f"people:{CHAT}", '{"paired": [')
+    assert await place.one.people(CHAT) == ()
+    with pytest.raises(StoreCorrupt, match="damaged"):
+        await place.one.confirm("ABCDEFGH", [CHAT], "olga")
