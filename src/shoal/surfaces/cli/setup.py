@@ -466,7 +466,7 @@ class Setup:
 
     def brief(self) -> None:
         """A brief comes every morning, if that is wanted: asked once a chat is connected."""
-        from shoal.surfaces.cli.control import send_brief
+        from shoal.surfaces.cli.triggers import send_brief
 
         hour = self._given.pop("brief", "")
         asks = self._asks and not hour and (bool(self._thread) or "brief" in self._again)

@@ -1,4 +1,4 @@
-"""Calls about who may do what: the caller and their browsers, access tokens, people who were let in by code; and
+"""Calls about who may do what: the caller, access tokens, people who were let in by code; and
 permission rules: those there are and the owner's own, whether something would run, and what others would decide.
 """
 
@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 
 import anyio.to_thread
 import msgspec
-from starlette.requests import Request
 
 from shoal.kernel.errors import ConfigError, Conflict, InvalidInput, NotFound
 from shoal.kernel.ids import encode_part
@@ -21,10 +20,8 @@ from shoal.permissions.built_in import BUILT_IN, RuleList, built_in
 from shoal.permissions.hindsight import ChangedDecision, SuggestedRule, decided_anew, suggestions
 from shoal.permissions.profiles import compile_profile, decide_all
 from shoal.permissions.rule_words import WORKSPACE, RuleSubject, pattern_of, subject_of, words_of
-from shoal.push import Browser
 from shoal.setup.rules import OwnRule, own_rules, with_override, with_profile, with_rule
 from shoal.surfaces.http.endpoints import ADMINS, EVERYONE, READERS, Removed, Routes, Text64, Text200, WebContext, view
-from shoal.surfaces.http.routes_control import zone_of
 from shoal.surfaces.http.routes_threads import check_agent
 from shoal.threads.access_tokens import NewToken
 from shoal.threads.principals import Principal
@@ -179,48 +176,9 @@ async def set_preferences(web: WebContext, by: Principal, body: Preferences) -> 
     return body
 
 
-# ---- notifications of the caller's browsers ----
-
-
-class PushView(msgspec.Struct, frozen=True):
-    """Whether browsers can be told, else why not, and the public key that they subscribe with."""
-
-    on: bool
-    why_off: str
-    key: str
-
-
-class NewSubscription(Browser, frozen=True, forbid_unknown_fields=True):
-    """Where a push service takes messages for a browser, with the browser's keys, as its subscription has them."""
-
-
-class Subscribed(msgspec.Struct, frozen=True):
-    """The browser is told from now on."""
-
-    subscribed: bool
-
-
-@routes("GET /api/push", EVERYONE, narrows=True)
-async def push(web: WebContext) -> PushView:
-    """Whether this installation sends notifications, and the key that browsers know it by."""
-    why_off = web.app.push.why_off
-    return PushView(not why_off, why_off, "" if why_off else await web.app.push.public_key())
-
-
-@routes("PUT /api/push", EVERYONE, narrows=True)
-async def subscribe(web: WebContext, by: Principal, request: Request, body: NewSubscription) -> Subscribed:
-    """Tell a browser of approvals that the caller may decide, and of answers in their own threads of the page."""
-    await web.app.push.subscribe(by, body, request.headers.get("origin", ""))
-    return Subscribed(True)
-
-
-@routes("DELETE /api/push", EVERYONE, narrows=True)
-async def unsubscribe(
-    web: WebContext, by: Principal, *, endpoint: Annotated[str, msgspec.Meta(max_length=2_000)]
-) -> Removed:
-    """Tell a browser of the caller's, by the address of its subscription, nothing more; 404 when it was not told."""
-    await web.app.push.unsubscribe(by, endpoint)
-    return Removed(True)
+async def zone_of(web: WebContext, by: Principal) -> str:
+    """The time zone of whoever asks."""
+    return await web.app.timezones.chosen(by.asker) or web.app.config.zone
 
 
 # ---- tokens, and people who were let in ----

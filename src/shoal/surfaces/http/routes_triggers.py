@@ -1,4 +1,4 @@
-"""Calls about what waits for a person or runs on its own: approvals, triggers, processes, tools of MCP servers."""
+"""Calls about triggers: list, plan, add, pause and remove them, and the morning brief."""
 
 import re
 from datetime import datetime, timedelta
@@ -7,13 +7,8 @@ from typing import Annotated, Literal
 import anyio.to_thread
 import msgspec
 
-from shoal.kernel.agents import Hook, Process, ProcessState
-from shoal.kernel.cards import coverage_text
 from shoal.kernel.errors import Conflict, InvalidInput, NotFound
-from shoal.kernel.events import Scope
-from shoal.kernel.ids import OWN_PLATFORMS, ApprovalId, parse_thread_id
-from shoal.kernel.permissions import Coverage
-from shoal.kernel.records import Approval
+from shoal.kernel.ids import OWN_PLATFORMS, parse_thread_id
 from shoal.kernel.triggers import (
     BRIEF,
     BRIEF_AGENT,
@@ -27,116 +22,17 @@ from shoal.kernel.triggers import (
 )
 from shoal.kernel.when import parse_schedule, parse_when
 from shoal.kernel.zones import zone_named
-from shoal.surfaces.http.endpoints import ADMINS, DECIDERS, READERS, Removed, Routes, WebContext, checked_text, view
-from shoal.surfaces.http.routes_threads import authors, check_agent
+from shoal.surfaces.http.endpoints import ADMINS, READERS, Removed, Routes, WebContext, checked_text, view
+from shoal.surfaces.http.routes_access import zone_of
+from shoal.surfaces.http.routes_threads import check_agent
 from shoal.threads.actor import LAST_CHANNEL
-from shoal.threads.principals import Principal, may_use
-from shoal.tools.mcp.pins import DIGEST_CHARS, Pin, State
-from shoal.tools.process_logs import LogPiece
+from shoal.threads.principals import Principal
 
 routes = Routes()
 
-LIST_MAX = 1000
 DAY_TIMES_MAX = 4
 """How many times of a trigger a calendar lists for each day."""
 NAME_CHARS_MAX = 120
-Limit = Annotated[int, msgspec.Meta(ge=1, le=LIST_MAX)]
-
-# ---- approvals ----
-
-
-class ApprovalView(msgspec.Struct, frozen=True):
-    """A question to a person; `shown` is exactly what will run, `title` and `agent` those of its thread;
-    `asked_by_name` may be empty. A list shows only pending ones by default.
-
-    `covers` is the content that it runs: `files` with their sizes (-1: not there) and SHA-256, the number of `others`,
-    and why not all of it is covered (`uncovered`); the answer cannot be for the whole thread then. `runs` says it in
-    words.
-    """
-
-    id: str
-    thread: str
-    title: str
-    agent: str
-    turn: str
-    tool: str
-    actions: tuple[str, ...]
-    shown: str
-    runs: str
-    covers: Coverage
-    reason: str
-    asked_by: str
-    asked_by_name: str
-    state: Literal["pending", "allow", "deny", "expired", "cancelled", "used"]
-    scope: Scope
-    decided_by: str
-    created_at: datetime
-    expires_at: datetime
-    decided_at: datetime | None
-
-
-class DecisionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The answer to an approval: for this one call, or for the same call with the same content in the whole thread,
-    which is an error where `uncovered` says why that cannot be."""
-
-    decision: Literal["allow", "deny"]
-    scope: Scope = "once"
-
-
-class ApprovalDecided(msgspec.Struct, frozen=True):
-    """What the approval became."""
-
-    id: str
-    state: str
-
-
-async def _approval_view(web: WebContext, approval: Approval) -> ApprovalView:
-    info = await web.app.store.journal.thread(approval.asked_in)
-    title, agent, name = (info.title, info.agent, "") if info else ("", "", "")
-    if info is not None and approval.state == "pending":
-        user = approval.asked_by.rpartition(":")[2]
-        name = next((one.name for one in await authors(web, info.thread, info.last_seq) if one.id == user), "")
-    more = {"title": title, "agent": agent, "asked_by_name": name}
-    return view(ApprovalView, approval, runs=coverage_text(approval.covers), **more)
-
-
-@routes("GET /api/approvals", READERS, narrows=True)
-async def approvals(
-    web: WebContext, by: Principal, *, pending: bool = True, thread: str = "", limit: Limit = 200
-) -> list[ApprovalView]:
-    """Questions to people, newest first: the pending ones or all, of one thread."""
-    within, at_most = parse_thread_id(thread) if thread else None, LIST_MAX if by.is_confined else limit
-    found = await web.app.store.approvals.search(pending=pending, thread=within, limit=at_most)
-    if by.is_confined:
-        journal = web.app.store.journal
-        shown = {one: await may_use(by, journal, one) for one in {approval.thread for approval in found}}
-        found = [approval for approval in found if shown[approval.thread]][:limit]
-    return [await _approval_view(web, approval) for approval in found]
-
-
-@routes("GET /api/approvals/{id}", READERS, narrows=True)
-async def approval(web: WebContext, by: Principal, id: str) -> ApprovalView:
-    """One approval."""
-    return await _approval_view(web, await _known_approval(web, by, id))
-
-
-async def _known_approval(web: WebContext, by: Principal, id: str) -> Approval:
-    """One that the caller may see. Raises NotFound for any other."""
-    found = await web.app.store.approvals.get(ApprovalId(id))
-    if found is None or not await may_use(by, web.app.store.journal, found.thread):
-        raise NotFound(f"There is no approval {id[:80]}. `shoal approvals list` shows the open ones.")
-    return found
-
-
-@routes("POST /api/approvals/{id}", DECIDERS, narrows=True)
-async def decide(web: WebContext, by: Principal, id: str, body: DecisionRequest) -> ApprovalDecided:
-    """Answer an approval; 409 when it was decided already, 410 when it has expired."""
-    found = await _known_approval(web, by, id)
-    state = await web.app.orchestrator.decide(found.id, body.decision == "allow", by.asker, body.scope)
-    return ApprovalDecided(id, state)
-
-
-# ---- triggers ----
 
 
 class TriggerRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -292,11 +188,6 @@ async def _wanted(web: WebContext, by: Principal, body: TriggerRequest) -> NewTr
     return msgspec.convert(given, NewTrigger)
 
 
-async def zone_of(web: WebContext, by: Principal) -> str:
-    """The time zone of whoever asks."""
-    return await web.app.timezones.chosen(by.asker) or web.app.config.zone
-
-
 class BriefRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A brief at an hour of a time zone (by default that of whoever asks), in `thread`, in a new thread of `platform`
     and `channel`, or without these where the owner last wrote to the agent in a chat, and on the page until then. The
@@ -371,125 +262,3 @@ async def resume_trigger(web: WebContext, id: str) -> TriggerView:
         raise Conflict(f"Trigger {id} is {trigger.state}: there is nothing to resume.")
     web.app.due("triggers")
     return _trigger_view(await _known_trigger(web, id))
-
-
-# ---- processes ----
-
-
-class ProcessView(msgspec.Struct, frozen=True):
-    """A process; `pid` is 0 when unknown, `exit_code` null unless it exited on its own."""
-
-    id: str
-    name: str
-    agent: str
-    thread: str
-    command: str
-    state: ProcessState
-    pid: int
-    started_at: datetime
-    ended_at: datetime | None
-    exit_code: int | None
-    reason: str
-    hooks: tuple[Hook, ...]
-
-
-def _process_view(process: Process) -> ProcessView:
-    spec = process.spec
-    return view(ProcessView, process, **{**msgspec.structs.asdict(spec), "name": spec.title})
-
-
-@routes("GET /api/processes", READERS)
-async def processes(
-    web: WebContext,
-    *,
-    agent: Annotated[str, msgspec.Meta(max_length=64)] = "",
-    running: bool = False,
-    limit: Limit = 100,
-) -> list[ProcessView]:
-    """Processes that agents have started, newest first: of one agent, or only those that run."""
-    found = await web.app.store.processes.search(agent=agent, running=running, limit=limit)
-    return [_process_view(process) for process in found]
-
-
-@routes("GET /api/processes/{id}", READERS)
-async def process(web: WebContext, id: str) -> ProcessView:
-    """One process."""
-    return _process_view(await web.app.processes.get(id))
-
-
-@routes("GET /api/processes/{id}/log", READERS)
-async def log(
-    web: WebContext,
-    id: str,
-    *,
-    tail: Limit = 100,
-    offset: Annotated[int, msgspec.Meta(ge=-1)] = -1,
-    grep: Annotated[str, msgspec.Meta(max_length=200)] = "",
-) -> LogPiece:
-    """Lines of a process's output: the last `tail`, or so many from byte `offset` on; only those with `grep`."""
-    found = await web.app.processes.get(id)
-    return await web.app.processes.read(found, offset=offset, lines_max=tail, contains=grep)
-
-
-@routes("DELETE /api/processes/{id}", ADMINS, status=202)
-async def kill(web: WebContext, by: Principal, id: str) -> ProcessView:
-    """Kill a process with all its children; 409 when it has ended already."""
-    found = await web.app.processes.get(id)
-    if found.state != "running":
-        raise Conflict(f"Process {id} has ended already: {found.state}.")
-    return _process_view(await web.app.processes.kill(id, by.author.id))
-
-
-# ---- tools of MCP servers: what the owner allowed, and what a server offers instead ----
-
-
-class McpToolView(msgspec.Struct, frozen=True):
-    """A tool. `changed` and `new` wait for a decision: `digest` names what is offered, `change` shows it as a diff.
-    `text` is the definition that is allowed."""
-
-    name: str
-    state: State
-    digest: str
-    change: str
-    text: str
-
-
-class McpServerView(msgspec.Struct, frozen=True):
-    """A server that was connected before: its tools, and since when they are pinned."""
-
-    server: str
-    since: datetime
-    tools: list[McpToolView]
-
-
-class McpView(msgspec.Struct, frozen=True):
-    """The servers in use."""
-
-    servers: list[McpServerView]
-
-
-class McpDecision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is decided on the definition whose digest begins so."""
-
-    decision: Literal["allow", "deny"]
-    digest: Annotated[str, msgspec.Meta(min_length=DIGEST_CHARS, max_length=64)]
-
-
-def _mcp_view(pin: Pin) -> McpToolView:
-    definition = pin.offered or pin.allowed
-    digest = definition.digest if definition is not None else ""
-    text = pin.allowed.text if pin.allowed is not None else ""
-    return McpToolView(pin.name, pin.state, digest, pin.change if pin.offered is not None else "", text)
-
-
-@routes("GET /api/mcp", READERS)
-async def mcp(web: WebContext) -> McpView:
-    """The tools of MCP servers: allowed, changed, new or denied."""
-    found = await web.app.pins.listed()
-    return McpView([McpServerView(one.server, one.since, [*map(_mcp_view, one.tools.values())]) for one in found])
-
-
-@routes("POST /api/mcp/{name}", ADMINS)
-async def decide_mcp(web: WebContext, by: Principal, name: str, body: McpDecision) -> McpToolView:
-    """Allow or deny what a server offers for a tool; 404 when nothing waits, 409 when it has changed since."""
-    return _mcp_view(await web.app.pins.decide(name, body.digest, body.decision == "allow", by.person))

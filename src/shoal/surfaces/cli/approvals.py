@@ -1,0 +1,59 @@
+"""`shoal approvals`: what waits for a person."""
+
+import click
+
+from shoal.surfaces.cli.client import call_api, find_server, get, path_part
+from shoal.surfaces.cli.context import CommandContext, command
+from shoal.surfaces.cli.output import VERDICTS, print_json, print_records, printable, tell, when
+from shoal.surfaces.http.routes_approvals import ApprovalView
+
+approvals = click.Group("approvals", help="Questions that wait for a person: what exactly would run, and your answer.")
+
+
+@command(approvals, "list")
+@click.option("--all", "everything", is_flag=True, help="Those that were decided too.")
+@click.option("--thread", default="", help="Only those of this thread.")
+def list_approvals(context: CommandContext, everything: bool, thread: str, as_json: bool) -> None:
+    """List the questions, the newest first."""
+    found = get(context, "/api/approvals", list[ApprovalView], pending=not everything, thread=thread)
+    rows = [(one.id, VERDICTS.get(one.state, one.state), one.expires_at, one.thread, one.shown) for one in found]
+    head = ("id", "state", "expires", "thread", "what would run")
+    print_records(found, as_json, head, rows, "Nothing waits for an answer.")
+
+
+@command(approvals, "show")
+def show_approval(context: CommandContext, id: str, as_json: bool) -> None:
+    """Show one question whole: what exactly would run, who asked, and why it is asked."""
+    found = get(context, f"/api/approvals/{path_part(id)}", ApprovalView)
+    if as_json:
+        print_json(found)
+        return
+    state = VERDICTS.get(found.state, found.state).capitalize()
+    print(f"{state}, expires {when(found.expires_at)} UTC, asked by {printable(found.asked_by)} in {found.thread}")
+    for said in (found.runs, found.reason):
+        if said:
+            print(printable(said))
+    print(f"\n{printable(found.shown)}")
+
+
+@command(approvals)
+@click.option("--thread", "for_thread", is_flag=True, help="Allow the same for the whole thread.")
+def allow(context: CommandContext, id: str, for_thread: bool) -> None:
+    """Allow what the question shows, once."""
+    _decide(context, id, {"decision": "allow", "scope": "thread" if for_thread else "once"}, "Allowed.")
+
+
+@command(approvals)
+def deny(context: CommandContext, id: str) -> None:
+    """Refuse it; the agent is told and continues without it."""
+    _decide(context, id, {"decision": "deny"}, "Denied.")
+
+
+def _decide(context: CommandContext, id: str, body: dict[str, str], done: str) -> None:
+    path = f"/api/approvals/{path_part(id)}"
+    call_api(context, "POST", path, body)
+    if find_server(context) is not None:
+        print(f"{done} The turn continues.")
+        return
+    thread = get(context, path, ApprovalView).thread
+    tell(f"{done} Nothing is running here: the turn continues with `shoal run` or `shoal chat --thread {thread}`.")

@@ -1,0 +1,66 @@
+"""`shoal mcp`: tools of MCP servers."""
+
+import click
+
+from shoal.kernel.errors import NotFound
+from shoal.kernel.order import natural
+from shoal.surfaces.cli.client import call_api, get, path_part
+from shoal.surfaces.cli.context import CommandContext, command
+from shoal.surfaces.cli.output import print_records, printable, when
+from shoal.surfaces.http.routes_mcp import McpToolView, McpView
+from shoal.tools.mcp.pins import DIGEST_CHARS
+
+mcp = click.Group(
+    "mcp",
+    help="Tools of MCP servers. What a server says of its tools at first is allowed; what it changes waits for you.",
+)
+
+
+@command(mcp, "list")
+def list_mcp(context: CommandContext, as_json: bool) -> None:
+    """List the tools, what waits first."""
+    rows = [
+        {
+            "server": server.server,
+            "name": one.name,
+            "state": one.state,
+            "digest": one.digest[:DIGEST_CHARS],
+            "since": when(server.since),
+        }
+        for server in get(context, "/api/mcp", McpView).servers
+        for one in server.tools
+    ]
+    waiting_first = sorted(rows, key=lambda row: (row["state"] == "allowed", natural(row["name"])))
+    shown = [(row["name"], row["state"], row["digest"], row["since"]) for row in waiting_first]
+    head = ("tool", "state", "digest", "pinned (UTC)")
+    print_records(rows, as_json, head, shown, "No MCP server was connected yet.")
+
+
+@command(mcp, "show")
+def show_mcp(context: CommandContext, name: str) -> None:
+    """Show what a server changed of tool NAME, as a diff, or what is allowed of it."""
+    tools: list[McpToolView] = [one for server in get(context, "/api/mcp", McpView).servers for one in server.tools]
+    found = next((one for one in tools if one.name == name), None)
+    if found is None:
+        raise NotFound(f"There is no tool {name[:80]!r} of an MCP server. `shoal mcp list` shows them.")
+    if found.state == "allowed":
+        print(f"{found.name} is allowed as its server offers it:\n")
+        print(printable(found.text))
+        return
+    print(f"{found.name} is {found.state}; - is what you allowed, + what the server offers:\n")
+    print(printable(found.change))
+    print(f"\nTo allow it: shoal mcp allow {found.name} {found.digest[:DIGEST_CHARS]}")
+
+
+@command(mcp, "allow")
+def allow_mcp(context: CommandContext, name: str, digest: str) -> None:
+    """Let agents use tool NAME as DIGEST says, which list and show name."""
+    call_api(context, "POST", f"/api/mcp/{path_part(name)}", {"decision": "allow", "digest": digest})
+    print(f"Allowed. Agents are told of {printable(name)} as its server offers it now, within a minute.")
+
+
+@command(mcp, "deny")
+def deny_mcp(context: CommandContext, name: str, digest: str) -> None:
+    """Leave tool NAME as it was allowed, or hidden if it is new, and do not be asked for DIGEST again."""
+    call_api(context, "POST", f"/api/mcp/{path_part(name)}", {"decision": "deny", "digest": digest})
+    print("Denied. Agents go on with what you allowed before.")

@@ -1,0 +1,59 @@
+"""`shoal processes`: what agents run alongside their turns."""
+
+from datetime import UTC, datetime
+
+import click
+import msgspec
+
+from shoal.surfaces.cli.client import call_api, get, path_part
+from shoal.surfaces.cli.completion import agent_option
+from shoal.surfaces.cli.context import CommandContext, command
+from shoal.surfaces.cli.output import print_json, print_records, printable
+from shoal.surfaces.http.routes_processes import ProcessView
+from shoal.tools.process_logs import LogPiece
+
+processes = click.Group("processes", help="Processes that agents have started.")
+
+
+@command(processes, "list")
+@agent_option("Only those of this agent.")
+@click.option("--running", is_flag=True, help="Only those that run.")
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
+def list_processes(context: CommandContext, agent: str, running: bool, limit: int, as_json: bool) -> None:
+    """List the processes, newest first."""
+    found = get(context, "/api/processes", list[ProcessView], agent=agent, running=running, limit=limit)
+
+    def state(one: ProcessView) -> str:
+        if one.state == "exited":
+            return f"exited {one.exit_code}"
+        if one.state == "running":
+            return f"running {int((datetime.now(UTC) - one.started_at).total_seconds())} s"
+        return one.state
+
+    rows = [(one.id, one.agent, state(one), one.started_at, one.ended_at, one.name) for one in found]
+    head = ("id", "agent", "state", "started (UTC)", "ended (UTC)", "what")
+    print_records(found, as_json, head, rows, "There are no processes.")
+
+
+@command(processes)
+@click.option(
+    "--tail", default=100, show_default=True, type=click.IntRange(1, 1000), help="How many of the last lines."
+)
+@click.option("--offset", default=-1, help="Lines from this byte on instead.")
+@click.option("--grep", default="", help="Only lines that contain this.")
+def logs(context: CommandContext, id: str, tail: int, offset: int, grep: str, as_json: bool) -> None:
+    """Show what a process has written, here in this home directory."""
+    piece = get(context, f"/api/processes/{path_part(id)}/log", LogPiece, tail=tail, offset=offset, grep=grep)
+    lines = tuple(map(context.redactor().redact, piece.lines))
+    if as_json:
+        print_json(msgspec.structs.replace(piece, lines=lines))
+        return
+    for line in lines:
+        print(printable(line))
+
+
+@command(processes)
+def kill(context: CommandContext, id: str) -> None:
+    """Kill a process with all its children."""
+    call_api(context, "DELETE", f"/api/processes/{path_part(id)}")
+    print("It is being killed.")

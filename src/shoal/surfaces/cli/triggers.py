@@ -1,0 +1,158 @@
+"""`shoal triggers` and `shoal brief`: turns that start by the clock."""
+
+import heapq
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+
+import click
+import msgspec
+
+from shoal.kernel.errors import InvalidInput
+from shoal.kernel.ids import parse_thread_id
+from shoal.kernel.triggers import BRIEF_ON_PAGE, next_cron
+from shoal.kernel.zones import local_time, zone_named
+from shoal.surfaces.cli.client import call_api, find_server, get, path_part
+from shoal.surfaces.cli.completion import agent_option
+from shoal.surfaces.cli.context import CommandContext, command
+from shoal.surfaces.cli.output import print_records, tell
+from shoal.surfaces.http.endpoints import Removed
+from shoal.surfaces.http.routes_triggers import TriggerView
+
+THREAD = "terminal:local:main"
+
+
+class TriggerTime(msgspec.Struct, frozen=True):
+    at: datetime
+    id: str
+    name: str
+    text: str
+
+
+triggers = click.Group("triggers", help="Turns that start by the clock: once, or again and again.")
+
+
+@command()
+@click.argument("at", metavar="AT")
+@click.option("--timezone", default="", help="IANA name, such as Europe/Berlin.  [default: yours]")
+@click.option("--working-days", is_flag=True, help="From Monday to Friday.")
+@click.option("--thread", default="", help="Where it is sent.  [default: where you last wrote to the agent]")
+@click.option("--platform", default="", help="With --channel: open a new thread there each time.")
+@click.option("--channel", default="")
+@click.option("--agent", default="", help="Who sends it; 'brief' is made for it.  [default: the default agent]")
+def brief(context: CommandContext, at: str, timezone: str, working_days: bool, **given: str) -> None:
+    """Have a brief sent every morning AT an hour such as 8 or 8:30, or off.
+
+    It tells what was done and spent, what waits for you and what is scheduled; nothing comes when there is nothing.
+    """
+    if at == "off":
+        removed = call_api(context, "DELETE", "/api/brief", into=Removed).removed
+        print("No brief comes any more." if removed else "There was no brief.")
+        return
+    days = "working" if working_days else "all"
+    for line in send_brief(context, {"at": at, "timezone": timezone, "days": days, **given}):
+        tell(line)
+
+
+def send_brief(context: CommandContext, asked: Mapping[str, str]) -> list[str]:
+    """Have a brief sent, by the time zone of whoever asks unless another is named; returns what to say of it.
+
+    Raises what `call_api` does.
+    """
+    added = call_api(context, "POST", "/api/brief", {**asked}, into=TriggerView)
+    where = f"in {added.thread or f'{added.platform}:{added.channel}'}"
+    said = [f"A brief comes {where}, first at {_local(added)}."]
+    if added.thread == BRIEF_ON_PAGE:
+        said = [
+            f"A brief comes on the page, first at {_local(added)}.",
+            "You have written to no agent in a chat yet; once you have, the same command sends it there.",
+        ]
+    return said if find_server(context) else [*said, "Triggers fire only while `shoal run` is running."]
+
+
+@command(triggers, "list")
+def list_triggers(context: CommandContext, as_json: bool) -> None:
+    """List the triggers, the next due first."""
+    found = get(context, "/api/triggers", list[TriggerView])
+    rows = [
+        (
+            one.id,
+            one.state,
+            one.next_at if one.state == "active" else None,
+            f"{one.words} ({one.timezone})" if one.kind == "periodic" else one.schedule,
+            one.thread or f"{one.platform}:{one.channel}",
+            one.error or one.name or one.text,
+        )
+        for one in found
+    ]
+    head = ("id", "state", "next (UTC)", "schedule", "into", "what")
+    print_records(found, as_json, head, rows, "There are no triggers. `shoal triggers add WHEN TEXT` makes one.")
+
+
+@command(triggers)
+@click.argument("when_", metavar="WHEN")
+@click.option("--thread", help=f"The thread it goes into.  [default: {THREAD}]")
+@click.option("--platform", default="", help="With --channel: open a new thread there each time.")
+@click.option("--channel", default="")
+@click.option("--timezone", default="", help="IANA name, such as Europe/Berlin.  [default: yours]")
+@agent_option("Who answers; without it the thread's or channel's agent.")
+@click.option("--name", default="", help="A name for lists.")
+def add(context: CommandContext, when_: str, text: str, thread: str | None, **given: str) -> None:
+    """Have the agent do TEXT at a time.
+
+    WHEN is "in 90 minutes", "tomorrow at 9", "every weekday at 8:30", an ISO time such as 2026-05-04T09:00, or a cron
+    line such as "0 9 * * 1-5".
+    """
+    if bool(given["platform"]) != bool(given["channel"]) or (thread and given["platform"]):
+        raise InvalidInput("Give --thread, or --platform and --channel.")
+    target = "" if given["platform"] else parse_thread_id(thread or THREAD)
+    body = {"schedule": when_, "text": text, "thread": target, **given}
+    added = call_api(context, "POST", "/api/triggers", body, into=TriggerView)
+    tell(f"Added; it fires first at {_local(added)}. `shoal triggers list` shows it.")
+    if find_server(context) is None:
+        tell("Triggers fire only while `shoal run` is running.")
+
+
+@command(triggers)
+def remove(context: CommandContext, id: str) -> None:
+    """Remove a trigger."""
+    call_api(context, "DELETE", f"/api/triggers/{path_part(id)}")
+    print("Removed.")
+
+
+@command(triggers)
+def pause(context: CommandContext, id: str) -> None:
+    """Pause a trigger until it is resumed."""
+    call_api(context, "POST", f"/api/triggers/{path_part(id)}/pause")
+    tell("Paused until `shoal triggers resume`.")
+
+
+@command(triggers)
+def resume(context: CommandContext, id: str) -> None:
+    """Resume a trigger that is paused or was switched off."""
+    found = call_api(context, "POST", f"/api/triggers/{path_part(id)}/resume", into=TriggerView)
+    print(f"Resumed; it fires next at {_local(found)}.")
+
+
+@command(triggers, "next")
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000))
+def next_times(context: CommandContext, limit: int, as_json: bool) -> None:
+    """Show the times that come next, over all triggers."""
+    now = datetime.now(UTC)
+    found = get(context, "/api/triggers", list[TriggerView])
+    streams = [_times(one, now) for one in found if one.state == "active"]
+    coming = [one for _, one in zip(range(limit), heapq.merge(*streams, key=lambda one: one.at), strict=False)]
+    rows = [(one.at, one.id, one.name or one.text) for one in coming]
+    print_records(coming, as_json, ("time (UTC)", "id", "what"), rows, "Nothing is scheduled.")
+
+
+def _local(trigger: TriggerView) -> str:
+    """When it fires next, by its own time zone."""
+    return local_time(trigger.next_at.astimezone(zone_named(trigger.timezone))) if trigger.next_at else "no time"
+
+
+def _times(trigger: TriggerView, now: datetime) -> Iterator[TriggerTime]:
+    """When it fires, in order; what is due already first."""
+    at = trigger.next_at
+    while at is not None:
+        yield TriggerTime(at, trigger.id, trigger.name, trigger.text)
+        at = next_cron(trigger.schedule, trigger.timezone, max(at, now)) if trigger.kind == "periodic" else None

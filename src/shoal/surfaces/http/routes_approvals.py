@@ -1,0 +1,112 @@
+"""Calls about approvals: list and answer them."""
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+import msgspec
+
+from shoal.kernel.cards import coverage_text
+from shoal.kernel.errors import NotFound
+from shoal.kernel.events import Scope
+from shoal.kernel.ids import ApprovalId, parse_thread_id
+from shoal.kernel.permissions import Coverage
+from shoal.kernel.records import Approval
+from shoal.surfaces.http.endpoints import DECIDERS, READERS, Routes, WebContext, view
+from shoal.surfaces.http.routes_threads import authors
+from shoal.threads.principals import Principal, may_use
+
+routes = Routes()
+
+LIST_MAX = 1000
+Limit = Annotated[int, msgspec.Meta(ge=1, le=LIST_MAX)]
+
+
+class ApprovalView(msgspec.Struct, frozen=True):
+    """A question to a person; `shown` is exactly what will run, `title` and `agent` those of its thread;
+    `asked_by_name` may be empty. A list shows only pending ones by default.
+
+    `covers` is the content that it runs: `files` with their sizes (-1: not there) and SHA-256, the number of `others`,
+    and why not all of it is covered (`uncovered`); the answer cannot be for the whole thread then. `runs` says it in
+    words.
+    """
+
+    id: str
+    thread: str
+    title: str
+    agent: str
+    turn: str
+    tool: str
+    actions: tuple[str, ...]
+    shown: str
+    runs: str
+    covers: Coverage
+    reason: str
+    asked_by: str
+    asked_by_name: str
+    state: Literal["pending", "allow", "deny", "expired", "cancelled", "used"]
+    scope: Scope
+    decided_by: str
+    created_at: datetime
+    expires_at: datetime
+    decided_at: datetime | None
+
+
+class DecisionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The answer to an approval: for this one call, or for the same call with the same content in the whole thread,
+    which is an error where `uncovered` says why that cannot be."""
+
+    decision: Literal["allow", "deny"]
+    scope: Scope = "once"
+
+
+class ApprovalDecided(msgspec.Struct, frozen=True):
+    """What the approval became."""
+
+    id: str
+    state: str
+
+
+async def _approval_view(web: WebContext, approval: Approval) -> ApprovalView:
+    info = await web.app.store.journal.thread(approval.asked_in)
+    title, agent, name = (info.title, info.agent, "") if info else ("", "", "")
+    if info is not None and approval.state == "pending":
+        user = approval.asked_by.rpartition(":")[2]
+        name = next((one.name for one in await authors(web, info.thread, info.last_seq) if one.id == user), "")
+    more = {"title": title, "agent": agent, "asked_by_name": name}
+    return view(ApprovalView, approval, runs=coverage_text(approval.covers), **more)
+
+
+@routes("GET /api/approvals", READERS, narrows=True)
+async def approvals(
+    web: WebContext, by: Principal, *, pending: bool = True, thread: str = "", limit: Limit = 200
+) -> list[ApprovalView]:
+    """Questions to people, newest first: the pending ones or all, of one thread."""
+    within, at_most = parse_thread_id(thread) if thread else None, LIST_MAX if by.is_confined else limit
+    found = await web.app.store.approvals.search(pending=pending, thread=within, limit=at_most)
+    if by.is_confined:
+        journal = web.app.store.journal
+        shown = {one: await may_use(by, journal, one) for one in {approval.thread for approval in found}}
+        found = [approval for approval in found if shown[approval.thread]][:limit]
+    return [await _approval_view(web, approval) for approval in found]
+
+
+@routes("GET /api/approvals/{id}", READERS, narrows=True)
+async def approval(web: WebContext, by: Principal, id: str) -> ApprovalView:
+    """One approval."""
+    return await _approval_view(web, await _known_approval(web, by, id))
+
+
+async def _known_approval(web: WebContext, by: Principal, id: str) -> Approval:
+    """One that the caller may see. Raises NotFound for any other."""
+    found = await web.app.store.approvals.get(ApprovalId(id))
+    if found is None or not await may_use(by, web.app.store.journal, found.thread):
+        raise NotFound(f"There is no approval {id[:80]}. `shoal approvals list` shows the open ones.")
+    return found
+
+
+@routes("POST /api/approvals/{id}", DECIDERS, narrows=True)
+async def decide(web: WebContext, by: Principal, id: str, body: DecisionRequest) -> ApprovalDecided:
+    """Answer an approval; 409 when it was decided already, 410 when it has expired."""
+    found = await _known_approval(web, by, id)
+    state = await web.app.orchestrator.decide(found.id, body.decision == "allow", by.asker, body.scope)
+    return ApprovalDecided(id, state)

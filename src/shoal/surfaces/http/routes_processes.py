@@ -1,0 +1,80 @@
+"""Calls about processes that agents have started: list them, read their output, kill them."""
+
+from datetime import datetime
+from typing import Annotated
+
+import msgspec
+
+from shoal.kernel.agents import Hook, Process, ProcessState
+from shoal.kernel.errors import Conflict
+from shoal.surfaces.http.endpoints import ADMINS, READERS, Routes, WebContext, view
+from shoal.threads.principals import Principal
+from shoal.tools.process_logs import LogPiece
+
+routes = Routes()
+
+Limit = Annotated[int, msgspec.Meta(ge=1, le=1000)]
+
+
+class ProcessView(msgspec.Struct, frozen=True):
+    """A process; `pid` is 0 when unknown, `exit_code` null unless it exited on its own."""
+
+    id: str
+    name: str
+    agent: str
+    thread: str
+    command: str
+    state: ProcessState
+    pid: int
+    started_at: datetime
+    ended_at: datetime | None
+    exit_code: int | None
+    reason: str
+    hooks: tuple[Hook, ...]
+
+
+def _process_view(process: Process) -> ProcessView:
+    spec = process.spec
+    return view(ProcessView, process, **{**msgspec.structs.asdict(spec), "name": spec.title})
+
+
+@routes("GET /api/processes", READERS)
+async def processes(
+    web: WebContext,
+    *,
+    agent: Annotated[str, msgspec.Meta(max_length=64)] = "",
+    running: bool = False,
+    limit: Limit = 100,
+) -> list[ProcessView]:
+    """Processes that agents have started, newest first: of one agent, or only those that run."""
+    found = await web.app.store.processes.search(agent=agent, running=running, limit=limit)
+    return [_process_view(process) for process in found]
+
+
+@routes("GET /api/processes/{id}", READERS)
+async def process(web: WebContext, id: str) -> ProcessView:
+    """One process."""
+    return _process_view(await web.app.processes.get(id))
+
+
+@routes("GET /api/processes/{id}/log", READERS)
+async def log(
+    web: WebContext,
+    id: str,
+    *,
+    tail: Limit = 100,
+    offset: Annotated[int, msgspec.Meta(ge=-1)] = -1,
+    grep: Annotated[str, msgspec.Meta(max_length=200)] = "",
+) -> LogPiece:
+    """Lines of a process's output: the last `tail`, or so many from byte `offset` on; only those with `grep`."""
+    found = await web.app.processes.get(id)
+    return await web.app.processes.read(found, offset=offset, lines_max=tail, contains=grep)
+
+
+@routes("DELETE /api/processes/{id}", ADMINS, status=202)
+async def kill(web: WebContext, by: Principal, id: str) -> ProcessView:
+    """Kill a process with all its children; 409 when it has ended already."""
+    found = await web.app.processes.get(id)
+    if found.state != "running":
+        raise Conflict(f"Process {id} has ended already: {found.state}.")
+    return _process_view(await web.app.processes.kill(id, by.author.id))

@@ -1,0 +1,53 @@
+"""Calls about notifications of the caller's browsers."""
+
+from typing import Annotated
+
+import msgspec
+from starlette.requests import Request
+
+from shoal.push import Browser
+from shoal.surfaces.http.endpoints import EVERYONE, Removed, Routes, WebContext
+from shoal.threads.principals import Principal
+
+routes = Routes()
+
+
+class PushView(msgspec.Struct, frozen=True):
+    """Whether browsers can be told, else why not, and the public key that they subscribe with."""
+
+    on: bool
+    why_off: str
+    key: str
+
+
+class NewSubscription(Browser, frozen=True, forbid_unknown_fields=True):
+    """Where a push service takes messages for a browser, with the browser's keys, as its subscription has them."""
+
+
+class Subscribed(msgspec.Struct, frozen=True):
+    """The browser is told from now on."""
+
+    subscribed: bool
+
+
+@routes("GET /api/push", EVERYONE, narrows=True)
+async def push(web: WebContext) -> PushView:
+    """Whether this installation sends notifications, and the key that browsers know it by."""
+    why_off = web.app.push.why_off
+    return PushView(not why_off, why_off, "" if why_off else await web.app.push.public_key())
+
+
+@routes("PUT /api/push", EVERYONE, narrows=True)
+async def subscribe(web: WebContext, by: Principal, request: Request, body: NewSubscription) -> Subscribed:
+    """Tell a browser of approvals that the caller may decide, and of answers in their own threads of the page."""
+    await web.app.push.subscribe(by, body, request.headers.get("origin", ""))
+    return Subscribed(True)
+
+
+@routes("DELETE /api/push", EVERYONE, narrows=True)
+async def unsubscribe(
+    web: WebContext, by: Principal, *, endpoint: Annotated[str, msgspec.Meta(max_length=2_000)]
+) -> Removed:
+    """Tell a browser of the caller's, by the address of its subscription, nothing more; 404 when it was not told."""
+    await web.app.push.unsubscribe(by, endpoint)
+    return Removed(True)
