@@ -15,7 +15,7 @@ import psutil
 import pytest
 from hypothesis import settings
 
-from shoal.kernel.deep_folders import remove_tree
+from shoal.files.deep_folders import remove_tree
 
 pytest.register_assert_rewrite("shoal.testing.contracts")  # so that these suites say what they compared
 

@@ -15,7 +15,7 @@ import httpx2
 import msgspec
 import pytest
 
-from shoal.kernel.network import default_tls
+from shoal.net.connections import default_tls
 
 ROOT = Path(__file__).resolve().parents[1]
 START_SECONDS = 90.0

@@ -33,9 +33,9 @@ import msgspec
 
 from shoal.config import Config
 from shoal.config.secrets import without_secrets
+from shoal.files.deep_folders import walk
 from shoal.kernel import lazy_re
 from shoal.kernel.clock import Clock
-from shoal.kernel.deep_folders import walk
 from shoal.kernel.errors import ConfigError, Conflict, InvalidInput, ShoalError, StoreCorrupt, StoreError
 from shoal.kernel.home import Home
 from shoal.kernel.ports import Settings

@@ -23,17 +23,17 @@ import msgspec
 
 from shoal.config.secrets import read_token
 from shoal.delivery.hub import Hub
+from shoal.installation import how_to_add
 from shoal.kernel.clock import Clock
 from shoal.kernel.errors import ConfigError, Conflict, FetchError, InvalidInput, NotFound
 from shoal.kernel.events import ApprovalRequested, Event, TurnFinished
 from shoal.kernel.home import Home
 from shoal.kernel.ids import ThreadId, encode_part, is_child
-from shoal.kernel.installation import how_to_add
 from shoal.kernel.permissions import NO_COVERAGE
 from shoal.kernel.regular_files import read_regular
 from shoal.kernel.settings import WebSettings
 from shoal.kernel.untrusted import UNREADABLE
-from shoal.kernel.web import FetchRequest, parse_target
+from shoal.net.addresses import FetchRequest, parse_target
 from shoal.store.store import Store
 from shoal.threads.access_tokens import AccessTokens
 from shoal.threads.principals import HOME_TOKEN, OWNER, Principal, bearer_of, may_use

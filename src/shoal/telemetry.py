@@ -30,6 +30,7 @@ from typing import TypeAlias
 import msgspec
 
 from shoal.delivery.hub import Hub
+from shoal.installation import how_to_add
 from shoal.kernel.clock import to_micros
 from shoal.kernel.errors import ConfigError
 from shoal.kernel.events import (
@@ -50,7 +51,6 @@ from shoal.kernel.events import (
     UserSaid,
 )
 from shoal.kernel.ids import TurnId
-from shoal.kernel.installation import how_to_add
 from shoal.kernel.settings import Config
 from shoal.kernel.version import VERSION
 

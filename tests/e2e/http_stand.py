@@ -37,13 +37,13 @@ from shoal.kernel.files import STILL_FOLDERS
 from shoal.kernel.home import Home
 from shoal.kernel.ids import ApprovalId, ThreadId, TurnId, make_thread_id, thread_address
 from shoal.kernel.messages import Author, Inbound, Prompt, Receipt, Usage
-from shoal.kernel.network import default_tls
 from shoal.kernel.permissions import Asker
 from shoal.kernel.ports import ChatAdapter, SignalKind
 from shoal.kernel.records import Commit, Opening
 from shoal.kernel.settings import BackupSettings, McpServerSettings, WebSettings
 from shoal.kernel.triggers import NewTrigger, Trigger
 from shoal.models.catalog import Catalog
+from shoal.net.connections import default_tls
 from shoal.permissions.access import AccessRules, Links, People, Person
 from shoal.push import WebPush
 from shoal.sandbox import processes as host

@@ -21,7 +21,7 @@ from nio import (
 from nio.crypto import decrypt_attachment
 from tests.synapse import PASSWORD
 
-from shoal.kernel.network import default_tls
+from shoal.net.connections import default_tls
 
 SECONDS_MAX = 60.0
 

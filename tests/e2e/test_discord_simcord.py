@@ -15,7 +15,7 @@ import pytest
 
 from shoal.app import App, Overrides, open_app
 from shoal.config import load_config
-from shoal.kernel.network import default_tls
+from shoal.net.connections import default_tls
 from shoal.sandbox.host import HostSandbox
 from shoal.testing.model import Call, FakeModel, Gate, Reply
 from shoal.testing.scenario import FakeModels

@@ -13,7 +13,7 @@ from tests.e2e.http_stand import TOKEN
 from shoal.kernel.clock import Clock
 from shoal.kernel.ids import ThreadId
 from shoal.kernel.messages import ToolMessage, UserMessage
-from shoal.kernel.network import default_tls
+from shoal.net.connections import default_tls
 from shoal.surfaces.http.server import WebOptions, serve
 from shoal.testing.model import Call, FakeModel, Gate, Reply
 from shoal.testing.scenario import World, scenario

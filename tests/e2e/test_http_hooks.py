@@ -12,10 +12,10 @@ from tests.e2e.http_stand import TOKEN
 from shoal.kernel.errors import PlatformError
 from shoal.kernel.events import ApprovalRequested
 from shoal.kernel.ids import ThreadId
-from shoal.kernel.network import default_tls
 from shoal.kernel.secret import Secret
 from shoal.kernel.settings import HookSettings
 from shoal.kernel.webhooks import proof, signature
+from shoal.net.connections import default_tls
 from shoal.surfaces.http.server import WebOptions, serve
 from shoal.testing.model import Call, FakeModel, Gate, Reply
 from shoal.testing.scenario import World, scenario

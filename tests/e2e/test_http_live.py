@@ -15,7 +15,7 @@ from shoal.app import App
 from shoal.kernel.events import AssistantSaid, StatusChanged, TextStreamed
 from shoal.kernel.ids import ThreadId
 from shoal.kernel.messages import Prompt
-from shoal.kernel.network import default_tls
+from shoal.net.connections import default_tls
 from shoal.surfaces.http.server import WebOptions, serve
 
 THREAD = ThreadId("web:lobby:one")

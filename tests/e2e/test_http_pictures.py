@@ -7,7 +7,7 @@ import pytest
 from tests.e2e.test_http_app import PATH, THREAD, TOKEN, Site, site
 from tests.e2e.test_page_answers import PIXEL
 
-from shoal.kernel.network import default_tls
+from shoal.net.connections import default_tls
 from shoal.surfaces.http.server import WebOptions, serve
 from shoal.testing.model import FakeModel
 from shoal.testing.scenario import scenario

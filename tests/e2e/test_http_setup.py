@@ -15,7 +15,7 @@ from tests.e2e.http_stand import TOKEN
 from shoal.app import App, open_app
 from shoal.config import load_config
 from shoal.kernel.home import Home
-from shoal.kernel.network import default_tls
+from shoal.net.connections import default_tls
 from shoal.setup.live import shown_server
 from shoal.surfaces.cli.init import make_home
 from shoal.surfaces.http.server import WebOptions, serve

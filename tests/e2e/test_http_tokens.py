@@ -21,10 +21,10 @@ from shoal.kernel.errors import ShoalError
 from shoal.kernel.events import AssistantSaid, ToolFinished, TurnStarted
 from shoal.kernel.ids import ApprovalId, CallId, ThreadId, TurnId, is_personal
 from shoal.kernel.messages import Author, Caller, Prompt, ToolCall
-from shoal.kernel.network import default_tls
 from shoal.kernel.permissions import TOKEN_SCOPES, AccessToken, TokenScope
 from shoal.kernel.records import AuditEntry, Commit, NewApproval
 from shoal.kernel.triggers import NewTrigger
+from shoal.net.connections import default_tls
 from shoal.surfaces.http import page
 from shoal.surfaces.http.endpoints import EndedWithToken, Endpoint
 from shoal.surfaces.http.openai_routes import chosen_thread, response_id, thread_of_response

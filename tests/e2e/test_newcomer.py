@@ -69,6 +69,6 @@ def lines() -> Iterator[tuple[Path, str]]:
 
 
 def test_nothing_tells_to_install_from_an_index() -> None:
-    """Whoever follows it would get another package, or none; `shoal.kernel.installation` knows the right line."""
+    """Whoever follows it would get another package, or none; `shoal.installation` knows the right line."""
     wrong = [where(path) for path, line in lines() if re.search(r"install [^`]*(?<!/)shoal(\[|['\"`]|$)", line)]
     assert [one for one in wrong if "decisions" not in one and "installation.py" not in one] == []

@@ -10,7 +10,7 @@ from tests.connections import listening
 from tests.e2e.http_stand import TOKEN, served
 from tests.e2e.page_kit import opened, violations
 
-from shoal.kernel.network import default_tls
+from shoal.net.connections import default_tls
 from shoal.surfaces.http.server import WebOptions
 from shoal.threads.access_tokens import NewToken
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from ipaddress import ip_address
 
 from shoal.kernel.errors import FetchError, ToolError
-from shoal.kernel.web import Fetched, literal, parse_target, why_refused
+from shoal.net.addresses import Fetched, literal, parse_target, why_refused
 from shoal.tools.builtin.web import brave_results, duckduckgo_results, page_text, untrusted
 from tests.fuzz.inputs import Json, any_text, damaged, json_bytes
 from tests.fuzz.target import Attempt

@@ -21,7 +21,7 @@ from shoal.kernel.home import Home
 from shoal.kernel.messages import Attachment, Author, Prompt
 from shoal.kernel.ports import Sandbox
 from shoal.kernel.settings import ContextSettings
-from shoal.kernel.web import Fetched, FetchRequest
+from shoal.net.addresses import Fetched, FetchRequest
 from shoal.sandbox.bubblewrap import BubblewrapSandbox
 from shoal.sandbox.host import HostSandbox
 from shoal.testing.clock import ManualClock

@@ -9,8 +9,8 @@ import httpx2
 import pytest
 
 from shoal.kernel.errors import StoreCorrupt
-from shoal.kernel.network import default_tls
 from shoal.maintenance import HEALTH_CHECK_SECONDS
+from shoal.net.connections import default_tls
 from shoal.surfaces.http.server import WebOptions, serve
 from shoal.testing import ManualClock
 from shoal.testing.model import FakeModel, Gate, Reply

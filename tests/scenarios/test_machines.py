@@ -15,7 +15,7 @@ from tests import s3
 from tests.postgres import SCRIPT, database, private_server
 from tests.processes import Entry, Process, process, until
 
-from shoal.kernel.network import default_tls
+from shoal.net.connections import default_tls
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("postgres")]
 

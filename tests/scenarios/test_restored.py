@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from shoal.files.deep_folders import remove_tree
 from shoal.kernel.clock import SystemClock
-from shoal.kernel.deep_folders import remove_tree
 from shoal.kernel.ids import make_thread_id
 from shoal.kernel.messages import Author, Prompt
 from shoal.kernel.posts import REPEATED

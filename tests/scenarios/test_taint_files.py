@@ -11,7 +11,7 @@ from tests.scenarios.test_taint import asked, call, time_page
 from shoal.kernel.events import ToolFinished, UserSaid
 from shoal.kernel.messages import Attachment, Author, Prompt
 from shoal.kernel.traits import Traits
-from shoal.kernel.web import Fetched, FetchRequest
+from shoal.net.addresses import Fetched, FetchRequest
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import World, scenario
 from shoal.tools.functions import tool

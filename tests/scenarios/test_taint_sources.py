@@ -12,7 +12,7 @@ from shoal.kernel.events import ToolFinished, UserSaid
 from shoal.kernel.ids import ThreadId, make_thread_id
 from shoal.kernel.messages import Attachment, Author, Prompt
 from shoal.kernel.triggers import NewTrigger
-from shoal.kernel.web import Fetched, FetchRequest
+from shoal.net.addresses import Fetched, FetchRequest
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import World, scenario

@@ -12,8 +12,8 @@ from shoal.app import App
 from shoal.kernel.events import ToolFinished, UserSaid
 from shoal.kernel.ids import ThreadId
 from shoal.kernel.messages import Usage
-from shoal.kernel.network import default_tls
 from shoal.kernel.permissions import TokenScope
+from shoal.net.connections import default_tls
 from shoal.surfaces.http.server import WebOptions, serve
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import scenario

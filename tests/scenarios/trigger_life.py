@@ -20,10 +20,10 @@ from shoal.app import App, Overrides, open_app
 from shoal.config import load_config
 from shoal.kernel.ids import ThreadId, make_thread_id
 from shoal.kernel.messages import Author, Prompt
-from shoal.kernel.network import default_tls
 from shoal.kernel.secret import Secret
 from shoal.kernel.settings import HookSettings
 from shoal.kernel.triggers import NewTrigger
+from shoal.net.connections import default_tls
 from shoal.sandbox.host import HostSandbox
 from shoal.store.driver import Driver
 from shoal.surfaces.http.server import WebOptions, serve

@@ -16,7 +16,7 @@ READERS = {
     "agents/skill_files.py": {"zipfile", "zlib"},  # ARCHIVE_BYTES_MAX, UNPACKED_BYTES_MAX, FILES_MAX, DEPTH_MAX
     "backups.py": {"gzip", "tarfile", "zlib"},  # the owner's own archives, entry by entry
     "platforms/tokens.py": {"jwt"},  # tokens of the head, keys of KEYS_BYTES_MAX
-    "kernel/images.py": {"zlib"},  # checksums alone
+    "files/images.py": {"zlib"},  # checksums alone
     "kernel/untrusted.py": {"tomllib"},  # TOML_CHARS_MAX, TOML_PARTS_MAX
     "models/http.py": {"zlib"},  # UNPACKED_BYTES_MAX at a time, BODY_BYTES_MAX in all
     "models/odd_json.py": {"json_repair"},  # REPAIRED_CHARS_MAX

@@ -14,8 +14,8 @@ from typing import Annotated, cast
 
 import msgspec
 
+from shoal.files.deep_folders import remove_tree
 from shoal.kernel.agents import AgentBudget
-from shoal.kernel.deep_folders import remove_tree
 from shoal.kernel.errors import InvalidInput
 from shoal.kernel.home import Home
 from shoal.kernel.regular_files import decode_settings, read_regular, read_regular_text, unusable

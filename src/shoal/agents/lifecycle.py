@@ -31,10 +31,10 @@ from shoal.agents.folder import (
     template_files,
 )
 from shoal.agents.registry import AgentRegistry, ChannelBindings, ChannelChoices, place_of
+from shoal.files.deep_folders import walk
 from shoal.kernel import lazy_re
 from shoal.kernel.agents import LISTENS, AgentSpec, Binding, Listen
 from shoal.kernel.clock import Clock
-from shoal.kernel.deep_folders import walk
 from shoal.kernel.errors import Conflict, InvalidInput, NotFound, PlatformError
 from shoal.kernel.home import Home
 from shoal.kernel.ids import ThreadId, make_thread_id, thread_address

@@ -23,12 +23,12 @@ from shoal.kernel.errors import InvalidInput
 from shoal.kernel.home import Home
 from shoal.kernel.ids import ThreadId, thread_address
 from shoal.kernel.markup import counted
-from shoal.kernel.order import natural
 from shoal.kernel.regular_files import ensure_folder, unusable
 from shoal.kernel.settings import Config
 from shoal.kernel.untrusted import UNREADABLE
 from shoal.kernel.zones import zone_named
 from shoal.store.agents import AgentStore
+from shoal.text.order import natural
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from shoal.agents.self_edit import EDIT, History, read_file, shown_digest, write
 from shoal.kernel.errors import Conflict, FetchError, InvalidInput, NotFound, ToolError
 from shoal.kernel.files import in_thread
 from shoal.kernel.records import AuditEntry
-from shoal.kernel.web import Fetcher, FetchRequest
+from shoal.net.addresses import Fetcher, FetchRequest
 from shoal.store.audit import AuditLog
 from shoal.turn.skills import (
     SKILL_BYTES_MAX,

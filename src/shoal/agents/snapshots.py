@@ -21,9 +21,9 @@ from pathlib import Path
 import msgspec
 
 from shoal.agents.registry import AgentRegistry
+from shoal.files.deep_folders import remove_tree
 from shoal.kernel.agents import AgentSpec
 from shoal.kernel.clock import Clock
-from shoal.kernel.deep_folders import remove_tree
 from shoal.kernel.errors import Conflict, InvalidInput, NotFound, ShoalError, UnderWay
 from shoal.kernel.events import (
     AssistantSaid,

@@ -14,9 +14,9 @@ from shoal.kernel.home import Home
 from shoal.kernel.regular_files import read_regular
 from shoal.kernel.schema import find
 from shoal.kernel.secret import SECRET_BYTES_MAX, Secret
-from shoal.kernel.secret_forms import is_plain, looks_like_key
 from shoal.kernel.settings import Config
 from shoal.kernel.untrusted import BAD_TOML, decode_toml
+from shoal.text.secret_forms import is_plain, looks_like_key
 
 _SECRET_NAME = lazy_re.compile(r"key|token|secret|password|passwd|credential", re.IGNORECASE)
 """Names under which keys that are not ours (of extensions, or commented out) hold secrets."""

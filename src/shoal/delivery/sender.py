@@ -40,7 +40,6 @@ from shoal.delivery.hub import Hub
 from shoal.delivery.pacing import Pacer
 from shoal.delivery.previews import ENDING_SECONDS, GracePeriod, Previews, by_adapter, post_once, withdraw
 from shoal.kernel.begun import Begun, SetAside
-from shoal.kernel.cards import SHORT_ID_CHARS, card_id
 from shoal.kernel.clock import Clock, retry_delay, wall_ahead
 from shoal.kernel.errors import EndedTwice, PlatformError, ProviderDown, ProviderRefused, StoreError, StoreUnavailable
 from shoal.kernel.files import STILL_FOLDERS, Folders
@@ -49,6 +48,7 @@ from shoal.kernel.pieces import pieces_of
 from shoal.kernel.ports import ChatAdapter
 from shoal.kernel.posts import REPEATED, Button, HasAround, OutboundPost, preview_key, turn_of_reply
 from shoal.kernel.records import Committed, NewPost, OutboxRow
+from shoal.store.cards import SHORT_ID_CHARS, card_id
 from shoal.store.outbox import Outbox
 
 log = logging.getLogger(__name__)

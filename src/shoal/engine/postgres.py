@@ -44,9 +44,9 @@ from procrastinate.manager import JobManager
 from shoal.engine.cluster import Listener, Pool, why
 from shoal.kernel.errors import StaleEpoch, StoreError, StoreUnavailable
 from shoal.kernel.ids import ThreadId, TurnId
-from shoal.kernel.network import network_reason
 from shoal.kernel.ports import SignalKind, ThreadHandler
 from shoal.kernel.settings import EngineSettings
+from shoal.net.connections import network_reason
 
 log = logging.getLogger(__name__)
 

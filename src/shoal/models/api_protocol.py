@@ -18,7 +18,7 @@ from weakref import ReferenceType, WeakSet, ref
 
 import msgspec
 
-from shoal.kernel.images import image_head
+from shoal.files.images import image_head
 from shoal.kernel.messages import (
     AssistantMessage,
     Image,

@@ -8,9 +8,9 @@ import msgspec
 
 from shoal.kernel.clock import ASKED_SECONDS_MAX, Clock, retry_after
 from shoal.kernel.messages import RETRYABLE, FailureKind, ModelFailed
-from shoal.kernel.secret_forms import is_ordinary
 from shoal.kernel.untrusted import UNREADABLE
 from shoal.models.quirks import teaches
+from shoal.text.secret_forms import is_ordinary
 
 WORDS_CHARS_MAX = 400
 COMPLAINT_CHARS_MAX = 4 * WORDS_CHARS_MAX

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from shoal.kernel import lazy_re
 from shoal.kernel.errors import ShoalError
 from shoal.kernel.messages import FailureKind
-from shoal.kernel.network import default_tls, network_reason
+from shoal.net.connections import default_tls, network_reason
 
 HEAD_BYTES_MAX = 65_536
 """Longest status line and headers of a response."""

@@ -7,7 +7,6 @@ from typing import cast
 
 import httpx2
 
-from shoal.kernel.network import default_tls, network_reason
 from shoal.models.http import (
     CONNECT_SECONDS,
     CONNECTIONS_MAX,
@@ -18,6 +17,7 @@ from shoal.models.http import (
     HttpFailed,
     HttpResponse,
 )
+from shoal.net.connections import default_tls, network_reason
 
 
 class ProxiedClient:

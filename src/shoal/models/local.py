@@ -13,9 +13,9 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
+from shoal.installation import how_to_add
 from shoal.kernel.clock import Clock
 from shoal.kernel.errors import ProviderDown
-from shoal.kernel.installation import how_to_add
 from shoal.kernel.messages import ModelEvent, ModelFailed, ModelInfo, ModelRequest
 from shoal.kernel.secret import Secret
 from shoal.models.embeddings import HttpEmbeddings

@@ -26,8 +26,8 @@ from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple, cast
 
 from shoal.kernel import lazy_re
-from shoal.kernel.loose_json import loose_value, python_calls
 from shoal.models.odd_json import JsonScan
+from shoal.text.loose_json import loose_value, python_calls
 
 _THINKING = {
     "<think>": "</think>", "<thinking>": "</thinking>", "<thought>": "</thought>", "<reasoning>": "</reasoning>",

@@ -22,8 +22,8 @@ from urllib.parse import quote
 
 import msgspec
 
+from shoal.installation import how_to_add
 from shoal.kernel.errors import ProviderDown, ProviderRefused
-from shoal.kernel.installation import how_to_add
 from shoal.kernel.messages import Usage
 from shoal.kernel.speech import MEDIA_TYPES, AudioFormat, Heard, Spoken, seconds_of, wav_of
 from shoal.kernel.untrusted import UNREADABLE

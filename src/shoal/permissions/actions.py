@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
-from shoal.kernel.mounts import alike_everywhere, follow_links
+from shoal.files.mounts import alike_everywhere, follow_links
 from shoal.kernel.permissions import Action
 from shoal.kernel.ports import Mount
 from shoal.permissions.code_files import is_code, runs_as_code

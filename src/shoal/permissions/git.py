@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from shoal.kernel.deep_folders import walk
+from shoal.files.deep_folders import walk
 from shoal.kernel.regular_files import regular_only
 from shoal.shell.known_commands import INERT_GIT_KEYS
 

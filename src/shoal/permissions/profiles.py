@@ -19,12 +19,12 @@ import msgspec
 
 from shoal.kernel.agents import AgentSpec
 from shoal.kernel.errors import ConfigError, InvalidInput
-from shoal.kernel.order import natural
 from shoal.kernel.permissions import STRICTNESS, Action, Asker, Decision, Ruling
 from shoal.kernel.settings import OverrideSettings, ProfileSettings
 from shoal.kernel.traits import NO_TOOLS, TraitsByName
 from shoal.permissions.built_in import BUILT_IN, EVERYTHING, RuleList, built_in
 from shoal.permissions.patterns import Automaton, PatternRefused, literal_prefixes
+from shoal.text.order import natural
 
 
 def applies(override: OverrideSettings, asker: Asker, agent: str) -> bool:

@@ -19,7 +19,7 @@ import msgspec
 
 from shoal.kernel import lazy_re
 from shoal.kernel.records import AuditEntry
-from shoal.kernel.secret_forms import CHARS_MIN, is_ordinary, is_plain, looks_like_key, secret_parts
+from shoal.text.secret_forms import CHARS_MIN, is_ordinary, is_plain, looks_like_key, secret_parts
 
 KNOWN_MAX = 2000
 

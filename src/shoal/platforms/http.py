@@ -8,8 +8,8 @@ import msgspec
 
 from shoal.kernel.clock import Clock, retry_after
 from shoal.kernel.errors import PlatformError
-from shoal.kernel.network import default_tls, network_reason
 from shoal.kernel.untrusted import UNREADABLE
+from shoal.net.connections import default_tls, network_reason
 from shoal.platforms.tokens import Granted
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 import msgspec
 
+from shoal.installation import how_to_add
 from shoal.kernel.clock import Clock
 from shoal.kernel.errors import ConfigError, PlatformError
-from shoal.kernel.installation import how_to_add
 from shoal.kernel.untrusted import UNREADABLE
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import cache
 from pathlib import Path
 
+from shoal.files.mounts import from_host, from_inside
 from shoal.kernel.errors import ContentChanged, SandboxError
-from shoal.kernel.mounts import from_host, from_inside
 from shoal.kernel.ports import Command, CommandResult, Mount, RunFile
 from shoal.sandbox.limits import CommandLimits, ControlGroups, find_groups, ulimit_line
 from shoal.sandbox.processes import Spawn, run_process

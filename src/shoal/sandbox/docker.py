@@ -27,9 +27,9 @@ import msgspec
 from shoal.kernel.agents import Watch
 from shoal.kernel.errors import SandboxError
 from shoal.kernel.files import to_the_end
-from shoal.kernel.network import network_reason
 from shoal.kernel.ports import Command, CommandResult, Mount, SeeOutput
 from shoal.kernel.untrusted import UNREADABLE
+from shoal.net.connections import network_reason
 from shoal.sandbox.bubblewrap import ENVIRONMENT, MountedPaths, require_inside
 from shoal.sandbox.limits import GIBIBYTE, CommandLimits
 from shoal.sandbox.processes import LINGER_SECONDS, MARK, identity_of, is_alive, is_orphaned, new_mark

@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple, Self, TypeAlias
 from urllib.parse import urlsplit
 
 from shoal.kernel.errors import SandboxError
-from shoal.kernel.web import literal, why_refused
+from shoal.net.addresses import literal, why_refused
 
 Network: TypeAlias = Literal["off", "on"] | tuple[str, ...]
 """No network, public hosts, or these hosts only (`example.org`, `*.example.org`, `192.0.2.7`, `name:8080`)."""

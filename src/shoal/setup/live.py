@@ -21,6 +21,7 @@ from shoal.backups import NOT_SET, backup_place
 from shoal.config import Config, load_config
 from shoal.config.defaults import DEMO, KNOWN_PROVIDERS
 from shoal.config.secrets import learned_from, watch_secrets
+from shoal.installation import how_to_add
 from shoal.kernel.errors import (
     ConfigError,
     Conflict,
@@ -31,8 +32,6 @@ from shoal.kernel.errors import (
     ShoalError,
     ToolError,
 )
-from shoal.kernel.installation import how_to_add
-from shoal.kernel.order import natural
 from shoal.kernel.records import AuditEntry
 from shoal.kernel.secret import Secret
 from shoal.kernel.settings import McpServerSettings, Price
@@ -45,6 +44,7 @@ from shoal.sandbox.choose import server_enclosure
 from shoal.setup import trying
 from shoal.setup.choices import CHATS, KEYS, MODELS, OWN_SERVER, PACKAGES, QUESTIONS, bot_of, mistaken
 from shoal.setup.writing import without_table, write_section, write_with_secrets
+from shoal.text.order import natural
 from shoal.tools.mcp.connection import McpServers, McpState
 from shoal.tools.registry import Registry
 

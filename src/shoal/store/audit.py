@@ -14,7 +14,6 @@ from typing import cast
 
 import msgspec
 
-from shoal.kernel.cards import CardState, card_edit
 from shoal.kernel.clock import iso
 from shoal.kernel.errors import Conflict, Gone, InvalidInput, NotFound
 from shoal.kernel.events import ApprovalSettled, Scope, Verdict
@@ -34,6 +33,7 @@ from shoal.kernel.records import (
 )
 from shoal.kernel.untrusted import UNREADABLE
 from shoal.store.appends import append_outside, chain, put_post
+from shoal.store.cards import CardState, card_edit
 from shoal.store.driver import Row, Script, StorePart, number, query, readable, reader, reads, text, time, writes_at
 
 ACTION_CHARS_MAX = 500

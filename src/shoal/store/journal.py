@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from shoal.kernel.cards import card_edit
 from shoal.kernel.clock import from_micros
 from shoal.kernel.errors import Conflict, QueueChanged, StaleEpoch
 from shoal.kernel.events import (
@@ -40,6 +39,7 @@ from shoal.kernel.records import (
 )
 from shoal.store.appends import SEQ_END, append, append_outside, chain, event, platform_of, put_post, title_of
 from shoal.store.budget import spend
+from shoal.store.cards import card_edit
 from shoal.store.checkpoints import note_checkpoints
 from shoal.store.driver import (
     Batch,

@@ -30,6 +30,7 @@ from weakref import WeakKeyDictionary
 import anyio
 import msgspec
 
+from shoal.installation import how_to_add
 from shoal.kernel.errors import (
     ConfigError,
     InvalidInput,
@@ -42,7 +43,6 @@ from shoal.kernel.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
-from shoal.kernel.installation import how_to_add
 from shoal.store.driver import Batch, Param, Row, Script, is_single, migrations, refuse_other_schemas, statements
 from shoal.store.health import Health
 

@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from shoal.installation import how_to_add
 from shoal.kernel.errors import ConfigError
 from shoal.kernel.files import digest_of, digest_of_file
-from shoal.kernel.installation import how_to_add
 from shoal.kernel.settings import FilesSettings
 from shoal.store.files import GRACE_SECONDS, check_digest, damaged, new_file
 

@@ -25,10 +25,10 @@ from shoal.app import Overrides, open_app
 from shoal.config import load_config
 from shoal.kernel.ids import ThreadId, make_thread_id
 from shoal.kernel.messages import Author, Prompt
-from shoal.kernel.network import default_tls
 from shoal.kernel.permissions import Action
 from shoal.kernel.ports import Invocation, Tool, ToolContext, ToolOutput
 from shoal.kernel.traits import Traits
+from shoal.net.connections import default_tls
 from shoal.sandbox.host import HostSandbox
 from shoal.store.driver import Driver
 from shoal.testing.chat import OPEN, FakeChat, Posted

@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from shoal.kernel.cards import approval_of
 from shoal.kernel.clock import Clock, to_micros
 from shoal.kernel.commands import CommandRequest, command_in
 from shoal.kernel.errors import Conflict, Forbidden, Gone, InvalidInput, NotFound, StoreCorrupt, StoreError
@@ -64,6 +63,7 @@ from shoal.permissions.access import (
     parse_answer,
     vouched,
 )
+from shoal.store.cards import approval_of
 from shoal.store.store import Store
 from shoal.threads.whereabouts import note_latest
 

@@ -37,7 +37,6 @@ from shoal.agents.registry import AgentRegistry
 from shoal.delivery.sender import Senders
 from shoal.kernel.agents import as_guest, within
 from shoal.kernel.begun import Begun, SetAside
-from shoal.kernel.cards import STOPPED, card_edit
 from shoal.kernel.clock import Clock, to_micros
 from shoal.kernel.errors import EndedTwice, InvalidInput, QueueChanged, ShoalError, StaleEpoch, StoreError
 from shoal.kernel.events import (
@@ -62,6 +61,7 @@ from shoal.kernel.ports import LiveHub, SignalKind
 from shoal.kernel.records import Commit, NewPost
 from shoal.kernel.turnstate import TurnState
 from shoal.permissions.access import Links
+from shoal.store.cards import card_edit
 from shoal.store.journal import SEQ_END, Journal
 from shoal.store.projections import Projections
 from shoal.store.store import Store
@@ -71,6 +71,7 @@ from shoal.threads.voice import VoiceService
 from shoal.turn.compaction import ThreadTitles
 from shoal.turn.context import ContextBuilder
 from shoal.turn.loop import TurnLoop, TurnOutcome
+from shoal.turn.outage import STOPPED
 from shoal.turn.prompt import decode_prompt
 from shoal.turn.thread import ThreadView, TurnRun, TurnScope, chat_of
 

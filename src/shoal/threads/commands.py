@@ -18,7 +18,6 @@ from shoal.agents.registry import AgentRegistry, ChannelChoices, place_of
 from shoal.agents.self_edit import SelfEditor
 from shoal.agents.snapshots import ConversationSnapshots
 from shoal.kernel.agents import HEARD, AgentSpec, Work, describe_work
-from shoal.kernel.cards import SHORT_ID_CHARS
 from shoal.kernel.checkpoints import ChangedSince
 from shoal.kernel.clock import Clock, to_micros
 from shoal.kernel.commands import COMMANDS, OF_THREAD, CommandRequest
@@ -43,6 +42,7 @@ from shoal.kernel.triggers import NewTrigger, Trigger, in_words
 from shoal.kernel.zones import local_time, zone_named
 from shoal.permissions.access import Links
 from shoal.permissions.profiles import Profile
+from shoal.store.cards import SHORT_ID_CHARS
 from shoal.store.store import Store
 from shoal.threads.actor import AUDIENCE
 from shoal.threads.memory import MemoryCommands

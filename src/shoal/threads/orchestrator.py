@@ -12,7 +12,6 @@ import msgspec
 
 from shoal.agents.snapshots import ConversationSnapshots
 from shoal.kernel.agents import UNBOUND, Listen
-from shoal.kernel.cards import approval_of
 from shoal.kernel.errors import (
     Conflict,
     Forbidden,
@@ -52,6 +51,7 @@ from shoal.kernel.posts import PREVIEW
 from shoal.kernel.records import Approval, AuditEntry, CopyOf, DeliveryStatus, NewPost, Opening, OutboxRow, Settlement
 from shoal.kernel.transcript import revision_text
 from shoal.permissions.access import may_decide
+from shoal.store.cards import approval_of
 from shoal.threads.actor import Actor, ActorServices
 from shoal.threads.undo import Undo
 

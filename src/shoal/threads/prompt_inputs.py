@@ -40,7 +40,7 @@ from shoal.kernel.ports import ChatAdapter
 from shoal.kernel.regular_files import read_regular
 from shoal.kernel.settings import ContextSettings
 from shoal.kernel.turnstate import NOT_SHOWN
-from shoal.kernel.web import Fetcher, FetchRequest
+from shoal.net.addresses import Fetcher, FetchRequest
 from shoal.tools.attachments import EXECUTABLE, fit_image, is_image, media_type_of
 from shoal.tools.output import text_of, visible
 from shoal.tools.tainted_files import MarkedFiles

@@ -7,11 +7,11 @@ import secrets
 import struct
 from pathlib import Path
 
+from shoal.files.images import ImageHead, image_head, without_damaged_extras
 from shoal.kernel import lazy_re
 from shoal.kernel.errors import InvalidInput
 from shoal.kernel.home import Home
 from shoal.kernel.ids import ThreadId
-from shoal.kernel.images import ImageHead, image_head, without_damaged_extras
 from shoal.tools.output import is_binary
 
 _MAGIC = (

@@ -30,8 +30,8 @@ from typing import TypeVar
 
 import msgspec
 
+from shoal.files.mounts import MountedPath
 from shoal.kernel import lazy_re
-from shoal.kernel.mounts import MountedPath
 from shoal.kernel.permissions import NO_COVERAGE, Action, Coverage, CoveredFile
 from shoal.kernel.ports import Mount, RunFile
 from shoal.permissions.code_files import is_code

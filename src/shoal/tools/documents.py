@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from shoal.files.deep_folders import walk
 from shoal.kernel import lazy_re
-from shoal.kernel.deep_folders import walk
 from shoal.kernel.errors import ToolError
 from shoal.kernel.untrusted import UNREADABLE
 from shoal.tools.output import is_binary, text_of

@@ -41,7 +41,6 @@ from shoal.kernel.permissions import STRICTNESS, TRUST_ORDER, Action, Asker, Dec
 from shoal.kernel.ports import Invocation, LiveHub, Mount, Sandbox, ToolContext, ToolOutput, ToolServices
 from shoal.kernel.records import AuditEntry, MemoryEdit, NewApproval, NewPost
 from shoal.kernel.settings import Config
-from shoal.kernel.shown import strip_controls
 from shoal.kernel.traits import Traits
 from shoal.kernel.triggers import NewTrigger, Trigger, first_time
 from shoal.kernel.untrusted import written_after
@@ -50,6 +49,7 @@ from shoal.permissions.profiles import Profile, decide_all, hidden_by
 from shoal.permissions.redact import Redactor
 from shoal.permissions.taint import Source, TaintState, fetched_by, gate, trusted
 from shoal.store.store import Store
+from shoal.text.shown import strip_controls
 from shoal.tools.coverage import NOTHING, Content, ContentReader, coverage_key, swapped_of
 from shoal.tools.functions import Prepared, PreparedCommand
 from shoal.tools.live_output import LiveOutput

@@ -20,8 +20,8 @@ import msgspec
 
 from shoal.kernel.errors import FetchError
 from shoal.kernel.markup import counted
-from shoal.kernel.network import default_tls, network_reason
-from shoal.kernel.web import Fetched, FetchRequest, Net, WebAddress, literal, parse_target, why_refused
+from shoal.net.addresses import Fetched, FetchRequest, Net, WebAddress, literal, parse_target, why_refused
+from shoal.net.connections import default_tls, network_reason
 
 if TYPE_CHECKING:
     import httpcore2

@@ -7,7 +7,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from shoal.kernel.checkpoints import SINCE, FileChange, Lacks, TreeChange, TreeEntry, TurnChanges, alike, shown_path
-from shoal.kernel.text_encodings import read_text
+from shoal.text.encodings import read_text
 from shoal.tools.trees import Trees
 
 BYTES_COMPARED_MAX = 262_144

@@ -11,9 +11,9 @@ from typing import Annotated, Protocol, cast
 
 from msgspec import Meta
 
+from shoal.installation import how_to_add
 from shoal.kernel.errors import ToolError
 from shoal.kernel.files import in_thread
-from shoal.kernel.installation import how_to_add
 from shoal.kernel.ports import Invocation, Tool, ToolOutput
 from shoal.kernel.traits import NO_HARDWARE, Traits
 from shoal.tools.functions import planned, tool

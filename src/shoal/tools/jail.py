@@ -21,11 +21,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from shoal.files.mounts import MountedPath, alike_everywhere, follow_links, from_host, from_inside
 from shoal.kernel.errors import ToolError
-from shoal.kernel.mounts import MountedPath, alike_everywhere, follow_links, from_host, from_inside
 from shoal.kernel.ports import Mount, ToolContext
-from shoal.kernel.text_encodings import plain_text
 from shoal.kernel.untrusted import is_text
+from shoal.text.encodings import plain_text
 from shoal.tools.openat import WalkingOpener, best_opener, give_to
 
 FILE_BYTES_MAX = 26_214_400

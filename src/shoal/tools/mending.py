@@ -5,7 +5,7 @@ calls (two similar names, wrong types, a key that may change the meaning) and tr
 refused with a message that helps the model.
 
     name         `functions.bash`, `Bash`, `bash<|channel|>commentary`, `mcp__x__y`; the one tool that is meant
-    text         see kernel/loose_json.py; an object in a text, or wrapped in `{"arguments": …}`
+    text         see text/loose_json.py; an object in a text, or wrapped in `{"arguments": …}`
     null         for an argument that may be left out: left out
     wrong type   "5" for a number, "true", one value for a list, JSON in a text for an object or a list
     extra key    the same name written another way is renamed; a remark (`explanation`, `reason`) or an empty value is
@@ -20,10 +20,10 @@ from typing import Protocol, cast
 import msgspec
 
 from shoal.kernel import lazy_re
-from shoal.kernel.loose_json import loose_value
 from shoal.kernel.messages import MORE_TOOLS, ToolCall
 from shoal.kernel.ports import Tool
 from shoal.kernel.untrusted import UNREADABLE
+from shoal.text.loose_json import loose_value
 from shoal.tools.offer import unwrapped
 
 CHARS_MAX = 1_000_000

@@ -7,7 +7,7 @@ import msgspec
 
 from shoal.kernel import lazy_re
 from shoal.kernel.markup import counted
-from shoal.kernel.text_encodings import find_encoding, read_text
+from shoal.text.encodings import find_encoding, read_text
 
 ARTIFACT_BYTES_MAX = 26_214_400
 """Of a longer result, only the beginning is stored."""

@@ -13,7 +13,7 @@ from shoal.kernel.ports import ChatAdapter, Tool, ToolContext
 from shoal.kernel.settings import SandboxSettings, ToolsSettings
 from shoal.kernel.traits import Traits, TraitsByName
 from shoal.kernel.triggers import first_time
-from shoal.kernel.web import Fetcher
+from shoal.net.addresses import Fetcher
 from shoal.permissions.taint import taint_of
 from shoal.store.store import Store
 from shoal.tools import builtin

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 
-from shoal.kernel.deep_folders import remove_tree
+from shoal.files.deep_folders import remove_tree
 from shoal.kernel.files import Files, in_thread
 from shoal.kernel.ids import ThreadId
 from shoal.kernel.messages import ToolCall

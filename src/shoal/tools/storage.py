@@ -8,9 +8,9 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
+from shoal.files.deep_folders import remove_tree
 from shoal.kernel.checkpoints import CheckpointsSettings
 from shoal.kernel.clock import Clock, sleep_till_steady
-from shoal.kernel.deep_folders import remove_tree
 from shoal.kernel.errors import Conflict, StoreUnavailable
 from shoal.kernel.files import STILL_FOLDERS, Files, Folders, in_thread
 from shoal.kernel.home import Home

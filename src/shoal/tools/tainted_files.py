@@ -45,12 +45,12 @@ from pathlib import Path, PurePosixPath
 import anyio
 import msgspec
 
+from shoal.files.deep_folders import walk
+from shoal.files.mounts import from_host, from_inside
 from shoal.kernel import lazy_re
-from shoal.kernel.deep_folders import walk
 from shoal.kernel.files import digest_of_file, in_thread
 from shoal.kernel.home import MEMORY_FILE, MEMORY_SCOPES, Home, MemoryScope, memory_path, note_path
 from shoal.kernel.ids import ThreadId
-from shoal.kernel.mounts import from_host, from_inside
 from shoal.kernel.permissions import Action
 from shoal.kernel.ports import Mount, Settings, ToolContext
 from shoal.kernel.traits import Keeps, Traits, TraitsByName

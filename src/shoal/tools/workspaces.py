@@ -43,8 +43,8 @@ from weakref import WeakValueDictionary
 import anyio.to_thread
 import msgspec
 
+from shoal.files.deep_folders import remove_tree
 from shoal.kernel.agents import AgentSpec
-from shoal.kernel.deep_folders import remove_tree
 from shoal.kernel.errors import Conflict, InvalidInput, StoreCorrupt, StoreUnavailable
 from shoal.kernel.files import Files, Folders, digest_of_file
 from shoal.kernel.home import MEMORY_FILE, MEMORY_SCOPES, Home, memory_path

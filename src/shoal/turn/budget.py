@@ -26,8 +26,8 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
+from shoal.installation import how_to_add
 from shoal.kernel.errors import InvalidInput, ShoalError
-from shoal.kernel.installation import how_to_add
 from shoal.kernel.messages import AssistantMessage, ModelMessage, ModelRequest, ToolMessage, ToolSpec, UserMessage
 from shoal.kernel.settings import ContextSettings
 from shoal.kernel.transcript import SUMMARY_HEAD, TranscriptEntry

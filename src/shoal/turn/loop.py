@@ -38,7 +38,6 @@ from typing import Literal
 import msgspec
 
 from shoal.kernel.agents import AgentSpec
-from shoal.kernel.cards import ANSWERS_AGAIN, GAVE_UP, CardState, card_edit, card_post
 from shoal.kernel.clock import Clock, retry_delay
 from shoal.kernel.errors import InvalidInput
 from shoal.kernel.events import (
@@ -73,11 +72,13 @@ from shoal.kernel.turnstate import (
     joined_reply,
     next_move,
 )
+from shoal.store.cards import CardState, card_edit, card_post
 from shoal.tools.checkpoints import Checkpoints
 from shoal.tools.executor import VERDICTS, Admitted, CallContext, Executor, MustAsk, Refused
 from shoal.tools.mending import mended
 from shoal.turn.compaction import Compactor
 from shoal.turn.context import ContextBuilder
+from shoal.turn.outage import ANSWERS_AGAIN, GAVE_UP
 from shoal.turn.spending import Charge, Spending, charge_of
 from shoal.turn.thread import ThreadView, TurnRun
 

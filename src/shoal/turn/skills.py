@@ -17,8 +17,8 @@ import msgspec
 from shoal.kernel import lazy_re
 from shoal.kernel.home import Home
 from shoal.kernel.ids import ThreadId
-from shoal.kernel.order import natural
 from shoal.kernel.ports import Mount
+from shoal.text.order import natural
 from shoal.turn.front_matter import Document, FrontMatterError, parse_document
 
 SkillScope: TypeAlias = Literal["builtin", "global", "platform", "channel", "agent"]

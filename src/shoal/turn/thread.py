@@ -21,7 +21,6 @@ import msgspec
 
 from shoal.kernel import lazy_re
 from shoal.kernel.agents import AgentSpec, report_of
-from shoal.kernel.cards import outage_over, outage_post
 from shoal.kernel.events import (
     AssistantSaid,
     Cleared,
@@ -71,6 +70,7 @@ from shoal.store.journal import Journal
 from shoal.tools.checkpoints import Checkpoints
 from shoal.tools.offer import Offer
 from shoal.turn.budget import ESTIMATES, Meter, Tally, TokenRoom
+from shoal.turn.outage import outage_over, outage_post
 from shoal.turn.prompt import SystemPrompt
 
 # ---- what the journal notes of a request ----

@@ -10,7 +10,6 @@ import msgspec
 import pytest
 from tests.growth import GROWTH, slower, stopped_by_timer
 
-from shoal.kernel.loose_json import loose_value
 from shoal.kernel.markdown import CELLS_ADDED_MAX, parse
 from shoal.kernel.tables import aligned
 from shoal.kernel.untrusted import decode_toml
@@ -18,6 +17,7 @@ from shoal.models.markup import read_markup
 from shoal.platforms.teams.wire import TeamsActivity, references_of
 from shoal.shell.reader import OPERATORS_MAX, take_apart
 from shoal.shell.words import Unreadable
+from shoal.text.loose_json import loose_value
 
 CHARS = (4_000, 16_000)
 ENOUGH_SECONDS = 0.05

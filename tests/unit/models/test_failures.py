@@ -9,8 +9,8 @@ from tests.unit.models.overflows import LOAD, OTHER_REFUSALS, OVERFLOWS, RATE_LI
 
 from shoal.kernel.clock import ASKED_SECONDS_MAX
 from shoal.kernel.messages import FailureKind
-from shoal.kernel.secret_forms import is_ordinary
 from shoal.models.failures import WORDS_CHARS_MAX, failure_in_stream, failure_of, redact
+from shoal.text.secret_forms import is_ordinary
 
 REFUSALS: list[tuple[int, str, FailureKind]] = [
     (401, '{"error":{"message":"Incorrect API key provided","code":"invalid_api_key"}}', "auth"),

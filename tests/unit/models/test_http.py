@@ -14,7 +14,6 @@ from tests.connections import Serve, listening
 
 from shoal.kernel.clock import SystemClock
 from shoal.kernel.messages import FailureKind, ModelDone, ModelEvent, ModelFailed, ModelRequest, UserMessage
-from shoal.kernel.network import default_tls
 from shoal.kernel.secret import Secret
 from shoal.kernel.settings import ProviderSettings
 from shoal.models import http, http_provider
@@ -28,6 +27,7 @@ from shoal.models.http import (
     proxy_for,
     read_whole,
 )
+from shoal.net.connections import default_tls
 
 IDLE_SECONDS = 20.0
 

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from shoal.kernel.ids import ApprovalId, CallId, ThreadId, TurnId
 from shoal.kernel.permissions import Asker, Trust
 from shoal.kernel.records import Approval
-from shoal.kernel.shown import strip_controls
 from shoal.permissions.access import (
     ANSWER_CHARS_MAX,
     Answer,
@@ -18,6 +17,7 @@ from shoal.permissions.access import (
     may_decide,
     parse_answer,
 )
+from shoal.text.shown import strip_controls
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 APPROVAL = Approval(

@@ -9,12 +9,12 @@ import httpx2
 import obstore
 import pytest
 from msgspec.structs import replace
-from tests import s3
 
 from shoal.kernel.files import Files, digest_of
-from shoal.kernel.network import default_tls
+from shoal.net.connections import default_tls
 from shoal.store.files import GRACE_SECONDS, LocalFiles
 from shoal.store.s3 import S3Files, S3Settings
+from tests import s3
 
 BIG = 12_000_000
 

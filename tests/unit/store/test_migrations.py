@@ -10,13 +10,13 @@ from typing import Protocol
 
 import psycopg
 import pytest
-from tests.postgres import database
 
 from shoal.kernel.errors import StoreError, StoreNewer, StoreReadOnly, StoreUnreleased
 from shoal.store.driver import FIRST_MIGRATION, Driver, in_dialect, migrations, query
 from shoal.store.postgres import SCHEMA, address, answering, migrate, open_postgres
 from shoal.store.sqlite import SqliteDriver, connect
 from shoal.store.sqlite import migrate as migrate_sqlite
+from tests.postgres import database
 
 NEXT = (
     migrations("sqlite")[-1][0] + 1,

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from tests.postgres import database
 
 from shoal.kernel.errors import Conflict, HomeLocked, StoreCorrupt
 from shoal.kernel.home import Home
@@ -23,6 +22,7 @@ from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.steps import OTHER, THREAD, closed, leased, opened, opening, post, prompt, steer
+from tests.postgres import database
 
 pytestmark = pytest.mark.xdist_group("postgres")
 

@@ -15,11 +15,11 @@ from typing import NamedTuple, TypeAlias
 
 import psycopg
 import pytest
-from tests.postgres import database
 
 from shoal.store.driver import PARAMETER, statements
 from shoal.store.postgres import SCHEMA, address, migrate
 from shoal.store.sqlite import SqliteDriver
+from tests.postgres import database
 
 pytestmark = pytest.mark.xdist_group("postgres")
 

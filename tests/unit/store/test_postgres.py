@@ -13,8 +13,6 @@ import pytest
 from psycopg import AsyncConnection
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg_pool import PoolTimeout
-from tests.connections import listening
-from tests.postgres import SCRIPT, database, empty, private_server
 
 from shoal.kernel.errors import Conflict, InvalidInput, StaleEpoch, StoreCorrupt, StoreError, StoreUnavailable
 from shoal.kernel.events import AssistantSaid, TurnFinished, UserSaid
@@ -40,6 +38,8 @@ from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.steps import OTHER, PERSON, THREAD, closed, leased, opened, opening, post, prompt, steer
 from shoal.testing.contracts.store_children import called
+from tests.connections import listening
+from tests.postgres import SCRIPT, database, empty, private_server
 
 pytestmark = pytest.mark.xdist_group("postgres")
 

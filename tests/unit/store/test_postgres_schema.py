@@ -7,11 +7,11 @@ from typing import NamedTuple
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
-from tests.postgres import database, server
 
 from shoal.kernel.errors import StoreError, StoreNewer, StoreReadOnly
 from shoal.store.driver import query
 from shoal.store.postgres import answering, open_postgres
+from tests.postgres import database, server
 
 pytestmark = pytest.mark.xdist_group("postgres")
 

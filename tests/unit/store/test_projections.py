@@ -8,8 +8,6 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.kernel.journals import messages_of
-from tests.unit.store.journals import THREAD, Piece, journals, number_events
 
 from shoal.kernel.events import (
     ApprovalRequested,
@@ -29,6 +27,8 @@ from shoal.kernel.ids import ApprovalId, CallId, TurnId
 from shoal.kernel.messages import Attachment, Author, Reference, ToolCall
 from shoal.kernel.transcript import Transcript
 from shoal.store.projections import CONTEXT, LOG, TAIL_BYTES, Projections
+from tests.unit.kernel.journals import messages_of
+from tests.unit.store.journals import THREAD, Piece, journals, number_events
 
 SYSTEMS = {"aa": "You are A.", "bb": "You are B."}
 ANN = Author("u1", "Reader", trusted=True)

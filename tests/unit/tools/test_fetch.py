@@ -10,7 +10,7 @@ import pytest
 from tests.connections import listening
 
 from shoal.kernel.errors import FetchError
-from shoal.kernel.web import Fetched, FetchRequest, WebAddress
+from shoal.net.addresses import Fetched, FetchRequest, WebAddress
 from shoal.tools.fetch import GuardedFetcher
 
 LOOPBACK = (ip_network("127.0.0.0/8"),)

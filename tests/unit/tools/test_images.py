@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image as Picture
 
+from shoal.files.images import image_head
 from shoal.kernel.errors import InvalidInput
-from shoal.kernel.images import image_head
 from shoal.tools.attachments import AREA_MAX, IMAGE_BYTES_MAX, PIXELS_MAX, fit_image, media_type_of
 
 

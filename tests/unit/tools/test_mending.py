@@ -11,10 +11,10 @@ from msgspec import Meta
 
 from shoal.kernel.errors import ToolError
 from shoal.kernel.ids import CallId
-from shoal.kernel.loose_json import loose_value
 from shoal.kernel.messages import ToolCall
 from shoal.kernel.traits import Traits
 from shoal.testing.contracts.tool import tool_context
+from shoal.text.loose_json import loose_value
 from shoal.tools.functions import tool
 from shoal.tools.mending import meant_name, mended, mended_arguments
 from shoal.tools.registry import Registry

@@ -13,7 +13,7 @@ from pypdf import PdfWriter
 
 from shoal.kernel.errors import FetchError, ToolError
 from shoal.kernel.ports import ToolOutput
-from shoal.kernel.web import Fetched, FetchRequest
+from shoal.net.addresses import Fetched, FetchRequest
 from shoal.testing.contracts.tool import tool_context
 from shoal.tools.builtin.web import duckduckgo_results, read_url_tool, untrusted, web_search_tool
 

@@ -14,12 +14,12 @@ from typing import TypeVar
 
 import msgspec
 
+from shoal.installation import how_to_add
 from shoal.kernel.clock import Clock, retry_delay
 from shoal.kernel.commands import COMMANDS, CommandRequest, parse_command
 from shoal.kernel.errors import ConfigError, PlatformError, StoreError
 from shoal.kernel.home import Home
 from shoal.kernel.ids import ThreadId, make_thread_id, thread_address
-from shoal.kernel.installation import how_to_add
 from shoal.kernel.messages import UNTOLD, Attachment, Author, Deletion, Edit, Prompt, Reaction
 from shoal.kernel.ports import ROLES_SECONDS, InboxPort, Settings
 from shoal.kernel.posts import REPEATED, Button, OutboundPost

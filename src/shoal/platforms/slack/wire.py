@@ -17,15 +17,15 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from shoal.installation import how_to_add
 from shoal.kernel.clock import Clock, retry_after
 from shoal.kernel.commands import ParsedCommand, parse_command
 from shoal.kernel.errors import ConfigError, PlatformError
 from shoal.kernel.ids import ThreadId, make_thread_id
-from shoal.kernel.installation import how_to_add
 from shoal.kernel.messages import Author, Prompt, Reference
-from shoal.kernel.network import network_reason
 from shoal.kernel.settings_platforms import SlackSettings
 from shoal.kernel.untrusted import UNREADABLE, decode_known
+from shoal.net.connections import network_reason
 from shoal.platforms.cards import CardForm, Part, words_of
 from shoal.platforms.http import (
     CALL_SECONDS,

@@ -28,8 +28,8 @@ from shoal.backups import (
     write_archive,
 )
 from shoal.config.secrets import missing_secrets
+from shoal.files.deep_folders import remove_tree
 from shoal.kernel.clock import SystemClock
-from shoal.kernel.deep_folders import remove_tree
 from shoal.kernel.errors import Conflict, HomeLocked, InvalidInput, NotFound, StoreCorrupt, StoreError
 from shoal.kernel.markup import counted
 from shoal.store.driver import migrations, refuse_other_schemas

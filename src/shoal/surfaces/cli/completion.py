@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from shoal.kernel.errors import InvalidInput
-from shoal.kernel.order import natural
+from shoal.text.order import natural
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import click
 
+from shoal.installation import as_typed
 from shoal.kernel.errors import NotFound
-from shoal.kernel.installation import as_typed
 
 PACKAGE = Path(__file__).parents[2]
 FOLDERS = (PACKAGE / "docs", PACKAGE.parents[1] / "docs")

@@ -20,6 +20,7 @@ from shoal.agents.registry import AgentDefaults, AgentRegistry
 from shoal.backups import LOOK_SECONDS_MAX, PROBLEM, backup_place, listed_in
 from shoal.config import Config, default_model, open_catalog
 from shoal.extensions import extension_sandbox
+from shoal.installation import how_to_add
 from shoal.kernel.begun import SET_ASIDE, SetAside
 from shoal.kernel.clock import SystemClock
 from shoal.kernel.errors import (
@@ -31,7 +32,6 @@ from shoal.kernel.errors import (
     StoreReadOnly,
     StoreUnreleased,
 )
-from shoal.kernel.installation import how_to_add
 from shoal.kernel.markup import counted
 from shoal.kernel.ports import Settings
 from shoal.kernel.secret import Secret

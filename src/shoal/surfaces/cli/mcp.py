@@ -3,11 +3,11 @@
 import click
 
 from shoal.kernel.errors import NotFound
-from shoal.kernel.order import natural
 from shoal.surfaces.cli.client import call_api, get, path_part
 from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.output import print_records, printable, when
 from shoal.surfaces.http.routes_mcp import McpToolView, McpView
+from shoal.text.order import natural
 from shoal.tools.mcp.pins import DIGEST_CHARS
 
 mcp = click.Group(

@@ -12,8 +12,8 @@ from typing import TextIO, TypeAlias
 import click
 import msgspec
 
+from shoal.installation import as_typed
 from shoal.kernel import lazy_re
-from shoal.kernel.cards import coverage_text
 from shoal.kernel.events import (
     ApprovalRequested,
     ApprovalSettled,
@@ -35,10 +35,10 @@ from shoal.kernel.events import (
     TurnFinished,
     UserSaid,
 )
-from shoal.kernel.installation import as_typed
 from shoal.kernel.markup import counted
 from shoal.kernel.messages import Author, ToolCall
 from shoal.kernel.untrusted import UNREADABLE
+from shoal.store.cards import coverage_text
 
 CELL_CHARS_MAX = 60
 RESULT_LINES_MAX = 12

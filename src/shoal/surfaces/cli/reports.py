@@ -12,8 +12,8 @@ import click
 import msgspec
 
 from shoal.config import default_model, open_catalog
+from shoal.files.deep_folders import walk
 from shoal.kernel.clock import SystemClock
-from shoal.kernel.deep_folders import walk
 from shoal.kernel.errors import NotFound
 from shoal.kernel.home import entry_key
 from shoal.kernel.records import AuditRow, BudgetStatus, MemoryChange

@@ -90,7 +90,7 @@ async def _run(context: CommandContext, config: "Config", role: "Role", *, liste
     from shoal.app import open_app
     from shoal.config import default_model
     from shoal.config.secrets import read_token
-    from shoal.kernel.installation import as_typed
+    from shoal.installation import as_typed
     from shoal.maintenance import collect_seldom, discover_models, missing_model, return_freed_memory, share_one_heap
     from shoal.permissions.redact import guard_logging
 

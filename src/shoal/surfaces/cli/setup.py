@@ -25,9 +25,9 @@ from shoal.config import Config, default_model, load_config, open_catalog
 from shoal.config.defaults import DEMO, KNOWN_PROVIDERS, with_ollama
 from shoal.config.load import parse_variable
 from shoal.extensions import extension_sandbox
+from shoal.installation import install_command
 from shoal.kernel.clock import SystemClock
 from shoal.kernel.errors import HomeLocked, InvalidInput, NotFound, ProviderRefused, ShoalError
-from shoal.kernel.installation import install_command
 from shoal.kernel.secret import Secret
 from shoal.kernel.section import URL
 from shoal.kernel.toml_text import Value

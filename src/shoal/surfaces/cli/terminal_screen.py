@@ -24,10 +24,10 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.patch_stdout import StdoutProxy
 from prompt_toolkit.styles import Style
 
+from shoal.installation import as_typed
 from shoal.kernel.commands import COMMANDS as EVERYWHERE
 from shoal.kernel.events import ApprovalRequested, ToolFinished
 from shoal.kernel.home import Home
-from shoal.kernel.installation import as_typed
 from shoal.kernel.messages import ToolCall
 from shoal.kernel.unfinished import closed
 from shoal.surfaces.cli.chat import COMMANDS, ChatScreen, TerminalChat

@@ -10,7 +10,6 @@ import msgspec
 
 from shoal.kernel.errors import ConfigError, Conflict, InvalidInput, NotFound
 from shoal.kernel.ids import encode_part
-from shoal.kernel.order import natural
 from shoal.kernel.permissions import AccessToken, Decision, Ruling, TokenScope
 from shoal.kernel.regular_files import read_regular_text
 from shoal.kernel.settings import OverrideSettings, ProfileSettings
@@ -23,6 +22,7 @@ from shoal.permissions.rule_words import WORKSPACE, RuleSubject, pattern_of, sub
 from shoal.setup.rules import OwnRule, own_rules, with_override, with_profile, with_rule
 from shoal.surfaces.http.endpoints import ADMINS, EVERYONE, READERS, Removed, Routes, Text64, Text200, WebContext, view
 from shoal.surfaces.http.routes_threads import check_agent
+from shoal.text.order import natural
 from shoal.threads.access_tokens import NewToken
 from shoal.threads.principals import Principal
 

@@ -20,7 +20,7 @@ from shoal.kernel.files import in_thread
 from shoal.kernel.home import FILE_BYTES_MAX, MEMORY_SCOPES, entry_key, lines_of, memory_path, note_path
 from shoal.kernel.ids import make_thread_id, parse_thread_id
 from shoal.kernel.records import MemoryChange, MemoryEdit
-from shoal.kernel.web import URL_CHARS_MAX
+from shoal.net.addresses import URL_CHARS_MAX
 from shoal.surfaces.http.endpoints import ADMINS, READERS, Removed, Routes, Text64, WebContext, view, whole_body
 from shoal.threads.principals import Principal
 from shoal.tools.library import DOCUMENT_BYTES_MAX

@@ -5,12 +5,12 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from shoal.kernel.cards import coverage_text
 from shoal.kernel.errors import NotFound
 from shoal.kernel.events import Scope
 from shoal.kernel.ids import ApprovalId, parse_thread_id
 from shoal.kernel.permissions import Coverage
 from shoal.kernel.records import Approval
+from shoal.store.cards import coverage_text
 from shoal.surfaces.http.endpoints import DECIDERS, READERS, Routes, WebContext, view
 from shoal.surfaces.http.routes_threads import authors
 from shoal.threads.principals import Principal, may_use

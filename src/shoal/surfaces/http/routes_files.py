@@ -26,8 +26,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from shoal.files.deep_folders import walk
 from shoal.kernel.agents import as_guest
-from shoal.kernel.deep_folders import walk
 from shoal.kernel.errors import InvalidInput, NotFound, StoreFull, StoreReadOnly, StoreUnavailable, ToolError
 from shoal.kernel.home import Home
 from shoal.kernel.ids import ThreadId, TurnId, encode_part

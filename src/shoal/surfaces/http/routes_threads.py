@@ -23,7 +23,6 @@ from shoal.kernel.ids import (
     thread_address,
 )
 from shoal.kernel.messages import Abort, Attachment, Author, Prompt, Receipt, Retry, Steer
-from shoal.kernel.order import natural
 from shoal.kernel.ports import channel_names
 from shoal.kernel.records import Snapshot, Step, ThreadInfo
 from shoal.models.catalog import existing_model
@@ -44,6 +43,7 @@ from shoal.surfaces.http.endpoints import (
 from shoal.surfaces.http.errors import ApiError
 from shoal.surfaces.http.routes_files import AttachmentRef, take_attachments
 from shoal.surfaces.http.streams import REPLAY_EVENTS_MAX, EventStream, all_frames, thread_frames
+from shoal.text.order import natural
 from shoal.threads.commands import agent_here
 from shoal.threads.orchestrator import CHOOSES_NO_MODEL
 from shoal.threads.principals import Principal, no_such_thread

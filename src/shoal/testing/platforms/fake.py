@@ -26,9 +26,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Literal, TypeAlias, TypeVar
 
-from shoal.kernel.network import default_tls
 from shoal.kernel.posts import WRITING
 from shoal.kernel.webhooks import HttpAnswer
+from shoal.net.connections import default_tls
 from shoal.testing.platforms.wire import BREAK, Answered, Called, LoopbackServer, Refused, ok
 
 T = TypeVar("T")

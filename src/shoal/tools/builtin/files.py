@@ -21,9 +21,9 @@ from shoal.kernel.files import in_thread
 from shoal.kernel.markup import counted
 from shoal.kernel.messages import Image
 from shoal.kernel.ports import Invocation, ToolContext, ToolOutput
-from shoal.kernel.secret_forms import PLACEHOLDER
-from shoal.kernel.text_encodings import TextEncoding, find_encoding, plain_text, readable
 from shoal.kernel.traits import FILES_ELSEWHERE, READABLE, WRITABLE, Traits, Treatment, Treatments
+from shoal.text.encodings import TextEncoding, find_encoding, plain_text, readable
+from shoal.text.secret_forms import PLACEHOLDER
 from shoal.tools.attachments import fit_image, is_image, keep_copy, media_type_of
 from shoal.tools.builtin.memory_pages import change_page, is_memory, memory_names, memory_page
 from shoal.tools.functions import FunctionTool, ToolDecorator, planned, quoting, tool

@@ -10,13 +10,13 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
+from shoal.files.mounts import MountedPath
 from shoal.kernel.errors import InvalidId, ToolError
 from shoal.kernel.events import UserSaid
 from shoal.kernel.files import in_thread
 from shoal.kernel.ids import UNOPENED, ThreadId, make_thread_id, parse_thread_id, thread_address
 from shoal.kernel.markup import counted
 from shoal.kernel.messages import Author
-from shoal.kernel.mounts import MountedPath
 from shoal.kernel.permissions import Action
 from shoal.kernel.ports import ChatAdapter, Invocation, ToolContext, ToolOutput
 from shoal.kernel.records import NewPost

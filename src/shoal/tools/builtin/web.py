@@ -16,7 +16,7 @@ from shoal.kernel.errors import FetchError, ToolError
 from shoal.kernel.ports import Invocation, ToolOutput
 from shoal.kernel.traits import WEB_PAGES, Traits, Treatment, Treatments
 from shoal.kernel.untrusted import UNREADABLE, untrusted_block
-from shoal.kernel.web import FETCH_BYTES_MAX, Fetched, Fetcher, FetchRequest, parse_target
+from shoal.net.addresses import FETCH_BYTES_MAX, Fetched, Fetcher, FetchRequest, parse_target
 from shoal.tools.documents import pdf_text
 from shoal.tools.functions import FunctionTool, ToolDecorator, as_tool_error, planned, tool
 

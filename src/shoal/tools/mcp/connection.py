@@ -27,19 +27,19 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 import anyio
 import msgspec
 
+from shoal.installation import how_to_add
 from shoal.kernel.clock import Clock, retry_delay
 from shoal.kernel.errors import InvalidInput, SandboxError, ShoalError, StoreError, ToolError
 from shoal.kernel.home import Home
-from shoal.kernel.installation import how_to_add
 from shoal.kernel.markup import counted
 from shoal.kernel.messages import ToolSpec
-from shoal.kernel.network import network_reason
 from shoal.kernel.permissions import Action
 from shoal.kernel.ports import Enclose, Invocation, ToolContext, ToolOutput
 from shoal.kernel.schema import refusal
 from shoal.kernel.settings import McpServerSettings
 from shoal.kernel.traits import MCP
 from shoal.kernel.untrusted import UNREADABLE
+from shoal.net.connections import network_reason
 from shoal.tools.attachments import keep_copy
 from shoal.tools.functions import Prepared, canonical
 from shoal.tools.mcp.pins import (

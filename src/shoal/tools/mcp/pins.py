@@ -38,9 +38,9 @@ from shoal.kernel.ports import Settings
 from shoal.kernel.records import AuditEntry
 from shoal.kernel.schema import refusal
 from shoal.kernel.settings import McpServerSettings
-from shoal.kernel.shown import strip_controls
 from shoal.kernel.untrusted import UNREADABLE
 from shoal.store.audit import AuditLog
+from shoal.text.shown import strip_controls
 from shoal.tools.output import visible
 
 NAME_CHARS_MAX = 64

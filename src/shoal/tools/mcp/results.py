@@ -24,8 +24,8 @@ from shoal.kernel.errors import InvalidInput
 from shoal.kernel.markup import counted
 from shoal.kernel.messages import Image
 from shoal.kernel.ports import ToolOutput
-from shoal.kernel.text_encodings import read_text
 from shoal.kernel.untrusted import untrusted_block
+from shoal.text.encodings import read_text
 from shoal.tools.attachments import IMAGE_BYTES_MAX, fit_image, media_type_of
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"

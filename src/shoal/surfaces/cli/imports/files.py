@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias, cast
 
-from shoal.kernel.deep_folders import walk
+from shoal.files.deep_folders import walk
 from shoal.kernel.errors import InvalidInput
 from shoal.surfaces.cli.imports.found import (
     Found,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-from shoal.kernel.deep_folders import walk
+from shoal.files.deep_folders import walk
 from shoal.kernel.errors import InvalidInput
 from shoal.kernel.zones import local_zone
 from shoal.surfaces.cli.imports.files import Options, Tree, changed_at, json5, leave_files, notes_of, read_workspace

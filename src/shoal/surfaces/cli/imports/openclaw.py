@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
+from shoal.installation import how_to_add
 from shoal.kernel.errors import InvalidInput
-from shoal.kernel.installation import how_to_add
 from shoal.kernel.zones import local_zone
 from shoal.surfaces.cli.imports.files import (
     Database,

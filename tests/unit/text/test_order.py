@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.kernel.order import natural
+from shoal.text.order import natural
 
 
 def test_numbers_in_names_count_as_numbers() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.kernel.deep_folders import remove_tree, walk
+from shoal.files.deep_folders import remove_tree, walk
 
 DEPTH = 1_500
 

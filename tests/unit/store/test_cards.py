@@ -5,14 +5,14 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from tests.dialects import DIALECTS
 
-from shoal.kernel.cards import CARD_CHARS_MAX, FILES_SHOWN_MAX, card_edit, card_post, card_text, coverage_text
 from shoal.kernel.ids import ApprovalId, CallId, ThreadId
 from shoal.kernel.markup import render_markup
 from shoal.kernel.permissions import Coverage, CoveredFile
 from shoal.kernel.records import NewApproval
 from shoal.platforms.telegram.markup import styled
+from shoal.store.cards import CARD_CHARS_MAX, FILES_SHOWN_MAX, card_edit, card_post, card_text, coverage_text
+from tests.dialects import DIALECTS
 
 FILE, ABSENT = CoveredFile("/workspace/build.py", 1204, "ab"), CoveredFile("/scratch/x", -1, "")
 

@@ -5,7 +5,7 @@ import ssl
 
 import pytest
 
-from shoal.kernel.network import network_reason
+from shoal.net.connections import network_reason
 
 
 def behind(error: BaseException, cause: BaseException) -> BaseException:

@@ -1,16 +1,13 @@
-"""What messages with buttons say: an approval's card, and what a turn waits for while its model is away."""
+"""The texts of approval cards: what would run, and the outcome."""
 
 import re
-from datetime import datetime
 from typing import Literal, TypeAlias
 
-from shoal.kernel.events import RetryScheduled
-from shoal.kernel.ids import ApprovalId, ThreadId, TurnId
+from shoal.kernel.ids import ApprovalId, ThreadId
 from shoal.kernel.markup import counted, escaped_markdown, fenced
 from shoal.kernel.permissions import Coverage
-from shoal.kernel.posts import Button
 from shoal.kernel.records import NewApproval, NewPost
-from shoal.kernel.shown import shown_name, strip_controls
+from shoal.text.shown import shown_name, strip_controls
 
 CardState: TypeAlias = Literal[
     "allow", "thread", "deny", "expired", "cancelled",
@@ -120,33 +117,3 @@ def card_edit(thread: ThreadId, approval: ApprovalId, shown: str, state: CardSta
     return NewPost(
         f"{card_id(approval)}:{state}", thread, f"{text}\n\n{card_text(approval, shown)}", "edit", approval=approval
     )
-
-
-BUTTON_BYTES_MAX = 64
-"""The longest value that every platform's buttons carry (Telegram's `callback_data`)."""
-ANSWERS_AGAIN = "The model answers again."
-GAVE_UP = "The model did not come back in time."
-STOPPED = "Stopped while I waited for the model."
-
-_KEPT = "Your message is kept: I try again by myself until {until:%H:%M} UTC and answer here."
-_OFFER = "`/retry` tries now{other}, `/stop` gives up."
-
-
-def outage_post(thread: ThreadId, turn: TurnId, number: int, retry: RetryScheduled, until: datetime) -> NewPost:
-    """The message that says what a turn waits for, in its outage of this number, and offers what can be done."""
-    other = f", `/retry {retry.choices[0]}` asks another model" if retry.choices else ""
-    text = f"{retry.message} {_KEPT.format(until=until)}\n\n{_OFFER.format(other=other)}"
-    buttons = [Button("Try now", f"retry:{turn}")]
-    buttons += [Button(f"Ask {name}", f"retry:{turn}:{name}") for name in retry.choices[:1]]
-    buttons += [Button("Stop", f"retry:{turn}:stop")]
-    fitting = tuple(button for button in buttons if len(button.value.encode()) <= BUTTON_BYTES_MAX)
-    return NewPost(_id(turn, number), thread, text, "card", buttons=fitting)
-
-
-def outage_over(thread: ThreadId, turn: TurnId, number: int, text: str) -> NewPost:
-    """The change of that message once the wait has ended; its buttons go. Platforms that cannot edit skip it."""
-    return NewPost(f"{_id(turn, number)}:over", thread, text, "edit", edits=_id(turn, number))
-
-
-def _id(turn: TurnId, number: int) -> str:
-    return f"outage:{turn}:{number}"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.kernel.errors import FetchError
-from shoal.kernel.web import parse_target, why_refused
+from shoal.net.addresses import parse_target, why_refused
 
 PRIVATE = tuple(
     IPv4Network(text)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.kernel.text_encodings import TextEncoding, find_encoding, read_text
+from shoal.text.encodings import TextEncoding, find_encoding, read_text
 
 LATIN = ("café", "Müller und Söhne – „Größe“", "Prix : 12,50 € à payer avant l’été", "name;ort\nJörg;Köln\n",
          "¿qué más? El niño comió jamón", "smart “quotes” — done", "© 2024 A license", "über")  # fmt: skip

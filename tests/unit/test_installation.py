@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.kernel import installation
-from shoal.kernel.installation import as_typed, how_to_add, install_command
+from shoal import installation
+from shoal.installation import as_typed, how_to_add, install_command
 
 
 class Noted:

@@ -1,0 +1,1 @@
+"""Text formats and how texts read, as pure functions; imports the kernel only."""
