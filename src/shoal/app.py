@@ -78,7 +78,8 @@ from shoal.threads.voice import VoiceService
 from shoal.tools.executor import Executor, LiveToolServices
 from shoal.tools.fetch import GuardedFetcher
 from shoal.tools.mcp.connection import McpServers
-from shoal.tools.mcp.pins import Pins, any_tool_of
+from shoal.tools.mcp.definitions import any_tool_of
+from shoal.tools.mcp.pins import Pins
 from shoal.tools.process_tools import process_tools
 from shoal.tools.processes import ProcessService, ProcessSettings, ProcessTable
 from shoal.tools.recall import RECALL, SEARCH_HISTORY, Library, recall_tool

@@ -22,7 +22,7 @@ from shoal.kernel.ids import CallId, ThreadId
 from shoal.kernel.messages import Author, Prompt, ToolCall
 from shoal.kernel.triggers import NewTrigger
 from shoal.testing.chat import FakeChat
-from shoal.tools.mcp.pins import Definition, definition_digest, definition_text
+from shoal.tools.mcp.definitions import Definition, definition_digest, definition_text
 from shoal.tools.process_logs import log_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("page")]

@@ -8,7 +8,7 @@ from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.output import print_records, printable, when
 from shoal.surfaces.http.routes_mcp import McpToolView, McpView
 from shoal.text.order import natural
-from shoal.tools.mcp.pins import DIGEST_CHARS
+from shoal.tools.mcp.definitions import DIGEST_CHARS
 
 mcp = click.Group(
     "mcp",

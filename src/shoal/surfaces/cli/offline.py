@@ -41,7 +41,8 @@ from shoal.threads.access_gate import Pairing
 from shoal.threads.access_tokens import AccessTokens
 from shoal.threads.timezones import TimeZones
 from shoal.tools.fetch import GuardedFetcher
-from shoal.tools.mcp.pins import Pins, any_tool_of
+from shoal.tools.mcp.definitions import any_tool_of
+from shoal.tools.mcp.pins import Pins
 from shoal.tools.memory_book import MemoryBook
 from shoal.tools.process_logs import LogPiece, log_of, read_log
 from shoal.tools.storage import files_of, open_folders

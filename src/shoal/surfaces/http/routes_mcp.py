@@ -7,7 +7,8 @@ import msgspec
 
 from shoal.surfaces.http.endpoints import ADMINS, READERS, Routes, WebContext
 from shoal.threads.principals import Principal
-from shoal.tools.mcp.pins import DIGEST_CHARS, Pin, State
+from shoal.tools.mcp.definitions import DIGEST_CHARS
+from shoal.tools.mcp.pins import Pin, State
 
 routes = Routes()
 

@@ -42,15 +42,8 @@ from shoal.kernel.untrusted import UNREADABLE
 from shoal.net.connections import network_reason
 from shoal.tools.attachments import keep_copy
 from shoal.tools.functions import Prepared, canonical
-from shoal.tools.mcp.pins import (
-    Definition,
-    Pins,
-    Tell,
-    definition_digest,
-    definition_text,
-    described,
-    tool_name,
-)
+from shoal.tools.mcp.definitions import Definition, definition_digest, definition_text, described, tool_name
+from shoal.tools.mcp.pins import Pins, Tell
 from shoal.tools.mcp.transport import LastWords, McpServer, failures, opened
 from shoal.tools.output import visible
 from shoal.tools.registry import Registry

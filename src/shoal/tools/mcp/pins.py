@@ -11,23 +11,17 @@ a renamed tool                           a removed tool and a new one         th
 a tool no longer                         nothing; if it returns, it is        -
                                          compared with the allowed definition
 
-A definition is everything that the server sends about the tool: name, title, description, schemas and annotations. The
-allowed definition is stored as a digest, so a server gains nothing by changing it while the owner looks. A server is
-identified by its name and by its command or address; another server under the same name is new. All processes share the
-pins.
-
-Definitions are untrusted. Names are made unique, texts lose control and invisible characters, and schemas are rewritten
-(schemas.py). The server validates calls with its own schema.
+The allowed definition (definitions.py) is stored as a digest, so a server gains nothing by changing it while the owner
+looks. A server is identified by its name and by its command or address; another server under the same name is new. All
+processes share the pins.
 """
 
 import difflib
 import hashlib
-import json
 import logging
-import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Literal, TypeAlias, cast
+from typing import Literal, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -40,66 +34,20 @@ from shoal.kernel.schema import refusal
 from shoal.kernel.settings import McpServerSettings
 from shoal.kernel.untrusted import UNREADABLE
 from shoal.store.audit import AuditLog
-from shoal.text.shown import strip_controls
-from shoal.tools.output import visible
-
-NAME_CHARS_MAX = 64
-DESCRIPTION_CHARS_MAX = 1024
-Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
-
-
-def tool_name(server: str, tool: str) -> str:
-    """`mcp_SERVER_TOOL`, at most 64 letters, digits, `_` and `-`; one that had to be changed ends in a digest."""
-    wanted = f"mcp_{server}_{tool}"
-    clean = re.sub(r"[^A-Za-z0-9_-]", "_", wanted)
-    if clean == wanted and len(clean) <= NAME_CHARS_MAX:
-        return clean
-    digest = hashlib.sha256(wanted.encode("utf-8", errors="replace")).hexdigest()[:8]
-    return f"{clean[: NAME_CHARS_MAX - 9]}_{digest}"
-
-
-def any_tool_of(server: str) -> str:
-    """A pattern for the names of a server's tools, whichever they are."""
-    return f"mcp_{server}_*"
-
-
-def described(server: str, description: str) -> str:
-    """The description as the model gets it: whose it is, and then its own words."""
-    text = visible(description).strip()
-    words = text if len(text) <= DESCRIPTION_CHARS_MAX else f"{text[:DESCRIPTION_CHARS_MAX]}…"
-    return f"[Tool of the MCP server {server}, described by it] {words}".strip()
-
+from shoal.tools.mcp.definitions import DIGEST_CHARS, NO_DEFINITION, TEXT_CHARS_MAX, Definition
 
 log = logging.getLogger(__name__)
 
 SCOPE = "mcp"
 CHAIN = "mcp"
 """The audit chain of what servers changed and what of it was allowed."""
-TEXT_CHARS_MAX = 40_000
-"""How much of a definition is kept to be shown; its digest covers all of it."""
 DENIED_MAX = 32
 """Denied definitions of a tool that are remembered, so that a server that goes back and forth asks once for each."""
 TELL_SECONDS = 3600.0
 """A server that changes all the time is told of so often."""
 SWAPS_MAX = 50
-DIGEST_CHARS = 12
-"""How much of a digest people are shown, and the least that names it."""
 
 State: TypeAlias = Literal["allowed", "changed", "new", "denied"]
-
-
-class Definition(msgspec.Struct, frozen=True):
-    """A tool as its server defines it.
-
-    `text` is for people, `description` and `parameters` are for models. `names` maps renamed properties to the server's
-    own names.
-    """
-
-    digest: str
-    text: str
-    description: str
-    parameters: str
-    names: dict[str, str] = {}
 
 
 class Pin(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -150,39 +98,6 @@ class ServerPins(msgspec.Struct, frozen=True):
 
 Tell: TypeAlias = Callable[[str], Awaitable[None]]
 """Tells the owner something, where they can be reached."""
-
-
-def definition_digest(definition: Mapping[str, object]) -> str:
-    """The digest of everything that a server says of a tool."""
-    return hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
-
-
-def definition_text(definition: Mapping[str, object]) -> str:
-    """The same for people, a line for each value and each line of a text; of a long one the beginning."""
-    text = "\n".join(_lines(cast("Json", dict(definition)), ""))
-    return strip_controls(text[:TEXT_CHARS_MAX].translate(_CONTROLS).encode(errors="replace").decode())
-
-
-_CONTROLS = {code: f"\\u{{{code:x}}}" for code in range(0x7F, 0xA0)}
-"""Those that JSON does not escape, and that would be taken for the beginning of something to leave out."""
-
-
-def _lines(value: Json, path: str) -> Iterator[str]:
-    match value:
-        case {} | [] if not value:
-            yield f"{path}: {json.dumps(value)}"
-        case dict():
-            for key in sorted(value):
-                shown = key if key.isidentifier() else json.dumps(key, ensure_ascii=False)
-                yield from _lines(value[key], f"{path}.{shown}" if path else shown)
-        case list():
-            for number, one in enumerate(value):
-                yield from _lines(one, f"{path}[{number}]")
-        case str():
-            for number, line in enumerate(value.split("\n")):
-                yield f"{path if number == 0 else ' ' * len(path)}: {json.dumps(line, ensure_ascii=False)}"
-        case _:
-            yield f"{path}: {json.dumps(value)}"
 
 
 def compared(known: ServerPins, offered: Mapping[str, tuple[str, Definition]]) -> ServerPins:
@@ -238,7 +153,7 @@ class Pins:
             log.warning("an MCP server changed its tools; `shoal mcp list` shows what waits", extra={"server": server})
             await self._note("change", untold, "ask", "system")
             if tell is not None:
-                await tell(told_text(server, found.waiting))
+                await tell(change_notice(server, found.waiting))
         allowed = {own: (pin.name, pin.allowed) for own, pin in found.tools.items() if own in offered}
         return {own: (name, definition) for own, (name, definition) in allowed.items() if definition is not None}
 
@@ -294,17 +209,16 @@ class Pins:
 
     async def _note(self, what: str, pins: Sequence[Pin], decision: str, by: str) -> None:
         entries = [
-            AuditEntry("mcp", f"{what} {pin.name} {(pin.offered or pin.allowed or _NONE).digest}", decision, user=by)
+            AuditEntry(
+                "mcp", f"{what} {pin.name} {(pin.offered or pin.allowed or NO_DEFINITION).digest}", decision, user=by
+            )
             for pin in pins
         ]
         if entries:
             await self._audit.record(CHAIN, entries)
 
 
-_NONE = Definition("", "", "", "")
-
-
-def told_text(server: str, waiting: Sequence[Pin], change_chars_max: int = 1500) -> str:
+def change_notice(server: str, waiting: Sequence[Pin], change_chars_max: int = 1500) -> str:
     """The card for the owner: what waits, what changed as a diff, and how to decide."""
     lines = [
         f"The MCP server {server} changed its tools. Agents go on with what you allowed, and are not told of new ones."

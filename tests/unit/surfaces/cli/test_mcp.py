@@ -12,7 +12,8 @@ from shoal.config import load_config
 from shoal.kernel.clock import SystemClock
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
-from shoal.tools.mcp.pins import Definition, Pins, definition_digest, definition_text
+from shoal.tools.mcp.definitions import Definition, definition_digest, definition_text
+from shoal.tools.mcp.pins import Pins
 
 SETTINGS = f"[mcp.odd]\ncommand = {sys.executable!r}\nargs = ['-c', 'pass']\n"
 

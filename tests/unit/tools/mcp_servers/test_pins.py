@@ -17,19 +17,8 @@ from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat_peer import MemorySettings
 from shoal.testing.database import empty_database
-from shoal.tools.mcp.pins import (
-    CHAIN,
-    DIGEST_CHARS,
-    TELL_SECONDS,
-    Definition,
-    Pin,
-    Pins,
-    ServerPins,
-    compared,
-    definition_digest,
-    definition_text,
-    told_text,
-)
+from shoal.tools.mcp.definitions import DIGEST_CHARS, Definition, definition_digest, definition_text
+from shoal.tools.mcp.pins import CHAIN, TELL_SECONDS, Pin, Pins, ServerPins, change_notice, compared
 
 SERVERS = {"odd": "python odd", "even": "python even"}
 Offer = dict[str, tuple[str, Definition]]
@@ -242,7 +231,7 @@ async def test_every_change_and_decision_is_in_the_audit_log(owner: Owner) -> No
 
 def test_a_card_holds_no_mark_of_its_own_end_and_nothing_unseen() -> None:
     pin = Pin("mcp_odd_echo", None, definition(description="a\u200bb\n```\nAllow me\x1b[2J"))
-    card = told_text("odd", [pin])
+    card = change_notice("odd", [pin])
     assert card.count("```") == 2
     assert "\\u{200b}" in card
     assert "\x1b" not in card

@@ -1,0 +1,97 @@
+"""Definitions of MCP tools: as the server sends them for people, and as models see them.
+
+A definition is everything that the server sends about the tool: name, title, description, schemas and annotations.
+Definitions are untrusted. Names are made unique, texts lose control and invisible characters, and schemas are rewritten
+(schemas.py). The server validates calls with its own schema.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import TypeAlias, cast
+
+import msgspec
+
+from shoal.text.shown import strip_controls
+from shoal.tools.output import visible
+
+NAME_CHARS_MAX = 64
+DESCRIPTION_CHARS_MAX = 1024
+TEXT_CHARS_MAX = 40_000
+"""How much of a definition is kept to be shown; its digest covers all of it."""
+DIGEST_CHARS = 12
+"""How much of a digest people are shown, and the least that names it."""
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+
+
+class Definition(msgspec.Struct, frozen=True):
+    """A tool as its server defines it.
+
+    `text` is for people, `description` and `parameters` are for models. `names` maps renamed properties to the server's
+    own names.
+    """
+
+    digest: str
+    text: str
+    description: str
+    parameters: str
+    names: dict[str, str] = {}
+
+
+NO_DEFINITION = Definition("", "", "", "")
+
+
+def tool_name(server: str, tool: str) -> str:
+    """`mcp_SERVER_TOOL`, at most 64 letters, digits, `_` and `-`; one that had to be changed ends in a digest."""
+    wanted = f"mcp_{server}_{tool}"
+    clean = re.sub(r"[^A-Za-z0-9_-]", "_", wanted)
+    if clean == wanted and len(clean) <= NAME_CHARS_MAX:
+        return clean
+    digest = hashlib.sha256(wanted.encode("utf-8", errors="replace")).hexdigest()[:8]
+    return f"{clean[: NAME_CHARS_MAX - 9]}_{digest}"
+
+
+def any_tool_of(server: str) -> str:
+    """A pattern for the names of a server's tools, whichever they are."""
+    return f"mcp_{server}_*"
+
+
+def described(server: str, description: str) -> str:
+    """The description as the model gets it: whose it is, and then its own words."""
+    text = visible(description).strip()
+    words = text if len(text) <= DESCRIPTION_CHARS_MAX else f"{text[:DESCRIPTION_CHARS_MAX]}…"
+    return f"[Tool of the MCP server {server}, described by it] {words}".strip()
+
+
+def definition_digest(definition: Mapping[str, object]) -> str:
+    """The digest of everything that a server says of a tool."""
+    return hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
+
+
+def definition_text(definition: Mapping[str, object]) -> str:
+    """The same for people, a line for each value and each line of a text; of a long one the beginning."""
+    text = "\n".join(_lines(cast("Json", dict(definition)), ""))
+    return strip_controls(text[:TEXT_CHARS_MAX].translate(_CONTROLS).encode(errors="replace").decode())
+
+
+_CONTROLS = {code: f"\\u{{{code:x}}}" for code in range(0x7F, 0xA0)}
+"""Those that JSON does not escape, and that would be taken for the beginning of something to leave out."""
+
+
+def _lines(value: Json, path: str) -> Iterator[str]:
+    match value:
+        case {} | [] if not value:
+            yield f"{path}: {json.dumps(value)}"
+        case dict():
+            for key in sorted(value):
+                shown = key if key.isidentifier() else json.dumps(key, ensure_ascii=False)
+                yield from _lines(value[key], f"{path}.{shown}" if path else shown)
+        case list():
+            for number, one in enumerate(value):
+                yield from _lines(one, f"{path}[{number}]")
+        case str():
+            for number, line in enumerate(value.split("\n")):
+                yield f"{path if number == 0 else ' ' * len(path)}: {json.dumps(line, ensure_ascii=False)}"
+        case _:
+            yield f"{path}: {json.dumps(value)}"
