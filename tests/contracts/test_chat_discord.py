@@ -401,7 +401,7 @@ async def test_a_slash_command_is_heard_before_it_is_done(peer: Discord) -> None
         await peer.adapter.connected.wait()
         heard = await peer.server.commands(peer.harbour, "steer", "faster")
         assert await peer.server.hears(heard) == "Did /steer."
-    (asked,) = inbox.commands
+    (asked,) = inbox.requests
     assert (asked.name, asked.argument, asked.author.name) == ("steer", "faster", "Ada")
     assert [path.split("/")[-1] for _, path, _ in peer.server.calls if heard.token in path] == ["callback", "@original"]
 

@@ -262,7 +262,7 @@ def told_of(prompt: Prompt) -> str:
 
 def outcomes(peer: Peer, inbox: Inbox, posted: list[str], warned: list[str]) -> list[str]:
     """What came of an event, in the words of `then`."""
-    found = [f"command: {asked.name}" for asked in inbox.commands]
+    found = [f"command: {asked.name}" for asked in inbox.requests]
     found += ["decision" for _ in inbox.decided]
     found += [f"logged: {kind}" for kind in warned]
     for one in inbox.came:
@@ -410,7 +410,7 @@ def met(platform: str, one: Recorded, content: Json, put: Json) -> int:
                     alone = peer.server.answers if isinstance(peer, slack_peer.Slack) else ()  # which one person sees
                     shown = [answer.body] if answer.body.strip(b"{}") else []  # to whoever pressed a button
                     posted = [*peer.told(), *elsewhere(peer), *alone, *shown]
-                    return [*inbox.came[2:], *inbox.commands, *inbox.decided, *posted, *told.kinds]
+                    return [*inbox.came[2:], *inbox.requests, *inbox.decided, *posted, *told.kinds]
 
                 if put is not None and answer.status != 501:
                     await until_some(came)

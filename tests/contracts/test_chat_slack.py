@@ -94,7 +94,7 @@ async def test_what_is_told_twice_is_taken_once_with_its_file(peer: Slack) -> No
         looked = await peer.server.sends_file(CHANNEL, "tides.txt", b"high", text=f"<@{BOT}> look")
         await peer.server.says(CHANNEL, f"<@{BOT}> after", thread_ts=looked)
         prompts = await inbox.prompts(2)
-        await inbox.until(lambda: len(inbox.commands) == 1)
+        await inbox.until(lambda: len(inbox.requests) == 1)
     assert [prompt.text for prompt in prompts] == ["look", "after"]
     assert len(prompts[0].attachments) == 1
     assert len(list(peer.home.attachments(prompts[0].thread).iterdir())) == 1
@@ -202,7 +202,7 @@ async def test_a_slash_command_is_answered_to_its_asker(peer: Slack, hooked: Sla
         await there.adapter.connected.wait()
         await there.server.slashes(DIRECT, "/shoal", "stop all")
         await there.server.until(lambda: bool(there.server.answers))
-    (asked,) = inbox.commands
+    (asked,) = inbox.requests
     assert (asked.name, asked.argument, asked.thread) == ("stop", "all", f"slack:{DIRECT}:0")
     assert there.server.answers[0]["response_type"] == "ephemeral"
     assert there.server.answers[0]["text"] == "Did /stop."
@@ -215,8 +215,8 @@ async def test_a_slash_command_in_a_channel_is_given_beside_its_threads(peer: Sl
         await peer.server.says(CHANNEL, f"<@{BOT}> go")
         await inbox.prompts(1)
         await peer.server.slashes(CHANNEL, "/shoal", "status")
-        await inbox.until(lambda: bool(inbox.commands))
-    assert inbox.commands[0].thread == f"slack:{CHANNEL}:0"
+        await inbox.until(lambda: bool(inbox.requests))
+    assert inbox.requests[0].thread == f"slack:{CHANNEL}:0"
 
 
 @pytest.mark.parametrize(("text", "name"), [("", "help"), ("/new", "new"), ("clear", "new")])
@@ -224,8 +224,8 @@ async def test_a_slash_command_is_read_with_and_without_its_slash(peer: Slack, t
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
         await peer.server.slashes(DIRECT, "/shoal", text)
-        await inbox.until(lambda: bool(inbox.commands))
-    assert inbox.commands[0].name == name
+        await inbox.until(lambda: bool(inbox.requests))
+    assert inbox.requests[0].name == name
 
 
 async def test_an_unknown_slash_command_is_told(peer: Slack) -> None:
@@ -299,7 +299,7 @@ async def test_what_was_written_while_it_was_away_is_read_in(peer: Slack) -> Non
     async with serving(peer.make(), again):
         prompts = await again.prompts(3)
     assert [prompt.text for prompt in prompts] == ["and the tide?", "anybody?", "somebody?"]
-    assert not again.commands
+    assert not again.requests
 
 
 async def test_a_channel_that_is_gone_hides_no_other(peer: Slack) -> None:
@@ -375,7 +375,7 @@ async def test_a_signed_call_of_no_known_form_is_told_and_not_refused(
         await hooked.says("end")
         await inbox.prompts(1)
     assert any("of the kind" in record.message for record in caplog.records)
-    assert (inbox.commands, inbox.decided) == ([], [])
+    assert (inbox.requests, inbox.decided) == ([], [])
 
 
 ODD_FRAMES: tuple[tuple[str, Given, str], ...] = (
@@ -403,7 +403,7 @@ async def test_an_envelope_of_no_known_form_is_told_once(
         await peer.says("end")
         await inbox.prompts(2)
     assert [record.args[1] for record in caplog.records if isinstance(record.args, tuple)].count(told) == 1
-    assert (inbox.commands, inbox.decided) == ([], [])
+    assert (inbox.requests, inbox.decided) == ([], [])
 
 
 async def test_a_message_is_taken_in_for_what_is_known_of_it(peer: Slack) -> None:
@@ -456,10 +456,10 @@ async def test_a_command_without_an_id_of_its_own_is_the_same_one_again(hooked: 
         await hooked.adapter.connected.wait()
         for _ in range(2):
             assert (await hooked.adapter.receive(hooked.server.signed(body, "x/x"), body)).status == 200
-        await inbox.until(lambda: bool(inbox.commands))
+        await inbox.until(lambda: bool(inbox.requests))
         await hooked.says("after")
         await inbox.prompts(1)
-    assert len(inbox.commands) == 1
+    assert len(inbox.requests) == 1
 
 
 async def test_a_call_that_cannot_be_stored_is_asked_for_again(hooked: Slack) -> None:

@@ -105,9 +105,9 @@ async def test_a_command_in_a_room_opens_no_thread_and_may_begin_with_a_bang(
 ) -> None:
     async with serving(peer.adapter, inbox):
         await peer.server.says(harbour, f"{BOT} !stop all")
-        await inbox.until(lambda: bool(inbox.commands))
+        await inbox.until(lambda: bool(inbox.requests))
         told = await peer.server.sees(harbour, "Did /stop.")
-    (asked,) = inbox.commands
+    (asked,) = inbox.requests
     assert (asked.name, asked.argument, asked.thread) == ("stop", "all", make_thread_id("matrix", harbour, "0"))
     assert told.thread == ""
 

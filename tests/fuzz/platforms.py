@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from shoal.kernel.commands import CommandTable
 from shoal.kernel.errors import ShoalError
 from shoal.kernel.untrusted import UNREADABLE, decode_known
 from shoal.platforms import webhook
@@ -271,7 +272,7 @@ def _google_chat(body: bytes) -> None:
     except UNREADABLE:
         return
     google_chat.pressed_in(event)
-    google_chat.command_of(event)
+    google_chat.command_of(event, CommandTable())
     messages, reactions = changes.found()
     for reaction in reactions:
         google_chat.channel_of(google_chat.message_name(reaction.name))

@@ -25,7 +25,6 @@ from tests.noninterference import (
 from tests.scenarios.scene import playing
 from tests.scenarios.stands import Stand
 
-from shoal.kernel.commands import COMMANDS, parse_command
 from shoal.kernel.messages import ToolMessage, Usage
 from shoal.kernel.untrusted import is_untrusted_block
 from shoal.permissions.access import AccessRules
@@ -88,13 +87,13 @@ def test_all_that_can_be_done_in_private_changes_nothing_on_a_strangers_side(tmp
 
 async def test_whoever_speaks_uses_every_tool_and_gives_every_command(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel()) as world:
-        tools = set(world.app.tools.names()) - UNUSED.keys()
+        tools, commands = set(world.app.tools.names()) - UNUSED.keys(), world.app.commands.table
     spoken = {act.who: set[str]() for act in ACTS if act.who is not None}
     for act in ACTS:
         if act.who is not None:
-            command = parse_command(act.text)
+            command = commands.parse(act.text)
             spoken[act.who] |= {name for name, _ in act.calls} | ({f"/{command.name}"} if command else set())
-    wanted = tools | {f"/{name}" for name in COMMANDS}
+    wanted = tools | {f"/{spec.name}" for spec in commands}
     people = set(get_args(Who)) - {"a webhook"}
     assert {who: wanted - found for who, found in spoken.items() if who in people} == {who: set() for who in people}
 

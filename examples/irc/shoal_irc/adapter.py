@@ -70,7 +70,9 @@ class IrcAdapter(ChatAccount[IrcSettings]):
             try:
                 thread = make_thread_id(self.platform, person if said.direct else said.target.lower(), WHOLE)
                 at = time_of(line.tags.get("time", ""), self._clock.now())
-                prompt = Prompt(thread, key, said.text, author, at, direct=said.direct, message_id=key)
+                prompt = Prompt(
+                    thread, key, inbox.commands.with_slash(said.text), author, at, direct=said.direct, message_id=key
+                )
                 if said.direct:
                     await self._store.put(f"nicks:{self.platform}", person, said.nick)
                 elif not await self._is_meant(prompt, inbox, is_named=said.named, opens=False, follows=False):

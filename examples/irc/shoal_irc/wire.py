@@ -3,7 +3,6 @@
 import re
 from typing import NamedTuple
 
-from shoal.kernel.commands import parse_command
 from shoal.kernel.errors import PlatformError
 from shoal.kernel.markup import Dialect, around
 
@@ -74,8 +73,6 @@ def spoken(line: Line, me: str) -> Spoken | None:
         return None
     named = re.search(rf"(?<![\w-])@?{re.escape(me)}(?![\w-])", said, re.I) is not None
     text = re.sub(rf"^\s*@?{re.escape(me)}\s*[:,]\s*", "", plain(said), flags=re.I).strip()
-    if text.startswith("!") and parse_command(f"/{text[1:]}"):  # clients keep what begins with / to themselves
-        text = f"/{text[1:]}"
     return Spoken(target, nick, mask, text, direct, named)
 
 

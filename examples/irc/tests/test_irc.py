@@ -78,12 +78,12 @@ async def test_in_a_channel_it_is_meant_by_its_nick(start: Start, server: FakeIr
     async with start() as (_, inbox):
         for text in ("just talk", "shoaling is fun", "Shoal, what is the tide?", "ask shoal", "shoal: !status"):
             await server.says("#Harbour", text)
-        await inbox.until(lambda: bool(inbox.commands))
+        await inbox.until(lambda: bool(inbox.requests))
     assert [(one.text, one.thread) for one in inbox.said()] == [
         ("what is the tide?", "irc:#harbour:0"),
         ("ask shoal", "irc:#harbour:0"),
     ]
-    assert inbox.commands[0].name == "status"
+    assert inbox.requests[0].name == "status"
 
 
 async def test_somebody_is_their_account_or_else_their_host(start: Start, server: FakeIrc) -> None:

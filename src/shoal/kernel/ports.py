@@ -10,7 +10,7 @@ import msgspec
 
 from shoal.kernel.agents import AgentSpec, Listen, Purpose, Watch
 from shoal.kernel.clock import Clock
-from shoal.kernel.commands import CommandRequest
+from shoal.kernel.commands import CommandRequest, CommandTable
 from shoal.kernel.events import Event, LiveData, Scope
 from shoal.kernel.files import Files
 from shoal.kernel.home import Home
@@ -358,6 +358,7 @@ class InboxPort(Protocol):
     """What adapters call with what people do. What somebody writes within `pause_seconds` belongs together."""
 
     pause_seconds: float
+    commands: CommandTable
 
     async def send(self, message: Inbound) -> Receipt:
         """Accept a message durably, or say why not; returns in about a millisecond and never waits for a turn.

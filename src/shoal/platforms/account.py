@@ -12,7 +12,6 @@ import anyio.abc
 import msgspec
 
 from shoal.kernel.clock import Clock, retry_delay
-from shoal.kernel.commands import parse_command
 from shoal.kernel.errors import ConfigError, PlatformError, StoreError
 from shoal.kernel.home import Home
 from shoal.kernel.ids import (
@@ -198,7 +197,7 @@ class ChatAccount(Generic[S]):
         """
         coming, prompt = tuple(files), self._with_its_lines(prompt, inbox)
         named = None if prompt.direct else self._entered.pop(prompt.thread)
-        is_entered = named and parse_command(prompt.text) is None
+        is_entered = named and inbox.commands.parse(prompt.text) is None
         is_plain = prompt.text and not (coming or is_entered)
         if not is_plain and not await inbox.admits(prompt):
             return ""
@@ -317,7 +316,7 @@ class ChatAccount(Generic[S]):
 
     def _with_its_lines(self, prompt: Prompt, inbox: InboxPort) -> Prompt:
         """A message that would begin a thread, in the thread that its author began just before; others as they are."""
-        if prompt.direct or not self._begins(prompt) or parse_command(prompt.text) is not None:
+        if prompt.direct or not self._begins(prompt) or inbox.commands.parse(prompt.text) is not None:
             return prompt
         writer = f"{channel_of(prompt.thread)}{prompt.author.id}"
         before, pause = self._begun.get(writer), timedelta(seconds=inbox.pause_seconds)

@@ -15,7 +15,7 @@ from shoal.backend import unwrapped
 from shoal.config import Config, open_catalog
 from shoal.kernel.agents import Listen
 from shoal.kernel.clock import SystemClock
-from shoal.kernel.commands import CommandRequest
+from shoal.kernel.commands import CommandRequest, CommandTable
 from shoal.kernel.errors import ConfigError, NotFound, PlatformError, ProviderRefused, ShoalError
 from shoal.kernel.events import Scope
 from shoal.kernel.home import Home
@@ -87,6 +87,7 @@ class SetupInbox:
     pause_seconds = 0.0
 
     def __init__(self) -> None:
+        self.commands = CommandTable()
         self.prompts = asyncio.Queue[Prompt]()
 
     async def admits(self, message: Prompt) -> bool:

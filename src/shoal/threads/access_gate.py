@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from shoal.kernel.clock import Clock, to_micros
-from shoal.kernel.commands import CommandRequest, command_in
+from shoal.kernel.commands import CommandRequest
 from shoal.kernel.errors import Conflict, Forbidden, Gone, InvalidInput, NotFound, StoreCorrupt, StoreError
 from shoal.kernel.events import AssistantSaid, Scope
 from shoal.kernel.ids import ApprovalId, ThreadId, channel_of, thread_address
@@ -249,6 +249,7 @@ class OpenInbox:
         self.thread_of = orchestrator.thread_of
         self.listens = orchestrator.listens
         self.pause_seconds = orchestrator.pause_seconds
+        self.commands = commands.table
         self.command = commands.command
         self.suggestions = commands.suggestions
 
@@ -321,6 +322,7 @@ class AccessGate:
         self.thread_of = inner.thread_of
         self.listens = inner.listens
         self.pause_seconds = inner.pause_seconds
+        self.commands = inner.commands
         self._admissions = admissions
         self._pairing = pairing
         self._store = store
@@ -354,7 +356,7 @@ class AccessGate:
             if message.attachments:
                 files = await judged_files(message.thread, message.attachments, self._admissions.judge)
                 message = msgspec.structs.replace(message, attachments=files)
-            asked = command_in(message)
+            asked = self.commands.request(message)
             if asked is not None:
                 return Receipt("answered", message.message_id, answer=await self._obey(asked, found.trust))
             if await self._is_answer(message, found.trust):

@@ -1,6 +1,7 @@
-"""What the slash commands do, on every platform: a person asks, and gets the answer as a text.
+"""Run chat commands: a person asks on any platform and gets a text back.
 
-`CommandRouter` answers them, /agent and /settings by `AgentCommands`. kernel/commands.py lists all of them.
+`CommandRouter` holds the commands of this process and answers the built-in ones, /agent and /settings with
+`AgentCommands`. kernel/commands.py describes the built-in ones; features and packages add theirs with `add`.
 """
 
 import hashlib
@@ -20,7 +21,7 @@ from shoal.agents.snapshots import ConversationSnapshots
 from shoal.kernel.agents import HEARD, AgentSpec, Work, describe_work
 from shoal.kernel.checkpoints import ChangedSince
 from shoal.kernel.clock import Clock, to_micros
-from shoal.kernel.commands import COMMANDS, OF_THREAD, CommandRequest
+from shoal.kernel.commands import Answer, AnswerInChannel, ChatCommand, CommandRequest, CommandSpec, CommandTable
 from shoal.kernel.errors import (
     Conflict,
     FilesDiffer,
@@ -62,7 +63,6 @@ AGENTS_LISTED_MAX = 40
 LINES_MAX = 20
 """Most lines of any other answer."""
 UNDOABLE_MAX = 5
-PAST = frozenset({"retry", "fork", "undo"})
 THREADS_READ_MAX = 500
 CODE_CHARS = 6
 """Of the digest that confirms the deletion of an agent."""
@@ -156,7 +156,11 @@ class CommandRouter:
         self._check_model = check_model
         self._known_models = known_models
         self._processes = processes
-        self._groups: dict[str, Callable[[CommandRequest], Awaitable[str]]] = {
+        self.table = CommandTable()
+        self._answers: dict[str, Answer] = {
+            "help": self.help,
+            "start": self.start,
+            "new": self.new,
             "agent": agent_commands.agent,
             "settings": agent_commands.settings,
             "approve": self.decide,
@@ -176,6 +180,26 @@ class CommandRouter:
             "timezone": self.timezone,
             "memory": MemoryCommands(memory, store, links, partial(agent_here, store, agents), profile_of).memory,
         }
+        self._answers_in_channel: dict[str, AnswerInChannel] = {
+            "new": self._new_in_channel,
+            "status": self._channel_status,
+            "stop": lambda asked, latest: self.stop(asked),
+            "steer": lambda asked, latest: self.steer(asked),
+            "voice": lambda asked, latest: self.voice(asked),
+            "approve": self._decide_in_channel,
+            "deny": self._decide_in_channel,
+            "remind": self._remind_in_channel,
+            "context": self._context_in_channel,
+            "thread": self._thread_in_channel,
+            "model": self._model_in_channel,
+        }
+
+    def add(self, command: ChatCommand) -> None:
+        """Add a command of a feature or a package. Raises ConfigError where its name or its number is taken."""
+        self.table.add(command.spec)
+        self._answers[command.spec.name] = command.answer
+        if command.answer_in_channel is not None:
+            self._answers_in_channel[command.spec.name] = command.answer_in_channel
 
     async def suggestions(self, asked: CommandRequest) -> Sequence[str]:
         """The argument with each known model that has what is typed of its name, where a model belongs there."""
@@ -195,17 +219,18 @@ class CommandRouter:
 
     async def command(self, asked: CommandRequest) -> str:
         """Do it. What is wrong with the request is the answer; raises StoreError when the database fails."""
-        group = self._groups.get(asked.name, self._answer)
+        answer, spec = self._answers.get(asked.name), self.table.get(asked.name)
+        if answer is None:
+            return f"There is no command /{asked.name}. Write /help for those there are."
         try:
             await self._note_readers(asked)
-            is_of_thread = asked.name in OF_THREAD or asked.name in ("approve", "deny")
-            if is_of_thread or (asked.name, asked.argument) == ("thread", "history"):
+            if spec is not None and spec.needs != "nothing":
                 place = await whereabouts(asked, self._store.settings, self._store.journal)
                 if place.in_channel:
-                    return await self._in_channel(asked, place.thread)
-            if asked.name in PAST and await self._store.journal.thread(asked.thread) is None:
-                return NOTHING_SAID
-            return await group(asked)
+                    return await self._in_channel(asked, spec, answer, place.thread)
+                if spec.needs == "past" and await self._store.journal.thread(asked.thread) is None:
+                    return NOTHING_SAID
+            return await answer(asked)
         except StoreError:
             raise
         except ShoalError as error:
@@ -222,62 +247,66 @@ class CommandRouter:
         audience = msgspec.structs.replace(audience, everywhere=audience.everywhere and asked.author.trusted)
         await self._store.settings.put(AUDIENCE, channel_of(asked.thread), msgspec.json.encode(audience).decode())
 
-    async def _answer(self, asked: CommandRequest) -> str:
-        match asked.name:
-            case "help":
-                lines = [f"- `{f'/{spec.name} {spec.usage}'.strip()}` {spec.description}" for spec in COMMANDS.values()]
-                minutes = (await agent_here(self._store, self._agents, asked.thread)).idle_minutes
-                return "\n".join(["Write to me and I answer. Commands:", "", *lines, "", _idle_text(minutes)])
-            case "start":
-                spec = await agent_here(self._store, self._agents, asked.thread)
-                return WELCOMES.format(spec.name)
-            case "new":
-                saved = await self._snapshots.archive(asked.thread, asked.author.id)
-                if saved is None:
-                    return "Starting fresh."
-                kept = f"What was said before is kept: `/context restore {saved.id[-6:]}` brings it back."
-                return f"Starting fresh. {kept}"
-            case _:
-                return f"There is no command /{asked.name}. Write /help for those there are."
+    async def help(self, asked: CommandRequest) -> str:
+        lines = [f"- `{spec.line}` {spec.description}" for spec in self.table]
+        minutes = (await agent_here(self._store, self._agents, asked.thread)).idle_minutes
+        return "\n".join(["Write to me and I answer. Commands:", "", *lines, "", _idle_text(minutes)])
 
-    async def _in_channel(self, asked: CommandRequest, latest: ThreadId | None) -> str:
-        """Do what is asked beside all threads of a channel: of the channel where that means something, else of the
-        thread in which the person last spoke there."""
-        word = asked.argument.partition(" ")[0].lower()
-        match asked.name:
-            case "status":
-                return await self._channel_status(asked, latest)
-            case "stop" | "steer" | "voice":
-                return await self._groups[asked.name](asked)
-            case "approve" | "deny":
-                return await self._decide_among(
-                    asked,
-                    [
-                        one
-                        for one in await self._store.approvals.search()
-                        if one.thread.startswith(channel_of(asked.thread))
-                        and one.id.upper().endswith(asked.argument.upper())
-                    ],
-                )
-            case "remind" if word in ("", "help", "list", "cancel"):
-                return await self.remind(asked, channel_of(asked.thread))
-            case "context" if word == "history":
-                return await self.context(asked)
-            case "model" if not asked.argument.partition(" ")[2].strip():
-                return await self.model(asked)
-            case _:
-                pass
+    async def start(self, asked: CommandRequest) -> str:
+        return WELCOMES.format((await agent_here(self._store, self._agents, asked.thread)).name)
+
+    async def new(self, asked: CommandRequest) -> str:
+        saved = await self._snapshots.archive(asked.thread, asked.author.id)
+        if saved is None:
+            return "Starting fresh."
+        kept = f"What was said before is kept: `/context restore {saved.id[-6:]}` brings it back."
+        return f"Starting fresh. {kept}"
+
+    async def _in_channel(
+        self, asked: CommandRequest, spec: CommandSpec, answer: Answer, latest: ThreadId | None
+    ) -> str:
+        """Answer a command that was given beside all threads of a channel: for the channel where that means something,
+        otherwise for the thread in which the person last spoke there."""
+        in_channel = self._answers_in_channel.get(asked.name)
+        text = await in_channel(asked, latest) if in_channel is not None else None
+        if text is not None:
+            return text
         if latest is None:
-            if asked.name in ("remind", "model"):
-                return await self._groups[asked.name](asked)
-            if asked.name in PAST or (asked.name == "context" and word in ("", "show")):
-                return NOTHING_SAID
-            if asked.name == "new":
-                return NEW_HERE if asked.thread.endswith(f":{WHOLE_CHANNEL}") else await self._answer(asked)
-            return NOT_SPOKEN.format(name=asked.name)
-        group = self._groups.get(asked.name, self._answer)
-        answer = await group(msgspec.structs.replace(asked, thread=latest))
-        return f"{answer}\n{await self._latest_line(asked, latest)}" if answer else ""
+            return NOTHING_SAID if spec.needs == "past" else NOT_SPOKEN.format(name=asked.name)
+        text = await answer(msgspec.structs.replace(asked, thread=latest))
+        return f"{text}\n{await self._latest_line(asked, latest)}" if text else ""
+
+    async def _new_in_channel(self, asked: CommandRequest, latest: ThreadId | None) -> str | None:
+        if latest is not None:
+            return None
+        return NEW_HERE if asked.thread.endswith(f":{WHOLE_CHANNEL}") else await self.new(asked)
+
+    async def _decide_in_channel(self, asked: CommandRequest, latest: ThreadId | None) -> str:
+        channel, end = channel_of(asked.thread), asked.argument.upper()
+        waiting = [
+            approval
+            for approval in await self._store.approvals.search()
+            if approval.thread.startswith(channel) and approval.id.upper().endswith(end)
+        ]
+        return await self._decide_among(asked, waiting)
+
+    async def _remind_in_channel(self, asked: CommandRequest, latest: ThreadId | None) -> str | None:
+        if asked.argument.partition(" ")[0].lower() in ("", "help", "list", "cancel"):
+            return await self.remind(asked, channel_of(asked.thread))
+        return await self.remind(asked) if latest is None else None
+
+    async def _context_in_channel(self, asked: CommandRequest, latest: ThreadId | None) -> str | None:
+        word = asked.argument.partition(" ")[0].lower()
+        if word == "history":
+            return await self.context(asked)
+        return NOTHING_SAID if latest is None and word in ("", "show") else None
+
+    async def _thread_in_channel(self, asked: CommandRequest, latest: ThreadId | None) -> str | None:
+        return None if asked.argument == "history" else await self.thread(asked)
+
+    async def _model_in_channel(self, asked: CommandRequest, latest: ThreadId | None) -> str | None:
+        has_text = bool(asked.argument.partition(" ")[2].strip())
+        return None if has_text and latest is not None else await self.model(asked)
 
     async def _latest_line(self, asked: CommandRequest, latest: ThreadId) -> str:
         """Which thread the person last spoke in, for people."""

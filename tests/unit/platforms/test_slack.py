@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from shoal.kernel.commands import CommandTable
 from shoal.kernel.errors import PlatformError
 from shoal.kernel.ids import UNOPENED, make_thread_id, parse_thread_id, thread_address
 from shoal.kernel.markup import render_markup
@@ -159,10 +160,10 @@ def test_channels_have_names_that_slack_takes(name: str, made: str) -> None:
     ],
 )  # fmt: skip
 def test_slash_commands_are_read(command: str, text: str, name: str, argument: str) -> None:
-    spoken = command_in(SlashCommand(command=command, text=text))
+    spoken = command_in(SlashCommand(command=command, text=text), CommandTable())
     assert spoken is not None
     assert (spoken.name, spoken.argument) == (name, argument)
 
 
 def test_what_is_no_command_is_none() -> None:
-    assert command_in(SlashCommand(command="/shoal", text="dance")) is None
+    assert command_in(SlashCommand(command="/shoal", text="dance"), CommandTable()) is None

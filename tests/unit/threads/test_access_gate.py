@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.kernel.agents import Listen
-from shoal.kernel.commands import CommandRequest
+from shoal.kernel.commands import CommandRequest, CommandTable
 from shoal.kernel.errors import Conflict, Forbidden, NotFound, StoreError
 from shoal.kernel.events import Scope
 from shoal.kernel.ids import ApprovalId, ThreadId, make_thread_id
@@ -40,7 +40,8 @@ class Inside:
         self.decided: list[tuple[str, bool, str]] = []
         self.said: list[str] = []
         self.reactions: list[Reaction] = []
-        self.commands: list[CommandRequest] = []
+        self.requests: list[CommandRequest] = []
+        self.commands = CommandTable()
         self.settled = False
         self.broken = False
 
@@ -67,7 +68,7 @@ class Inside:
     async def command(self, asked: CommandRequest) -> str:
         if self.broken:
             raise StoreError("The disk is gone.")
-        self.commands.append(asked)
+        self.requests.append(asked)
         return f"Did /{asked.name}."
 
     async def suggestions(self, asked: CommandRequest) -> Sequence[str]:
@@ -256,7 +257,7 @@ async def test_a_command_of_a_stranger_is_not_obeyed(place: Place) -> None:
     refused = CommandRequest(THREAD, Author("mallory", trusted=True), "new", "", "k2", at)
     assert "no access" in await door.command(refused)
     assert (await door.suggestions(asked), await door.suggestions(refused)) == (("one/tall",), ())
-    assert [found.author.id for found in place.inside.commands] == ["ada"]
+    assert [found.author.id for found in place.inside.requests] == ["ada"]
 
 
 async def test_a_message_that_is_a_command_is_obeyed_and_its_receipt_has_the_answer(place: Place) -> None:
@@ -265,7 +266,7 @@ async def test_a_message_that_is_a_command_is_obeyed_and_its_receipt_has_the_ans
     receipt = await door.send(said)
     assert (receipt.status, receipt.answer) == ("answered", "Did /new.")
     assert await door.send(said) == msgspec.structs.replace(receipt, answer="")
-    (asked,) = place.inside.commands
+    (asked,) = place.inside.requests
     assert (asked.name, asked.argument, asked.author.trusted) == ("new", "now", True)
     assert not place.inside.taken
 
@@ -273,7 +274,7 @@ async def test_a_message_that_is_a_command_is_obeyed_and_its_receipt_has_the_ans
 async def test_a_strangers_command_is_a_strangers_message(place: Place) -> None:
     assert (await place.gate(OWNED).send(place.says("ada", "/new", direct=True))).status == "dropped"
     assert "give this code to my owner" in place.inside.said[0]
-    assert not place.inside.commands
+    assert not place.inside.requests
 
 
 async def test_a_command_is_obeyed_once_a_key(place: Place) -> None:

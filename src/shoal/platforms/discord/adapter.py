@@ -16,7 +16,7 @@ import msgspec
 
 from shoal.installation import how_to_add
 from shoal.kernel.clock import Clock, retry_delay
-from shoal.kernel.commands import COMMANDS, CommandRequest, parse_command
+from shoal.kernel.commands import CommandRequest
 from shoal.kernel.errors import ConfigError, PlatformError, StoreError
 from shoal.kernel.home import Home
 from shoal.kernel.ids import ThreadId, make_thread_id, thread_address
@@ -231,7 +231,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
                     if not self._registered:
                         path = f"/applications/{self._state.session.application}/commands"
                         try:
-                            await self._api.call("PUT", path, msgspec.Raw, commands_of(COMMANDS.values()))
+                            await self._api.call("PUT", path, msgspec.Raw, commands_of(inbox.commands))
                             self._registered = True
                         except PlatformError as error:  # without them the same words work as text
                             log.warning(
@@ -352,7 +352,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         prompt = await self._meant(message, place, inbox)
         if prompt is None:
             return False
-        if parse_command(prompt.text) and place.topic == WHOLE and not message.answered_id:
+        if inbox.commands.parse(prompt.text) and place.topic == WHOLE and not message.answered_id:
             prompt = msgspec.structs.replace(prompt, thread=place.thread(self.platform))  # opens no thread
         if message.guild_id and message.member is not None:
             self._roles.put(f"{message.guild_id} {prompt.author.id}", (self._clock.monotonic(), prompt.author.roles))
@@ -485,7 +485,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
                 thread, argument = place.thread(self.platform), typed.strip()
                 if interaction.type == 3:
                     answer = await press(interaction.data.custom_id, thread, author, inbox)
-                elif name not in COMMANDS:
+                elif name not in inbox.commands:
                     answer = f"There is no command /{name}."
                 else:
                     answer = await inbox.command(

@@ -223,7 +223,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
                     await self._answer(self._action_prompt(event, thread, ""), answer)
             case "APP_COMMAND":
                 thread = thread_of(self.platform, SpaceMessage(), event.space)
-                prompt = self._action_prompt(event, thread, command_of(event))
+                prompt = self._action_prompt(event, thread, command_of(event, inbox.commands))
                 if prompt.text and not prompt.author.is_bot:
                     await self._take_in(prompt, inbox)
                 elif await inbox.admits(prompt):

@@ -17,7 +17,7 @@ from urllib.parse import quote
 import msgspec
 
 from shoal.kernel.clock import Clock
-from shoal.kernel.commands import COMMANDS
+from shoal.kernel.commands import CommandTable
 from shoal.kernel.errors import ConfigError, PlatformError
 from shoal.kernel.home import Home
 from shoal.kernel.ids import ThreadId, make_thread_id
@@ -419,14 +419,12 @@ def addon_in(body: bytes) -> AddonEvent | None:
         return None
 
 
-def command_of(event: ChatEvent) -> str:
-    """The command that was chosen from the menu, as text; its number there is its place in our table."""
+def command_of(event: ChatEvent, commands: CommandTable) -> str:
+    """The command that was chosen from the menu, as text, by its number; empty for an unknown one."""
     chosen = event.app_command_metadata
     number = str(chosen.app_command_id) if chosen is not None else ""
-    names = list(COMMANDS)
-    if not (number.isascii() and number.isdecimal()) or not 1 <= int(number[:6]) <= len(names):
-        return ""
-    return f"/{names[int(number[:6]) - 1]}"
+    spec = commands.numbered(int(number[:6])) if number.isascii() and number.isdecimal() else None
+    return f"/{spec.name}" if spec is not None else ""
 
 
 def pressed_in(event: ChatEvent) -> str:

@@ -13,7 +13,6 @@ from importlib.util import find_spec
 import msgspec
 
 from shoal.kernel.clock import Clock, to_micros
-from shoal.kernel.commands import parse_command
 from shoal.kernel.errors import ConfigError, PlatformError
 from shoal.kernel.home import Home
 from shoal.kernel.ids import ThreadId, make_thread_id
@@ -495,6 +494,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
             follows = await self._is_subscribed(thread) or await inbox.thread_of(prefix, root) is not None
         names = is_addressed(content, self._me)
         prompt = prompt_of(thread, event, content, await self._author(room, event.sender), self._me)
+        prompt = msgspec.structs.replace(prompt, text=inbox.commands.with_slash(prompt.text))
         files = [self._incoming(event, content)] if content.msgtype in MEDIA else []
         if not place.direct:
             await self._learn_name(room)
@@ -502,7 +502,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
             prompt, inbox, files, is_named=names or joins, opens=names, follows=follows
         ):
             return
-        if parse_command(prompt.text) and not root and not answered:
+        if inbox.commands.parse(prompt.text) and not root and not answered:
             prompt = msgspec.structs.replace(prompt, thread=place.thread(self.platform))  # opens no thread
         prompt = msgspec.structs.replace(prompt, direct=place.direct, joins=joins)
         if answered and not await inbox.admits(prompt):

@@ -12,7 +12,6 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from shoal.kernel.clock import retry_after
-from shoal.kernel.commands import ALIASES, COMMANDS
 from shoal.kernel.errors import PlatformError
 from shoal.kernel.ids import ThreadId, make_thread_id, thread_address
 from shoal.kernel.markdown import language_in
@@ -384,7 +383,6 @@ _HREF = re.compile(r"""href=(?:"([^"]++)"|'([^']++)')""", re.IGNORECASE)
 _TAG = re.compile(r"<[^<>]*+>")
 LINKS_MAX = 100
 """Links of one message whose addresses are added to its text."""
-_BANG = re.compile(r"^!([A-Za-z]+)")
 
 
 # ---- what events mean ----
@@ -474,17 +472,10 @@ def _stands_in(text: str, id: str) -> bool:
 
 def text_of(body: str, me: MatrixBot, *, answers: bool, named: bool = False) -> str:
     """What a message says: without the quotation that old clients repeat, and without the bot's name in front, where
-    that calls it: `@name`, `name:`, or the name of one whom the client says the message names.
-
-    `!stop` is `/stop` to us, since clients keep what begins with a slash for themselves.
-    """
+    that calls it: `@name`, `name:`, or the name of one whom the client says the message names."""
     text = _unquoted(body, answers=answers)
     called = _leading(me, named=named).match(text)
-    text = text[called.end() if called is not None else 0 :].strip()
-    found = _BANG.match(text)
-    if found is not None and ALIASES.get(found[1].lower(), found[1].lower()) in COMMANDS:
-        text = f"/{text[1:]}"
-    return text
+    return text[called.end() if called is not None else 0 :].strip()
 
 
 def _unquoted(body: str, *, answers: bool) -> str:

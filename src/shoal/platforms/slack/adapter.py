@@ -15,7 +15,7 @@ from urllib.parse import parse_qs
 import msgspec
 
 from shoal.kernel.clock import Clock
-from shoal.kernel.commands import CommandRequest, parse_command
+from shoal.kernel.commands import CommandRequest
 from shoal.kernel.errors import PlatformError, StoreError
 from shoal.kernel.home import Home
 from shoal.kernel.ids import WHOLE_CHANNEL, ThreadId, make_thread_id, thread_address, unopened
@@ -293,7 +293,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
                 given: Fields = {"channel_id": pane.channel_id, "thread_ts": pane.thread_ts, "prompts": SUGGESTED}
                 await self._show("assistant.threads.setSuggestedPrompts", given)
             case "app_home_opened", _ if event.tab == "home":
-                await self._show("views.publish", {"user_id": event.user, "view": home_view()})
+                await self._show("views.publish", {"user_id": event.user, "view": home_view(inbox.commands)})
             case kind, subtype:
                 if event.user != self._me.user_id:
                     self._left_out(" ".join(filter(None, (kind, subtype))))
@@ -330,7 +330,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
             if thread is not None:
                 prompt = msgspec.structs.replace(prompt, thread=thread, joins=True)
             else:
-                begins = not (parse_command(prompt.text) or await self._is_subscribed(prompt.thread))
+                begins = not (inbox.commands.parse(prompt.text) or await self._is_subscribed(prompt.thread))
         prompt = self._with_its_lines(msgspec.structs.replace(prompt, author=author), inbox)
         if author.is_bot:
             self._left_out("message of a bot")
@@ -421,7 +421,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         if not (slash.command and slash.channel_id and slash.user_id):
             self._not_understood("call without a command")
             return
-        command, direct = command_in(slash), is_direct(slash.channel_id)
+        command, direct = command_in(slash, inbox.commands), is_direct(slash.channel_id)
         thread = make_thread_id(self.platform, slash.channel_id, NO_THREAD)
         try:
             if command is None:
@@ -470,7 +470,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
                 found += [
                     msgspec.structs.replace(message, type="message")
                     for message in newest
-                    if parse_command(text_of(message.text or "", self._me)) is None
+                    if inbox.commands.parse(text_of(message.text or "", self._me)) is None
                 ]
             for message in sorted(found, key=lambda message: message.ts):
                 await self._take_event(message, inbox)

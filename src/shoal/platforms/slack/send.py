@@ -5,13 +5,13 @@ Source: docs.slack.dev/reference.
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import msgspec
 
 from shoal.kernel.clock import Clock
-from shoal.kernel.commands import COMMANDS
+from shoal.kernel.commands import CommandSpec
 from shoal.kernel.errors import PlatformError
 from shoal.kernel.ids import UNOPENED, ThreadId, thread_address
 from shoal.kernel.markup import ZERO_WIDTH_SPACE, Dialect, Wrap, bare_fence, before_lines, is_link, render_markup
@@ -230,11 +230,10 @@ SUGGESTED: list[Json] = [
 """What the assistant's pane offers where it is opened; a click sends the message."""
 
 
-def home_view() -> Fields:
+def home_view(commands: Iterable[CommandSpec]) -> Fields:
     """The app's home tab: how it is talked to, and its commands. Source: docs.slack.dev/surfaces/app-home."""
-    lines = (f"`{f'/{one.name} {one.usage}'.strip()}` {_literal(one.description)}" for one in COMMANDS.values())
-    commands = "\n".join(lines)
-    texts = (HOME, f"*Commands*, to be written as messages:\n{commands}")
+    lines = "\n".join(f"`{command.line}` {_literal(command.description)}" for command in commands)
+    texts = (HOME, f"*Commands*, to be written as messages:\n{lines}")
     blocks: list[Json] = [{"type": "section", "text": {"type": "mrkdwn", "text": text}} for text in texts]
     return {"type": "home", "blocks": blocks}
 

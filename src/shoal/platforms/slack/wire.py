@@ -19,7 +19,7 @@ import msgspec
 
 from shoal.installation import how_to_add
 from shoal.kernel.clock import Clock, retry_after
-from shoal.kernel.commands import ParsedCommand, parse_command
+from shoal.kernel.commands import CommandTable, ParsedCommand
 from shoal.kernel.errors import ConfigError, PlatformError
 from shoal.kernel.ids import ThreadId, make_thread_id
 from shoal.kernel.messages import Author, Prompt, Reference
@@ -779,9 +779,9 @@ def text_of(text: str, me: SlackBot) -> str:
     return plain.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&").strip()
 
 
-def command_in(slash: SlashCommand) -> ParsedCommand | None:
+def command_in(slash: SlashCommand, commands: CommandTable) -> ParsedCommand | None:
     """The command that was given, as `/stop all` or as `/shoal stop all`; `/shoal` alone asks for help."""
-    own = parse_command(f"{slash.command} {slash.text}")
+    own = commands.parse(f"{slash.command} {slash.text}")
     if own is not None:
         return own
-    return parse_command(f"/{slash.text.strip().removeprefix('/') or 'help'}")
+    return commands.parse(f"/{slash.text.strip().removeprefix('/') or 'help'}")

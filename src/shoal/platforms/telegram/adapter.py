@@ -11,7 +11,6 @@ from typing import TypeVar
 import msgspec
 
 from shoal.kernel.clock import Clock
-from shoal.kernel.commands import COMMANDS
 from shoal.kernel.errors import PlatformError, StoreError
 from shoal.kernel.home import Home
 from shoal.kernel.ids import ThreadId, make_thread_id, thread_address
@@ -119,7 +118,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
 
     async def _connect(self, inbox: InboxPort) -> None:
         self._me = await self._api.call("getMe", TelegramUser, {})
-        commands: list[Json] = [{"command": c.name, "description": c.description} for c in COMMANDS.values()]
+        commands: list[Json] = [{"command": c.name, "description": c.description} for c in inbox.commands]
         await self._api.call("setMyCommands", bool, {"commands": commands})
         by_webhook = self._settings.mode == "webhook"
         if by_webhook:

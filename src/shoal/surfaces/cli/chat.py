@@ -11,7 +11,6 @@ import time
 import click
 import msgspec
 
-from shoal.kernel.commands import COMMANDS as EVERYWHERE
 from shoal.kernel.errors import Conflict, Gone, InvalidInput, NotFound, ShoalError
 from shoal.kernel.events import (
     ApprovalRequested,
@@ -77,7 +76,7 @@ async def _chat(context: CommandContext, thread: ThreadId, agent: str) -> int:
         if sys.stdin.isatty() and sys.stdout.isatty() and not is_dumb():
             from shoal.surfaces.cli.terminal_screen import TerminalScreen
 
-            screen = TerminalScreen(context.home)
+            screen = TerminalScreen(context.home, await link.commands())
             conversation = TerminalChat(link, chosen, agent, screen, recaps=True)
             with screen.shown(conversation):
                 tasks.start_soon(conversation.follow)
@@ -320,7 +319,9 @@ class TerminalChat:
             case "/help":
                 own = [f"/{name:<9} {about}" for name, about in COMMANDS.items()]
                 others = [
-                    f"/{one.name:<9} {one.description}" for one in EVERYWHERE.values() if one.name not in COMMANDS
+                    f"/{spec.name:<9} {spec.description}"
+                    for spec in await self.link.commands()
+                    if spec.name not in COMMANDS
                 ]
                 self.screen.line("\n".join([*own, "", "As in any chat; each alone tells what it can do:", *others]))
             case _:

@@ -19,7 +19,7 @@ import msgspec
 from shoal.config.secrets import read_token
 from shoal.kernel import lazy_re
 from shoal.kernel.clock import SystemClock
-from shoal.kernel.commands import CommandRequest, parse_command
+from shoal.kernel.commands import CommandRequest, CommandSpec
 from shoal.kernel.errors import Conflict, Gone, InvalidId, InvalidInput, NotFound, ShoalError, StoreNewer
 from shoal.kernel.events import LIVE_CLASSES, Event, LiveEvent, Scope, decode_data
 from shoal.kernel.ids import OWN_PLATFORMS, ApprovalId, ThreadId, TurnId, make_thread_id
@@ -316,9 +316,13 @@ class LocalLink:
         """Start the model's window anew."""
         await self._app.orchestrator.clear(self._thread, OWNER.id)
 
+    async def commands(self) -> list[CommandSpec]:
+        """The slash commands of all platforms."""
+        return list(self._app.commands.table)
+
     async def command(self, text: str) -> str:
         """Do what a slash command of the chats does, and return its answer."""
-        clock, spoken = self._app.clock, parse_command(text)
+        clock, spoken = self._app.clock, self._app.commands.table.parse(text)
         if spoken is None:
             return f"There is no command {text.split(maxsplit=1)[0]}. /help lists them."
         key, at = clock.new_id(), clock.now()
@@ -391,6 +395,9 @@ class RemoteLink:
         body = {"decision": "allow" if allow else "deny", "scope": scope}
         answer = await self._server.call("POST", f"/api/approvals/{path_part(approval)}", body, into=dict[str, str])
         return answer["state"]
+
+    async def commands(self) -> list[CommandSpec]:
+        return await self._server.call("GET", "/api/commands", into=list[CommandSpec])
 
     async def command(self, text: str) -> str:
         return (await self._server.call("POST", f"{self._path}/command", {"text": text}, into=dict[str, str]))["answer"]

@@ -25,7 +25,7 @@ from prompt_toolkit.patch_stdout import StdoutProxy
 from prompt_toolkit.styles import Style
 
 from shoal.installation import as_typed
-from shoal.kernel.commands import COMMANDS as EVERYWHERE
+from shoal.kernel.commands import CommandSpec
 from shoal.kernel.events import ApprovalRequested, ToolFinished
 from shoal.kernel.home import Home
 from shoal.kernel.messages import ToolCall
@@ -58,7 +58,7 @@ Group = Literal["said", "call", "line"]
 class TerminalScreen(ChatScreen):
     """Draws with prompt_toolkit."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Home, commands: Iterable[CommandSpec]) -> None:
         self._home = home
         self._conversation: TerminalChat | None = None
         self._changed = asyncio.Event()
@@ -75,7 +75,7 @@ class TerminalScreen(ChatScreen):
             multiline=True,
             prompt_continuation="  ",
             history=_history(home.root / "chat_history"),
-            completer=ChatCompleter(home),
+            completer=ChatCompleter(home, commands),
             complete_while_typing=False,
             style=Style.from_dict({"bottom-toolbar": "noreverse"}),
         )
@@ -277,8 +277,9 @@ def _history(file: Path) -> FileHistory:
 class ChatCompleter(Completer):
     """Completes commands, what follows them, agents, and files: of the agent's workspace, or of this directory."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Home, commands: Iterable[CommandSpec]) -> None:
         self._home = home
+        self._commands = {spec.name: spec for spec in commands}
         self._files = PathCompleter(get_paths=self._folders, expanduser=True)
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
@@ -287,10 +288,11 @@ class ChatCompleter(Completer):
         word = "" if not before or before[-1].isspace() else before.split()[-1]
         name, space, _ = before.partition(" ")
         if before.startswith("/") and not space:
-            about = {**{one.name: one.description for one in EVERYWHERE.values()}, **COMMANDS}
+            about = {**{name: spec.description for name, spec in self._commands.items()}, **COMMANDS}
             found = {f"/{key}": text for key, text in about.items()}
         elif before.startswith("/"):
-            found = dict.fromkeys(words_of(EVERYWHERE[name[1:]].usage) if name[1:] in EVERYWHERE else (), "")
+            spec = self._commands.get(name[1:])
+            found = dict.fromkeys(words_of(spec.usage) if spec is not None else (), "")
             if name in ("/agent", "/thread", "/settings"):
                 found |= dict.fromkeys(agent_names(self._home.root), "agent")
         else:

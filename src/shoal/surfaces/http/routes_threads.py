@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from shoal.kernel.checkpoints import ChangedSince, TurnChanges, UndoResult
-from shoal.kernel.commands import COMMANDS, CommandRequest, CommandSpec, parse_command
+from shoal.kernel.commands import CommandRequest, CommandSpec
 from shoal.kernel.errors import Conflict, Forbidden, InvalidInput, NotFound
 from shoal.kernel.events import Event, UserSaid, encode_event
 from shoal.kernel.ids import (
@@ -632,7 +632,7 @@ async def restore_snapshot(web: WebContext, by: Principal, thread: ThreadId, sna
 async def command(web: WebContext, by: Principal, thread: ThreadId, body: CommandText) -> CommandAnswer:
     """Do what a slash command of the chats does, as the token's person."""
     text = checked_text(body.text)
-    spoken = parse_command(text)
+    spoken = web.app.commands.table.parse(text)
     if spoken is None:
         return CommandAnswer(f"There is no command {text.split()[0][:40]}. /help lists those there are.")
     if by.is_confined and spoken.name not in CONFINED_COMMANDS:
@@ -644,8 +644,8 @@ async def command(web: WebContext, by: Principal, thread: ThreadId, body: Comman
 
 
 @routes("GET /api/commands", EVERYONE, narrows=True)
-async def commands(by: Principal) -> list[CommandSpec]:
+async def commands(web: WebContext, by: Principal) -> list[CommandSpec]:
     """The slash commands of all platforms."""
     if by.token.scope not in TALKERS:
         return []
-    return [one for one in COMMANDS.values() if not by.is_confined or one.name in CONFINED_COMMANDS]
+    return [spec for spec in web.app.commands.table if not by.is_confined or spec.name in CONFINED_COMMANDS]

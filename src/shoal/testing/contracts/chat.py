@@ -141,14 +141,14 @@ class ChatContract(ChatInbound, ChatOrder, ChatReach, ChatWeather):
         peer.server.deliver = captured
         async with serving(peer.adapter, inbox):
             await peer.says(text)
-            await inbox.until(lambda: bool(inbox.came or inbox.commands))
+            await inbox.until(lambda: bool(inbox.came or inbox.requests))
             peer.server.deliver = deliver
             for headers, body in calls:
                 for changed in CHANGED_HEADERS:
                     assert (await deliver({**headers, **changed}, body)).status < 500
             await peer.says("after")
             await inbox.until(lambda: inbox.said() != [] and inbox.said()[-1].text == "after")
-        assert len(inbox.came) + len(inbox.commands) == 2
+        assert len(inbox.came) + len(inbox.requests) == 2
         assert not inbox.decided
 
     @pytest.mark.parametrize("author", ["itself", "bot", "stranger"])
@@ -165,7 +165,7 @@ class ChatContract(ChatInbound, ChatOrder, ChatReach, ChatWeather):
             await peer.says("for you")
             prompts = await inbox.prompts(1)
         assert [prompt.text for prompt in prompts] == ["for you"]
-        assert not inbox.commands
+        assert not inbox.requests
 
     @pytest.mark.parametrize(
         ("listen", "heard"),
@@ -220,8 +220,8 @@ class ChatContract(ChatInbound, ChatOrder, ChatReach, ChatWeather):
         needs(peer, "people")
         async with serving(peer.adapter, inbox):
             await peer.says("/stop all")
-            await inbox.until(lambda: bool(inbox.commands))
-        (asked,) = inbox.commands
+            await inbox.until(lambda: bool(inbox.requests))
+        (asked,) = inbox.requests
         assert (asked.name, asked.argument, asked.thread) == ("stop", "all", peer.thread)
         assert asked.author.id
         assert not inbox.came

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from shoal.kernel.agents import Listen
-from shoal.kernel.commands import CommandRequest, command_in
+from shoal.kernel.commands import CommandRequest, CommandTable
 from shoal.kernel.errors import StoreError
 from shoal.kernel.events import Scope
 from shoal.kernel.home import Home
@@ -274,7 +274,8 @@ class Inbox:
     def __init__(self) -> None:
         self.came: list[Inbound | Reaction] = []
         self.decided: list[tuple[ApprovalId, bool, Asker, Scope]] = []
-        self.commands: list[CommandRequest] = []
+        self.requests: list[CommandRequest] = []
+        self.commands = CommandTable()
         self.threads: dict[str, ThreadId] = {}
         self.answer: Literal["accepted", "busy"] = "accepted"
         self.reacted = ""
@@ -289,7 +290,7 @@ class Inbox:
         if isinstance(message, Prompt):
             if message.author.id in self.strangers:
                 return Receipt("dropped")
-            asked = command_in(message)
+            asked = self.commands.request(message)
             if asked is not None:
                 return Receipt("answered", message.message_id, answer=await self.command(asked))
         keys = {found.key for found in self.came if isinstance(found, Prompt)}
@@ -322,9 +323,9 @@ class Inbox:
 
     async def command(self, asked: CommandRequest) -> str:
         """Note it; the same key twice is a duplicate."""
-        if any(found.key == asked.key for found in self.commands):
+        if any(found.key == asked.key for found in self.requests):
             return ""
-        self.commands.append(asked)
+        self.requests.append(asked)
         await self._tell()
         return f"Did /{asked.name}."
 

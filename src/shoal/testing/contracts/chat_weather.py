@@ -206,7 +206,7 @@ class ChatWeather:
             await peer.says("end")
             prompts = await inbox.prompts(5)
         assert [prompt.text for prompt in prompts] == ["begin", "number 0", "number 1", "number 2", "end"]
-        assert [(asked.name, asked.argument) for asked in inbox.commands] == [("stop", "all")]
+        assert [(asked.name, asked.argument) for asked in inbox.requests] == [("stop", "all")]
 
     async def test_what_is_delivered_late_and_backwards_is_not_lost(self, peer: Peer, inbox: Inbox) -> None:
         """What is delivered late and backwards is not lost, and has the platform's order where there is one."""

@@ -18,6 +18,7 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 from tests.unit.surfaces.cli.test_conversation import THREAD, Lines, QuickLink
 
+from shoal.kernel.commands import BUILT_IN
 from shoal.kernel.events import ApprovalRequested, StatusChanged, ToolFinished
 from shoal.kernel.home import Home
 from shoal.kernel.ids import ApprovalId, CallId, TurnId
@@ -147,7 +148,7 @@ class Stand:
     """A screen without a terminal, and its conversation."""
 
     def __init__(self, home: Path) -> None:
-        self.screen = TerminalScreen(Home(home))
+        self.screen = TerminalScreen(Home(home), BUILT_IN)
         self.chat = TerminalChat(cast(Link, QuickLink(0)), THREAD, "", self.screen)
         self.chat._turn = TurnId("t1")
         self.screen._colour = False
@@ -274,7 +275,7 @@ def test_commands_agents_and_files_are_completed(tmp_path: Path) -> None:
     workspace = tmp_path / "agents" / "main" / "workspace"
     workspace.mkdir(parents=True)
     (workspace / "harbour.md").touch()
-    completer = ChatCompleter(Home(tmp_path))
+    completer = ChatCompleter(Home(tmp_path), BUILT_IN)
 
     def offered(text: str) -> list[str]:
         """What may stand where the text ends."""

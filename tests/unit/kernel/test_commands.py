@@ -1,0 +1,81 @@
+"""The table of chat commands: names, numbers, and how a text is read."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from shoal.kernel.commands import BUILT_IN, EXTENSION_NUMBERS, CommandSpec, CommandTable
+from shoal.kernel.errors import ConfigError
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.messages import Author, Prompt
+
+NUMBERS = {
+    1: "help", 2: "new", 3: "status", 4: "stop", 5: "retry", 6: "fork", 7: "undo", 8: "steer", 9: "approve",
+    10: "deny", 11: "context", 12: "thread", 13: "tasks", 14: "remind", 15: "model", 16: "voice", 17: "agent",
+    18: "settings", 19: "memory", 20: "timezone",
+}  # fmt: skip
+"""People typed these into Google Chat's console."""
+
+
+def test_numbers_of_built_in_commands_never_change() -> None:
+    assert {spec.number: spec.name for spec in BUILT_IN} == NUMBERS
+
+
+def test_the_number_of_an_added_command_depends_on_its_name_alone() -> None:
+    alone, together = CommandTable(), CommandTable()
+    together.add(CommandSpec("chart", "a chart"))
+    for table in (alone, together):
+        table.add(CommandSpec("dice", "roll dice"))
+    dice = alone.get("dice")
+    assert dice is not None
+    assert dice.number in EXTENSION_NUMBERS
+    assert together.numbered(dice.number) == together.get("dice") == dice
+
+
+@pytest.mark.parametrize("name", ["help", "clear", "start"])
+def test_a_name_is_taken_once(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"two commands /{name}"):
+        CommandTable().add(CommandSpec(name, "mine"))
+
+
+def test_a_number_is_taken_once() -> None:
+    with pytest.raises(ConfigError, match="/help and /dice have the same number 1"):
+        CommandTable().add(CommandSpec("dice", "roll dice", number=1))
+
+
+@pytest.mark.parametrize(
+    ("text", "command"),
+    [
+        ("/stop all ", ("stop", "all")),
+        ("/STOP", ("stop", "")),
+        ("/clear", ("new", "")),
+        ("/start", ("start", "")),
+        ("/dice 6", ("dice", "6")),
+        ("/dance", None),
+        ("stop", None),
+        ("", None),
+    ],
+)
+def test_text_that_names_a_command_is_one(text: str, command: tuple[str, str] | None) -> None:
+    table = CommandTable()
+    table.add(CommandSpec("dice", "roll dice"))
+    parsed = table.parse(text)
+    assert (parsed and (parsed.name, parsed.argument)) == command
+
+
+@pytest.mark.parametrize(
+    ("text", "slashed"),
+    [("!stop all", "/stop all"), ("!clear", "/clear"), ("!important", "!important"), ("stop!", "stop!"), ("!", "!")],
+)
+def test_a_bang_before_a_command_is_a_slash(text: str, slashed: str) -> None:
+    assert CommandTable().with_slash(text) == slashed
+
+
+def test_a_request_names_the_message_it_came_with() -> None:
+    thread, at = ThreadId("fake:harbour:1"), datetime(2026, 1, 5, tzinfo=UTC)
+    prompt = Prompt(thread, "k", "/stop all", Author("ada", trusted=True), at, direct=True, message_id="m")
+    request = CommandTable().request(prompt)
+    assert request is not None
+    assert (request.name, request.argument, request.key, request.message_id, request.direct) == (
+        "stop", "all", "k", "m", True,
+    )  # fmt: skip
