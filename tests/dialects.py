@@ -1,6 +1,7 @@
 """Every dialect that Shoal's platforms write, by name; None is markdown as it is."""
 
-from shoal.kernel.markup import PLAIN, Dialect
+from shoal.kernel.markup import Dialect
+from shoal.markdown.dialects import PLAIN
 from shoal.platforms.discord.messages import DISCORD_MARKDOWN
 from shoal.platforms.google_chat.adapter import GOOGLE_CHAT_MARKUP
 from shoal.platforms.matrix.wire import MATRIX_HTML

@@ -15,7 +15,7 @@ from shoal.delivery.previews import by_adapter
 from shoal.kernel.clock import Clock, iso
 from shoal.kernel.errors import PlatformError, StoreError
 from shoal.kernel.ids import OWN_PLATFORMS, ThreadId, channel_of, thread_address, unopened
-from shoal.kernel.markup import counted
+from shoal.kernel.phrases import counted
 from shoal.kernel.ports import ChatAdapter
 from shoal.kernel.posts import OutboundPost
 from shoal.kernel.records import NewPost, OutboxRow

@@ -1,4 +1,4 @@
-"""The page reads addresses, tokens and emphasis as Python's parser does: `tokens.js` and `kernel/markdown.py` agree."""
+"""The page reads addresses, tokens and emphasis as Python's parser does: `tokens.js` and `markdown/parse.py` agree."""
 
 import json
 import random
@@ -11,8 +11,9 @@ from urllib.parse import unquote
 import pytest
 from tests.soup import ADDRESSES, MENTIONS, SIGNS, WORDS, spans
 
-from shoal.kernel.markdown import LabelledLink, Node, parse, parser, tokens_in
-from shoal.kernel.markup import around
+from shoal.kernel.markup import Node
+from shoal.markdown.dialects import around
+from shoal.markdown.parse import LabelledLink, parse, parser, tokens_in
 
 ROOT = Path(__file__).parents[2]
 TOKENS_JS = ROOT / "src" / "shoal" / "surfaces" / "console" / "static" / "tokens.js"

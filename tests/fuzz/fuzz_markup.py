@@ -6,9 +6,9 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Literal
 
-from shoal.kernel.markup import render_markup
-from shoal.kernel.pieces import pieces_of
 from shoal.kernel.posts import ChatLimits
+from shoal.markdown.pieces import pieces_of
+from shoal.markdown.render import render_markup, rendered_length
 from tests.dialects import DIALECTS
 from tests.fuzz.inputs import any_text
 from tests.fuzz.target import Attempt
@@ -63,5 +63,5 @@ def attempt(source: random.Random) -> None:
         assert not missing, f"{markup} lost {missing} of {text!r}"
         limits = ChatLimits(text_chars_max=source.randint(400, 900), markup=dialect, text_unit=source.choice(_UNITS))
         for piece in pieces_of(text, limits):
-            length = limits.rendered_length(piece)
+            length = rendered_length(piece, limits)
             assert length <= limits.text_chars_max or len(piece) <= 64, f"{markup}: {length} of {piece!r}"

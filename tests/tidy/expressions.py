@@ -75,7 +75,7 @@ PLAIN = (
     "re.escape",  # nothing but a name of the home's own files, or a text as it is
     "shoal.tools.mcp.schemas: pattern",  # only parsed
     "shoal.permissions.patterns: ",  # one character is matched, or the pattern is only parsed
-    "shoal.kernel.unfinished: f'(?<!`)`{{{run}}}(?!`)'",
+    "shoal.markdown.unfinished: f'(?<!`)`{{{run}}}(?!`)'",
 )
 """Expressions built at run time that need no sample."""
 

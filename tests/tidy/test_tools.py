@@ -10,7 +10,6 @@ import pytest
 
 from shoal.kernel.events import FilesChanged, ToolFinished
 from shoal.kernel.ids import CallId
-from shoal.kernel.links import known_from
 from shoal.kernel.messages import AssistantMessage, ToolCall, ToolMessage
 from shoal.kernel.permissions import Action
 from shoal.kernel.settings import SandboxSettings, ToolsSettings
@@ -25,6 +24,7 @@ from shoal.tools.functions import tool
 from shoal.tools.registry import Registry, standard_tools
 from shoal.tools.tainted_files import may_change
 from shoal.turn.checks import denied_in_cases
+from shoal.turn.links import known_from
 from shoal.turn.prompt import rules_for
 from tests.known_tools import TRAITS
 from tests.tidy.source import GROUP, PACKAGE, python_files, tree, where

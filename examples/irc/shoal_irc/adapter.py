@@ -7,10 +7,10 @@ from fnmatch import fnmatchcase
 
 from shoal.kernel.errors import InvalidId, PlatformError, StoreError
 from shoal.kernel.ids import ThreadId, make_thread_id, thread_address
-from shoal.kernel.markup import render_markup
 from shoal.kernel.messages import Author, Prompt
 from shoal.kernel.ports import InboxPort
 from shoal.kernel.posts import REPEATED, ChatLimits, OutboundPost, Window
+from shoal.markdown.render import render_markup
 from shoal.platforms.account import ChatAccount, cut
 from shoal.platforms.inbox import time_of
 from shoal_irc.connection import Connection, IrcSettings, connect

@@ -4,7 +4,8 @@ import re
 from typing import NamedTuple
 
 from shoal.kernel.errors import PlatformError
-from shoal.kernel.markup import Dialect, around
+from shoal.kernel.markup import Dialect
+from shoal.markdown.dialects import around
 
 LINE_BYTES_MAX = 512
 """With the line's end and the sender's mask, which the server puts before it."""

@@ -22,7 +22,7 @@ from shoal.kernel.clock import Clock
 from shoal.kernel.errors import InvalidInput
 from shoal.kernel.home import Home
 from shoal.kernel.ids import ThreadId, thread_address
-from shoal.kernel.markup import counted
+from shoal.kernel.phrases import counted
 from shoal.kernel.regular_files import ensure_folder, unusable
 from shoal.kernel.settings import Config
 from shoal.kernel.untrusted import UNREADABLE

@@ -40,9 +40,9 @@ from shoal.kernel.events import (
 )
 from shoal.kernel.files import Folders, relocated
 from shoal.kernel.ids import ThreadId, TurnId, channel_of, is_child
-from shoal.kernel.markup import counted
 from shoal.kernel.messages import Author, ModelDone, ModelRequest, Usage, UserMessage
 from shoal.kernel.permissions import Asker
+from shoal.kernel.phrases import counted
 from shoal.kernel.records import ContextWindow, NewPost, Snapshot
 from shoal.kernel.regular_files import read_regular
 from shoal.kernel.schema import refusal

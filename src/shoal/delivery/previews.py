@@ -35,7 +35,6 @@ from shoal.kernel.errors import PlatformError, StoreError
 from shoal.kernel.events import Event, LiveEvent, StatusChanged, TextStreamed, ToolFinished, TurnFinished, UserSaid
 from shoal.kernel.ids import ThreadId, TurnId, thread_address
 from shoal.kernel.messages import SILENT
-from shoal.kernel.pieces import first_piece_of
 from shoal.kernel.ports import ChatAdapter
 from shoal.kernel.posts import (
     WRITING,
@@ -47,7 +46,9 @@ from shoal.kernel.posts import (
     turn_of_reply,
 )
 from shoal.kernel.records import OutboxRow
-from shoal.kernel.unfinished import closed, marked, settled
+from shoal.markdown.pieces import first_piece_of
+from shoal.markdown.render import rendered_length
+from shoal.markdown.unfinished import closed, marked, settled
 from shoal.store.outbox import Outbox
 
 log = logging.getLogger(__name__)
@@ -328,7 +329,7 @@ def shown_of(text: str, limits: ChatLimits) -> tuple[str, bool]:
     while True:
         piece, is_more = first_piece_of(text, limits, reserve)
         shown = settled(piece) if limits.can_stream else closed(piece)
-        length = limits.rendered_length(marked(shown, STOPPED))
+        length = rendered_length(marked(shown, STOPPED), limits)
         if length <= limits.text_chars_max or reserve > limits.text_chars_max // 2:
             return shown, not is_more
         reserve += length - limits.text_chars_max

@@ -44,10 +44,11 @@ from shoal.kernel.clock import Clock, retry_delay, wall_ahead
 from shoal.kernel.errors import EndedTwice, PlatformError, ProviderDown, ProviderRefused, StoreError, StoreUnavailable
 from shoal.kernel.files import STILL_FOLDERS, Folders
 from shoal.kernel.ids import ThreadId, thread_address
-from shoal.kernel.pieces import pieces_of
 from shoal.kernel.ports import ChatAdapter
 from shoal.kernel.posts import REPEATED, Button, HasAround, OutboundPost, preview_key, turn_of_reply
 from shoal.kernel.records import Committed, NewPost, OutboxRow
+from shoal.markdown.pieces import pieces_of
+from shoal.markdown.render import rendered_length
 from shoal.store.cards import SHORT_ID_CHARS, card_id
 from shoal.store.outbox import Outbox
 
@@ -405,7 +406,7 @@ class Sender:
                 raise
             log.warning("posted in the chat around a thread", extra={"thread_id": post.thread, "why": str(error)})
         noted = f"{MOVED_HERE}\n\n{post.markdown}".strip()
-        if self._adapter.limits.rendered_length(noted) > self._adapter.limits.text_chars_max:
+        if rendered_length(noted, self._adapter.limits) > self._adapter.limits.text_chars_max:
             note = OutboundPost(around, f"{post.key}:moved", MOVED_HERE, maybe_posted=post.maybe_posted)
             await self._post_in(around, note, way)
             noted = post.markdown

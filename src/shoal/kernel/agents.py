@@ -12,9 +12,9 @@ import msgspec
 
 from shoal.kernel.events import Outcome, TurnFinished, UserSaid
 from shoal.kernel.ids import SUBAGENTS, CallId, ThreadId, TurnId, make_thread_id
-from shoal.kernel.markup import duration_text, short_line
 from shoal.kernel.messages import Author, Caller
 from shoal.kernel.permissions import Audience
+from shoal.kernel.phrases import duration_text, short_line
 from shoal.kernel.records import Report
 
 

@@ -1,56 +1,50 @@
-"""Render Markdown in a platform's own markup by walking the tree with the platform's dialect.
+"""What a platform's markup is: the nodes of a parsed text, and how a dialect writes them."""
 
-These pure functions are in the domain because adapters render with them and delivery measures with them. Dialects are
-defined with their platforms. Nothing is lost: HTML and unused link definitions stay text, and tables become aligned
-monospace text on platforms without tables.
-"""
-
-import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from typing import Literal, TypeAlias
-from unicodedata import category
 
 import msgspec
 
 from shoal.kernel import lazy_re
-from shoal.kernel.markdown import Node, language_in, parse, plain_text
-from shoal.kernel.tables import aligned
 
 Wrap: TypeAlias = Callable[[str], str]
 Style: TypeAlias = Literal["strong", "em", "s"]
+Kind: TypeAlias = Literal[
+    "paragraph", "heading", "fence", "quote", "list", "item", "table", "row", "cell", "rule", "raw",
+    "text", "break", "code", "token", "strong", "em", "s", "link",
+]  # fmt: skip
 
-RENDERED_MAX = 64
-"""Texts whose markup is kept: whoever sends one has measured it before."""
 BOXES = ("☐ ", "☑ ")
 """How what is to be done and what is done begins in a task list."""
-LEVELS = 6
-"""Lowest heading level."""
 CODE_LINE = "\x01"
 """Begins a line of code during rendering, which keeps lists and quotes from indenting it."""
-ZERO_WIDTH_SPACE = "\u200b"
-HARD_SPACE = "\u00a0"
-"""Indents lines for parsers that drop plain spaces or read them as code."""
 
-_MARK_OF: Mapping[str, str] = {"strong": "*", "em": "*", "s": "~"}
-_STYLED: frozenset[str] = frozenset(_MARK_OF)
 _RUNS = lazy_re.compile(r"`+")
-_PAIR = lazy_re.compile(r"``(?=`)")
-_BLANK_LINES = lazy_re.compile(r"\n(?:[ \t]*\n)+")
-_MARKDOWN = lazy_re.compile(r"([\\*_~`|\[\]<]|&(?=#?\w))")
-_MARKDOWN_START = lazy_re.compile(r"^([ \t]*)([>#+=-]|\d{1,9}[.)](?=\s|$))", re.MULTILINE)
+_NOT_LANGUAGE = lazy_re.compile(r"[^\w+#.-]")
 
 
-# ---- what dialects are made of ----
+class Node(msgspec.Struct, eq=False):
+    """A block or a span.
+
+    `text` is a leaf's text. `info` is a fence's language, a list's marker, or `definition` for a paragraph of those.
+    `url` and `title` belong to links. `number` is a heading's level or a list's first number, -1 for bullets.
+    """
+
+    kind: Kind
+    children: list["Node"] = []
+    text: str = ""
+    info: str = ""
+    url: str = ""
+    title: str = ""
+    number: int = 0
+    tight: bool = False
+    box: Literal["", " ", "x"] = ""
+    continued: bool = False
 
 
-def around(mark: str, end: str = "") -> Wrap:
-    return lambda inner: f"{mark}{inner}{end or mark}"
-
-
-def before_lines(mark: str) -> Wrap:
-    """Return a wrapper that puts a mark before each line except code."""
-    return lambda inner: "\n".join(line if line.startswith(CODE_LINE) else mark + line for line in inner.split("\n"))
+def is_link(url: str) -> bool:
+    """Whether platforms may be given this address as a link."""
+    return url.startswith(("http://", "https://", "mailto:", "tel:"))
 
 
 def quoted(inner: str) -> str:
@@ -64,19 +58,8 @@ def indented(text: str, width: int = 2, space: str = " ") -> str:
     return "\n".join((first, *(f"{space * width}{line}" if line and line[0] != CODE_LINE else line for line in rest)))
 
 
-def escaped(special: re.Pattern[str], text: str) -> str:
-    """Text with a backslash before each special character, which is the pattern's first group."""
-    return special.sub(r"\\\1", text)
-
-
-def escaped_markdown(text: str) -> str:
-    """Escape all Markdown in a text."""
-    return _MARKDOWN_START.sub(_escape_start, escaped(_MARKDOWN, text))
-
-
-def _escape_start(found: re.Match[str]) -> str:
-    mark = found[2]
-    return f"{found[1]}{mark[:-1]}\\{mark[-1]}"
+def joined(blocks: Sequence[str], tight: bool) -> str:
+    return ("\n" if tight else "\n\n").join(block for block in blocks if block)
 
 
 def markdown_code(code: str) -> str:
@@ -89,23 +72,6 @@ def markdown_code(code: str) -> str:
     return f"{mark} {code} {mark}" if padded else f"{mark}{code}{mark}"
 
 
-def short_line(text: str, chars_max: int = 80) -> str:
-    """The beginning of a text in one line, without marks of code."""
-    line = " ".join(text.split()).replace("`", "'")
-    return line if len(line) <= chars_max else f"{line[: chars_max - 1]}…"
-
-
-def duration_text(milliseconds: int) -> str:
-    seconds = milliseconds / 1000
-    return f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
-
-
-def counted(number: float, noun: str) -> str:
-    """`1 file`, `2 files`, `1.5 seconds`."""
-    amount = f"{number:,}" if isinstance(number, int) else f"{number:g}"
-    return f"{amount} {noun}{'' if number == 1 else 's'}"
-
-
 def fenced(content: str, info: str) -> str:
     """A fence that its content cannot close."""
     longest = max((len(run) for run in _RUNS.findall(content)), default=2)
@@ -113,34 +79,9 @@ def fenced(content: str, info: str) -> str:
     return f"{mark}{language_in(info)}\n{content.removesuffix(chr(10))}\n{mark}"
 
 
-def bare_fence(content: str, info: str) -> str:
-    """Return a fence without a language, for platforms without longer fences."""
-    return f"```\n{without_fences(content.removesuffix(chr(10)))}\n```"
-
-
-def without_fences(content: str) -> str:
-    """Separate three backticks in code with a zero-width space."""
-    return _PAIR.sub(f"``{ZERO_WIDTH_SPACE}", content)
-
-
-def is_link(url: str) -> bool:
-    """Whether platforms may be given this address as a link."""
-    return url.startswith(("http://", "https://", "mailto:", "tel:"))
-
-
-def markdown_link(label: str, url: str) -> str:
-    """Return a Markdown link. Parentheses and spaces are encoded, because they would end its address."""
-    for character, code in (("(", "%28"), (")", "%29"), ("<", "%3C"), (">", "%3E"), (" ", "%20"), ("\\", "%5C")):
-        url = url.replace(character, code)
-    return f"[{label}]({url})"
-
-
-def joined(blocks: Sequence[str], tight: bool) -> str:
-    return ("\n" if tight else "\n\n").join(block for block in blocks if block)
-
-
-def _same(text: str) -> str:
-    return text
+def language_in(info: str) -> str:
+    """Return the language in a fence's opening line, without characters that could end the fence."""
+    return _NOT_LANGUAGE.sub("", info)
 
 
 class Dialect(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -185,314 +126,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     platform would show the indent, and headings are bold."""
     inner_quote: Wrap | None = None
     """For quotes within quotes and lists, where those need another mark."""
-    shown: Wrap = _same
+    shown: Wrap = str
     """Returns the part of the rendered text that counts towards the platform's limit."""
     marks: Callable[[str], int] = lambda rendered: 0
     """Counts the marks in the rendered text, for platforms that limit them."""
-
-
-SINGLE_MARKS: Mapping[Style, Wrap] = {"strong": around("*"), "em": around("_"), "s": around("~")}
-"""As most chats mark text."""
-MARKDOWN_MARKS: Mapping[Style, Wrap] = {"strong": around("**"), "em": around("*"), "s": around("~~")}
-
-
-def flat_markdown(text: Wrap, token: Wrap, silent: Wrap) -> Dialect:
-    """CommonMark for chats that indent no lists. `silent` keeps code from mentioning anybody."""
-    return Dialect(
-        text=text,
-        token=token,
-        styles=MARKDOWN_MARKS,
-        edges="flanking",
-        code=lambda code: markdown_code(silent(code)),
-        fence=lambda content, info: fenced(silent(content), info),
-        link=markdown_link,
-        heading=lambda text, level: f"**{text}**",
-        inner_quote=before_lines("\\> "),
-        item=lambda text: indented(text, space=HARD_SPACE),
-        continued=lambda item, marker, body: f"{HARD_SPACE * 2}{body}",
-        counts=True,
-    )
-
-
-PLAIN = Dialect(
-    text=_same,
-    styles={"strong": _same, "em": _same, "s": _same},
-    code=_same,
-    opens=lambda url: False,
-    heading=lambda text, level: text,
-    nests=True,
-)
-
-
-# ---- rendering ----
-
-
-@lru_cache(RENDERED_MAX)
-def render_markup(markdown: str, dialect: Dialect | None) -> str:
-    """`markdown` in a platform's own markup; as it is without a dialect."""
-    return markdown if dialect is None else render_tree(parse(markdown), dialect)
-
-
-def render_tree(blocks: Sequence[Node], dialect: Dialect) -> str:
-    """Render a parsed text in a platform's markup."""
-    return _Renderer(dialect).document(blocks)
-
-
-class _Renderer:
-    """One walk over a tree."""
-
-    def __init__(self, dialect: Dialect) -> None:
-        self._dialect = dialect
-        self._open: set[str] = set()
-        self._depth = 0
-
-    def document(self, blocks: Sequence[Node]) -> str:
-        return self._dialect.blocks([self._block(node) for node in blocks], False).replace(CODE_LINE, "")
-
-    def _block(self, node: Node) -> str:
-        dialect = self._dialect
-        match node.kind:
-            case "heading":
-                level = node.number if dialect.nests or not self._depth else LEVELS
-                words = self._heading(node)
-                return dialect.heading(words, level) if words.strip() or dialect.html else words
-            case "fence":
-                return self._fence(node.text, node.info)
-            case "quote":
-                quote = dialect.inner_quote if self._depth and dialect.inner_quote is not None else dialect.quote
-                return quote(self._nested(node, tight=False))
-            case "list":
-                return self._list(node)
-            case "table":
-                return self._table(node)
-            case "rule":
-                return dialect.rule
-            case "raw":
-                return (dialect.token or dialect.text)(node.text)
-            case _:
-                return _BLANK_LINES.sub("\n", self.spans(node.children))
-
-    def _heading(self, node: Node) -> str:
-        """Render a heading's text. It is bold already, so marks that cannot be next to others are omitted."""
-        within: set[str] = {"strong"} if self._dialect.edges == "any" else {"strong", "em", "s"}
-        added = within - self._open
-        self._open |= added
-        written = self.spans(node.children)
-        self._open -= added
-        return written
-
-    def _fence(self, content: str, info: str) -> str:
-        written = self._dialect.fence(content, info)
-        return written if self._dialect.nests else _before_code(written)
-
-    def _nested(self, node: Node, *, tight: bool) -> str:
-        """The blocks of a quote or of a list's item."""
-        self._depth += 1
-        inner = self._dialect.blocks([self._block(child) for child in node.children], tight)
-        self._depth -= 1
-        return inner
-
-    def _list(self, node: Node) -> str:
-        dialect, escape = self._dialect, ""
-        items: list[str] = []
-        for number, item in enumerate(node.children, node.number):
-            marker = f"{number}{escape}{node.info}" if node.number >= 0 else dialect.bullet or node.info
-            escape = "\\" if dialect.counts and item.continued and items else escape
-            body = self._nested(item, tight=node.tight)
-            box = dialect.boxes[item.box == "x"] if item.box else ""
-            if dialect.html:
-                items.append(dialect.item(box + body))
-            elif item.continued and body.startswith(CODE_LINE):
-                items.append(dialect.item(body))
-            elif item.continued:
-                items.append(dialect.item(dialect.continued(item, marker, body)))
-            elif box and dialect.boxes is BOXES:
-                items.append(dialect.item(box + body if node.number < 0 else f"{marker} {box}{body}"))
-            elif body.startswith(CODE_LINE):
-                items.append(dialect.item(f"{marker}\n{body}"))
-            else:
-                items.append(dialect.item(f"{marker} {box}{body}"))
-        if not dialect.html:
-            return "\n".join(items)
-        opening = f'<ol start="{node.number}">' if node.number >= 0 else "<ul>"
-        return f"{opening}{''.join(items)}</{'ol' if node.number >= 0 else 'ul'}>"
-
-    def _table(self, node: Node) -> str:
-        if self._dialect.table is not None:
-            return self._dialect.table([[self.spans(cell.children) for cell in row.children] for row in node.children])
-        plain = _Renderer(PLAIN)
-        cells = [[plain.spans(cell.children) for cell in row.children] for row in node.children]
-        return self._fence(aligned(cells, self._dialect.columns_max), "")
-
-    def spans(self, nodes: Sequence[Node], before: str = "", after: str = "") -> str:
-        """Render spans between the text already written and the characters that may follow."""
-        out: list[str] = []
-        for at, node in enumerate(nodes):
-            last = next((piece for piece in reversed(out) if piece), before)
-            if node.kind in _STYLED:
-                out.append(self._emphasis(node, last, self._edge(nodes[at + 1 :], first=True) or after))
-            else:
-                written = self._plain(node, last, self._edge(nodes[at + 1 :], first=True) or after)
-                if (written.startswith("`") and last.endswith("`")) or (written.startswith("[") and last.endswith("!")):
-                    out.append(ZERO_WIDTH_SPACE)  # avoids longer code marks and images
-                out.append(written)
-        return "".join(out)
-
-    def _plain(self, node: Node, before: str = "", after: str = "") -> str:
-        dialect = self._dialect
-        match node.kind:
-            case "break":
-                return "\n"
-            case "code":
-                return dialect.code(node.text)
-            case "link":
-                return self._link(node, before, after)
-            case "token":
-                is_text = dialect.token is None or ("link" in self._open and not dialect.opens_links)
-                return dialect.text(node.text) if is_text or dialect.token is None else dialect.token(node.text)
-            case _:
-                return dialect.text(node.text)
-
-    def _edge(self, nodes: Sequence[Node], *, first: bool) -> str:
-        """Return the possible first or last characters of rendered spans.
-
-        These are a style's marks, and the edge of its text in case the marks are omitted. Empty for empty spans.
-        """
-        for node in nodes if first else reversed(nodes):
-            if node.kind in _STYLED:
-                inner = self._edge(node.children, first=first)
-                found = f"{_MARK_OF[node.kind]}{inner}" if inner else ""
-            elif node.kind == "link":
-                inner = self._edge(node.children, first=first)
-                found = (
-                    "["
-                    if self._dialect.opens(node.url)
-                    else inner or self._dialect.text(node.url)[:1]
-                    if first
-                    else ")"
-                )
-            elif node.kind == "code":
-                found = "`"
-            else:
-                written = self._plain(node)
-                found = written[:1] if first else written[-1:]
-            if found:
-                return found
-        return ""
-
-    def _edge_within(self, node: Node, *, first: bool) -> str:
-        """Like `_edge` for the text of a style, if further marks next to its own do not work."""
-        edge, inner = self._edge(node.children, first=first), node.children[0 if first else -1]
-        return edge[1:] if inner.kind in _STYLED and _MARK_OF[inner.kind] == _MARK_OF[node.kind] else edge
-
-    def _link(self, node: Node, before: str, after: str) -> str:
-        dialect = self._dialect
-        if "link" in self._open:
-            return self.spans(node.children, before, after)
-        opens = dialect.opens(node.url)
-        if not opens:
-            label = self.spans(node.children, before, " ")
-        elif dialect.label is not None:
-            label = dialect.label(plain_text(node.children))
-        else:
-            self._open.add("link")
-            label = self.spans(node.children, "[", "]")
-            self._open.discard("link")
-        if node.title:
-            label = f"{label} {dialect.text(f'({node.title})')}"
-        if not opens:
-            address = dialect.text(node.url)
-            return f"{label} ({address})" if label not in ("", address) else address
-        return dialect.link(label or (dialect.label or dialect.text)(node.url), node.url)
-
-    def _emphasis(self, node: Node, before: str, after: str) -> str:
-        dialect, style, children = self._dialect, node.kind, node.children
-        assert style in ("strong", "em", "s")
-        if style in self._open:
-            return self.spans(children, before, after)
-        if dialect.edges == "spaced":
-            left, right = (ZERO_WIDTH_SPACE if _joins(character) else "" for character in (before[-1:], after[:1]))
-            return f"{left}{self._styled(node, style)}{right}"
-        if dialect.edges == "any":
-            return self._styled(node, style)
-        mark = _MARK_OF[style]
-        if _ends_with(before, mark) or mark in after:
-            return self.spans(children, before, after)
-        if dialect.edges == "apart":
-            return self._styled(node, style, before, after)
-        lead = trail = ""
-        if _is_letter(before[-1:]) and children[0].kind == "text":
-            node, lead = _without_edge(node, first=True)
-        if any(map(_is_letter, after)) and node.children[-1].kind == "text":
-            node, trail = _without_edge(node, first=False)
-        begin, end = (self._edge_within(node, first=first) for first in (True, False))
-        is_loose = (_is_letter(before[-1:]) and not lead and not all(map(_is_letter, begin))) or (
-            any(map(_is_letter, after)) and not trail and not all(map(_is_letter, end))
-        )
-        if is_loose or not begin or begin.isspace() or end.isspace():
-            return self.spans(children, before, after)
-        lead, trail = dialect.text(lead), dialect.text(trail)
-        return f"{lead}{self._styled(node, style, lead or before, trail or after)}{trail}"
-
-    def _styled(self, node: Node, style: Style, before: str = "", after: str = "") -> str:
-        mark, children = _MARK_OF[style], node.children
-        while len(children) == 1 and children[0].kind in self._open | {style}:
-            children = children[0].children
-        first, last = 0, len(children)
-        while first < last and _is_blank(children[first]):
-            first += 1
-        while first < last and _is_blank(children[last - 1]):
-            last -= 1
-        lead, trail = self.spans(children[:first]), self.spans(children[last:])
-        children = children[first:last]
-        is_one_run = len(children) == 1 and children[0].kind in _STYLED and _MARK_OF[children[0].kind] == mark
-        self._open.add(style)
-        inner = self.spans(children, *((before, after) if is_one_run else (mark, mark)))
-        self._open.discard(style)
-        content = inner.strip()
-        if not content:
-            return f"{lead}{inner}{trail}"
-        at = len(inner) - len(inner.lstrip())
-        written = self._dialect.styles[style](content)
-        return f"{lead}{inner[:at]}{written}{inner[at + len(content) :]}{trail}"
-
-
-def _is_blank(node: Node) -> bool:
-    return node.kind == "break" or (node.kind == "text" and node.text.isspace())
-
-
-def _before_code(written: str) -> str:
-    return "\n".join(CODE_LINE + line for line in written.split("\n"))
-
-
-def _is_letter(character: str) -> bool:
-    """Whether the character exists and CommonMark treats it as neither white space nor punctuation."""
-    return bool(character) and not character.isspace() and category(character)[0] not in "PS"
-
-
-def _ends_with(written: str, mark: str) -> bool:
-    if not written.endswith(mark):
-        return False
-    rest = written.removesuffix(mark)
-    return (len(rest) - len(rest.rstrip("\\"))) % 2 == 0
-
-
-def _joins(character: str) -> bool:
-    return (
-        bool(character)
-        and not character.isspace()
-        and (not character.isascii() or character.isalnum() or character in "_*~`")
-    )
-
-
-def _without_edge(node: Node, *, first: bool) -> tuple[Node, str]:
-    """Split punctuation off one end of a styled span. A span of punctuation alone is unchanged."""
-    children = list(node.children)
-    text = children[0 if first else -1].text
-    letters = [at for at, character in enumerate(text) if category(character)[0] not in "PS"]
-    if not letters:
-        return node, ""
-    at = letters[0] if first else letters[-1] + 1
-    edge, kept = (text[:at], text[at:]) if first else (text[at:], text[:at])
-    children[0 if first else -1] = Node("text", text=kept)
-    return msgspec.structs.replace(node, children=children), edge

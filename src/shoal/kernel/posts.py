@@ -7,7 +7,7 @@ from typing import Literal, Protocol, runtime_checkable
 import msgspec
 
 from shoal.kernel.ids import ThreadId, TurnId
-from shoal.kernel.markup import Dialect, render_markup
+from shoal.kernel.markup import Dialect
 from shoal.kernel.speech import AudioFormat
 
 REPEATED = "(possibly a repeat)\n"
@@ -66,11 +66,6 @@ class ChatLimits(msgspec.Struct, frozen=True):
                 return len(text) + sum(1 for character in text if ord(character) > 0xFFFF)
             case "bytes":
                 return len(text.encode("utf-8", "replace"))
-
-    def rendered_length(self, markdown: str) -> int:
-        """How long `markdown` is in the platform's markup, as the platform counts."""
-        rendered = render_markup(markdown, self.markup)
-        return self.length(self.markup.shown(rendered) if self.markup is not None else rendered)
 
 
 class Button(msgspec.Struct, frozen=True):

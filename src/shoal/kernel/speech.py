@@ -6,7 +6,6 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from shoal.kernel.markup import PLAIN, Dialect, render_markup
 from shoal.kernel.messages import Author, Usage
 from shoal.kernel.section import Section
 
@@ -113,28 +112,3 @@ def wav_of(samples: bytes, rate: int) -> bytes:
     return (
         _PCM_HEAD.pack(b"RIFF", 36 + size, b"WAVE", b"fmt ", 16, 1, 1, rate, rate * 2, 2, 16, b"data", size) + samples
     )
-
-
-_SPEAKABLE = Dialect(
-    text=PLAIN.text,
-    styles=PLAIN.styles,
-    code=PLAIN.code,
-    fence=lambda content, info: "",
-    link=lambda label, url: label,
-    heading=lambda text, level: text if text.endswith((".", "!", "?", ":")) else f"{text}.",
-    quote=PLAIN.text,
-    rule="",
-)
-
-
-def speakable(markdown: str, chars_max: int) -> str:
-    """What is read aloud of a text: no marks, addresses, code or tables, and at most `chars_max` characters, cut at the
-    end of a paragraph or sentence."""
-    text = render_markup(markdown, _SPEAKABLE).replace("• ", "").strip()
-    if len(text) <= chars_max:
-        return text
-    for end in ("\n\n", ". ", "! ", "? ", "。", " "):
-        at = text.rfind(end, chars_max // 3, chars_max)
-        if at >= 0:
-            return text[: at + len(end)].strip()
-    return text[:chars_max]

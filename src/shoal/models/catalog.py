@@ -17,8 +17,8 @@ import msgspec
 from shoal.kernel.clock import Clock, iso
 from shoal.kernel.errors import ConfigError, InvalidInput, ProviderDown, ProviderRefused
 from shoal.kernel.home import Home
-from shoal.kernel.markup import counted
 from shoal.kernel.messages import Usage
+from shoal.kernel.phrases import counted
 from shoal.kernel.ports import Embeddings, Models, Provider, Route, Speech
 from shoal.kernel.regular_files import read_regular
 from shoal.kernel.settings import Price, ProviderSettings

@@ -30,6 +30,7 @@ from shoal.kernel.posts import Button, ChatLimits, OutboundPost
 from shoal.kernel.settings_platforms import AccountSettings
 from shoal.kernel.untrusted import UNREADABLE, decode_known
 from shoal.kernel.webhooks import HttpAnswer
+from shoal.markdown.render import rendered_length
 from shoal.platforms.inbox import Intake, PendingEdits, Recent, save_attachment, submit
 
 log = logging.getLogger(__name__)
@@ -484,7 +485,7 @@ def told_of(prompt: Prompt, kind: Literal["opening", "before"]) -> list[Referenc
 
 def cut(markdown: str, limits: ChatLimits) -> list[str]:
     """`markdown` in halves of halves that fit, split at line ends where possible; for long answers of our own."""
-    if limits.rendered_length(markdown) <= limits.text_chars_max or len(markdown) < 2:
+    if rendered_length(markdown, limits) <= limits.text_chars_max or len(markdown) < 2:
         return [markdown]
     half = len(markdown) // 2
     at = markdown.rfind("\n", 1, half + 1) + 1 or half

@@ -4,9 +4,11 @@ import re
 from typing import Literal, TypeAlias
 
 from shoal.kernel.ids import ApprovalId, ThreadId
-from shoal.kernel.markup import counted, escaped_markdown, fenced
+from shoal.kernel.markup import fenced
 from shoal.kernel.permissions import Coverage
+from shoal.kernel.phrases import counted
 from shoal.kernel.records import NewApproval, NewPost
+from shoal.markdown.dialects import escaped_markdown
 from shoal.text.shown import shown_name, strip_controls
 
 CardState: TypeAlias = Literal[

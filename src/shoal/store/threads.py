@@ -34,8 +34,8 @@ from shoal.kernel.events import (
     spans_to,
 )
 from shoal.kernel.ids import SUBAGENTS, ThreadId, TurnId, channel_of, is_child, platform_of
-from shoal.kernel.markup import counted
 from shoal.kernel.messages import Prompt, Usage
+from shoal.kernel.phrases import counted
 from shoal.kernel.records import AuditEntry, DeletedThread, Spend
 from shoal.store.appends import SEQ_END, append_outside, chain, event, lock_at_rest, title_of
 from shoal.store.driver import Script, StorePart, number, query, reads, real, text, time, writes_at

@@ -118,7 +118,7 @@ class HtmlWriter(MarkdownWriter):
     def _markdown(self) -> "MarkdownIt":
         from markdown_it import MarkdownIt
 
-        from shoal.kernel.markdown import read_formulas
+        from shoal.markdown.parse import read_formulas
 
         parser = MarkdownIt("commonmark", {"html": False, "breaks": True}).enable(["table", "strikethrough"])
         read_formulas(parser.disable("image"))

@@ -33,9 +33,9 @@ from shoal.kernel.errors import (
     system_words,
 )
 from shoal.kernel.ids import OWN_PLATFORMS, WHOLE_CHANNEL, ThreadId, channel_of, thread_address
-from shoal.kernel.markup import counted, duration_text, short_line
 from shoal.kernel.messages import Abort, Prompt, Retry, Steer
 from shoal.kernel.permissions import Asker
+from shoal.kernel.phrases import counted, duration_text, short_line
 from shoal.kernel.ports import ONCE
 from shoal.kernel.records import Approval
 from shoal.kernel.speech import VOICE_MODES

@@ -23,8 +23,8 @@ from shoal.kernel.clock import Clock
 from shoal.kernel.errors import NotFound, PlatformError
 from shoal.kernel.events import UserSaid
 from shoal.kernel.ids import OWN_PLATFORMS, ThreadId, thread_address, unopened
-from shoal.kernel.markup import counted, short_line
 from shoal.kernel.messages import Abort, Author, Inbound, Receipt
+from shoal.kernel.phrases import counted, short_line
 from shoal.kernel.ports import ChatAdapter, KnowsRoles
 from shoal.permissions.access import vouched
 from shoal.store.store import Store

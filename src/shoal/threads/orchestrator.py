@@ -28,7 +28,6 @@ from shoal.kernel.errors import (
 )
 from shoal.kernel.events import Cleared, Event, RetryRequested, Revised, Scope, UserSaid
 from shoal.kernel.ids import OWN_PLATFORMS, ApprovalId, ThreadId, TurnId, is_child, thread_address, unopened
-from shoal.kernel.markup import counted
 from shoal.kernel.messages import (
     STOP_SIGNS,
     Abort,
@@ -46,6 +45,7 @@ from shoal.kernel.messages import (
     verdict_of,
 )
 from shoal.kernel.permissions import Asker
+from shoal.kernel.phrases import counted
 from shoal.kernel.ports import ChatAdapter, Engine, SignalKind
 from shoal.kernel.posts import PREVIEW
 from shoal.kernel.records import Approval, AuditEntry, CopyOf, DeliveryStatus, NewPost, Opening, OutboxRow, Settlement

@@ -37,8 +37,8 @@ from shoal.kernel.errors import Conflict, FilesDiffer, Forbidden, InvalidInput, 
 from shoal.kernel.events import Checkpointed, FilesChanged, FilesRestored, Forked, ToolStarted
 from shoal.kernel.files import in_thread
 from shoal.kernel.ids import ThreadId, is_child
-from shoal.kernel.markup import counted
 from shoal.kernel.permissions import Asker
+from shoal.kernel.phrases import counted
 from shoal.kernel.records import AuditEntry
 from shoal.threads.actor import ActorServices
 from shoal.tools.checkpoints import files_of

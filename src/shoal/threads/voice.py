@@ -34,8 +34,9 @@ from shoal.kernel.permissions import Asker
 from shoal.kernel.ports import ChatAdapter, Settings, Speech
 from shoal.kernel.records import NewPost, OutboxRow
 from shoal.kernel.regular_files import read_regular
-from shoal.kernel.speech import VOICE, VOICE_MODES, AudioFormat, Heard, SpeechSettings, VoiceMode, seconds_of, speakable
+from shoal.kernel.speech import VOICE, VOICE_MODES, AudioFormat, Heard, SpeechSettings, VoiceMode, seconds_of
 from shoal.kernel.untrusted import UNREADABLE
+from shoal.markdown.spoken import speakable
 from shoal.permissions.access import People
 from shoal.turn.spending import Charge, Spending
 

@@ -35,9 +35,9 @@ from shoal.kernel.events import ASK_INSTEAD, ASK_OR_LOOK, ApprovalRequested, Too
 from shoal.kernel.files import Files, in_thread
 from shoal.kernel.home import Home
 from shoal.kernel.ids import ApprovalId, ThreadId, TurnId
-from shoal.kernel.markup import counted
 from shoal.kernel.messages import MORE_TOOLS, ToolCall
 from shoal.kernel.permissions import STRICTNESS, TRUST_ORDER, Action, Asker, Decision
+from shoal.kernel.phrases import counted
 from shoal.kernel.ports import Invocation, LiveHub, Mount, Sandbox, ToolContext, ToolOutput, ToolServices
 from shoal.kernel.records import AuditEntry, MemoryEdit, NewApproval, NewPost
 from shoal.kernel.settings import Config

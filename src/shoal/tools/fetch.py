@@ -19,7 +19,7 @@ from urllib.parse import urljoin
 import msgspec
 
 from shoal.kernel.errors import FetchError
-from shoal.kernel.markup import counted
+from shoal.kernel.phrases import counted
 from shoal.net.addresses import Fetched, FetchRequest, Net, WebAddress, literal, parse_target, why_refused
 from shoal.net.connections import default_tls, network_reason
 

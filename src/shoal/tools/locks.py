@@ -15,7 +15,7 @@ from pathlib import Path
 
 from shoal.kernel.errors import ToolError
 from shoal.kernel.files import in_thread
-from shoal.kernel.markup import counted
+from shoal.kernel.phrases import counted
 
 WAIT_SECONDS = 30.0
 """How long a call waits for a file that another thread is changing."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import msgspec
 
 from shoal.kernel import lazy_re
-from shoal.kernel.markup import counted
+from shoal.kernel.phrases import counted
 from shoal.text.encodings import find_encoding, read_text
 
 ARTIFACT_BYTES_MAX = 26_214_400

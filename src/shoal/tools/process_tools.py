@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from shoal.kernel.agents import Hook, Process, ProcessSpec
 from shoal.kernel.errors import InvalidInput, NotFound, ToolError
 from shoal.kernel.ids import ThreadId
-from shoal.kernel.markup import counted
 from shoal.kernel.permissions import Action
+from shoal.kernel.phrases import counted
 from shoal.kernel.ports import Command, Invocation, Mount, Tool, ToolContext, ToolOutput
 from shoal.kernel.traits import LOOKED_UP, LOOKUP, RUNS_ON, Traits, Treatment, Treatments
 from shoal.tools.builtin.shell import ShellActions, checked_command, command_environment

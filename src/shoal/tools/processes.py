@@ -40,8 +40,8 @@ from shoal.kernel.errors import (
     StoreUnavailable,
 )
 from shoal.kernel.home import Home
-from shoal.kernel.markup import counted
 from shoal.kernel.messages import Inbound, Prompt, Receipt
+from shoal.kernel.phrases import counted
 from shoal.kernel.ports import Command, Sandbox
 from shoal.kernel.untrusted import untrusted_block
 from shoal.permissions.patterns import Automaton, PatternRefused

@@ -21,7 +21,6 @@ import msgspec
 from shoal.kernel.agents import AgentBudget
 from shoal.kernel.clock import Clock
 from shoal.kernel.ids import ThreadId, TurnId
-from shoal.kernel.markup import counted
 from shoal.kernel.messages import (
     AssistantMessage,
     ModelDone,
@@ -34,6 +33,7 @@ from shoal.kernel.messages import (
     Usage,
 )
 from shoal.kernel.permissions import Asker, Audience
+from shoal.kernel.phrases import counted
 from shoal.kernel.ports import Models, Route
 from shoal.kernel.records import BudgetStatus, Ceiling, NewPost, Reservation, Reserved, Spend, UsageRow
 from shoal.kernel.settings import BudgetSettings

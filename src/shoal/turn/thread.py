@@ -43,7 +43,6 @@ from shoal.kernel.events import (
 )
 from shoal.kernel.files import STILL_FOLDERS, Folders, relocated
 from shoal.kernel.ids import ThreadId, TurnId, is_child
-from shoal.kernel.links import GrowingLinks, Knows, known_from, with_known_links
 from shoal.kernel.messages import (
     AssistantMessage,
     Caller,
@@ -70,6 +69,7 @@ from shoal.store.journal import Journal
 from shoal.tools.checkpoints import Checkpoints
 from shoal.tools.offer import Offer
 from shoal.turn.budget import ESTIMATES, Meter, Tally, TokenRoom
+from shoal.turn.links import GrowingLinks, Knows, known_from, with_known_links
 from shoal.turn.outage import outage_over, outage_post
 from shoal.turn.prompt import SystemPrompt
 

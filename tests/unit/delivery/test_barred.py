@@ -16,9 +16,9 @@ from shoal.delivery.previews import Previews
 from shoal.delivery.sender import CUT_HERE_CHARS_MAX, KEEP_SECONDS, LATE_SECONDS, MOVED_HERE, Sender
 from shoal.kernel.errors import PlatformError
 from shoal.kernel.ids import ThreadId, TurnId, channel_of, make_thread_id
-from shoal.kernel.pieces import MARKDOWN
 from shoal.kernel.posts import WRITING, Button, OutboundPost, preview_key, reply_key
 from shoal.kernel.records import NewPost, OutboxRow
+from shoal.markdown.pieces import MARKDOWN
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.testing.chat import LIMITS, FakeChat

@@ -19,7 +19,8 @@ from shoal.kernel.ids import CallId, ThreadId, TurnId, make_thread_id
 from shoal.kernel.messages import Author
 from shoal.kernel.posts import Button, ChatLimits, OutboundPost
 from shoal.kernel.records import NewPost, OutboxRow
-from shoal.kernel.unfinished import marked
+from shoal.markdown.render import rendered_length
+from shoal.markdown.unfinished import marked
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.testing.chat import FakeChat
@@ -170,7 +171,7 @@ def test_a_preview_always_fits_in_and_so_does_its_end(markup: str, parts: list[s
     limits = ChatLimits(200, markup=DIALECTS[markup], text_unit="utf16", can_stream=len(parts) % 2 == 0)
     shown, _ = shown_of("".join(parts), limits)
     for end in (WRITING, STOPPED):
-        assert limits.rendered_length(marked(shown, end)) <= 200
+        assert rendered_length(marked(shown, end), limits) <= 200
 
 
 @pytest.mark.parametrize("sign", ["&", "<", "a "])
@@ -178,7 +179,7 @@ def test_a_preview_shows_as_much_as_fits(sign: str) -> None:
     limits = ChatLimits(200, markup=DIALECTS["telegram"])
     shown, is_all = shown_of(sign * 500, limits)
     assert not is_all
-    assert limits.rendered_length(marked(shown, STOPPED)) > 150
+    assert rendered_length(marked(shown, STOPPED), limits) > 150
 
 
 async def test_the_reply_takes_the_previews_message_and_no_edit_follows(stand: Stand) -> None:

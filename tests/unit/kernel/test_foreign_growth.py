@@ -10,9 +10,9 @@ import msgspec
 import pytest
 from tests.growth import GROWTH, slower, stopped_by_timer
 
-from shoal.kernel.markdown import CELLS_ADDED_MAX, parse
-from shoal.kernel.tables import aligned
 from shoal.kernel.untrusted import decode_toml
+from shoal.markdown.parse import CELLS_ADDED_MAX, parse
+from shoal.markdown.tables import aligned
 from shoal.models.markup import read_markup
 from shoal.platforms.teams.wire import TeamsActivity, references_of
 from shoal.shell.reader import OPERATORS_MAX, take_apart

@@ -11,7 +11,8 @@ from shoal.kernel.errors import ConfigError, ProviderDown, ProviderRefused
 from shoal.kernel.ports import Speech
 from shoal.kernel.secret import Secret
 from shoal.kernel.settings import ProviderSettings
-from shoal.kernel.speech import SpeechSettings, seconds_of, speakable, wav_of
+from shoal.kernel.speech import SpeechSettings, seconds_of, wav_of
+from shoal.markdown.spoken import speakable
 from shoal.models.catalog import build_speech
 from shoal.models.speech import PIECE_SECONDS, RATE, encoded, pieces_of
 from shoal.testing.model import FakeModel, FakeSettings, Refusal

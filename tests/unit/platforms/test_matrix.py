@@ -9,6 +9,7 @@ from shoal.kernel.errors import PlatformError
 from shoal.kernel.ids import channel_of, make_thread_id, parse_thread_id
 from shoal.kernel.messages import Author
 from shoal.kernel.posts import Button, OutboundPost
+from shoal.markdown.render import rendered_length
 from shoal.platforms.account import cut
 from shoal.platforms.matrix.wire import (
     CONTENT_BYTES_MAX,
@@ -216,7 +217,7 @@ def test_a_post_stands_in_its_thread_and_answers_what_it_answers() -> None:
 def test_whatever_fits_the_limit_fits_an_event_new_and_changed(any_text: str, marked: str) -> None:
     for markdown in (any_text, marked):
         (piece, *_) = cut(markdown, LIMITS)
-        assert LIMITS.rendered_length(piece) <= LIMITS.text_chars_max or len(piece) == 1
+        assert rendered_length(piece, LIMITS) <= LIMITS.text_chars_max or len(piece) == 1
         post = OutboundPost(make_thread_id("matrix", "!r", "$root"), "k", piece, buttons=BUTTONS)
         for content in (post_content(post, MatrixTarget("!r", "$root")), edit_content("$e", piece, BUTTONS)):
             assert len(msgspec.json.encode(content)) < EVENT_BYTES_MAX * 3 // 4  # encrypted it is a third longer

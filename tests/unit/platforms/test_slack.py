@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from shoal.kernel.commands import CommandTable
 from shoal.kernel.errors import PlatformError
 from shoal.kernel.ids import UNOPENED, make_thread_id, parse_thread_id, thread_address
-from shoal.kernel.markup import render_markup
+from shoal.markdown.render import render_markup
 from shoal.platforms.slack.send import MRKDWN, SOFT_HYPHEN, channel_name, place_of
 from shoal.platforms.slack.wire import (
     EventCall,

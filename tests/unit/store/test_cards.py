@@ -7,9 +7,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from shoal.kernel.ids import ApprovalId, CallId, ThreadId
-from shoal.kernel.markup import render_markup
 from shoal.kernel.permissions import Coverage, CoveredFile
 from shoal.kernel.records import NewApproval
+from shoal.markdown.render import render_markup
 from shoal.platforms.telegram.markup import styled
 from shoal.store.cards import CARD_CHARS_MAX, FILES_SHOWN_MAX, card_edit, card_post, card_text, coverage_text
 from tests.dialects import DIALECTS

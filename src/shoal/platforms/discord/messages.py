@@ -13,18 +13,12 @@ import msgspec
 from shoal.kernel.commands import CommandSpec
 from shoal.kernel.errors import PlatformError
 from shoal.kernel.ids import ThreadId, make_thread_id, thread_address
-from shoal.kernel.markdown import language_in
-from shoal.kernel.markup import (
-    ZERO_WIDTH_SPACE,
-    Dialect,
-    markdown_code,
-    markdown_link,
-    render_markup,
-    without_fences,
-)
+from shoal.kernel.markup import Dialect, language_in, markdown_code
 from shoal.kernel.messages import Attachment, Author, Prompt, Reference
 from shoal.kernel.posts import WRITING, Button, ChatLimits, OutboundPost, Window
 from shoal.kernel.speech import seconds_of
+from shoal.markdown.dialects import ZERO_WIDTH_SPACE, markdown_link, without_fences
+from shoal.markdown.render import render_markup
 from shoal.platforms.cards import CardForm, Part, words_of
 from shoal.platforms.discord.wire import (
     DiscordChannel,

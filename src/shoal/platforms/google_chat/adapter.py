@@ -15,19 +15,14 @@ from shoal.kernel.clock import Clock, iso
 from shoal.kernel.errors import PlatformError, StoreError
 from shoal.kernel.home import Home
 from shoal.kernel.ids import ThreadId, make_thread_id, thread_address
-from shoal.kernel.markup import (
-    ZERO_WIDTH_SPACE,
-    escaped_markdown,
-    flat_markdown,
-    is_link,
-    markdown_link,
-    render_markup,
-)
+from shoal.kernel.markup import is_link
 from shoal.kernel.messages import UNTOLD, Attachment, Deletion, Edit, Prompt, Reaction, Reference
 from shoal.kernel.ports import InboxPort, Settings
 from shoal.kernel.posts import Button, ChatLimits, OutboundPost, Window
 from shoal.kernel.settings_platforms import GoogleChatSettings
 from shoal.kernel.webhooks import HttpAnswer
+from shoal.markdown.dialects import ZERO_WIDTH_SPACE, escaped_markdown, flat_markdown, markdown_link
+from shoal.markdown.render import render_markup
 from shoal.platforms.account import (
     CONTEXT_SECONDS_MAX,
     NOT_READY,

@@ -14,14 +14,15 @@ import msgspec
 from shoal.kernel.clock import retry_after
 from shoal.kernel.errors import PlatformError
 from shoal.kernel.ids import ThreadId, make_thread_id, thread_address
-from shoal.kernel.markdown import language_in
-from shoal.kernel.markup import Dialect, around, is_link, render_markup
+from shoal.kernel.markup import Dialect, is_link, language_in
 from shoal.kernel.messages import Author, Prompt, Reference
 from shoal.kernel.ports import Settings
 from shoal.kernel.posts import Button, ChatLimits, OutboundPost, Window
 from shoal.kernel.settings_platforms import MatrixSettings
 from shoal.kernel.speech import seconds_of
 from shoal.kernel.untrusted import UNREADABLE
+from shoal.markdown.dialects import around
+from shoal.markdown.render import render_markup
 from shoal.platforms.http import (
     CALL_SECONDS,
     TRANSFER_SECONDS,

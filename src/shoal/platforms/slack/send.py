@@ -14,9 +14,11 @@ from shoal.kernel.clock import Clock
 from shoal.kernel.commands import CommandSpec
 from shoal.kernel.errors import PlatformError
 from shoal.kernel.ids import UNOPENED, ThreadId, thread_address
-from shoal.kernel.markup import ZERO_WIDTH_SPACE, Dialect, Wrap, bare_fence, before_lines, is_link, render_markup
+from shoal.kernel.markup import Dialect, Wrap, is_link
 from shoal.kernel.posts import WRITING, Button, ChatLimits, OutboundPost, Window
 from shoal.kernel.untrusted import UNREADABLE
+from shoal.markdown.dialects import ZERO_WIDTH_SPACE, bare_fence, before_lines
+from shoal.markdown.render import render_markup
 from shoal.platforms.http import Fields, Json, PlatformRefusal
 from shoal.platforms.inbox import Recent
 from shoal.platforms.slack.wire import NO_THREAD, Ok, SlackApi, SlackMessage, is_direct

@@ -19,22 +19,15 @@ from shoal.kernel.clock import Clock
 from shoal.kernel.errors import InvalidId, PlatformError, StoreError
 from shoal.kernel.home import Home
 from shoal.kernel.ids import ThreadId, make_thread_id, thread_address
-from shoal.kernel.markup import (
-    CODE_LINE,
-    ZERO_WIDTH_SPACE,
-    escaped_markdown,
-    flat_markdown,
-    is_link,
-    joined,
-    markdown_link,
-    render_markup,
-)
+from shoal.kernel.markup import CODE_LINE, is_link, joined
 from shoal.kernel.messages import Attachment, Deletion, Edit, Prompt, Reaction
 from shoal.kernel.ports import InboxPort, Settings
 from shoal.kernel.posts import Button, ChatLimits, OutboundPost, Window
 from shoal.kernel.settings_platforms import TeamsSettings
 from shoal.kernel.untrusted import UNREADABLE, decode_known
 from shoal.kernel.webhooks import HttpAnswer
+from shoal.markdown.dialects import ZERO_WIDTH_SPACE, escaped_markdown, flat_markdown, markdown_link
+from shoal.markdown.render import render_markup
 from shoal.platforms.account import NOT_READY, NOT_STORED, TAKEN, UNAUTHORIZED, ChatAccount
 from shoal.platforms.http import TRANSFER_SECONDS, Fields, Json, PlatformRefusal
 from shoal.platforms.inbox import DECIDED, Recent, press, read_file

@@ -14,13 +14,13 @@ from shoal.kernel.clock import Clock
 from shoal.kernel.errors import PlatformError, StoreError
 from shoal.kernel.home import Home
 from shoal.kernel.ids import ThreadId, make_thread_id, thread_address
-from shoal.kernel.markup import render_markup
 from shoal.kernel.messages import Attachment, Author, Edit, Prompt, Reaction
 from shoal.kernel.ports import InboxPort, Settings
 from shoal.kernel.posts import Button, ChatLimits, OutboundPost, Window
 from shoal.kernel.settings_platforms import TelegramSettings
 from shoal.kernel.untrusted import UNREADABLE
 from shoal.kernel.webhooks import HttpAnswer
+from shoal.markdown.render import render_markup
 from shoal.platforms.account import GREETING, NOT_READY, NOT_STORED, TAKEN, UNAUTHORIZED, ChatAccount, IncomingFile
 from shoal.platforms.http import Fields, Json
 from shoal.platforms.inbox import Recent, press

@@ -11,8 +11,8 @@ import re
 from operator import itemgetter
 from typing import NamedTuple
 
-from shoal.kernel.markdown import language_in
-from shoal.kernel.markup import Dialect, Wrap, before_lines, is_link
+from shoal.kernel.markup import Dialect, Wrap, is_link, language_in
+from shoal.markdown.dialects import before_lines
 from shoal.platforms.http import Json
 
 ENTITIES_MAX = 100

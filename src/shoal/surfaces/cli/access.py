@@ -8,8 +8,8 @@ import msgspec
 
 from shoal.agents.toolbox import built_in_traits
 from shoal.kernel.errors import ConfigError, InvalidInput
-from shoal.kernel.markup import counted
 from shoal.kernel.permissions import TOKEN_SCOPES, Decision, Ruling
+from shoal.kernel.phrases import counted
 from shoal.kernel.schema import refusal
 from shoal.kernel.settings import ProfileSettings
 from shoal.kernel.untrusted import BAD_TOML, decode_toml

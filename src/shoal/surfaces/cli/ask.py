@@ -33,7 +33,7 @@ from shoal.kernel.events import (
 )
 from shoal.kernel.ids import ThreadId, TurnId, parse_thread_id
 from shoal.kernel.messages import Usage
-from shoal.kernel.tables import width_of
+from shoal.markdown.tables import width_of
 from shoal.surfaces.cli.client import Link, open_link
 from shoal.surfaces.cli.completion import agent_option
 from shoal.surfaces.cli.context import CommandContext, command

@@ -31,7 +31,7 @@ from shoal.config.secrets import missing_secrets
 from shoal.files.deep_folders import remove_tree
 from shoal.kernel.clock import SystemClock
 from shoal.kernel.errors import Conflict, HomeLocked, InvalidInput, NotFound, StoreCorrupt, StoreError
-from shoal.kernel.markup import counted
+from shoal.kernel.phrases import counted
 from shoal.store.driver import migrations, refuse_other_schemas
 from shoal.store.health import connect_read_only
 from shoal.store.lock import is_held

@@ -17,7 +17,7 @@ from shoal.kernel.cases import Expectation
 from shoal.kernel.comparisons import DIFFERENCES, RUNS_MAX, Wanted
 from shoal.kernel.errors import ConfigError, HomeLocked, NotFound, ShoalError, StoreError, StoreNewer
 from shoal.kernel.ids import ThreadId, parse_thread_id
-from shoal.kernel.markup import counted
+from shoal.kernel.phrases import counted
 from shoal.kernel.schema import refusal
 from shoal.kernel.untrusted import UNREADABLE
 from shoal.surfaces.cli.client import as_usage, call_api, get, open_api, path_part

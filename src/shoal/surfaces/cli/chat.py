@@ -33,8 +33,8 @@ from shoal.kernel.events import (
     UserSaid,
 )
 from shoal.kernel.ids import ApprovalId, CallId, ThreadId, TurnId, parse_thread_id
-from shoal.kernel.markup import counted
 from shoal.kernel.messages import SILENT, ToolCall, Usage
+from shoal.kernel.phrases import counted
 from shoal.kernel.posts import OutboundPost
 from shoal.surfaces.cli.client import Link, open_link
 from shoal.surfaces.cli.completion import agent_option

@@ -32,7 +32,7 @@ from shoal.kernel.errors import (
     StoreReadOnly,
     StoreUnreleased,
 )
-from shoal.kernel.markup import counted
+from shoal.kernel.phrases import counted
 from shoal.kernel.ports import Settings
 from shoal.kernel.secret import Secret
 from shoal.kernel.settings_platforms import AccountSettings, PlatformsSettings

@@ -35,8 +35,8 @@ from shoal.kernel.events import (
     TurnFinished,
     UserSaid,
 )
-from shoal.kernel.markup import counted
 from shoal.kernel.messages import Author, ToolCall
+from shoal.kernel.phrases import counted
 from shoal.kernel.untrusted import UNREADABLE
 from shoal.store.cards import coverage_text
 

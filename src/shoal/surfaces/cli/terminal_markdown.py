@@ -5,8 +5,10 @@ from functools import lru_cache
 
 from prompt_toolkit.utils import get_cwidth
 
-from shoal.kernel.markdown import block_starts
-from shoal.kernel.markup import Dialect, Wrap, around, before_lines, render_markup
+from shoal.kernel.markup import Dialect, Wrap
+from shoal.markdown.dialects import around, before_lines
+from shoal.markdown.parse import block_starts
+from shoal.markdown.render import render_markup
 from shoal.surfaces.cli.output import printable
 
 BAR = "│ "

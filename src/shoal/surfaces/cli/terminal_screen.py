@@ -29,7 +29,7 @@ from shoal.kernel.commands import CommandSpec
 from shoal.kernel.events import ApprovalRequested, ToolFinished
 from shoal.kernel.home import Home
 from shoal.kernel.messages import ToolCall
-from shoal.kernel.unfinished import closed
+from shoal.markdown.unfinished import closed
 from shoal.surfaces.cli.chat import COMMANDS, ChatScreen, TerminalChat
 from shoal.surfaces.cli.completion import agent_names, words_of
 from shoal.surfaces.cli.output import VERBATIM, ending_mark, printable, request_lines, span

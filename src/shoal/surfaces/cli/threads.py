@@ -10,7 +10,7 @@ from shoal.kernel.checkpoints import SINCE, TurnChanges, UndoResult
 from shoal.kernel.clock import iso
 from shoal.kernel.events import current
 from shoal.kernel.ids import parse_thread_id
-from shoal.kernel.markup import counted
+from shoal.kernel.phrases import counted
 from shoal.kernel.records import DeletedThread, Snapshot
 from shoal.store.projections import Projections
 from shoal.surfaces.cli.client import as_usage, call_api, call_app, decode_event, get, path_part

@@ -22,9 +22,10 @@ from shoal.kernel.agents import LISTENS, Listen
 from shoal.kernel.errors import PlatformError
 from shoal.kernel.ids import parse_thread_id, thread_address
 from shoal.kernel.messages import STOP_SIGNS, Deletion, Edit, Reaction, verdict_of
-from shoal.kernel.pieces import pieces_of
 from shoal.kernel.posts import Button, OutboundPost
 from shoal.kernel.webhooks import HttpAnswer
+from shoal.markdown.pieces import pieces_of
+from shoal.markdown.render import rendered_length
 from shoal.testing.clock import in_time
 from shoal.testing.contracts.chat_inbound import ChatInbound
 from shoal.testing.contracts.chat_order import ChatOrder
@@ -349,7 +350,7 @@ class ChatContract(ChatInbound, ChatOrder, ChatReach, ChatWeather):
             f"{number}. **low ebb{number}** at [pier](https://docs.example/{number})" for number in range(12)
         )
         pieces = pieces_of(f"| tide | at |\n|---|---|\n{rows}\n\n{items}", limits)
-        assert all(limits.rendered_length(piece) <= 400 for piece in pieces)
+        assert all(rendered_length(piece, limits) <= 400 for piece in pieces)
         for number, piece in enumerate(pieces):
             await peer.adapter.post(post(peer, piece, f"piece{number}"))
         texts = [shown.text for shown in peer.shown()]

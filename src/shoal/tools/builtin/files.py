@@ -18,8 +18,8 @@ from msgspec.structs import replace
 
 from shoal.kernel.errors import InvalidInput, ToolError
 from shoal.kernel.files import in_thread
-from shoal.kernel.markup import counted
 from shoal.kernel.messages import Image
+from shoal.kernel.phrases import counted
 from shoal.kernel.ports import Invocation, ToolContext, ToolOutput
 from shoal.kernel.traits import FILES_ELSEWHERE, READABLE, WRITABLE, Traits, Treatment, Treatments
 from shoal.text.encodings import TextEncoding, find_encoding, plain_text, readable

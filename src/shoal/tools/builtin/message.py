@@ -15,9 +15,9 @@ from shoal.kernel.errors import InvalidId, ToolError
 from shoal.kernel.events import UserSaid
 from shoal.kernel.files import in_thread
 from shoal.kernel.ids import UNOPENED, ThreadId, make_thread_id, parse_thread_id, thread_address
-from shoal.kernel.markup import counted
 from shoal.kernel.messages import Author
 from shoal.kernel.permissions import Action
+from shoal.kernel.phrases import counted
 from shoal.kernel.ports import ChatAdapter, Invocation, ToolContext, ToolOutput
 from shoal.kernel.records import NewPost
 from shoal.kernel.traits import FILES_ELSEWHERE, READABLE, RUNS_ON, Traits, Treatment, Treatments

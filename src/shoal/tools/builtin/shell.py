@@ -8,8 +8,8 @@ from msgspec import Meta
 
 from shoal.kernel.errors import ToolError
 from shoal.kernel.files import in_thread
-from shoal.kernel.markup import counted
 from shoal.kernel.permissions import Action
+from shoal.kernel.phrases import counted
 from shoal.kernel.ports import Command, Invocation, ToolContext, ToolOutput
 from shoal.kernel.settings import SandboxSettings
 from shoal.kernel.traits import Traits, Treatment, Treatments

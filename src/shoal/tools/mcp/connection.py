@@ -31,9 +31,9 @@ from shoal.installation import how_to_add
 from shoal.kernel.clock import Clock, retry_delay
 from shoal.kernel.errors import InvalidInput, SandboxError, ShoalError, StoreError, ToolError
 from shoal.kernel.home import Home
-from shoal.kernel.markup import counted
 from shoal.kernel.messages import ToolSpec
 from shoal.kernel.permissions import Action
+from shoal.kernel.phrases import counted
 from shoal.kernel.ports import Enclose, Invocation, ToolContext, ToolOutput
 from shoal.kernel.schema import refusal
 from shoal.kernel.settings import McpServerSettings

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import TypeAlias, cast
 
 from shoal.kernel.errors import InvalidInput
-from shoal.kernel.markup import counted
 from shoal.kernel.messages import Image
+from shoal.kernel.phrases import counted
 from shoal.kernel.ports import ToolOutput
 from shoal.kernel.untrusted import untrusted_block
 from shoal.text.encodings import read_text

@@ -13,7 +13,7 @@ from tests.processes import until
 from tests.terminal import Terminal
 from tests.unit.surfaces.cli.conftest import PROGRAM, Shoal
 
-from shoal.kernel.tables import width_of
+from shoal.markdown.tables import width_of
 from shoal.surfaces.cli.ask import INPUT_CHARS_MAX, WholeWords
 
 

@@ -1,4 +1,4 @@
-// The rules in which our Markdown differs from CommonMark, as `shoal/kernel/markdown.py` has them: addresses, paths and
+// The rules in which our Markdown differs from CommonMark, as `shoal/markdown/parse.py` has them: addresses, paths and
 // tokens of chat platforms are read before emphasis, emphasis counts next to Chinese, Japanese and Korean characters
 // (github.com/tats-u/markdown-cjk-friendly, specification.md), and the definition of a link's label takes one line.
 

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from tests.known_tools import TRAITS
 
 from shoal.kernel.ids import CallId
-from shoal.kernel.links import GrowingLinks, is_address, known_from, with_known_links
-from shoal.kernel.markdown import Node, parse
+from shoal.kernel.markup import Node
 from shoal.kernel.messages import AssistantMessage, ModelMessage, ToolCall, ToolMessage, UserMessage
+from shoal.markdown.parse import parse
+from shoal.turn.links import GrowingLinks, is_address, known_from, with_known_links
 
 READ = "See https://docs.example.org/guide?page=2 and <https://example.net/a_b(c)>, or example.com/x. info@example.org"
 MESSAGES: tuple[ModelMessage, ...] = (

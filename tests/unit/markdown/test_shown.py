@@ -11,11 +11,12 @@ from markdown_it import MarkdownIt
 from tests.dialects import DIALECTS
 from tests.soup import ADDRESSES, MENTIONS, soup
 
-from shoal.kernel.markdown import Node, parse
-from shoal.kernel.markup import render_markup
-from shoal.kernel.pieces import pieces_of
+from shoal.kernel.markup import Node
 from shoal.kernel.posts import ChatLimits
-from shoal.kernel.tables import aligned
+from shoal.markdown.parse import parse
+from shoal.markdown.pieces import pieces_of
+from shoal.markdown.render import render_markup, rendered_length
+from shoal.markdown.tables import aligned
 from shoal.platforms.telegram.markup import styled
 from shoal.testing.platforms import discord_markup, google_chat_wire, matrix_wire, slack_markup, teams_markup
 from shoal.testing.platforms.commonmark import Run
@@ -275,7 +276,7 @@ def test_pieces_fit_and_say_what_the_text_says(platform: str) -> None:
         text, room = cut_text(seed)
         limits = ChatLimits(text_chars_max=room, markup=dialect)
         pieces = pieces_of(text, limits)
-        assert all(limits.rendered_length(piece) <= room for piece in pieces), f"soup {seed}"
+        assert all(rendered_length(piece, limits) <= room for piece in pieces), f"soup {seed}"
         whole, parts = ([show(render_markup(part, dialect)) for part in texts] for texts in ([text], pieces))
         assert _NO_LETTER.sub("", "".join(parts)) == _NO_LETTER.sub("", whole[0]), f"soup {seed}: {text!r}"
 

@@ -14,13 +14,12 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence, Set
 from functools import cache, lru_cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 from unicodedata import category, east_asian_width
 
-import msgspec
-
 from shoal.kernel import lazy_re
-from shoal.kernel.tables import cells_in
+from shoal.kernel.markup import Node, language_in
+from shoal.markdown.tables import cells_in
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -36,31 +35,6 @@ URL_CHARS_MAX = 4000
 WORD_CHARS_MAX = 512
 CONTINUED = "\u2060"
 """Begins a list item that continues an item of the previous message. It is shown without a bullet."""
-
-Kind: TypeAlias = Literal[
-    "paragraph", "heading", "fence", "quote", "list", "item", "table", "row", "cell", "rule", "raw",
-    "text", "break", "code", "token", "strong", "em", "s", "link",
-]  # fmt: skip
-
-
-class Node(msgspec.Struct, eq=False):
-    """A block or a span.
-
-    `text` is a leaf's text. `info` is a fence's language, a list's marker, or `definition` for a paragraph of those.
-    `url` and `title` belong to links. `number` is a heading's level or a list's first number, -1 for bullets.
-    """
-
-    kind: Kind
-    children: list["Node"] = []
-    text: str = ""
-    info: str = ""
-    url: str = ""
-    title: str = ""
-    number: int = 0
-    tight: bool = False
-    box: Literal["", " ", "x"] = ""
-    continued: bool = False
-
 
 # ---- addresses, paths and tokens ----
 
@@ -726,19 +700,11 @@ class _Tree:
         )
 
 
-_NOT_LANGUAGE = lazy_re.compile(r"[^\w+#.-]")
-
-
 def _fence(token: "Token") -> Node:
     info = token.info.strip()
-    if info.isascii() and _NOT_LANGUAGE.search(info) is None:
+    if info.isascii() and language_in(info) == info:
         return Node("fence", text=token.content, info=info)
     return Node("fence", text=f"{info}\n{token.content}")  # keep words after the language
-
-
-def language_in(info: str) -> str:
-    """Return the language in a fence's opening line, without characters that could end the fence."""
-    return _NOT_LANGUAGE.sub("", info)
 
 
 def _list(items: list[Node], number: int, mark: str) -> Node:

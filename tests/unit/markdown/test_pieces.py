@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.dialects import DIALECTS
 
-from shoal.kernel.markup import render_markup
-from shoal.kernel.pieces import pieces_of
 from shoal.kernel.posts import ChatLimits
+from shoal.markdown.pieces import pieces_of
+from shoal.markdown.render import render_markup, rendered_length
 
 DIALECT = DIALECTS["matrix"]
 word = st.sampled_from(["low", "潮汐", "🦈", "pier", "https://docs.example/a_b_c", "pkg/__init__.py", "end."])
@@ -80,7 +80,7 @@ def test_a_link_is_moved_whole() -> None:
 def test_an_address_longer_than_a_message_is_cut_into_pieces_that_fit(markup: str) -> None:
     limits = ChatLimits(text_chars_max=400, markup=DIALECTS[markup])
     pieces = pieces_of(f"See http://host/{'x' * 700}", limits)
-    assert all(limits.rendered_length(piece) <= 400 for piece in pieces)
+    assert all(rendered_length(piece, limits) <= 400 for piece in pieces)
     assert "".join(pieces).count("x") == 700
 
 

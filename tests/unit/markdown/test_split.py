@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shoal.kernel.pieces import TAIL_SHARE, pieces_of
 from shoal.kernel.posts import ChatLimits
+from shoal.markdown.pieces import TAIL_SHARE, pieces_of
 
 line = st.one_of(
     st.text(alphabet="ab 漢字.!`~*_", max_size=120),

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.dialects import DIALECTS
 
-from shoal.kernel.markup import render_markup
-from shoal.kernel.pieces import pieces_of
 from shoal.kernel.posts import ChatLimits
-from shoal.kernel.tables import aligned
+from shoal.markdown.pieces import pieces_of
+from shoal.markdown.render import render_markup, rendered_length
+from shoal.markdown.tables import aligned
 from shoal.platforms.telegram.markup import styled
 from shoal.testing.platforms.telegram_markup import checked_entities
 from shoal.testing.platforms.wire import Json
@@ -51,7 +51,7 @@ def test_a_long_answer_arrives_whole(markup: str, unit: Literal["characters", "u
     pieces = pieces_of(text, limits)
     rendered = [render_markup(piece, DIALECTS[markup]) for piece in pieces]
     assert len(rendered) >= 4
-    assert all(limits.rendered_length(piece) <= 2000 for piece in pieces)
+    assert all(rendered_length(piece, limits) <= 2000 for piece in pieces)
     wanted, found = (Counter(re.findall(r"[a-z]\d+", whole)) for whole in (text, "\n".join(rendered)))
     assert not wanted - found
     assert "\n".join(rendered).count("潮汐表第") == text.count("潮汐表第")
@@ -61,7 +61,7 @@ def test_a_long_answer_arrives_whole(markup: str, unit: Literal["characters", "u
 def test_what_grows_when_rendered_makes_no_small_pieces(markup: str) -> None:
     limits = ChatLimits(text_chars_max=2000, markup=DIALECTS[markup])
     text = "Low water (at the pier) is 0.4 m. " * 500
-    lengths = [limits.rendered_length(piece) for piece in pieces_of(text, limits)]
+    lengths = [rendered_length(piece, limits) for piece in pieces_of(text, limits)]
     assert all(1000 < length <= 2000 for length in lengths[:-1])
     assert lengths[-1] > 100
 

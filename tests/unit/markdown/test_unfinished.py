@@ -5,8 +5,8 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from tests.dialects import DIALECTS
 
-from shoal.kernel.markup import render_markup
-from shoal.kernel.unfinished import closed, marked, settled
+from shoal.markdown.render import render_markup
+from shoal.markdown.unfinished import closed, marked, settled
 from shoal.platforms.telegram.markup import styled
 
 MARKUPS = ("telegram", "slack", "discord", "matrix", "teams", "google_chat", "plain")

@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec.structs import replace
 
 from shoal.kernel import lazy_re
-from shoal.kernel.markdown import Node, block_starts, parse, plain_text
-from shoal.kernel.markup import render_tree
+from shoal.kernel.markup import Node
 from shoal.kernel.messages import AssistantMessage, ModelMessage, ToolMessage, UserMessage
-from shoal.kernel.pieces import MARKDOWN
 from shoal.kernel.traits import TraitsByName
 from shoal.kernel.transcript import SUMMARY_HEAD
+from shoal.markdown.parse import block_starts, parse, plain_text
+from shoal.markdown.pieces import MARKDOWN
+from shoal.markdown.render import render_tree
 
 ADDRESSES_MAX = 200
 """Addresses checked per answer. Any further one is rendered as code."""

@@ -14,19 +14,11 @@ from unicodedata import category, combining
 import msgspec
 
 from shoal.kernel import lazy_re
-from shoal.kernel.markdown import CONTINUED, Node, parse, plain_text, tokens_in
-from shoal.kernel.markup import (
-    MARKDOWN_MARKS,
-    ZERO_WIDTH_SPACE,
-    Dialect,
-    escaped_markdown,
-    fenced,
-    indented,
-    markdown_code,
-    render_markup,
-    render_tree,
-)
+from shoal.kernel.markup import Dialect, Node, fenced, indented, markdown_code
 from shoal.kernel.posts import ChatLimits
+from shoal.markdown.dialects import MARKDOWN_MARKS, ZERO_WIDTH_SPACE, escaped_markdown
+from shoal.markdown.parse import CONTINUED, parse, plain_text, tokens_in
+from shoal.markdown.render import render_markup, render_tree
 
 CHARS_MIN = 64
 """Smallest piece size."""

@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.kernel.markdown import Node, parse, plain_text, tokens_in
-from shoal.kernel.markup import PLAIN, render_markup
+from shoal.kernel.markup import Node
+from shoal.markdown.dialects import PLAIN
+from shoal.markdown.parse import parse, plain_text, tokens_in
+from shoal.markdown.render import render_markup
 
 
 def tokens(text: str) -> list[str]:

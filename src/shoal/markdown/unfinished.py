@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from shoal.kernel import lazy_re
-from shoal.kernel.markdown import parser
+from shoal.markdown.parse import parser
 
 if TYPE_CHECKING:
     from markdown_it.token import Token

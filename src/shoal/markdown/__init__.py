@@ -1,0 +1,1 @@
+"""Reading, rendering and splitting Markdown; pure, imports the kernel only."""
