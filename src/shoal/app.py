@@ -459,8 +459,9 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             ProcessSettings(f"{socket.gethostname()} {host_processes.identity_of(os.getpid())}", backend.recovers),
         )
         departures = Departures(
-            store, clock, admissions, tokens, orchestrator.send, processes, notices.tell_owner, adapters
+            store, clock, admissions, tokens, orchestrator.send, notices.tell_owner, adapters, [processes.end_left]
         )
+        context.activities.append(processes)
         for tool in process_tools(processes, command_actions, executor.source_of):
             tools.add(tool)
 
@@ -497,7 +498,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             add_trigger=outlets.add_trigger,
             check_model=checks.model,
             known_models=partial(model_names, models),
-            processes=processes.lines,
+            activities=context.activities,
             voice=voice,
             timezones=timezones,
             memory=outlets.memory,

@@ -55,6 +55,7 @@ from shoal.threads.voice import VoiceService
 from shoal.threads.whereabouts import whereabouts
 from shoal.tools.file_diffs import changes_text
 from shoal.tools.memory_book import MemoryBook
+from shoal.turn.activity import Activity
 from shoal.turn.spending import spent_today
 
 log = logging.getLogger(__name__)
@@ -120,8 +121,8 @@ class CommandRouter:
     """Answers every slash command.
 
     `links` tell who sees other channels; `add_trigger` schedules a reminder; `check_model` raises InvalidInput;
-    `known_models` lists models; `processes` tells what an agent's processes do, a line each, for the threads whose ids
-    begin with a text; `profile_of` tells by which rules an agent acts for somebody.
+    `known_models` lists models; `activities` list what an agent does besides its turns; `profile_of` tells by which
+    rules an agent acts for somebody.
     """
 
     def __init__(
@@ -137,7 +138,7 @@ class CommandRouter:
         add_trigger: Callable[[NewTrigger], Awaitable[Trigger]],
         check_model: Callable[[str], None],
         known_models: Callable[[], Sequence[str]],
-        processes: Callable[[str, str], Awaitable[Sequence[str]]],
+        activities: Sequence[Activity],
         voice: VoiceService,
         timezones: TimeZones,
         memory: MemoryBook,
@@ -155,7 +156,7 @@ class CommandRouter:
         self._add_trigger = add_trigger
         self._check_model = check_model
         self._known_models = known_models
-        self._processes = processes
+        self._activities = activities
         self.table = CommandTable()
         self._answers: dict[str, Answer] = {
             "help": self.help,
@@ -507,7 +508,8 @@ class CommandRouter:
             child = f", for {work.parent}" if work.parent else ""
             number = f"`#{numbers[work.thread]}` " if work.thread in numbers else ""
             lines.append(f"- {number}`{work.thread}` {describe_work(work, now)}{child}")
-        lines += [f"- process {line}" for line in await self._processes(spec.name, within)]
+        for activity in self._activities:
+            lines += [f"- {line}" for line in await activity.for_people(spec.name, within)]
         return _listed(lines, f"{spec.name} has nothing to do.")
 
     async def model(self, asked: CommandRequest) -> str:

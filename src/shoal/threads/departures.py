@@ -14,13 +14,14 @@ owner gets one notice of each sweep that ended something. What was ended stays e
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from msgspec.structs import replace
 
 from shoal.kernel.clock import Clock
-from shoal.kernel.errors import NotFound, PlatformError
+from shoal.kernel.errors import PlatformError
 from shoal.kernel.events import UserSaid
 from shoal.kernel.ids import OWN_PLATFORMS, ThreadId, thread_address, unopened
 from shoal.kernel.messages import Abort, Author, Inbound, Receipt
@@ -30,7 +31,6 @@ from shoal.permissions.access import vouched
 from shoal.store.store import Store
 from shoal.threads.access_gate import Admissions
 from shoal.threads.access_tokens import AccessTokens
-from shoal.tools.processes import ProcessService
 from shoal.turn.thread import chat_of
 
 log = logging.getLogger(__name__)
@@ -40,23 +40,28 @@ BY = "shoal: no access any more"
 EVENTS_MAX = 2000
 """How far back the message of an open turn is looked for."""
 NAMED_MAX = 10
-PROCESSES_MAX = 10_000
 _OURS = frozenset({"", "owner", "shoal"})
 """Ids of nobody, and of whoever needs no rule."""
 
 
+HasGone: TypeAlias = Callable[[ThreadId, Author], Awaitable[bool]]
+"""Whether the author of something in a thread has no access any more."""
+Ender: TypeAlias = Callable[[HasGone, str], AsyncIterator[tuple[Author, str]]]
+"""Ends things of one kind whose authors have gone, in the name of its second argument. Yields each author and thing."""
+
+
 @dataclass(eq=False)
 class Departures:
-    """Looks for things of people without access, and ends them."""
+    """Looks for things of people without access, and ends them. Features add `enders` for what they store."""
 
     store: Store
     clock: Clock
     admissions: Admissions
     tokens: AccessTokens
     send: Callable[[Inbound], Awaitable[Receipt]]
-    processes: ProcessService
     tell_owner: Callable[[str], Awaitable[None]]
     adapters: Mapping[str, ChatAdapter]
+    enders: list[Ender] = field(default_factory=list[Ender])
     _wanted: asyncio.Event = field(default_factory=asyncio.Event)
     _sweeping: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -149,13 +154,9 @@ class Departures:
             if trigger.next_at is not None and await self.has_gone(place, spec.author):
                 await self.store.triggers.remove(trigger.id)
                 note(spec.author, f"the schedule “{short_line(spec.name or spec.text, 60)}”")
-        for process in await self.store.processes.search(running=True, limit=PROCESSES_MAX):
-            if await self.has_gone(process.spec.thread, process.spec.author):
-                try:
-                    await self.processes.kill(process.id, BY)
-                except NotFound:  # it has just ended
-                    continue
-                note(process.spec.author, f"the process “{short_line(process.spec.title, 60)}”")
+        for end in self.enders:
+            async for author, what in end(self.has_gone, BY):
+                note(author, what)
         for thread in await self.store.inbox.waiting():
             queued = await self.store.inbox.queued(thread)
             said = [one for one in queued if one.origin in ("person", "api")]

@@ -17,7 +17,7 @@ at the next start. Keys are unique in the mailbox, so a firing that is sent agai
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -40,8 +40,9 @@ from shoal.kernel.errors import (
     StoreUnavailable,
 )
 from shoal.kernel.home import Home
-from shoal.kernel.messages import Inbound, Prompt, Receipt
-from shoal.kernel.phrases import counted
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.messages import Author, Inbound, Prompt, Receipt
+from shoal.kernel.phrases import counted, short_line
 from shoal.kernel.ports import Command, Sandbox
 from shoal.kernel.untrusted import untrusted_block
 from shoal.permissions.patterns import Automaton, PatternRefused
@@ -230,6 +231,8 @@ KEEP_DAYS = 14
 """How long the row and the log of an ended process are kept."""
 FORGET_SECONDS = 86_400.0
 DEPTH_MAX = 3
+LEFT_MAX = 10_000
+"""Most running processes that are looked at for people who have no access any more."""
 TAIL_LINES, TAIL_CHARS = 20, 3000
 STOPPED = "Shoal stopped while it ran"
 DIED = "the Shoal that ran it has died"
@@ -237,6 +240,8 @@ DIED = "the Shoal that ran it has died"
 log = logging.getLogger(__name__)
 
 Send = Callable[[Inbound], Awaitable[Receipt]]
+HasGone = Callable[[ThreadId, Author], Awaitable[bool]]
+"""Whether the author of something in a thread has no access any more."""
 
 
 class ProcessTable(NamedTuple):
@@ -348,9 +353,28 @@ class ProcessService:
         """Raises InvalidInput for a pattern that cannot be used."""
         LineMatcher([hook.pattern for hook in hooks if hook.on == "output"])
 
-    async def lines(self, agent: str, within: str) -> list[str]:
-        """What processes of an agent run for these conversations, on all machines, a line each."""
-        return [line_of(process, self.clock.now()) for process in await self.of_agent(agent, within, running=True)]
+    # ---- what agents and people are shown: implements `shoal.turn.activity.Activity` ----
+
+    title = "Processes you started"
+
+    async def for_prompt(self, agent: str, within: str, limit: int) -> list[str]:
+        """Those that run on all machines. A name that a tainted turn chose is left out."""
+        running, now = await self.of_agent(agent, within, running=True, limit=limit), self.clock.now()
+        return [line_of(process, now, is_named=not process.spec.tainted_by) for process in running]
+
+    async def for_people(self, agent: str, within: str) -> list[str]:
+        """Those that run on all machines."""
+        running, now = await self.of_agent(agent, within, running=True), self.clock.now()
+        return [f"process {line_of(process, now)}" for process in running]
+
+    async def end_left(self, has_gone: HasGone, by: str) -> AsyncIterator[tuple[Author, str]]:
+        """Kill those of people who have no access any more. Yields who had left each, and its name."""
+        for process in await self.rows.search(running=True, limit=LEFT_MAX):
+            author = process.spec.author
+            if await has_gone(process.spec.thread, author):
+                with suppress(NotFound):  # it has just ended
+                    await self.kill(process.id, by)
+                    yield author, f"the process “{short_line(process.spec.title, 60)}”"
 
     # ---- life ----
 

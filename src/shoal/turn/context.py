@@ -43,7 +43,7 @@ from shoal.store.journal import Journal
 from shoal.store.store import Store
 from shoal.tools.executor import CallContext, Executor
 from shoal.tools.offer import Offer, offer
-from shoal.tools.processes import line_of
+from shoal.turn.activity import Activity
 from shoal.turn.budget import (
     CALL_UNITS,
     MESSAGE_UNITS,
@@ -171,7 +171,7 @@ class ContextBuilder:
 
     `profile_of` gives the profile that holds for an agent and an asker; `spend_left` what is left to spend, where that
     is little and the audience may know it; `tainted_files` what tells the files of prompts that untrusted content had a
-    hand in.
+    hand in. `activities` are listed in the prompt of each turn.
     """
 
     def __init__(
@@ -195,6 +195,7 @@ class ContextBuilder:
         self._profile_of = profile_of
         self._spend_left = spend_left
         self._tainted_files = tainted_files
+        self.activities: list[Activity] = []
         self.settings = config.context
         self.meter = meter
         limits = PromptLimits(notes_days=config.context.daily_notes_days)
@@ -222,7 +223,6 @@ class ContextBuilder:
         # What else it does, on all machines: Shoal's own words, so none of anybody who is not trusted, and no name.
         within = scope.audience.within(chat)
         works = await self._store.registry.at_work(agent.name, ACTIVITY_MAX, within=within)
-        running = await self._store.processes.search(agent=agent.name, running=True, limit=ACTIVITY_MAX, within=within)
         text = volatile(
             now.astimezone(zone_named(scope.timezone)),
             others=[
@@ -232,7 +232,7 @@ class ContextBuilder:
                 for work in works
                 if work.thread != view.thread
             ],
-            processes=[line_of(process, now, is_named=not process.spec.tainted_by) for process in running],
+            activities=[(one.title, await one.for_prompt(agent.name, within, ACTIVITY_MAX)) for one in self.activities],
             spend_left=await self._spend_left(view.thread, agent.name, scope.asker, scope.audience),
             memory_changes=chosen.changes,
         )
@@ -578,20 +578,20 @@ def volatile(
     now: datetime,
     *,
     others: Sequence[str] = (),
-    processes: Sequence[str] = (),
+    activities: Sequence[tuple[str, Sequence[str]]] = (),
     spend_left: str = "",
     memory_changes: str = "",
 ) -> str:
     """Return the trailing block, with the time in the zone of `now`.
 
-    `others` and `processes` contain one status line each, and `spend_left` is a short phrase. Their names and texts are
-    untrusted: each is cut to one line of LINE_CHARS_MAX and cannot end the block.
+    `others` and each list of `activities`, which follows its title, contain one status line each, and `spend_left` is a
+    short phrase. Their names and texts are untrusted: each is cut to one line of LINE_CHARS_MAX and cannot end the
+    block.
     """
     parts = [CONTEXT_HEAD, f"Time: {local_time(now)}, {now:%A}"]
     if others:
         parts.append(_bullets("You are also at work in", others))
-    if processes:
-        parts.append(_bullets("Processes you started", processes))
+    parts += [_bullets(title, lines) for title, lines in activities if lines]
     if spend_left:
         parts.append(f"Left to spend: {_one_line(spend_left)}")
     if memory_changes:
