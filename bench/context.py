@@ -16,7 +16,7 @@ from shoal.kernel.records import Commit
 from shoal.testing.model import FakeModel, Gate, Reply
 from shoal.testing.scenario import World, scenario
 from shoal.turn.context import ContextBuilder
-from shoal.turn.thread import TurnRun
+from shoal.turn.run import TurnRun
 
 EVENTS = 5_000
 REQUESTS = 200

@@ -66,13 +66,17 @@ from shoal.sandbox.choose import open_sandbox, server_enclosure
 from shoal.store.driver import Driver
 from shoal.store.retention import bookkeeping_days
 from shoal.store.store import Store
-from shoal.threads.access_gate import AccessGate, Admissions, OpenInbox, Pairing
+from shoal.threads.access_gate import AccessGate, OpenInbox
 from shoal.threads.access_tokens import AccessTokens
-from shoal.threads.actor import ActorServices, ReadableFiles
+from shoal.threads.actor import ActorServices
+from shoal.threads.admissions import Admissions
+from shoal.threads.attachments import Attachments
+from shoal.threads.backfill import Backfill
 from shoal.threads.commands import AgentCommands, CommandRouter
 from shoal.threads.departures import Departures
 from shoal.threads.orchestrator import Orchestrator
-from shoal.threads.prompt_inputs import Attachments, Backfill
+from shoal.threads.pairing import Pairing
+from shoal.threads.readable_files import ReadableFiles
 from shoal.threads.timezones import TimeZones
 from shoal.threads.voice import VoiceService
 from shoal.tools.executor import Executor, LiveToolServices

@@ -52,9 +52,9 @@ from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.surfaces.http.server import WebOptions, serve
 from shoal.testing.database import empty_database
-from shoal.threads.access_gate import Pairing
 from shoal.threads.access_tokens import AccessTokens
 from shoal.threads.commands import AgentCommands
+from shoal.threads.pairing import Pairing
 from shoal.threads.timezones import TimeZones
 from shoal.tools.mcp.connection import McpServers
 from shoal.tools.mcp.pins import Pins

@@ -27,7 +27,7 @@ from shoal.sandbox.host import HostSandbox
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Gate, Reply, Seen, Step
 from shoal.testing.scenario import World, scenario
-from shoal.threads.prompt_inputs import Attachments
+from shoal.threads.attachments import Attachments
 from shoal.tools.tainted_files import MarkedFiles
 
 

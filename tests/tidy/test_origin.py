@@ -33,7 +33,7 @@ TRUSTING = {
     "threads.access_gate.AccessGate.command",
     "threads.access_gate.AccessGate.react",
     "threads.access_gate.AccessGate._judged",  # what the agent said itself, as the journal has it
-    "threads.access_gate.Admissions.judge",
+    "threads.admissions.Admissions.judge",
     "threads.access_gate.AccessGate.send",
     "agents.snapshots.restorable",
     "kernel.agents.report_of",

@@ -18,7 +18,7 @@ from shoal.kernel.messages import Author
 from shoal.kernel.permissions import TOKEN_NAME, TOKEN_SCOPES, AccessToken, TokenScope, parse_expiry
 from shoal.permissions.access import STRANGER, AccessRules, Admission, Links, admit, vouched
 from shoal.store.store import Store
-from shoal.threads.access_gate import Pairing
+from shoal.threads.pairing import Pairing
 
 PREFIX = "shoal_"
 ENTROPY_BYTES = 32

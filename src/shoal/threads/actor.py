@@ -25,7 +25,7 @@ report starts a turn in the same conversation, with the same readers; how far th
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Container, Iterable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from functools import partial
 
@@ -41,7 +41,6 @@ from shoal.kernel.clock import Clock, to_micros
 from shoal.kernel.errors import EndedTwice, InvalidInput, QueueChanged, ShoalError, StaleEpoch, StoreError
 from shoal.kernel.events import (
     AssistantSaid,
-    Branched,
     Compacted,
     Event,
     EventData,
@@ -52,8 +51,7 @@ from shoal.kernel.events import (
     TurnStarted,
     UserSaid,
 )
-from shoal.kernel.files import Folders, in_thread
-from shoal.kernel.home import Home
+from shoal.kernel.files import Folders
 from shoal.kernel.ids import OWN_PLATFORMS, ThreadId, TurnId, channel_of, is_personal, thread_address
 from shoal.kernel.messages import Author, Prompt, Waiting, joined, pause_left
 from shoal.kernel.permissions import Audience
@@ -62,18 +60,17 @@ from shoal.kernel.records import Commit, NewPost
 from shoal.kernel.turnstate import TurnState
 from shoal.permissions.access import Links
 from shoal.store.cards import card_edit
-from shoal.store.journal import SEQ_END, Journal
-from shoal.store.projections import Projections
 from shoal.store.store import Store
-from shoal.threads.prompt_inputs import Attachments, Backfill
+from shoal.threads.attachments import Attachments
+from shoal.threads.backfill import Backfill
 from shoal.threads.timezones import TimeZones
 from shoal.threads.voice import VoiceService
 from shoal.turn.compaction import ThreadTitles
 from shoal.turn.context import ContextBuilder
 from shoal.turn.loop import TurnLoop, TurnOutcome
 from shoal.turn.outage import STOPPED
-from shoal.turn.prompt import decode_prompt
-from shoal.turn.thread import ThreadView, TurnRun, TurnScope, chat_of
+from shoal.turn.run import TurnRun, TurnScope
+from shoal.turn.thread import ThreadView, chat_of
 
 log = logging.getLogger(__name__)
 
@@ -94,51 +91,8 @@ RESTORED = (
 )
 INTERNAL_ERROR = "Something went wrong on my side. The details are in the log; please try again."
 TIMED_OUT = "I stopped: this took longer than I may work on one message."
-SYSTEMS_MAX = 32
-"""System texts kept for the readable files; each is some 10 KB."""
 
 _audience = msgspec.json.Decoder(Audience)
-
-
-class ReadableFiles:
-    """Writes finished turns into the threads' readable files."""
-
-    def __init__(self, home: Home, journal: Journal) -> None:
-        self._projections = Projections(home)
-        self._journal = journal
-        self._systems: dict[str, str] = {}
-
-    async def project(self, thread: ThreadId, events: list[Event]) -> None:
-        """Write a turn down, and those before it that ran on other machines; the journal stays the truth on failure."""
-        try:
-            systems = await self._systems_of(events)
-            written = await in_thread(lambda: self._projections.append(thread, events, systems))
-            if events and written + 1 < events[0].seq:
-                missed = await self._journal.events(thread, written)
-                rebuilds = any(isinstance(event.data, Branched) for event in missed)
-                if rebuilds:
-                    missed = await self._journal.events(thread, limit=SEQ_END)
-                systems = await self._systems_of(missed)
-                write = self._projections.rebuild if rebuilds else self._projections.append
-                await in_thread(lambda: write(thread, missed, systems))
-        except OSError as error:
-            log.warning(
-                "log.jsonl and context.jsonl could not be written; `shoal threads rebuild` makes them anew",
-                extra={"thread_id": thread, "why": str(error)},
-            )
-
-    async def _systems_of(self, events: Iterable[Event]) -> dict[str, str]:
-        """As `system_texts`, each read once: turn after turn begins with the same."""
-        known = self._systems if len(self._systems) < SYSTEMS_MAX else {}
-        self._systems = known = known | await system_texts(self._journal, events, known)
-        return known
-
-
-async def system_texts(journal: Journal, events: Iterable[Event], known: Container[str] = ()) -> dict[str, str]:
-    """The stored system texts that turns began with, by digest, but for those `known`. Raises StoreError."""
-    named = {event.data.system for event in events if isinstance(event.data, TurnStarted) and event.data.system}
-    found = [(digest, await journal.prompt(digest)) for digest in named if digest not in known]
-    return {digest: decode_prompt(body).text for digest, body in found if body is not None}
 
 
 class ActorServices(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,8 +29,8 @@ from shoal.kernel.phrases import counted, short_line
 from shoal.kernel.ports import ChatAdapter, KnowsRoles
 from shoal.permissions.access import vouched
 from shoal.store.store import Store
-from shoal.threads.access_gate import Admissions
 from shoal.threads.access_tokens import AccessTokens
+from shoal.threads.admissions import Admissions
 from shoal.turn.thread import chat_of
 
 log = logging.getLogger(__name__)

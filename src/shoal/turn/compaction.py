@@ -58,9 +58,10 @@ from shoal.store.appends import title_of
 from shoal.store.threads import ThreadStore
 from shoal.turn.budget import Tally, TokenRoom
 from shoal.turn.context import ContextBuilder
+from shoal.turn.run import TurnRun
 from shoal.turn.spending import Spending, charge_of
 from shoal.turn.text_files import cut_middle
-from shoal.turn.thread import ThreadView, TurnRun
+from shoal.turn.thread import ThreadView
 
 log = logging.getLogger(__name__)
 

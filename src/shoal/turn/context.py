@@ -60,6 +60,7 @@ from shoal.turn.budget import (
     reserved,
     room_for,
 )
+from shoal.turn.digests import options_of, stored_tools
 from shoal.turn.prompt import (
     PromptBuilder,
     PromptLimits,
@@ -69,8 +70,9 @@ from shoal.turn.prompt import (
     encode_prompt,
     runtime_lines,
 )
+from shoal.turn.run import TurnRun, TurnScope
 from shoal.turn.skills import skill_mounts, skill_places, skill_roots
-from shoal.turn.thread import ThreadView, TurnRun, TurnScope, chat_of, options_of, stored_tools
+from shoal.turn.thread import ThreadView, chat_of
 
 OWNER = Asker(trust="owner", user="owner")
 """Who asks where no turn does."""

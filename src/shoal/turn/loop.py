@@ -79,8 +79,9 @@ from shoal.tools.mending import mended
 from shoal.turn.compaction import Compactor
 from shoal.turn.context import ContextBuilder
 from shoal.turn.outage import ANSWERS_AGAIN, GAVE_UP
+from shoal.turn.run import TurnRun
 from shoal.turn.spending import Charge, Spending, charge_of
-from shoal.turn.thread import ThreadView, TurnRun
+from shoal.turn.thread import ThreadView
 
 log = logging.getLogger(__name__)
 

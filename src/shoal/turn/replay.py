@@ -45,8 +45,8 @@ from shoal.store.journal import Journal
 from shoal.tools.offer import offer
 from shoal.turn.budget import Meter, Tally, TokenRoom, fit
 from shoal.turn.context import ContextBuilder
+from shoal.turn.digests import RequestDigests, digest_of, message_digest, stored_specs
 from shoal.turn.prompt import SystemPrompt, decode_prompt
-from shoal.turn.thread import RequestDigests, digest_of, message_digest, stored_specs
 
 
 class RecordedStep(NamedTuple):

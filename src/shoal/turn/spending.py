@@ -40,7 +40,7 @@ from shoal.kernel.settings import BudgetSettings
 from shoal.permissions.access import People
 from shoal.store.store import Store
 from shoal.turn.budget import ROUGHLY, Gauge
-from shoal.turn.thread import TurnRun
+from shoal.turn.run import TurnRun
 
 log = logging.getLogger(__name__)
 

@@ -1,14 +1,10 @@
-"""What a worker holds in memory of a thread while it advances it, and of the turn that runs there.
-
-`ThreadView` is the thread: the lease, the transcript and the open turn's folded state. Everything in it can be dropped
-and read again from the journal. `TurnRun` is one turn while its steps are taken: whom it works for, what the model is
-told, and what one step has to remember for the next.
+"""What a worker holds in memory of a thread while it advances it: the lease, the transcript and the open turn's folded
+state. Everything in it can be dropped and read again from the journal.
 
 Writes are shielded: an abort takes effect before or after one, never between the journal and what memory knows of it.
 After one it takes effect at once, so that nothing begins in a turn whose stop was accepted while it was written.
 """
 
-import hashlib
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -19,8 +15,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
-from shoal.kernel import lazy_re
-from shoal.kernel.agents import AgentSpec, report_of
+from shoal.kernel.agents import report_of
 from shoal.kernel.events import (
     AssistantSaid,
     Cleared,
@@ -30,12 +25,8 @@ from shoal.kernel.events import (
     Failed,
     LiveData,
     Outcome,
-    RequestMark,
     RetryScheduled,
-    StatusChanged,
     Steered,
-    TextStreamed,
-    ThinkingStreamed,
     ToolFinished,
     TurnFinished,
     TurnStarted,
@@ -44,19 +35,10 @@ from shoal.kernel.events import (
 from shoal.kernel.files import STILL_FOLDERS, Folders, relocated
 from shoal.kernel.ids import ThreadId, TurnId, is_child
 from shoal.kernel.messages import (
-    AssistantMessage,
     Caller,
-    Image,
-    ModelEvent,
-    ModelMessage,
-    ModelRequest,
     Prompt,
-    TextDelta,
-    ThinkingDelta,
-    ToolSpec,
     Waiting,
 )
-from shoal.kernel.permissions import Asker, Audience
 from shoal.kernel.ports import LiveHub
 from shoal.kernel.posts import reply_key, spoken_id
 from shoal.kernel.records import Commit, Committed, Lease, NewPost, Spend, Step
@@ -67,116 +49,10 @@ from shoal.kernel.turnstate import LEFT_OUT, TurnState
 from shoal.permissions.taint import Source, TaintState, source_of
 from shoal.store.journal import Journal
 from shoal.tools.checkpoints import Checkpoints
-from shoal.tools.offer import Offer
-from shoal.turn.budget import ESTIMATES, Meter, Tally, TokenRoom
+from shoal.turn.budget import ESTIMATES, Meter, Tally
+from shoal.turn.digests import RequestDigests
 from shoal.turn.links import GrowingLinks, Knows, known_from, with_known_links
 from shoal.turn.outage import outage_over, outage_post
-from shoal.turn.prompt import SystemPrompt
-
-# ---- what the journal notes of a request ----
-#
-# Digests of what a model was sent, by which it can be built again and compared. An answer's `RequestMark` has digests
-# of a message over its JSON, with the names of its images and attachments and not where they lie; of a request over its
-# messages in order.
-
-DIGEST_BYTES = 8
-
-_encoder = msgspec.json.Encoder()
-_ATTACHMENTS = lazy_re.compile(rb'/data/[^/\s"]+/[^/\s"]+/[^/\s"]+/attachments/')
-"""Where the files of a thread lie, as a sandbox that maps nothing names it: of a copy that is another place."""
-_Described = tuple[str, str, str]
-"""What a model is told of a tool: its name, its description and its parameters."""
-_tools = msgspec.json.Decoder(tuple[_Described, ...])
-
-
-def digest_of(content: bytes) -> str:
-    return hashlib.blake2b(content, digest_size=DIGEST_BYTES).hexdigest()
-
-
-def message_digest(message: ModelMessage) -> str:
-    if not isinstance(message, AssistantMessage) and message.images:
-        images = tuple(Image(image.path.rpartition("/")[2], image.media_type) for image in message.images)
-        message = msgspec.structs.replace(message, images=images)
-    return digest_of(_ATTACHMENTS.sub(b"/attachments/", _encoder.encode(message)))
-
-
-def stored_tools(tools: Sequence[ToolSpec]) -> tuple[str, bytes]:
-    """Tools as the journal keeps them: their digest and their JSON."""
-    body = _encoder.encode([(tool.name, tool.description, tool.parameters) for tool in tools])
-    return digest_of(body), body
-
-
-def stored_specs(body: bytes) -> tuple[ToolSpec, ...]:
-    """Tools as `stored_tools` keeps them. Raises msgspec.MsgspecError for a damaged body."""
-    return tuple(ToolSpec(name, description, parameters) for name, description, parameters in _tools.decode(body))
-
-
-def options_of(model: str, output_tokens: int, tool_choice: str, temperature: float | None) -> str:
-    """What a request asks for beside its messages, as marks have it."""
-    warmth = "" if temperature is None else f", temperature {temperature:g}"
-    return f"{model}, {output_tokens} tokens, tools {tool_choice}{warmth}"
-
-
-class RequestDigests:
-    """Marks the requests of one thread, each for the cost of what was added since the one before."""
-
-    def __init__(self) -> None:
-        self._messages: tuple[ModelMessage, ...] = ()
-        self._hash = hashlib.blake2b(digest_size=DIGEST_BYTES)
-        self._after = 0
-        self._head = ("", "", "")
-        self._system = ("", "")
-
-    def note(self, said: AssistantSaid) -> None:
-        """An answer is in the journal, with what was sent for it."""
-        if said.asked is not None:
-            asked, (system, tools, options) = said.asked, self._head
-            self._after = asked.after
-            self._head = (asked.system or system, asked.tools or tools, asked.options or options)
-
-    def mark(
-        self,
-        request: ModelRequest,
-        system: str,
-        tools: str,
-        transcript: Transcript,
-        room: TokenRoom | None,
-        window_tokens: int,
-    ) -> RequestMark:
-        """The mark of a request made of this transcript, in so much room if not all of it fit.
-
-        `system` is the whole text and `tools` the digest of all tools, however little a small window takes of them.
-        `window_tokens`: what was learnt of the model's window, 0 for nothing.
-        """
-        if system is not self._system[0]:
-            self._system = system, digest_of(system.encode())
-        options = options_of(request.model, request.max_output_tokens, request.tool_choice, request.temperature)
-        known, added = self._head, list[str]()
-        for entry in reversed(transcript.entries):
-            if entry.seq <= self._after:
-                break
-            added.append(message_digest(entry.message))
-        return RequestMark(
-            after=transcript.last_seq,
-            count=len(request.messages),
-            digest=self.digest(request.messages),
-            added=tuple(reversed(added)),
-            system="" if self._system[1] == known[0] else self._system[1],
-            tools="" if tools == known[1] else tools,
-            options="" if options == known[2] else options,
-            room=(room.events, room.artifacts) if room is not None else None,
-            window_tokens=window_tokens,
-        )
-
-    def digest(self, messages: tuple[ModelMessage, ...]) -> str:
-        known = len(self._messages)
-        if messages[:known] != self._messages:
-            known, self._hash = 0, hashlib.blake2b(digest_size=DIGEST_BYTES)
-        for message in messages[known:]:
-            self._hash.update(message_digest(message).encode())
-        self._messages = messages
-        return self._hash.hexdigest()
-
 
 MESSAGE_BYTES = 1000
 """What a message takes in memory besides its text."""
@@ -503,71 +379,3 @@ class ThreadView:
     def outage_ends(self, text: str) -> tuple[NewPost, ...]:
         """The change of that post once the wait is over; none when the turn does not wait."""
         return (outage_over(self.chat, self.turn, self.open.outages, text),) if self.open.retry is not None else ()
-
-
-class TurnScope(msgspec.Struct, frozen=True):
-    """The identity and limits of a turn.
-
-    `caller` is the call that began it. `speaks_in` is the thread to post to if nobody reads its answer; empty means its
-    own. `timezone` is the asker's.
-    """
-
-    agent: AgentSpec
-    asker: Asker
-    audience: Audience
-    caller: Caller | None = None
-    speaks_in: ThreadId = ThreadId("")
-    timezone: str = "UTC"
-
-
-class TurnRun(msgspec.Struct, eq=False):
-    """One turn while it runs.
-
-    `system` and `tools` are fixed when the turn begins. `streamed` is the text of the current model call, which an
-    abort keeps, and `asked` marks its request. After an overflow, `squeezed_to` limits the conversation's units, and
-    `window_tokens` is the assumed window of the model. `compacted` is set once an inline summary was tried, and
-    `unsummarised` is the reason why no model could write it. `left_behind` is set once the turn was tried without the
-    earlier conversation, because the provider refused that. `visible_threads` is the id prefix of threads that this
-    turn may see.
-    """
-
-    turn: TurnId
-    view: ThreadView
-    scope: TurnScope
-    system: SystemPrompt
-    tools: Offer
-    streamed: list[str] = msgspec.field(default_factory=list[str])
-    asked: RequestMark | None = None
-    squeezed_to: int = 0
-    window_tokens: int = 0
-    compacted: bool = False
-    unsummarised: str = ""
-    overflows: int = 0
-    left_behind: bool = False
-    visible_threads: str = ""
-
-    def __post_init__(self) -> None:
-        self.visible_threads = self.scope.audience.within(chat_of(self.view.thread, self.scope.caller))
-
-    def begin_call(self) -> Callable[[ModelEvent], None]:
-        """Begin a model call for live watchers; what is to see its events."""
-        view, streamed, number, offset, thought = self.view, self.streamed, next(self.view.call_numbers), 0, 0
-        after, links = view.transcript.last_seq, view.growing_links()
-        streamed.clear()
-        view.show(StatusChanged("thinking"))
-
-        def see(event: ModelEvent) -> None:
-            nonlocal offset, thought
-            if isinstance(event, ThinkingDelta):
-                view.show(ThinkingStreamed(event.text, number, thought, after))
-                thought += len(event.text)
-            elif isinstance(event, TextDelta):
-                streamed.append(event.text)
-                text = event.text if links is None else links.take(event.text)
-                if text:
-                    view.show(TextStreamed(text, number, offset, after))
-                    offset += len(text)
-            else:
-                streamed.clear()
-
-        return see

@@ -20,9 +20,9 @@ from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.testing import ManualClock
 from shoal.testing.database import empty_database
-from shoal.threads.access_gate import Pairing
 from shoal.threads.access_tokens import AccessTokens, NewToken
 from shoal.threads.actor import noted_channel
+from shoal.threads.pairing import Pairing
 
 RULES = {
     "web": AccessRules(("owner",), ("trudy",)),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shoal.threads.prompt_inputs import specific_media_type
+from shoal.threads.attachments import specific_media_type
 
 ZIP, TEXT, BYTES, PNG = "application/zip", "text/plain", "application/octet-stream", "image/png"
 SHEET = "application/vnd.oasis.opendocument.spreadsheet"

@@ -11,8 +11,8 @@ from shoal.kernel.messages import Author
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
-from shoal.threads import access_gate as module
-from shoal.threads.access_gate import CHAIN, PAIRED_MAX, SCOPE, WAITING_MAX, PairedPerson, Pairing, PairingList
+from shoal.threads import pairing as module
+from shoal.threads.pairing import CHAIN, PAIRED_MAX, SCOPE, WAITING_MAX, PairedPerson, Pairing, PairingList
 
 CHAT = "fake"
 

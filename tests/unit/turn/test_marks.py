@@ -7,7 +7,7 @@ from tests.unit.kernel.journals import PERSON, number
 from shoal.kernel.events import AssistantSaid, RequestMark, TurnStarted, UserSaid
 from shoal.kernel.messages import ModelRequest
 from shoal.kernel.transcript import Transcript
-from shoal.turn.thread import RequestDigests, digest_of, options_of
+from shoal.turn.digests import RequestDigests, digest_of, options_of
 
 ASKED = st.tuples(*(st.sampled_from("ab") for _ in range(3)))
 

@@ -15,9 +15,9 @@ from shoal.kernel.messages import Image, ToolMessage, ToolSpec
 from shoal.testing.model import FakeModel
 from shoal.testing.scenario import FakeModels, World, scenario
 from shoal.turn.budget import ESTIMATES
+from shoal.turn.digests import message_digest
 from shoal.turn.prompt import SystemPrompt, decode_prompt
 from shoal.turn.replay import ReplayReport, Today, changed_tools, replay, replay_thread
-from shoal.turn.thread import message_digest
 
 SPEC = ToolSpec("echo", "Say it back.", '{"type":"object"}')
 

@@ -37,8 +37,8 @@ from shoal.store.store import Store
 from shoal.surfaces.cli.client import content_of
 from shoal.surfaces.cli.context import CommandContext
 from shoal.surfaces.http.server import WebApp, WebOptions
-from shoal.threads.access_gate import Pairing
 from shoal.threads.access_tokens import AccessTokens
+from shoal.threads.pairing import Pairing
 from shoal.threads.timezones import TimeZones
 from shoal.tools.fetch import GuardedFetcher
 from shoal.tools.mcp.definitions import any_tool_of

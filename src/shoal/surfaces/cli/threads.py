@@ -21,7 +21,7 @@ from shoal.surfaces.cli.output import event_lines, print_json, print_records, pr
 from shoal.surfaces.export import WRITERS
 from shoal.surfaces.http.routes_files import ArtifactView
 from shoal.surfaces.http.routes_threads import EVENTS_MAX, THREADS_MAX, Accepted, OpenedThread, ThreadSummary
-from shoal.threads.actor import system_texts
+from shoal.threads.readable_files import system_texts
 from shoal.turn.context import ContextCosts
 
 NEW_THREAD = "web:lobby:new"

@@ -11,7 +11,7 @@ from shoal.kernel.clock import SystemClock
 from shoal.kernel.messages import Author
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
-from shoal.threads.access_gate import Pairing
+from shoal.threads.pairing import Pairing
 
 SETTINGS = """
 [platforms.telegram]

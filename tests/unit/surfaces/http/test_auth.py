@@ -13,8 +13,8 @@ from shoal.surfaces.http.auth import ADDRESSES_MAX, COOKIE_SECONDS, FAILURE_SECO
 from shoal.surfaces.http.errors import ApiError
 from shoal.surfaces.http.server import WebOptions
 from shoal.testing.clock import ManualClock
-from shoal.threads.access_gate import Pairing
 from shoal.threads.access_tokens import AccessTokens, NewToken
+from shoal.threads.pairing import Pairing
 from shoal.threads.principals import OWNER, OWNER_ON_PAGE
 
 OPTIONS = WebOptions(token="a-token-that-is-long-enough-to-be-unguessable")

@@ -10,8 +10,6 @@ too large, a program, unreachable   why it is not there; the turn goes on
 slower than its turn can wait       the path at which it will be; if it fails, that file says why
 
 A download begins when its message is accepted, while earlier turns still run; a turn waits `wait_seconds` for its own.
-
-Before a turn: what was said in the thread while nobody listened, read from the platform and put into the journal.
 """
 
 import asyncio
@@ -21,8 +19,7 @@ import logging
 import os
 import secrets
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
-from datetime import timedelta
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -30,13 +27,11 @@ import anyio
 import msgspec
 
 from shoal.kernel.clock import Clock
-from shoal.kernel.errors import FetchError, InvalidInput, PlatformError, StoreError, system_words
-from shoal.kernel.events import Failed
+from shoal.kernel.errors import FetchError, InvalidInput, StoreError, system_words
 from shoal.kernel.files import in_thread
 from shoal.kernel.home import Home
 from shoal.kernel.ids import encode_part
-from shoal.kernel.messages import Attachment, Judge, Prompt, bounded, judged_files
-from shoal.kernel.ports import ChatAdapter
+from shoal.kernel.messages import Attachment, Prompt
 from shoal.kernel.regular_files import read_regular
 from shoal.kernel.settings import ContextSettings
 from shoal.kernel.turnstate import NOT_SHOWN
@@ -44,7 +39,6 @@ from shoal.net.addresses import Fetcher, FetchRequest
 from shoal.tools.attachments import EXECUTABLE, fit_image, is_image, media_type_of
 from shoal.tools.output import text_of, visible
 from shoal.tools.tainted_files import MarkedFiles
-from shoal.turn.thread import ThreadView
 
 log = logging.getLogger(__name__)
 
@@ -265,59 +259,3 @@ def _store(path: Path, content: bytes) -> None:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-BACKFILL_SECONDS_MAX = 10.0
-TEXT_CHARS_MAX = 20_000
-"""A longer message is cut."""
-FAILED = "Messages that were missed while I was away could not be read."
-
-
-class Backfill(msgspec.Struct, frozen=True, eq=False):
-    """Reads in what was missed, from platforms that have a history; `judge` says whom of its authors to trust."""
-
-    adapters: Mapping[str, ChatAdapter]
-    judge: Judge
-    clock: Clock
-    settings: ContextSettings
-
-    async def before(self, view: ThreadView, prompt: Prompt) -> None:
-        """Journal what came before `prompt` and was not seen; a failure is noted there. Raises StaleEpoch."""
-        thread, messages_max = view.thread, self.settings.backfill_messages_max
-        adapter = self.adapters.get(thread.split(":", 1)[0])
-        if adapter is None or not adapter.limits.has_history or not messages_max:
-            return
-        if prompt.origin != "person" or not prompt.history:
-            return
-        # Nothing older than the configured age, and nothing from before the window was cleared or summarised.
-        after = self.clock.now() - timedelta(hours=self.settings.backfill_hours)
-        if began := view.lease.window_seq:
-            after = max([after, *(event.at for event in await view.journal.events(thread, began - 1, 1))])
-        try:
-            async with asyncio.timeout(BACKFILL_SECONDS_MAX):
-                history = adapter.history(thread, after, messages_max + 1)
-                found = [message async for message in history]
-        except (PlatformError, TimeoutError) as error:
-            why = str(error) or f"no answer within {BACKFILL_SECONDS_MAX:g} seconds"
-            log.warning("history could not be read", extra={"thread_id": thread, "why": why})
-            await view.note(Failed("backfill", FAILED, why, fatal=False))
-            return
-        missed: list[Prompt] = []
-        for message in found:
-            text = message.text.replace("\r\n", "\n").replace("\0", "").strip()[:TEXT_CHARS_MAX]
-            is_said = text or message.attachments or message.refers_to
-            if after < message.at < prompt.at and message.key != prompt.key and is_said:
-                missed.append(msgspec.structs.replace(message, thread=thread, text=text))
-        if missed := missed[-messages_max:]:  # the platform knows who wrote, and only the rules whether to trust them
-            judged: list[Prompt] = []  # what they quote of the agent's own is left out
-            for one in missed:
-                author = await self.judge(thread, one.author)
-                others = [other for other in bounded(one.refers_to) if not other.own]
-                refers_to = [
-                    msgspec.structs.replace(other, author=await self.judge(thread, other.author)) for other in others
-                ]
-                files = await judged_files(thread, one.attachments, self.judge)
-                judged.append(
-                    msgspec.structs.replace(one, author=author, refers_to=tuple(refers_to), attachments=files)
-                )
-            await view.backfill(judged)

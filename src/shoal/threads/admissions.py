@@ -1,0 +1,67 @@
+"""Admissions: whether somebody may speak in a channel now, by the rules, the pairings and their other identities."""
+
+from collections.abc import Collection
+
+import msgspec
+
+from shoal.kernel.ids import ThreadId, thread_address
+from shoal.kernel.messages import (
+    Author,
+)
+from shoal.kernel.moved import ids_of
+from shoal.permissions.access import (
+    STRANGER,
+    Admission,
+    Links,
+    admit,
+    vouched,
+)
+from shoal.threads.pairing import Pairing
+
+
+class Admissions(msgspec.Struct, frozen=True, eq=False):
+    """What the rules and the pairings say of people, on the platforms that have a gate (`gated`)."""
+
+    links: Links
+    pairing: Pairing
+    gated: Collection[str]
+
+    async def of(self, platform: str, author: Author, channel: str) -> Admission:
+        """What the rules say of somebody in a channel now."""
+        rules = self.links.rules[platform]
+        if rules.channels and channel not in rules.channels:  # they may name a later id of it
+            ids = await ids_of(self.pairing.store.settings, platform, channel)
+            if not set(rules.channels).isdisjoint(ids):
+                rules = msgspec.structs.replace(rules, channels=(*rules.channels, channel))
+                self.links.rules[platform] = rules
+        person = self.links.people.find(f"{platform}:{author.id}")
+        if person.roles:
+            author = msgspec.structs.replace(author, roles=(*author.roles, *person.roles))
+        found = admit(rules, author, channel)
+        if found is STRANGER and author.id and not author.is_bot:
+            found = admit(rules, author, channel, await self.pairing.people(platform))
+        if found is STRANGER and author.id and not author.is_bot:  # a chat that speaks may have moved as well
+            for later in (await ids_of(self.pairing.store.settings, platform, author.id))[1:]:
+                as_later = admit(rules, msgspec.structs.replace(author, id=later), channel)
+                found = as_later if as_later.allowed else found
+        if found.owner or author.is_bot:
+            return found
+        # What the person's other identities add: the owner of one platform is the owner here, a guest is a guest.
+        shut = rules.channels and channel not in rules.channels
+        for identity in person.identities:
+            there, _, user = identity.partition(":")
+            rules_there = self.links.rules.get(there)
+            if rules_there is None or there == platform:
+                continue
+            admission = vouched(rules_there, user, await self.pairing.people(there))
+            if admission.owner:
+                return admission
+            if admission.allowed and not shut:
+                found = admission
+        return found
+
+    async def judge(self, thread: ThreadId, author: Author) -> Author:
+        """Somebody whose words were read in a thread's past, trusted only if a gate trusts them there."""
+        address = thread_address(thread)
+        trusted = address.platform in self.gated and (await self.of(address.platform, author, address.channel)).trusted
+        return msgspec.structs.replace(author, trusted=trusted)

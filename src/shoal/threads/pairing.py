@@ -1,0 +1,178 @@
+"""Pairing: strangers who wait with a code, and the people that were let in with one; a list a platform.
+
+Each list is one value of the store's settings and every change of it a compare-and-swap, so that no process loses what
+another has written. Of a code only a digest is kept.
+"""
+
+import logging
+import secrets
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from shoal.kernel.clock import Clock
+from shoal.kernel.errors import Conflict, InvalidInput, NotFound, StoreCorrupt, StoreError
+from shoal.kernel.messages import (
+    Author,
+)
+from shoal.kernel.records import AuditEntry
+from shoal.kernel.schema import refusal
+from shoal.kernel.untrusted import UNREADABLE
+from shoal.permissions.access import (
+    CODE_LENGTH,
+    code_digest,
+    is_code,
+    make_code,
+)
+from shoal.store.store import Store
+
+log = logging.getLogger(__name__)
+
+CODE_STANDS_SECONDS = 3600.0
+WAITING_MAX = 20
+"""Strangers of one platform that wait at once; more get no code until one is let in or a code has expired."""
+PAIRED_MAX = 1000
+"""People of one platform that can be let in by code; whoever has more names a role in the platform's `allow`."""
+SWAPS_MAX = 50
+NAME_CHARS_MAX = 100
+SCOPE = "access"
+CHAIN = "access"
+"""The audit chain of who was let in and shut out."""
+
+
+class PairingRequest(msgspec.Struct, frozen=True):
+    """A stranger who has a code until `expires_at`."""
+
+    user: str
+    name: str
+    digest: str
+    expires_at: datetime
+
+
+class PairedPerson(msgspec.Struct, frozen=True):
+    """Somebody who was let in: when, and by whom."""
+
+    user: str
+    name: str = ""
+    by: str = ""
+    at: datetime | None = None
+
+
+class PairingList(msgspec.Struct, frozen=True):
+    """The people of a platform."""
+
+    paired: tuple[PairedPerson, ...] = ()
+    waiting: tuple[PairingRequest, ...] = ()
+
+
+_rosters = msgspec.json.Decoder(PairingList)
+
+
+def _nobody_looks() -> None:
+    """Where nothing runs that somebody could have left."""
+
+
+class Pairing(msgspec.Struct, frozen=True, eq=False):
+    """The lists of all platforms, over any number of processes. `removed` is called after somebody was shut out."""
+
+    store: Store
+    clock: Clock
+    removed: Callable[[], None] = _nobody_looks
+
+    async def people(self, platform: str) -> tuple[str, ...]:
+        """The user ids that were paired; nobody when that cannot be read."""
+        try:
+            return tuple(one.user for one in (await self.roster(platform)).paired)
+        except StoreError:
+            log.exception("who is paired cannot be read; access is closed", extra={"platform": platform})
+            return ()
+
+    async def roster(self, platform: str) -> PairingList:
+        """Who is paired, and who waits with a code that still stands. Raises StoreError."""
+        return (await self._read(platform))[1]
+
+    async def ask(self, platform: str, author: Author) -> str:
+        """A new code for a stranger; empty when they have one that stands, or WAITING_MAX wait. Raises StoreError."""
+        code = make_code(secrets.token_bytes(16))
+        until = self.clock.now() + timedelta(seconds=CODE_STANDS_SECONDS)
+        request = PairingRequest(author.id, author.name[:NAME_CHARS_MAX], code_digest(code), until)
+
+        def wait(found: PairingList) -> PairingList | None:
+            if len(found.waiting) >= WAITING_MAX or any(one.user == author.id for one in found.waiting):
+                return None
+            return PairingList(found.paired, (*found.waiting, request))
+
+        try:
+            return code if await self._change(platform, wait) else ""
+        except Conflict:
+            return ""
+
+    async def confirm(self, code: str, platforms: Sequence[str], by: str) -> tuple[str, str]:
+        """Let whoever got this code in, once; returns platform and user.
+
+        Raises InvalidInput for what cannot be a code, NotFound for a wrong or expired one, Conflict when PAIRED_MAX
+        people are in or others change the list all the time, StoreError.
+        """
+        if sum(char.isalnum() for char in code) != CODE_LENGTH:
+            raise InvalidInput(f"A pairing code has {CODE_LENGTH} letters and digits; copy it from the person's chat.")
+        user = ""
+
+        def let_in(found: PairingList) -> PairingList | None:
+            nonlocal user
+            request = next((one for one in found.waiting if is_code(code, one.digest)), None)
+            if request is None:
+                return None
+            user = request.user
+            others = tuple(one for one in found.paired if one.user != user)
+            if len(others) >= PAIRED_MAX:
+                raise Conflict(f"{PAIRED_MAX} people are let in by code already. Name a role in `allow` instead.")
+            person = PairedPerson(user, request.name, by, self.clock.now())
+            return PairingList((*others, person), tuple(one for one in found.waiting if one.user != user))
+
+        for platform in platforms:
+            if await self._change(platform, let_in):
+                await self._note("pair", platform, user, by)
+                return platform, user
+        raise NotFound("There is no such pairing code, or it has expired. Ask the person to write once more.")
+
+    async def remove(self, platform: str, user: str, by: str) -> None:
+        """Shut somebody out who was let in by code. Raises NotFound, Conflict, StoreError."""
+
+        def shut_out(found: PairingList) -> PairingList | None:
+            left = tuple(one for one in found.paired if one.user != user)
+            return PairingList(left, found.waiting) if len(left) < len(found.paired) else None
+
+        if not await self._change(platform, shut_out):
+            raise NotFound(f"{platform}:{user} was not let in by a code; `shoal pair list` shows who was.")
+        await self._note("unpair", platform, user, by)
+        self.removed()
+
+    async def _change(self, platform: str, change: Callable[[PairingList], PairingList | None]) -> bool:
+        """Change the list, anew while others do so too; False when `change` wants it as it is. Raises Conflict."""
+        for _ in range(SWAPS_MAX):
+            raw, found = await self._read(platform)
+            changed = change(found)
+            if changed is None:
+                return False
+            value = msgspec.json.encode(changed).decode()
+            if await self.store.settings.swap(SCOPE, f"people:{platform}", raw, value):
+                return True
+        raise Conflict("Others keep changing the list of people. Try again.")
+
+    async def _read(self, platform: str) -> tuple[str | None, PairingList]:
+        """The value as it is stored, and what it says now."""
+        raw = await self.store.settings.get(SCOPE, f"people:{platform}")
+        try:
+            found = _rosters.decode(raw) if raw else PairingList()
+        except UNREADABLE as error:
+            raise StoreCorrupt(
+                f"The list of people let in on {platform} is damaged: {refusal(error, PairingList)}."
+            ) from error
+        now = self.clock.now()
+        latest = now + timedelta(seconds=2 * CODE_STANDS_SECONDS)  # beyond that it is of a clock that ran ahead
+        return raw, PairingList(found.paired, tuple(one for one in found.waiting if now < one.expires_at <= latest))
+
+    async def _note(self, what: str, platform: str, user: str, by: str) -> None:
+        entry = AuditEntry("access", f"{what} {platform}:{user}", "allow" if what == "pair" else "deny", user=by)
+        await self.store.audit.record(CHAIN, [entry])

@@ -1,0 +1,123 @@
+"""What the journal notes of a request: digests of what a model was sent, by which it can be built again and compared.
+
+An answer's `RequestMark` has digests of a message over its JSON, with the names of its images and attachments and not
+where they lie; of a request over its messages in order.
+"""
+
+import hashlib
+from collections.abc import Sequence
+
+import msgspec
+
+from shoal.kernel import lazy_re
+from shoal.kernel.events import (
+    AssistantSaid,
+    RequestMark,
+)
+from shoal.kernel.messages import (
+    AssistantMessage,
+    Image,
+    ModelMessage,
+    ModelRequest,
+    ToolSpec,
+)
+from shoal.kernel.transcript import Transcript
+from shoal.turn.budget import TokenRoom
+
+DIGEST_BYTES = 8
+
+_encoder = msgspec.json.Encoder()
+_ATTACHMENTS = lazy_re.compile(rb'/data/[^/\s"]+/[^/\s"]+/[^/\s"]+/attachments/')
+"""Where the files of a thread lie, as a sandbox that maps nothing names it: of a copy that is another place."""
+_Described = tuple[str, str, str]
+"""What a model is told of a tool: its name, its description and its parameters."""
+_tools = msgspec.json.Decoder(tuple[_Described, ...])
+
+
+def digest_of(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=DIGEST_BYTES).hexdigest()
+
+
+def message_digest(message: ModelMessage) -> str:
+    if not isinstance(message, AssistantMessage) and message.images:
+        images = tuple(Image(image.path.rpartition("/")[2], image.media_type) for image in message.images)
+        message = msgspec.structs.replace(message, images=images)
+    return digest_of(_ATTACHMENTS.sub(b"/attachments/", _encoder.encode(message)))
+
+
+def stored_tools(tools: Sequence[ToolSpec]) -> tuple[str, bytes]:
+    """Tools as the journal keeps them: their digest and their JSON."""
+    body = _encoder.encode([(tool.name, tool.description, tool.parameters) for tool in tools])
+    return digest_of(body), body
+
+
+def stored_specs(body: bytes) -> tuple[ToolSpec, ...]:
+    """Tools as `stored_tools` keeps them. Raises msgspec.MsgspecError for a damaged body."""
+    return tuple(ToolSpec(name, description, parameters) for name, description, parameters in _tools.decode(body))
+
+
+def options_of(model: str, output_tokens: int, tool_choice: str, temperature: float | None) -> str:
+    """What a request asks for beside its messages, as marks have it."""
+    warmth = "" if temperature is None else f", temperature {temperature:g}"
+    return f"{model}, {output_tokens} tokens, tools {tool_choice}{warmth}"
+
+
+class RequestDigests:
+    """Marks the requests of one thread, each for the cost of what was added since the one before."""
+
+    def __init__(self) -> None:
+        self._messages: tuple[ModelMessage, ...] = ()
+        self._hash = hashlib.blake2b(digest_size=DIGEST_BYTES)
+        self._after = 0
+        self._head = ("", "", "")
+        self._system = ("", "")
+
+    def note(self, said: AssistantSaid) -> None:
+        """An answer is in the journal, with what was sent for it."""
+        if said.asked is not None:
+            asked, (system, tools, options) = said.asked, self._head
+            self._after = asked.after
+            self._head = (asked.system or system, asked.tools or tools, asked.options or options)
+
+    def mark(
+        self,
+        request: ModelRequest,
+        system: str,
+        tools: str,
+        transcript: Transcript,
+        room: TokenRoom | None,
+        window_tokens: int,
+    ) -> RequestMark:
+        """The mark of a request made of this transcript, in so much room if not all of it fit.
+
+        `system` is the whole text and `tools` the digest of all tools, however little a small window takes of them.
+        `window_tokens`: what was learnt of the model's window, 0 for nothing.
+        """
+        if system is not self._system[0]:
+            self._system = system, digest_of(system.encode())
+        options = options_of(request.model, request.max_output_tokens, request.tool_choice, request.temperature)
+        known, added = self._head, list[str]()
+        for entry in reversed(transcript.entries):
+            if entry.seq <= self._after:
+                break
+            added.append(message_digest(entry.message))
+        return RequestMark(
+            after=transcript.last_seq,
+            count=len(request.messages),
+            digest=self.digest(request.messages),
+            added=tuple(reversed(added)),
+            system="" if self._system[1] == known[0] else self._system[1],
+            tools="" if tools == known[1] else tools,
+            options="" if options == known[2] else options,
+            room=(room.events, room.artifacts) if room is not None else None,
+            window_tokens=window_tokens,
+        )
+
+    def digest(self, messages: tuple[ModelMessage, ...]) -> str:
+        known = len(self._messages)
+        if messages[:known] != self._messages:
+            known, self._hash = 0, hashlib.blake2b(digest_size=DIGEST_BYTES)
+        for message in messages[known:]:
+            self._hash.update(message_digest(message).encode())
+        self._messages = messages
+        return self._hash.hexdigest()

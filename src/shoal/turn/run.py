@@ -1,0 +1,92 @@
+"""One turn while its steps are taken: whom it works for, what the model is told, what a step keeps for the next."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from shoal.kernel.agents import AgentSpec
+from shoal.kernel.events import (
+    RequestMark,
+    StatusChanged,
+    TextStreamed,
+    ThinkingStreamed,
+)
+from shoal.kernel.ids import ThreadId, TurnId
+from shoal.kernel.messages import (
+    Caller,
+    ModelEvent,
+    TextDelta,
+    ThinkingDelta,
+)
+from shoal.kernel.permissions import Asker, Audience
+from shoal.tools.offer import Offer
+from shoal.turn.prompt import SystemPrompt
+from shoal.turn.thread import ThreadView, chat_of
+
+
+class TurnScope(msgspec.Struct, frozen=True):
+    """The identity and limits of a turn.
+
+    `caller` is the call that began it. `speaks_in` is the thread to post to if nobody reads its answer; empty means its
+    own. `timezone` is the asker's.
+    """
+
+    agent: AgentSpec
+    asker: Asker
+    audience: Audience
+    caller: Caller | None = None
+    speaks_in: ThreadId = ThreadId("")
+    timezone: str = "UTC"
+
+
+class TurnRun(msgspec.Struct, eq=False):
+    """One turn while it runs.
+
+    `system` and `tools` are fixed when the turn begins. `streamed` is the text of the current model call, which an
+    abort keeps, and `asked` marks its request. After an overflow, `squeezed_to` limits the conversation's units, and
+    `window_tokens` is the assumed window of the model. `compacted` is set once an inline summary was tried, and
+    `unsummarised` is the reason why no model could write it. `left_behind` is set once the turn was tried without the
+    earlier conversation, because the provider refused that. `visible_threads` is the id prefix of threads that this
+    turn may see.
+    """
+
+    turn: TurnId
+    view: ThreadView
+    scope: TurnScope
+    system: SystemPrompt
+    tools: Offer
+    streamed: list[str] = msgspec.field(default_factory=list[str])
+    asked: RequestMark | None = None
+    squeezed_to: int = 0
+    window_tokens: int = 0
+    compacted: bool = False
+    unsummarised: str = ""
+    overflows: int = 0
+    left_behind: bool = False
+    visible_threads: str = ""
+
+    def __post_init__(self) -> None:
+        self.visible_threads = self.scope.audience.within(chat_of(self.view.thread, self.scope.caller))
+
+    def begin_call(self) -> Callable[[ModelEvent], None]:
+        """Begin a model call for live watchers; what is to see its events."""
+        view, streamed, number, offset, thought = self.view, self.streamed, next(self.view.call_numbers), 0, 0
+        after, links = view.transcript.last_seq, view.growing_links()
+        streamed.clear()
+        view.show(StatusChanged("thinking"))
+
+        def see(event: ModelEvent) -> None:
+            nonlocal offset, thought
+            if isinstance(event, ThinkingDelta):
+                view.show(ThinkingStreamed(event.text, number, thought, after))
+                thought += len(event.text)
+            elif isinstance(event, TextDelta):
+                streamed.append(event.text)
+                text = event.text if links is None else links.take(event.text)
+                if text:
+                    view.show(TextStreamed(text, number, offset, after))
+                    offset += len(text)
+            else:
+                streamed.clear()
+
+        return see
