@@ -81,7 +81,6 @@ from shoal.turn.context import ContextBuilder
 from shoal.turn.outage import ANSWERS_AGAIN, GAVE_UP
 from shoal.turn.run import TurnRun
 from shoal.turn.spending import Charge, Spending, charge_of
-from shoal.turn.thread import ThreadView
 
 log = logging.getLogger(__name__)
 
@@ -458,14 +457,14 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
         """Give each call its result; `parked` when one waits for a person or for a child."""
         view = run.view
         if truncated:
-            await self._fail_calls(view, calls, TRUNCATED)
+            await self._fail_calls(run, calls, TRUNCATED)
             return None
         context = self.context.calls(run)
         while calls:
             if view.steered and self.limits.steer == "skip":
                 if any(self._comes_later(call) and call.id in view.open.started for call in calls):
                     await self.stop_children(view.thread)
-                await self._fail_calls(view, calls, SKIPPED, void_approvals=True)
+                await self._fail_calls(run, calls, SKIPPED, void_approvals=True)
                 return None
             together = self._together(view.open, calls)
             if len(together) > 1 and not self._comes_later(calls[0]):
@@ -523,7 +522,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
                 notices = () if one.traits.read_only else await self.push(context.thread, context.agent)
                 finished.append(msgspec.structs.replace(result, text="\n".join((result.text, *notices))))
                 request = view.open.approvals.get(result.call_id)
-                posts += _card_edit(view, request, "failed" if result.is_error else "ran")
+                posts += _card_edit(view.chat, request, "failed" if result.is_error else "ran")
         if finished:
             now, number = self.clock.now(), view.open.steps
             steps = tuple(Step(number, f"tool {one.name}", now, one.duration_ms) for one in finished)
@@ -544,7 +543,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
             tool = self.executor.registry.get(call.name)
             if tool is None or not (tool.traits.idempotent or tool.traits.waits):
                 result = ToolFinished(call.id, call.name, INTERRUPTED, is_error=True, counts=False)
-                await view.write(Commit(view.turn, (result,), _card_edit(view, request, "interrupted")))
+                await view.write(Commit(view.turn, (result,), _card_edit(view.chat, request, "interrupted")))
                 return None
             admission = await self.executor.again(call, context, request)
         elif request is not None and verdict is None:
@@ -564,7 +563,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
                 await view.write(Commit(view.turn, begun, audit=audit, use_approval=approval))
         if isinstance(admission, Admitted):
             return await self._run_started(run, [admission], context)
-        posts = _card_edit(view, request, "changed")
+        posts = _card_edit(view.chat, request, "changed")
         await view.write(Commit(view.turn, (admission.result,), posts, admission.audit))
         return None
 
@@ -581,17 +580,17 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
         if asks.advice is not None:
             view.show(StatusChanged("tool", call.name))
             asks = asks.with_reason(self.context.clean(await asks.advice()))
-        before = _card_edit(view, view.open.approvals.get(call.id), "asked_anew")
+        before = _card_edit(view.chat, view.open.approvals.get(call.id), "asked_anew")
         card = card_post(view.chat, asks.approval, self.executor.page)
         await view.write(Commit(view.turn, (asks.event,), (*before, card), asks.audit, asks.approval))
         view.show(StatusChanged("waiting", call.name))
         return "parked"
 
     async def _fail_calls(
-        self, view: ThreadView, calls: Sequence[ToolCall], text: str, *, void_approvals: bool = False
+        self, run: TurnRun, calls: Sequence[ToolCall], text: str, *, void_approvals: bool = False
     ) -> None:
         results = tuple(ToolFinished(call.id, call.name, text, is_error=True, counts=False) for call in calls)
-        await view.write(Commit(view.turn, results, void_approvals=void_approvals))
+        await run.view.write(Commit(run.turn, results, void_approvals=void_approvals))
 
     def _comes_later(self, call: ToolCall) -> bool:
         tool = self.executor.registry.get(call.name)
@@ -602,6 +601,6 @@ def _audit_of(admitted: Sequence[Admitted]) -> tuple[AuditEntry, ...]:
     return tuple(entry for one in admitted for entry in one.audit)
 
 
-def _card_edit(view: ThreadView, request: ApprovalRequested | None, state: CardState) -> tuple[NewPost, ...]:
+def _card_edit(chat: ThreadId, request: ApprovalRequested | None, state: CardState) -> tuple[NewPost, ...]:
     """The change of the card that a person allowed the call on, if there is one."""
-    return (card_edit(view.chat, request.approval_id, request.shown, state),) if request is not None else ()
+    return (card_edit(chat, request.approval_id, request.shown, state),) if request is not None else ()
