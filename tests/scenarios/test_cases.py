@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from shoal.kernel.cases import Expectation
 from shoal.kernel.errors import Conflict, InvalidInput, NotFound
 from shoal.kernel.permissions import Asker
 from shoal.kernel.traits import Traits
 from shoal.testing.model import Call, FakeModel, Refusal, Reply
 from shoal.testing.scenario import World, scenario
 from shoal.tools.functions import tool
+from shoal.turn.cases import Expectation
 from shoal.turn.checks import CaseOutcome, read_cases, save_case
 
 OWNER = Asker(trust="owner", user="owner", platform="web")

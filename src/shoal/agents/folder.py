@@ -20,9 +20,9 @@ from shoal.kernel.errors import InvalidInput
 from shoal.kernel.home import Home
 from shoal.kernel.regular_files import decode_settings, read_regular, read_regular_text, unusable
 from shoal.kernel.schema import refusal
-from shoal.kernel.toml_text import CannotPlace, Value, with_value, without_key
 from shoal.kernel.untrusted import BAD_TOML, UNREADABLE, decode_toml
 from shoal.kernel.zones import zone_named
+from shoal.text.toml_edit import CannotPlace, Value, with_value, without_key
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 FILE = "agent.toml"

@@ -24,7 +24,6 @@ from shoal.agents.folder import FILE, GIT_SECONDS_MAX, read_agent, set_key
 from shoal.agents.lifecycle import Checks
 from shoal.kernel import lazy_re
 from shoal.kernel.agents import AgentSpec
-from shoal.kernel.cases import CASES
 from shoal.kernel.errors import Conflict, InvalidInput, NotFound, ToolError
 from shoal.kernel.files import in_thread
 from shoal.kernel.ids import channel_of
@@ -38,6 +37,7 @@ from shoal.store.store import Store
 from shoal.tools.builtin.files import replace_text
 from shoal.tools.functions import Prepared, canonical, planned, quoting, tool
 from shoal.tools.tainted_files import PromptFiles
+from shoal.turn.cases import CASES
 from shoal.turn.checks import CaseChecks
 from shoal.turn.prompt import SYSTEM_TITLE, SystemPrompt, assemble
 from shoal.turn.skills import SkillProblem, parse_skill

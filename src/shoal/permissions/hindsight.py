@@ -14,10 +14,10 @@ import msgspec
 from shoal.kernel.ids import ThreadId
 from shoal.kernel.permissions import NO_COVERAGE, Action, Decision
 from shoal.kernel.records import Approval, PastCheck
-from shoal.kernel.toml_text import literal
 from shoal.permissions.actions import action_of
 from shoal.permissions.profiles import Profile, decide
 from shoal.permissions.rule_words import literal_pattern
+from shoal.text.toml_edit import literal
 
 ASKED_MIN = 3
 """How often the same was asked and allowed before a rule is suggested for it."""

@@ -36,7 +36,6 @@ from shoal.kernel.records import AuditEntry
 from shoal.kernel.secret import Secret
 from shoal.kernel.settings import McpServerSettings, Price
 from shoal.kernel.settings_platforms import AccountSettings
-from shoal.kernel.toml_text import Value
 from shoal.maintenance import missing_model
 from shoal.models.catalog import Catalog
 from shoal.permissions.redact import Redactor
@@ -45,6 +44,7 @@ from shoal.setup import trying
 from shoal.setup.choices import CHATS, KEYS, MODELS, OWN_SERVER, PACKAGES, QUESTIONS, bot_of, mistaken
 from shoal.setup.writing import without_table, write_section, write_with_secrets
 from shoal.text.order import natural
+from shoal.text.toml_edit import Value
 from shoal.tools.mcp.connection import McpServers, McpState
 from shoal.tools.registry import Registry
 

@@ -11,9 +11,9 @@ import msgspec
 
 from shoal.kernel.errors import Conflict, NotFound
 from shoal.kernel.settings import OverrideSettings, PermissionsSettings, ProfileSettings
-from shoal.kernel.toml_text import Value, with_element, with_value
 from shoal.kernel.untrusted import decode_toml
 from shoal.permissions.profiles import RuleList
+from shoal.text.toml_edit import Value, with_element, with_value
 
 LISTS: tuple[RuleList, ...] = ("deny", "allow", "ask", "trusted_allow")
 _SELECTORS = ("agents", "platforms", "channels", "kinds", "users", "roles")

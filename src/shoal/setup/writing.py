@@ -9,10 +9,10 @@ from shoal.config.load import PREFIX, SEPARATOR
 from shoal.kernel.errors import ConfigError
 from shoal.kernel.home import Home
 from shoal.kernel.regular_files import read_regular_text
-from shoal.kernel.toml_text import CannotPlace, Value, literal, with_value, without_key
 from shoal.kernel.traits import NO_TOOLS
 from shoal.kernel.untrusted import decode_toml
 from shoal.permissions.profiles import Profiles
+from shoal.text.toml_edit import CannotPlace, Value, literal, with_value, without_key
 
 
 def write_settings(home: Home, values: Mapping[str, Value]) -> None:

@@ -18,21 +18,6 @@ import msgspec
 
 from shoal.kernel import lazy_re
 from shoal.kernel.agents import AgentSpec, Purpose
-from shoal.kernel.cases import (
-    CASE_BYTES_MAX,
-    CASES,
-    CASES_MAX,
-    NAME,
-    Case,
-    CaseCall,
-    CaseMessage,
-    CaseResult,
-    Expectation,
-    line_of,
-    model_message,
-    parse_case,
-    write_case,
-)
 from shoal.kernel.clock import Clock
 from shoal.kernel.errors import Conflict, InvalidInput, NotFound, ShoalError
 from shoal.kernel.events import AssistantSaid, ToolFinished, TurnStarted
@@ -62,6 +47,21 @@ from shoal.store.audit import AuditLog
 from shoal.store.journal import Journal
 from shoal.tools.executor import Admitted, CallContext, Executor, MustAsk
 from shoal.tools.offer import unwrapped
+from shoal.turn.cases import (
+    CASE_BYTES_MAX,
+    CASES,
+    CASES_MAX,
+    NAME,
+    Case,
+    CaseCall,
+    CaseMessage,
+    CaseResult,
+    Expectation,
+    line_of,
+    model_message,
+    parse_case,
+    write_case,
+)
 from shoal.turn.comparisons import OWNERS, total
 from shoal.turn.context import ContextBuilder
 from shoal.turn.prompt import SystemPrompt

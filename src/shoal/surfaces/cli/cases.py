@@ -13,7 +13,6 @@ from xml.etree import ElementTree as ET
 import click
 import msgspec
 
-from shoal.kernel.cases import Expectation
 from shoal.kernel.comparisons import DIFFERENCES, RUNS_MAX, Wanted
 from shoal.kernel.errors import ConfigError, HomeLocked, NotFound, ShoalError, StoreError, StoreNewer
 from shoal.kernel.ids import ThreadId, parse_thread_id
@@ -26,6 +25,7 @@ from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.output import hours_of, print_json, print_records, print_table, printable, tell, usd
 from shoal.surfaces.http.routes_cases import CaseView, CheckBegun, ComparisonView
 from shoal.surfaces.http.routes_threads import ReplayView, ThreadSummary
+from shoal.turn.cases import Expectation
 from shoal.turn.checks import CaseOutcome
 from shoal.turn.comparisons import ComparedAnswer, ComparedStep, ComparisonProgress, ComparisonState, total
 

@@ -30,7 +30,6 @@ from shoal.kernel.clock import SystemClock
 from shoal.kernel.errors import HomeLocked, InvalidInput, NotFound, ProviderRefused, ShoalError
 from shoal.kernel.secret import Secret
 from shoal.kernel.section import URL
-from shoal.kernel.toml_text import Value
 from shoal.sandbox.choose import open_sandbox
 from shoal.setup import choices, trying
 from shoal.setup.choices import CHATS, KEYS, MODELS, OWN_SERVER, PACKAGES, QUESTIONS, USER_IDS
@@ -43,6 +42,7 @@ from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.init import make_home
 from shoal.surfaces.cli.output import tell
 from shoal.surfaces.cli.prompts import CHOICES_SHOWN, ask_from, ask_line, ask_yes, typing_unseen
+from shoal.text.toml_edit import Value
 
 NOTHING: Mapping[str, Value] = {}
 STEPS = ("home", "model", "chat", "brief", "sandbox", "login")

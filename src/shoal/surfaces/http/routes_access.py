@@ -13,7 +13,6 @@ from shoal.kernel.ids import encode_part
 from shoal.kernel.permissions import AccessToken, Decision, Ruling, TokenScope
 from shoal.kernel.regular_files import read_regular_text
 from shoal.kernel.settings import OverrideSettings, ProfileSettings
-from shoal.kernel.toml_text import without_key
 from shoal.permissions.actions import action_of, shell_actions
 from shoal.permissions.built_in import BUILT_IN, RuleList, built_in
 from shoal.permissions.hindsight import ChangedDecision, SuggestedRule, decided_anew, suggestions
@@ -23,6 +22,7 @@ from shoal.setup.rules import OwnRule, own_rules, with_override, with_profile, w
 from shoal.surfaces.http.endpoints import ADMINS, EVERYONE, READERS, Removed, Routes, Text64, Text200, WebContext, view
 from shoal.surfaces.http.routes_threads import check_agent
 from shoal.text.order import natural
+from shoal.text.toml_edit import without_key
 from shoal.threads.access_tokens import NewToken
 from shoal.threads.principals import Principal
 

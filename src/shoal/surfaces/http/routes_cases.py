@@ -8,7 +8,6 @@ import msgspec
 from starlette.responses import Response
 
 from shoal.kernel.agents import AgentSpec
-from shoal.kernel.cases import CASES, Case, Expectation
 from shoal.kernel.comparisons import DIFFERENCES, Wanted
 from shoal.kernel.errors import InvalidInput, NotFound
 from shoal.kernel.ids import ThreadId
@@ -17,6 +16,7 @@ from shoal.surfaces.http.endpoints import ADMINS, Removed, Routes, Text64, Text2
 from shoal.surfaces.http.streams import OPENING, EventStream
 from shoal.threads.commands import agent_here
 from shoal.threads.principals import Principal
+from shoal.turn.cases import CASES, Case, Expectation
 from shoal.turn.checks import read_cases, save_case
 from shoal.turn.comparisons import ComparedStep, Comparisons, ComparisonState
 

@@ -24,7 +24,6 @@ from shoal.kernel.home import ENTRY_CHARS_MAX, Home, entry_line, is_known, memor
 from shoal.kernel.ids import ThreadId, TurnId, format_ulid, make_thread_id
 from shoal.kernel.messages import Author
 from shoal.kernel.records import AuditEntry, MemoryEdit
-from shoal.kernel.toml_text import Value
 from shoal.kernel.triggers import NewTrigger, first_time
 from shoal.setup.writing import write_settings, write_with_secrets
 from shoal.store.projections import Projections
@@ -38,6 +37,7 @@ from shoal.surfaces.cli.imports.found import (
     FoundThread,
     counted,
 )
+from shoal.text.toml_edit import Value
 from shoal.tools.memory_book import MemoryBook
 from shoal.tools.memory_files import read_memory
 from shoal.tools.tainted_files import MarkedFiles, PromptFiles

@@ -35,8 +35,8 @@ from shoal.kernel.errors import InvalidInput
 from shoal.kernel.ids import CallId
 from shoal.kernel.messages import AssistantMessage, ModelMessage, ToolCall, ToolMessage, UserMessage
 from shoal.kernel.schema import refusal
-from shoal.kernel.toml_text import literal
 from shoal.kernel.untrusted import BAD_TOML, UNREADABLE, decode_toml
+from shoal.text.toml_edit import literal
 
 CASES = "cases"
 NAME = lazy_re.compile(r"[a-z0-9][a-z0-9-]{0,63}")

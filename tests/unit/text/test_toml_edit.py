@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.kernel.toml_text import CannotPlace, literal, with_element, with_value, without_key
+from shoal.text.toml_edit import CannotPlace, literal, with_element, with_value, without_key
 
 FILE = """# mine
 [model]  # which one
