@@ -24,6 +24,7 @@ from shoal.store.store import Store
 from shoal.testing.chat import LIMITS, FakeChat
 from shoal.testing.clock import ManualClock
 from shoal.testing.database import empty_database
+from shoal.testing.scenario import WatchedDriver
 
 TOPIC = make_thread_id("fake", "harbour", "41")
 HARBOUR = make_thread_id("fake", "harbour", "0")
@@ -67,8 +68,6 @@ class Stand:
     async def passes(self, seconds: int) -> None:
         """Time goes by."""
         for _ in range(seconds):
-            for _ in range(8):
-                await self.store.outbox.depth()  # what goes to the database takes more turns of the loop
             await self.clock.advance(1)
 
     async def until(self, holds: Callable[[], bool]) -> None:
@@ -85,8 +84,9 @@ class Stand:
 @pytest.fixture
 async def stand(tmp_path: Path) -> AsyncIterator[Stand]:
     """An empty one."""
-    clock = ManualClock()
-    store = Store(SqliteDriver(empty_database(tmp_path / "shoal.db"), synchronous="OFF"), clock)
+    driver = WatchedDriver(SqliteDriver(empty_database(tmp_path / "shoal.db"), synchronous="OFF"))
+    clock = ManualClock(settle=driver.rests)  # no time passes while the database is at work
+    store = Store(driver, clock)
     yield Stand(store, clock)
     await store.close()
 
