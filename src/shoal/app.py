@@ -34,8 +34,9 @@ from shoal.kernel.clock import Clock, SystemClock
 from shoal.kernel.files import Files, Folders
 from shoal.kernel.home import Home
 from shoal.kernel.ids import OWN_PLATFORMS, ThreadId, make_thread_id
-from shoal.kernel.messages import Author
+from shoal.kernel.messages import Author, Origin
 from shoal.kernel.ports import ChatAdapter, Completion, Embeddings, Engine, Models, Sandbox, TellsOwner, Tool
+from shoal.kernel.records import Approval
 from shoal.maintenance import (
     Upkeep,
     anchor_audit,
@@ -363,7 +364,11 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
         pins = Pins(store.settings, store.audit, clock, config.mcp)
         servers, enclosure = config.mcp if role != "serve" else {}, server_enclosure(config.sandbox)
         mcp = McpServers(servers, home, tools, clock, enclosure, pins, notices.tell_owner)
-        executor = Executor(tools, sandbox, store, outlets, home, clock, prompt_files, config, everyones_hub)
+
+        async def upholds(approval: Approval) -> bool:
+            return await departures.upholds(approval)
+
+        executor = Executor(tools, sandbox, store, outlets, home, clock, prompt_files, config, everyones_hub, upholds)
         watch_secrets(config, executor.redactor.learn)
         if config.telemetry.is_on(os.environ):
             await stack.enter_async_context(open_telemetry(config, hub, executor.redactor.redact))
@@ -413,8 +418,8 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
         snapshots = ConversationSnapshots(store, agents, clock, spending, everyones_hub.publish, prompt_files, folders)
         tokens = AccessTokens(store, clock, pairing, links, agents.names)
 
-        async def ends(thread: ThreadId, author: Author) -> bool:
-            return await departures.ends(thread, author)
+        async def ends(thread: ThreadId, author: Author, origin: Origin) -> bool:
+            return await departures.ends(thread, author, origin)
 
         async def present(thread: ThreadId, author: Author) -> Author:
             return await departures.present(thread, author)
@@ -463,7 +468,15 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             ProcessSettings(f"{socket.gethostname()} {host_processes.identity_of(os.getpid())}", backend.recovers),
         )
         departures = Departures(
-            store, clock, admissions, tokens, orchestrator.send, notices.tell_owner, adapters, [processes.end_left]
+            store,
+            clock,
+            admissions,
+            tokens,
+            orchestrator.send,
+            notices.tell_owner,
+            adapters,
+            [processes.end_left],
+            approvers,
         )
         context.activities.append(processes)
         for tool in process_tools(processes, command_actions, executor.source_of):

@@ -4,22 +4,30 @@ from datetime import timedelta
 from pathlib import Path
 
 import msgspec
+import pytest
 from tests.scenarios.routes import call
 
-from shoal.kernel.messages import Author
+from shoal.accounts import OWNERS
+from shoal.kernel.events import UserSaid
+from shoal.kernel.messages import Author, Origin, Prompt
+from shoal.kernel.permissions import Asker
 from shoal.kernel.triggers import NewTrigger
-from shoal.permissions.access import AccessRules
+from shoal.permissions.access import AccessRules, Links, People
+from shoal.testing.clock import ManualClock
 from shoal.testing.model import FakeModel, Gate, Reply, Seen
 from shoal.testing.scenario import World, scenario
 from shoal.threads.access_tokens import NewToken
+from shoal.triggers.service import message_of
 
 WITH_BEN = AccessRules(owners=("ada",), allow=("ben", "carl", "role:crew"))
 WITHOUT_BEN = AccessRules(owners=("ada",), allow=("carl",))
 
 
 def shut_out(world: World, rules: AccessRules = WITHOUT_BEN) -> None:
-    """As a changed allow-list does."""
-    world.app.admissions.links.rules["fake"] = rules
+    """As changed lists of owners and of people let in do."""
+    links = world.app.admissions.links
+    people = People(owners=(*OWNERS, *(f"fake:{owner}" for owner in rules.owners)))
+    links.become(Links(people, {**links.rules, "fake": rules}))
 
 
 def reminder(world: World, author: Author, thread: str) -> NewTrigger:
@@ -150,3 +158,90 @@ async def test_a_subagent_ends_with_the_access_of_the_person_it_works_for(tmp_pa
         gate.open()
         await world.is_quiet()
         assert not list(tmp_path.rglob("ran.txt"))
+
+
+TOUCH = call("bash", command="touch made")
+DECIDERS: dict[str, tuple[AccessRules, list[str], Asker]] = {
+    "listed": (WITH_BEN, ["fake:ben"], Asker(trust="trusted", user="ben", platform="fake")),
+    "by a role": (WITH_BEN, ["role:crew"], Asker(trust="trusted", user="eve", platform="fake", roles=("crew",))),
+    "on the page": (WITH_BEN, ["fake:ben"], Asker(trust="trusted", user="fake:ben", platform="web", token="ben")),
+    "the owner": (AccessRules(owners=("ada", "ben"), allow=("carl",)), ["fake:ben"],
+        Asker(trust="owner", user="ben", platform="fake")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rights", ["kept", "lost"])
+@pytest.mark.parametrize("decider", DECIDERS)
+async def test_what_somebody_allowed_for_a_thread_ends_with_their_rights(
+    tmp_path: Path, decider: str, rights: str
+) -> None:
+    rules, approvers, by = DECIDERS[decider]
+    settings = {"permissions": {"default_profile": "standard", "approvers": approvers}}
+    model = FakeModel(TOUCH, "first", TOUCH, "second")
+    async with scenario(tmp_path, model, access=rules, settings=settings) as world:
+        asker = world.person("ada" if by.trust == "owner" else "carl", "1", "square")
+        if by.token:
+            await world.app.tokens.create(NewToken("ben", "approve", "fake:ben"), "web:owner")
+        await asker.says("go")
+        asked = await asker.is_asked()
+        await world.app.orchestrator.decide(asked.id, True, by, "thread")
+        await asker.sees("first")
+        if rights == "lost":
+            shut_out(world, AccessRules(owners=("ada",), allow=("carl", "ben") if by.trust == "owner" else ("carl",)))
+        await asker.says("again")
+        if rights == "kept":
+            await asker.sees("second")
+        else:
+            await world.happens(asker.thread, "approval_requested", 2)
+            (waiting,) = await world.app.store.approvals.search(thread=asker.thread)
+            assert "lost the right" in waiting.reason
+
+
+async def test_a_removed_approver_allows_nothing_for_a_thread_any_more(tmp_path: Path) -> None:
+    settings = {"permissions": {"default_profile": "standard", "approvers": ["fake:ben"]}}
+    model = FakeModel(TOUCH, "first", TOUCH, "second")
+    async with scenario(tmp_path, model, access=WITH_BEN, settings=settings) as world:
+        carl = world.person("carl", "1", "square")
+        await carl.says("go")
+        asked = await carl.is_asked()
+        by = Asker(trust="trusted", user="ben", platform="fake")
+        await world.app.orchestrator.decide(asked.id, True, by, "thread")
+        await carl.sees("first")
+        world.app.standing.approvers.remove("fake:ben")
+        await carl.says("again")
+        await world.happens(carl.thread, "approval_requested", 2)
+
+
+async def test_a_reminder_that_has_come_and_waits_ends_with_its_authors_access(tmp_path: Path) -> None:
+    gate, clock = Gate(), ManualClock()
+    model = FakeModel(Reply("held", gate=gate), "later")
+    async with scenario(tmp_path, model, clock=clock, access=WITH_BEN) as world:
+        owner = world.person("ada", "1", "dm-ada", direct=True)
+        await world.app.store.settings.put("owner", "direct", owner.thread)
+        carl = world.person("carl", "1", "square")
+        spec = reminder(world, Author("ben", trusted=True), carl.thread)
+        await carl.says("first")
+        await gate.reached.wait()
+        await world.app.orchestrator.send(message_of(spec, "T@1", spec.text, spec.author, clock.now()))
+        shut_out(world)
+        gate.open()
+        await world.is_quiet()
+        assert len(model.requests) == 1
+        assert [text for text in world.chat.texts(owner.thread) if "stretch, ben" in text]
+
+
+@pytest.mark.parametrize("origin", ["person", "trigger"])
+async def test_what_somebody_left_runs_with_no_more_than_their_trust_of_now(tmp_path: Path, origin: Origin) -> None:
+    gate = Gate()
+    async with scenario(tmp_path, FakeModel(Reply("held", gate=gate), "done"), access=WITH_BEN) as world:
+        carl = world.person("carl", "1", "square")
+        await carl.says("first")
+        await gate.reached.wait()
+        now = world.app.clock.now()
+        left = Prompt(carl.thread, "later", "do it", Author("ben", trusted=True), now, origin=origin)
+        await world.app.orchestrator.send(left)
+        shut_out(world, AccessRules(owners=("ada",), allow=("carl", "*")))
+        gate.open()
+        await world.happens(carl.thread, "turn_finished", 2)
+        said = [event.data for event in await world.journal(carl.thread) if isinstance(event.data, UserSaid)]
+        assert [(one.author.id, one.author.trusted) for one in said] == [("carl", True), ("ben", False)]

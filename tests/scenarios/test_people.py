@@ -9,6 +9,7 @@ from shoal.kernel.errors import Forbidden
 from shoal.kernel.events import ToolFinished
 from shoal.kernel.messages import Author, Prompt, Usage
 from shoal.kernel.permissions import Asker
+from shoal.permissions.access import AccessRules
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import scenario
 
@@ -21,7 +22,8 @@ def bash(command: str) -> Reply:
 
 async def test_the_other_identity_may_decide_what_one_asked_for(tmp_path: Path) -> None:
     settings = {**ADA, "permissions": {"default_profile": "standard"}}
-    async with scenario(tmp_path, FakeModel(bash("true"), "done"), settings=settings) as world:
+    access = AccessRules(allow=("ada",))
+    async with scenario(tmp_path, FakeModel(bash("true"), "done"), settings=settings, access=access) as world:
         await world.ada.says("go")
         approval = await world.ada.is_asked()
         decide = world.app.orchestrator.decide

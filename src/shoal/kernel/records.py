@@ -455,7 +455,8 @@ class Backlog(msgspec.Struct, frozen=True):
 class Approval(NewApproval, frozen=True, omit_defaults=True, kw_only=True):
     """A question to a person and what became of it. `used` approvals have run.
 
-    `decided_trust` is how far who decided is trusted; `covers` is the content that the decision is about.
+    `decided_trust` and `decided_roles` are the trust and the roles of the person who decided, on the platform
+    `decided_on`; `covers` is the content that the decision is about.
     """
 
     thread: ThreadId
@@ -466,6 +467,8 @@ class Approval(NewApproval, frozen=True, omit_defaults=True, kw_only=True):
     decided_by: str = ""
     decided_at: datetime | None = None
     decided_trust: Trust | None = None
+    decided_on: str = ""
+    decided_roles: tuple[str, ...] = ()
 
     @property
     def asked_in(self) -> ThreadId:

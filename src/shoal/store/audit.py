@@ -34,7 +34,20 @@ from shoal.kernel.records import (
 from shoal.kernel.untrusted import UNREADABLE
 from shoal.store.appends import append_outside, chain, put_post
 from shoal.store.cards import CardState, card_edit
-from shoal.store.driver import Row, Script, StorePart, number, query, readable, reader, reads, text, time, writes_at
+from shoal.store.driver import (
+    Row,
+    Script,
+    StorePart,
+    dump,
+    number,
+    query,
+    readable,
+    reader,
+    reads,
+    text,
+    time,
+    writes_at,
+)
 
 ACTION_CHARS_MAX = 500
 """How much of what was decided about the row of a decision says; its digest is of all."""
@@ -153,13 +166,15 @@ GRANTS_MAX = 8
 
 _DECIDED = {"allow": "allowed", "used": "allowed", "deny": "denied", "cancelled": "cancelled, because the turn went on"}
 _covers = msgspec.json.Decoder(Coverage)
+_names = msgspec.json.Decoder(tuple[str, ...])
 _approval = reader(
     Approval,
     "id thread turn call_id tool actions digest shown asked_by state created_at expires_at scope decided_by decided_at"
-    " reason shown_in call_digest covers decided_trust needs_trust",
-    actions=msgspec.json.Decoder(tuple[str, ...]).decode,
+    " reason shown_in call_digest covers decided_trust needs_trust decided_on decided_roles",
+    actions=_names.decode,
     covers=lambda covers: _covers.decode(covers) if covers else NO_COVERAGE,
     decided_trust=lambda trust: trust or None,
+    decided_roles=lambda roles: _names.decode(roles) if roles else (),
 )
 
 
@@ -196,9 +211,12 @@ class Approvals(StorePart):
         by: str,
         trust: Trust,
         *,
+        platform: str = "",
+        roles: Sequence[str] = (),
         token: str = "",
     ) -> Script[Settlement]:
-        """Decide it, once, and journal it; `trust` is how far `by` is trusted, `token` the access token they came with.
+        """Decide it, once, and journal it; `by` has that trust, and these roles on the platform; `token` is the
+        access token they came with.
 
         Raises NotFound, Conflict when decided already, Gone when expired, and InvalidInput for the whole thread where
         the approval does not cover all that may run.
@@ -210,6 +228,7 @@ class Approvals(StorePart):
             raise InvalidInput(f"This can only be allowed once, because {why}.")
         yield from query("thread_lock", thread=asked[0][1])
         decision = {"state": verdict, "scope": scope, "decided_by": by, "decided_trust": trust}
+        decision |= {"decided_on": platform, "decided_roles": dump(roles) if roles else ""}
         settled = yield from query("approval_settle", id=approval, **decision, now=at)
         rows = yield from query("approval_one", id=approval)
         found = _approval((rows or asked)[0])

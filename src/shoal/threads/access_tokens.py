@@ -116,7 +116,7 @@ class AccessTokens(msgspec.Struct, frozen=True, eq=False):
     async def author(self, token: AccessToken) -> Author | None:
         """The person as the author of messages, trusted as the access rules say; None when they have no access."""
         platform, _, user = token.person.partition(":")
-        admission = await self._admission(token.person)
+        admission = await self.admission(token.person)
         if not admission.allowed:
             return None
         name = self.links.people.find(token.person).name or (user if platform == "web" else token.name)
@@ -143,11 +143,11 @@ class AccessTokens(msgspec.Struct, frozen=True, eq=False):
             )
         if person == OWNER and not wanted.person and wanted.scope != "admin":
             raise InvalidInput("A token called owner would speak as the owner: say so by `--as owner`, or rename it.")
-        if not (await self._admission(person)).allowed:
+        if not (await self.admission(person)).allowed:
             raise InvalidInput(f"{person[:80]} has no access: put them into platforms.{platform}.allow, or pair them.")
         return person
 
-    async def _admission(self, identity: str) -> Admission:
+    async def admission(self, identity: str) -> Admission:
         """What the rules say of somebody: their own platform's, and what their other identities vouch for.
 
         A web:NAME that no rule names is let in by the token alone, and is not trusted.

@@ -53,7 +53,7 @@ from shoal.kernel.events import (
 )
 from shoal.kernel.files import Folders
 from shoal.kernel.ids import OWN_PLATFORMS, ThreadId, TurnId, channel_of, is_personal, thread_address
-from shoal.kernel.messages import Author, Prompt, Waiting, joined, pause_left
+from shoal.kernel.messages import Author, Origin, Prompt, Waiting, joined, pause_left
 from shoal.kernel.permissions import Audience
 from shoal.kernel.ports import LiveHub, SignalKind
 from shoal.kernel.records import Commit, NewPost
@@ -100,7 +100,7 @@ class ActorServices(msgspec.Struct, frozen=True, kw_only=True):
 
     `project` writes a finished turn into the thread's readable files. Once `stopping`, no further turn is opened.
     `ends` tells of somebody who has no access any more, after it has ended what they left. `present` gives an author
-    the roles that they have now.
+    the roles, and at most the trust, that they have now.
     `folders` brings directories to this machine and from it. A turn waits until whoever writes in lines has paused for
     `pause_seconds`; with 0 each message is a turn of its own. `begun` counts in which turns the process died.
     What was open when this home was made from a backup, at `restored_at`, is ended: it may have been done since.
@@ -124,7 +124,7 @@ class ActorServices(msgspec.Struct, frozen=True, kw_only=True):
     begun: Begun
     restored_at: datetime | None
     pause_seconds: float
-    ends: Callable[[ThreadId, Author], Awaitable[bool]]
+    ends: Callable[[ThreadId, Author, Origin], Awaitable[bool]]
     present: Callable[[ThreadId, Author], Awaitable[Author]]
     project: Callable[[ThreadId, list[Event]], Awaitable[None]]
     stopping: Callable[[], bool]
@@ -243,10 +243,10 @@ class Actor:
             if services.restored_at is not None and _since(view) <= services.restored_at:
                 raise InvalidInput(RESTORED)
             asked = view.open if view.lease.open_turn else view.waiting.prompt if view.waiting is not None else None
-            is_theirs = asked is not None and asked.caller is None and asked.origin in ("person", "api")
-            if asked is not None and is_theirs and await services.ends(self.thread, asked.author):
+            is_theirs = asked is not None and asked.caller is None
+            if asked is not None and is_theirs and await services.ends(self.thread, asked.author, asked.origin):
                 if not view.lease.open_turn:
-                    raise QueueChanged(f"Thread {self.thread}: somebody without access had written.")
+                    raise QueueChanged(f"Thread {self.thread}: its author has no access any more.")
                 view.abort()
             run: TurnRun | None = None
             if not view.lease.open_turn:
@@ -309,7 +309,9 @@ class Actor:
         if seconds:
             await services.clock.sleep(seconds)
             raise QueueChanged(f"Thread {self.thread}: its people were still writing.")
-        prompt, lines = waiting.prompt, list(waiting.lines)
+        author = await services.present(self.thread, waiting.prompt.author)
+        lines = [msgspec.structs.replace(line, author=author) for line in waiting.lines]
+        prompt = joined(lines)
         known = self._run.scope.audience if self._run is not None else Audience()
         scope = await self._scope_of(view, prompt, prompt.agent)
         agent, audience = scope.agent, scope.audience
@@ -391,8 +393,8 @@ class Actor:
                 asker = msgspec.structs.replace(asker, kind="direct")
                 audience = _audience.decode(noted)
             else:
-                audience = services.links.audience(asker, asked.author, self.thread)
-            everywhere = audience.everywhere and asked.author.trusted and not asked.tainted_by
+                audience = services.links.audience(asker, author, self.thread)
+            everywhere = audience.everywhere and author.trusted and not asked.tainted_by
             audience = msgspec.structs.replace(audience, everywhere=everywhere)
         if audience.guest:
             agent = as_guest(agent, chat)

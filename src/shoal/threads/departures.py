@@ -2,11 +2,12 @@
 
     left behind                                   ends when
     --------------------------------------------  --------------------------------------------------------------
-    a queued message                              its turn would begin, and with every sweep
+    a queued message, a reminder that has come    its turn would begin, and with every sweep
     a message for a turn that is running          with every sweep
     a running turn, with the approvals it asked   it would go on after a wait, and with every sweep
     a subagent at work for them                   with every sweep
     a reminder or schedule, a process, a token    with every sweep
+    an approval that they gave                    the call would run by it; then somebody is asked again
 
 A sweep follows every removal and every start, and comes every ten minutes, for rules that changed in another way. The
 owner gets one notice of each sweep that ended something. What was ended stays ended when the person is let in again.
@@ -14,7 +15,7 @@ owner gets one notice of each sweep that ended something. What was ended stays e
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -24,13 +25,17 @@ from shoal.kernel.clock import Clock
 from shoal.kernel.errors import PlatformError
 from shoal.kernel.events import UserSaid
 from shoal.kernel.ids import OWN_PLATFORMS, ThreadId, thread_address, unopened
-from shoal.kernel.messages import Abort, Author, Inbound, Receipt
+from shoal.kernel.messages import Abort, Author, Inbound, Origin, Receipt
+from shoal.kernel.permissions import TRUST_ORDER, Asker
 from shoal.kernel.phrases import counted, short_line
 from shoal.kernel.ports import ChatAdapter, KnowsRoles
-from shoal.permissions.access import vouched
+from shoal.kernel.records import Approval
+from shoal.permissions.access import may_decide, vouched
 from shoal.store.store import Store
 from shoal.threads.access_tokens import AccessTokens
 from shoal.threads.admissions import Admissions
+from shoal.threads.principals import OWNER as PAGE_OWNER
+from shoal.threads.principals import Principal, bearer_of
 from shoal.turn.thread import chat_of
 
 log = logging.getLogger(__name__)
@@ -62,6 +67,7 @@ class Departures:
     tell_owner: Callable[[str], Awaitable[None]]
     adapters: Mapping[str, ChatAdapter]
     enders: list[Ender] = field(default_factory=list[Ender])
+    approvers: Sequence[str] = ()
     _wanted: asyncio.Event = field(default_factory=asyncio.Event)
     _sweeping: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -76,9 +82,9 @@ class Departures:
             await self.sweep()
             await self.clock.wait(self._wanted, SWEEP_SECONDS)
 
-    async def ends(self, thread: ThreadId, author: Author) -> bool:
+    async def ends(self, thread: ThreadId, author: Author, origin: Origin) -> bool:
         """Whether a turn of this author is not to run; all that they left has been ended then. Raises StoreError."""
-        if not await self.has_left(thread, author):
+        if not await self._has_lost(thread, author, origin):
             return False
         await self.sweep()
         return True
@@ -92,20 +98,44 @@ class Departures:
             return False
         address = thread_address(thread)
         if address.platform in OWN_PLATFORMS:
-            return ":" in author.id and not await self._holds_token(author.id)
+            return ":" in author.id and not await self._bearers(author.id)
         if address.platform not in self.admissions.gated:
             return False
         if (await self.admissions.of(address.platform, author, address.channel)).allowed:
             bare = replace(author, roles=())
             if not author.roles or (await self.admissions.of(address.platform, bare, address.channel)).allowed:
                 return False
-            present = await self.present(thread, author)
+            present = await self._with_roles(thread, author)
             if (await self.admissions.of(address.platform, present, address.channel)).allowed:
                 return False
         await self.admissions.pairing.roster(address.platform)  # raises where nobody can know
         return True
 
+    async def _has_lost(self, thread: ThreadId, author: Author, origin: Origin) -> bool:
+        """Whether the author of a prompt, written now or left for later, may not have it answered. Raises StoreError.
+
+        What one agent asks of another ends with the turn that asked.
+        """
+        if origin in ("person", "api"):
+            return await self.has_left(thread, author)
+        return origin != "agent" and await self.has_gone(thread, author)
+
     async def present(self, thread: ThreadId, author: Author) -> Author:
+        """Return the author with the roles and at most the trust that they have now. Raises StoreError."""
+        author = await self._with_roles(thread, author)
+        if not author.trusted or author.id in _OURS or author.is_bot:
+            return author
+        address = thread_address(thread)
+        if address.platform in OWN_PLATFORMS and ":" in author.id:
+            bearers = await self._bearers(author.id)
+            return replace(author, trusted=any(bearer.author.trusted for bearer in bearers))
+        if address.platform not in self.admissions.gated:
+            return author
+        here = await self.admissions.of(address.platform, author, address.channel)
+        trusted = here.trusted or (not here.allowed and await self._is_vouched(address.platform, author.id))
+        return replace(author, trusted=trusted)
+
+    async def _with_roles(self, thread: ThreadId, author: Author) -> Author:
         """Return the author with the roles that the platform says they have now, or with those of their message where
         it says nothing."""
         address = thread_address(thread)
@@ -123,13 +153,39 @@ class Departures:
         they may have asked for it. Raises StoreError."""
         if not await self.has_left(thread, author):
             return False
-        if ":" in author.id:
-            return True
-        for platform in self.admissions.gated:
-            rules, paired = self.admissions.links.rules[platform], await self.admissions.pairing.people(platform)
-            if platform != thread_address(thread).platform and vouched(rules, author.id, paired).allowed:
-                return False
-        return True
+        return ":" in author.id or not await self._is_vouched(thread_address(thread).platform, author.id)
+
+    async def _is_vouched(self, platform: str, user: str) -> bool:
+        """Whether the rules of a platform other than this one name a person of this id. Raises StoreError."""
+        for other in self.admissions.gated:
+            rules, paired = self.admissions.links.rules[other], await self.admissions.pairing.people(other)
+            if other != platform and vouched(rules, user, paired).allowed:
+                return True
+        return False
+
+    async def upholds(self, approval: Approval) -> bool:
+        """Whether the person who allowed this call could still allow it, with at least the trust of that time. Raises
+        StoreError."""
+        by, before = await self._decider(approval), approval.decided_trust
+        if by is None or before is None:
+            return False
+        by = self.admissions.links.people.asker(by)
+        return TRUST_ORDER[by.trust] >= TRUST_ORDER[before] and may_decide(approval, by, self.approvers)
+
+    async def _decider(self, approval: Approval) -> Asker | None:
+        """Return the person who decided, by the rules of now; None when they have no access."""
+        user, platform, address = approval.decided_by, approval.decided_on, thread_address(approval.asked_in)
+        if platform in OWN_PLATFORMS:
+            if user == PAGE_OWNER.author.id:
+                return PAGE_OWNER.asker
+            return next((bearer.asker for bearer in await self._bearers(user)), None)
+        author = Author(user, roles=approval.decided_roles, trusted=False)
+        if platform == address.platform and platform in self.admissions.gated:
+            author = await self._with_roles(approval.asked_in, author)
+            found = await self.admissions.of(platform, author, address.channel)
+        else:
+            found = await self.tokens.admission(f"{platform}:{user}")
+        return replace(author.asker(approval.asked_in, found.trust), platform=platform) if found.allowed else None
 
     async def sweep(self) -> None:
         """End all that is left of people without access, and tell the owner of it once. Raises StoreError."""
@@ -159,8 +215,7 @@ class Departures:
                 note(author, what)
         for thread in await self.store.inbox.waiting():
             queued = await self.store.inbox.queued(thread)
-            said = [one for one in queued if one.origin in ("person", "api")]
-            gone = [one for one in said if await self.has_left(thread, one.author)]
+            gone = [one for one in queued if await self._has_lost(thread, one.author, one.origin)]
             if gone:
                 await self.store.inbox.drop(thread, [one.key for one in gone])
             for waiting in gone:
@@ -169,8 +224,9 @@ class Departures:
             if asked is None:
                 continue
             turn, message = asked
-            author = message.author if message.caller is None else message.caller.author
-            if await self.has_left(chat_of(thread, message.caller), author):
+            caller = message.caller
+            author, origin = (message.author, message.origin) if caller is None else (caller.author, "person")
+            if await self._has_lost(chat_of(thread, caller), author, origin):
                 await self.send(Abort(thread, Author("shoal", trusted=False), turn=turn))
                 note(author, f"the answer to “{short_line(message.text, 60)}”, with what it asked for")
         for token in await self.tokens.all():
@@ -181,22 +237,21 @@ class Departures:
                 note(Author(token.person, trusted=False), f"the token “{token.name}”")
         return ended
 
-    async def _holds_token(self, person: str) -> bool:
-        """Whether somebody has a token that is good, or what they write needs none."""
-        for token in await self.tokens.all():
-            if token.person == person and not self.tokens.has_expired(token):
-                return await self.tokens.author(token) is not None
-        return False
+    async def _bearers(self, person: str) -> list[Principal]:
+        """Return a person once for each of their tokens that is good. Raises StoreError."""
+        tokens = [one for one in await self.tokens.all() if one.person == person and not self.tokens.has_expired(one)]
+        bearers = [await bearer_of(self.tokens, token) for token in tokens]
+        return [bearer for bearer in bearers if bearer is not None]
 
     async def _asked(self, thread: ThreadId) -> tuple[str, UserSaid] | None:
-        """Return the open turn of a thread and the message that it answers, a person's or one for a subagent."""
+        """Return the open turn of a thread and the message that it answers."""
         info = await self.store.journal.thread(thread)
         if info is None or not info.open_turn:
             return None
         for event in await self.store.journal.events(thread, max(0, info.last_seq - EVENTS_MAX)):
             said = event.data
             if event.turn == info.open_turn and isinstance(said, UserSaid):
-                return (info.open_turn, said) if said.caller or said.origin in ("person", "api") else None
+                return info.open_turn, said
         return None
 
 

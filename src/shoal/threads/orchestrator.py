@@ -444,7 +444,7 @@ class Orchestrator:
         found = await self._store.approvals.get(approval)
         if found is None:
             raise NotFound(f"There is no approval {approval}. `shoal approvals list` shows the open ones.")
-        by = self._services.links.people.asker(by)
+        roles, by = by.roles, self._services.links.people.asker(by)
         if not may_decide(found, by, self._approvers, allow=allow):
             log.warning("somebody tried to decide what is not theirs", extra={"thread_id": found.thread})
             await self._refused(found, by, "not theirs to decide")
@@ -453,7 +453,9 @@ class Orchestrator:
             raise Forbidden("This is for whoever asked for it, an approver or the owner to decide.")
         verdict = "allow" if allow else "deny"
         try:
-            settlement = await self._store.approvals.settle(approval, verdict, scope, by.user, by.trust, token=by.token)
+            settlement = await self._store.approvals.settle(
+                approval, verdict, scope, by.user, by.trust, platform=by.platform, roles=roles, token=by.token
+            )
         except (Conflict, Gone, InvalidInput) as error:
             await self._refused(found, by, str(error) if isinstance(error, InvalidInput) else f"too late to {verdict}")
             raise

@@ -39,7 +39,7 @@ from shoal.kernel.messages import MORE_TOOLS, ToolCall
 from shoal.kernel.permissions import STRICTNESS, TRUST_ORDER, Action, Asker, Decision
 from shoal.kernel.phrases import counted
 from shoal.kernel.ports import Invocation, LiveHub, Mount, Sandbox, ToolContext, ToolOutput, ToolServices
-from shoal.kernel.records import AuditEntry, MemoryEdit, NewApproval, NewPost
+from shoal.kernel.records import Approval, AuditEntry, MemoryEdit, NewApproval, NewPost
 from shoal.kernel.settings import Config
 from shoal.kernel.traits import Traits
 from shoal.kernel.triggers import NewTrigger, Trigger, first_time
@@ -77,6 +77,7 @@ _LOOKERS = frozenset(
     "true false echo printf pwd cd ls cat head tail grep rg wc cut tr nl find stat file du df date diff test [".split()  # noqa: SIM905
 )
 """Programs that, where they are known to be harmless, change no file at all."""
+NOT_UPHELD = "The person who allowed it has lost the right to allow it."
 SINCE_ASKED = "you were asked"
 SINCE_ALLOWED = "it was allowed"
 SWAPPED = "{name} was replaced while this ran, so what ran may not be what was allowed."
@@ -148,7 +149,9 @@ class Executor:
         prompt_files: PromptFiles,
         config: Config,
         hub: LiveHub,
+        upholds: Callable[[Approval], Awaitable[bool]],
     ) -> None:
+        """`upholds` says whether the person who allowed something could still allow it."""
         self.registry = registry
         self.sandbox = sandbox
         self.is_sealed = sandbox.isolated and config.sandbox.network == "off"
@@ -156,6 +159,7 @@ class Executor:
         self._asks_for_commands = not sandbox.isolated and config.sandbox.kind == "auto"
         self._ask_expires_seconds = config.permissions.ask_expires_seconds
         self._approvals = store.approvals
+        self._upholds = upholds
         self._marked = prompt_files.marks
         self._prompt_files = prompt_files
         self._content = ContentReader(config.permissions.covered_files_max, config.permissions.covered_bytes_max)
@@ -218,6 +222,8 @@ class Executor:
             found = await self._approvals.get(request.approval_id)
             if found is None or found.call_digest != asking.call_digest or found.state != "allow":
                 return _refuse(call, CHANGED, audit)
+            if not await self._upholds(found):
+                return self._ask(asking, NOT_UPHELD)
             if found.digest != asking.digest:
                 return self._ask(asking, self._content.changes(found.covers, content.coverage, SINCE_ASKED))
             return Admitted(call, tool.traits, invocation, started, audit, found.id, content)
@@ -237,6 +243,8 @@ class Executor:
                 return f"It is allowed in this thread, but not after untrusted content was read ({taint.shown})."
             if giver is None or TRUST_ORDER[context.asker.trust] < TRUST_ORDER[giver]:
                 why = why or "It was allowed in this thread by somebody who is trusted more than who asks now."
+            elif not await self._upholds(grant):
+                why = why or NOT_UPHELD
             elif grant.digest == asking.digest and not asking.content.coverage.uncovered:
                 return None
             else:

@@ -143,7 +143,7 @@ values (:id, :thread, :turn, :call_id, :tool, :actions, :digest, :shown, :asked_
 -- name: approval_settle
 -- Decide a pending approval; nothing when it is not pending any more.
 update approvals set state = :state, scope = :scope, decided_by = :decided_by, decided_trust = :decided_trust,
-    decided_at = :now
+    decided_on = :decided_on, decided_roles = :decided_roles, decided_at = :now
 where id = :id and state = 'pending' and (:state <> 'allow' and :state <> 'deny' or expires_at > :now)
 returning thread;
 
@@ -162,19 +162,19 @@ where thread = :thread and turn = :turn and state = 'pending'
 -- name: approval_one
 -- One approval.
 select id, thread, turn, call_id, tool, actions, digest, shown, asked_by, state, created_at, expires_at, scope,
-    decided_by, decided_at, reason, shown_in, call_digest, covers, decided_trust, needs_trust
+    decided_by, decided_at, reason, shown_in, call_digest, covers, decided_trust, needs_trust, decided_on, decided_roles
 from approvals where id = :id;
 
 -- name: approvals_recent
 -- Approvals, newest first: their ids sort by time.
 select id, thread, turn, call_id, tool, actions, digest, shown, asked_by, state, created_at, expires_at, scope,
-    decided_by, decided_at, reason, shown_in, call_digest, covers, decided_trust, needs_trust
+    decided_by, decided_at, reason, shown_in, call_digest, covers, decided_trust, needs_trust, decided_on, decided_roles
 from approvals order by id desc limit :limit;
 
 -- name: approvals_of
 -- Approvals of a thread, and those shown there, newest first.
 select id, thread, turn, call_id, tool, actions, digest, shown, asked_by, state, created_at, expires_at, scope,
-    decided_by, decided_at, reason, shown_in, call_digest, covers, decided_trust, needs_trust
+    decided_by, decided_at, reason, shown_in, call_digest, covers, decided_trust, needs_trust, decided_on, decided_roles
 from approvals
 where id in (select id from (select id from approvals where thread = :thread order by id desc limit :limit) own
     union select id from (select id from approvals where shown_in = :thread and shown_in <> ''
@@ -184,7 +184,7 @@ order by id desc limit :limit;
 -- name: approvals_waiting
 -- Pending approvals, of a thread and shown there, or all; newest first.
 select id, thread, turn, call_id, tool, actions, digest, shown, asked_by, state, created_at, expires_at, scope,
-    decided_by, decided_at, reason, shown_in, call_digest, covers, decided_trust, needs_trust
+    decided_by, decided_at, reason, shown_in, call_digest, covers, decided_trust, needs_trust, decided_on, decided_roles
 from approvals
 where id in (select id from approvals where state = 'pending') and (:thread = '' or thread = :thread or shown_in = :thread)
 order by id desc limit :limit;
@@ -192,7 +192,7 @@ order by id desc limit :limit;
 -- name: approval_grants
 -- What allowed this call for the whole thread, newest first.
 select id, thread, turn, call_id, tool, actions, digest, shown, asked_by, state, created_at, expires_at, scope,
-    decided_by, decided_at, reason, shown_in, call_digest, covers, decided_trust, needs_trust
+    decided_by, decided_at, reason, shown_in, call_digest, covers, decided_trust, needs_trust, decided_on, decided_roles
 from approvals
 where thread = :thread and call_digest = :call_digest and scope = 'thread' and state in ('allow', 'used')
 order by id desc limit :limit;
