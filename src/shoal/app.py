@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Literal
+from typing import Literal, Protocol, Self, TypeVar, cast
 
 import msgspec
 
@@ -29,8 +29,10 @@ from shoal.delivery.barred import BarredChats
 from shoal.delivery.hub import Hub
 from shoal.delivery.sender import Senders
 from shoal.extensions import extension_sandbox, extension_tools
+from shoal.feature import Feature, features
 from shoal.kernel.begun import Begun
 from shoal.kernel.clock import Clock, SystemClock
+from shoal.kernel.commands import ChatCommand
 from shoal.kernel.files import Files, Folders
 from shoal.kernel.home import Home
 from shoal.kernel.ids import OWN_PLATFORMS, ThreadId, make_thread_id
@@ -144,6 +146,31 @@ class Standing:
         self.accounts.update(account_agents(config))
 
 
+class Service(Protocol):
+    """A part of a feature that is made of the running system when it is asked for first."""
+
+    @classmethod
+    def of(cls, app: "App") -> Self: ...
+
+
+ServiceT = TypeVar("ServiceT", bound=Service)
+
+
+class FeatureServices:
+    """The parts of features, by class."""
+
+    def __init__(self, app: "App") -> None:
+        self._app = app
+        self._made: dict[type[Service], Service] = {}
+
+    def __getitem__(self, kind: type[ServiceT]) -> ServiceT:
+        service = self._made.get(kind)
+        if service is None:
+            service = self._made[kind] = kind.of(self._app)
+        assert isinstance(service, kind)
+        return service
+
+
 @dataclass(kw_only=True)
 class App:
     """The running system, as the surfaces use it. Made by `open_app`."""
@@ -202,6 +229,10 @@ class App:
     @property
     def engine(self) -> Engine:
         return self.backend.engine
+
+    @cached_property
+    def features(self) -> FeatureServices:
+        return FeatureServices(self)
 
     @cached_property
     def push(self) -> WebPush:
@@ -335,7 +366,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
         restored_at = home.restored_at()
         senders = Senders(adapters, hub, store.outbox, clock, folders, begun, restored_at)
         due_triggers = asyncio.Event()
-        outlets = LiveToolServices(store, home, clock, prompt_files, artifacts, senders.post, due_triggers.set)
+        outlets = LiveToolServices(store, clock, artifacts, senders.post, due_triggers.set)
         approvers = approvers_of(config)
         notices = Notices(
             store, clock, adapters, config.agents.default_agent, senders.post, notes, lambda: tuple(approvers)
@@ -518,8 +549,6 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             activities=context.activities,
             voice=voice,
             timezones=timezones,
-            memory=outlets.memory,
-            profile_of=profiles.of_agent,
         )
 
         # ---- where people and triggers come in ----
@@ -584,6 +613,8 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             editor=editor,
             stopping=stopping,
         )
+        for feature in features():
+            _add_feature(app, feature)
         notices.notes += await lifecycle.reconcile()
         if restored_at is not None and role != "worker":
             await notices.of_restored(restored_at)
@@ -592,6 +623,20 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             backend.add_service(partial(tell_completions, hub, overrides.on_complete))
         async with _running(app):
             yield app
+
+
+def _add_feature(app: App, feature: Feature) -> None:
+    """Make a feature's services, and let the core reach its parts."""
+    for entry in feature.services:
+        app.features[cast("type[Service]", feature.load(entry))]
+    if feature.attach:
+        cast("Callable[[App], None]", feature.load(feature.attach))(app)
+    if feature.tools:
+        for tool in cast("Callable[[App], Iterable[Tool]]", feature.load(feature.tools))(app):
+            app.tools.add(tool)
+    if feature.chat_commands:
+        for command in cast("Callable[[App], Iterable[ChatCommand]]", feature.load(feature.chat_commands))(app):
+            app.commands.add(command)
 
 
 def _add_services(app: App) -> None:

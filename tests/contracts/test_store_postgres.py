@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.contracts.feature_stores import FeatureRules
 from tests.postgres import empty
 
 from shoal.store.postgres import PoolSettings, open_postgres
@@ -12,7 +13,7 @@ from shoal.testing.contracts.store import StoreContract
 
 
 @pytest.mark.xdist_group("postgres")
-class TestPostgresStore(StoreContract):
+class TestPostgresStore(StoreContract, FeatureRules):
     """A pool of connections to one database."""
 
     @pytest.fixture

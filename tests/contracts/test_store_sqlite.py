@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.contracts.feature_stores import FeatureRules
 
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
@@ -12,7 +13,7 @@ from shoal.testing.contracts.store import StoreContract
 from shoal.testing.database import empty_database
 
 
-class TestSqliteStore(StoreContract):
+class TestSqliteStore(StoreContract, FeatureRules):
     """One file, one process."""
 
     @pytest.fixture

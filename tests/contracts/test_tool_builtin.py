@@ -9,6 +9,8 @@ from typing import Annotated
 import jsonschema
 import pytest
 
+from shoal.features.memory.files import MemoryEdit
+from shoal.features.memory.tools import note_tool, remember_tool
 from shoal.kernel.errors import ToolError
 from shoal.kernel.home import Home
 from shoal.kernel.ids import ThreadId
@@ -94,6 +96,8 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     for tool in lookup_tools(Store(driver, clock), LocalFiles(folder / "artifacts"), adapters, as_they_say):
         registry.add(tool)
     registry.add(weigh)
+    for tool in (remember_tool(nothing_changes), note_tool(nothing_changes)):
+        registry.add(tool)
     store, home = Store(driver, clock), Home(folder)
     table = ProcessTable(host.identity_of, host.is_alive, host.kill_leftovers)
     service = ProcessService(store.processes, home, clock, nowhere, str, table, ProcessSettings("host 1 2 3"))
@@ -103,6 +107,10 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
         registry.add(tool)
     yield registry
     asyncio.run(driver.close())
+
+
+async def nothing_changes(edit: MemoryEdit) -> None:
+    """Has everything already."""
 
 
 async def as_they_say(_: ThreadId, author: Author) -> Author:

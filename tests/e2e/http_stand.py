@@ -14,7 +14,7 @@ from shoal.agents.lifecycle import AgentLifecycle, Checks
 from shoal.agents.registry import AgentDefaults, AgentRegistry, ChannelBindings, RuntimeInfo
 from shoal.agents.self_edit import SelfEditor
 from shoal.agents.snapshots import ConversationSnapshots
-from shoal.app import App
+from shoal.app import App, FeatureServices
 from shoal.backups import Backups, DirectoryPlace
 from shoal.config import Config
 from shoal.delivery.hub import Hub
@@ -58,7 +58,6 @@ from shoal.threads.pairing import Pairing
 from shoal.threads.timezones import TimeZones
 from shoal.tools.mcp.connection import McpServers
 from shoal.tools.mcp.pins import Pins
-from shoal.tools.memory_book import MemoryBook
 from shoal.tools.processes import ProcessService, ProcessSettings, ProcessTable
 from shoal.tools.registry import Registry
 from shoal.tools.tainted_files import MarkedFiles, PromptFiles
@@ -230,7 +229,7 @@ class Stand:
         table = ProcessTable(host.identity_of, host.is_alive, host.kill_leftovers)
         self.processes = ProcessService(self.store.processes, self.home, self.clock, send, str, table, settings)
         self.engine = LocalEngine()
-        self.memory = MemoryBook(self.home, self.store, self.clock, self.prompt_files)
+        self.features = FeatureServices(cast(App, self))
         self.state, self.outlets = "running", self
         self.open_turns: set[TurnId] = set()
         self._tasks = tasks

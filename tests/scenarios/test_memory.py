@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from shoal.features.memory.book import MemoryBook
 from shoal.kernel.errors import Conflict, NotFound
 from shoal.kernel.messages import ToolMessage
 from shoal.testing.model import Call, FakeModel, Reply
@@ -61,7 +62,7 @@ async def test_an_entry_is_corrected_where_it_stands(tmp_path: Path) -> None:
         await world.ada.sees("corrected")
         assert memory(world).read_text() == "- before\n- the berth costs twelve crowns\n- after\n"
         assert "Corrected (global)" in result(model)
-        (change,) = await world.app.store.memory.newest(9)
+        (change,) = await world.app.features[MemoryBook].history.newest(9)
         assert (change.file, change.line, change.agent) == ("data/MEMORY.md", 1, "main")
         assert change.removed == ("- the berth costs ten crowns",)
         entries = [row.entry for row in await world.app.store.audit.tail(1000, chain_name=world.ada.thread)]
@@ -129,8 +130,8 @@ async def test_a_change_is_taken_back_once_and_only_where_the_lines_still_stand(
         for words, answer in (("forget b", "gone"), ("remember d", "added")):
             await world.ada.says(words)
             await world.ada.sees(answer)
-        added, gone = await world.app.store.memory.newest(9)
-        book = world.app.outlets.memory
+        added, gone = await world.app.features[MemoryBook].history.newest(9)
+        book = world.app.features[MemoryBook]
         assert (await book.undo(gone.id, "web:owner")).id == gone.id
         assert memory(world).read_text() == "- a\n- b\n- c\n- d\n"
         with pytest.raises(Conflict, match="taken back already"):
@@ -159,8 +160,8 @@ async def test_what_comes_back_is_as_tainted_as_it_was(tmp_path: Path) -> None:
         await world.ada.sees("gone")
         memory(world).write_text("")  # by hand: what the file says now is the owner's
         assert not await files.source_of(memory(world))
-        newest = (await world.app.store.memory.newest(1))[0]
-        await world.app.outlets.memory.undo(newest.id, "web:owner")
+        newest = (await world.app.features[MemoryBook].history.newest(1))[0]
+        await world.app.features[MemoryBook].undo(newest.id, "web:owner")
         assert "call mallory" in memory(world).read_text()
         assert "a page" in await files.source_of(memory(world))
 
@@ -220,7 +221,7 @@ async def test_a_change_by_command_is_kept_audited_and_taken_back(tmp_path: Path
     async with scenario(tmp_path, FakeModel()) as world:
         memory(world).write_text("- the tide turns at six\n")
         await world.ada.asks("/memory amend tide turns -> the tide turns at seven")
-        (change,) = await world.app.store.memory.newest(9)
+        (change,) = await world.app.features[MemoryBook].history.newest(9)
         assert (change.changed_by, change.agent, change.removed) == (
             "fake:ada",
             "main",

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.xdist_group(GROUP)
 COUNTS = RATCHETS.counts
 BROAD = {"Exception", "BaseException", "builtins.Exception", "builtins.BaseException"}
 DECODING = {"UNREADABLE", "MsgspecError", "DecodeError", "ValidationError", "TOMLDecodeError", "UnicodeDecodeError"}
-CONTRACTS = {"layers", "adapters", "config", "platforms", "builtin-tools", "builtin-tools-within"}
+CONTRACTS = {"layers", "features", "adapters", "config", "platforms", "builtin-tools", "builtin-tools-within"}
 
 
 def is_broad(caught: ast.expr | None) -> bool:

@@ -37,6 +37,7 @@ EVERYDAY = {"edit", "list", "message", "overview", "read", "schedule", "time", "
 """Names that are words as well: two of them in a row need not be tools, but three are."""
 OWN_MODULES = (
     "tools/builtin/",
+    "features/",
     "tools/process_tools.py",
     "tools/recall.py",
     "tools/hardware.py",

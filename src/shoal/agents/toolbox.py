@@ -2,6 +2,7 @@
 
 from importlib import import_module
 
+from shoal.feature import tool_modules
 from shoal.kernel.traits import TraitsByName
 from shoal.tools.registry import built_in_modules, traits_in
 
@@ -17,7 +18,7 @@ _ELSEWHERE = (
 def built_in_traits(*, hardware: bool = True) -> TraitsByName:
     """The traits of all built-in tools by name; `hardware`: of those for the machine's buses, too."""
     traits = TraitsByName()
-    for module in (*built_in_modules(), *map(import_module, _ELSEWHERE)):
+    for module in (*built_in_modules(), *map(import_module, _ELSEWHERE), *tool_modules()):
         for name, tool in traits_in(module):
             if hardware or tool.group != "hardware":
                 traits.add(name, tool)

@@ -155,12 +155,9 @@ BUILT_IN = (
         completes=True,
         number=18,
     ),
-    CommandSpec(
-        "memory", "what I remember here; forget or correct it", "[WORDS|forget ID|amend ID TEXT|undo]", number=19
-    ),
     CommandSpec("timezone", "your time zone, for reminders and what I tell of times", "[NAME]", number=20),
 )
-"""In the order of the menus."""
+"""Those of the core; features add theirs."""
 
 ALIASES = {"clear": "new"}
 """Other names of commands; not listed."""
@@ -185,7 +182,7 @@ class CommandTable:
             self.add(spec)
 
     def __iter__(self) -> Iterator[CommandSpec]:
-        return iter(self._specs.values())
+        return iter(sorted(self._specs.values(), key=lambda spec: spec.number))
 
     def __len__(self) -> int:
         return len(self._specs)

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -29,7 +29,7 @@ from shoal.kernel.messages import (
 )
 from shoal.kernel.permissions import Action, Asker
 from shoal.kernel.posts import Button, ChatLimits, OutboundPost
-from shoal.kernel.records import MemoryEdit, NewPost
+from shoal.kernel.records import NewPost
 from shoal.kernel.speech import AudioFormat, Heard, Spoken
 from shoal.kernel.traits import Traits
 from shoal.kernel.triggers import NewTrigger, Trigger
@@ -211,20 +211,17 @@ class ToolServices(Protocol):
     artifacts: Files
     """Where results are kept whole."""
 
+    @property
+    def virtual_folders(self) -> Sequence["VirtualFolder"]:
+        """What file tools show beside the folders of the disk."""
+        ...
+
     async def post(self, post: NewPost) -> None:
         """Put a message or file into the outbox."""
         ...
 
     async def add_trigger(self, trigger: NewTrigger) -> Trigger:
         """Schedule a turn. Raises InvalidInput on a schedule that never comes."""
-        ...
-
-    async def change_memory(self, edit: MemoryEdit) -> bool:
-        """Change a memory file, so that it can be taken back; False where it has what was to be added once.
-
-        Raises InvalidInput when the file is full, Conflict when what is to go is not there any more, OSError and
-        StoreError.
-        """
         ...
 
 
@@ -280,6 +277,26 @@ class Invocation(Protocol):
     async def run(self) -> ToolOutput:
         """Do it. Raises ToolError for a failure the model should read; must kill what it started when cancelled."""
         ...
+
+
+class VirtualFile(NamedTuple):
+    """A file of a virtual folder as a turn sees it. `path` is the file on the disk that it shows parts of."""
+
+    shown: str
+    text: str
+    path: Path
+
+
+class VirtualFolder(NamedTuple):
+    """A folder that the tools for files offer and no mount has, such as `/memory`. Its functions raise ToolError.
+
+    `names` returns the paths of its files. `change` plans to replace a file's text, as a call of the tool of a name.
+    """
+
+    root: str
+    names: Callable[[ToolContext], list[str]]
+    open: Callable[[ToolContext, str], VirtualFile]
+    change: Callable[[ToolContext, str, VirtualFile, str], Invocation]
 
 
 class Tool(Protocol):

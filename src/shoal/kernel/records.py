@@ -2,7 +2,6 @@
 
 import hashlib
 from datetime import datetime
-from pathlib import Path
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -228,45 +227,6 @@ class AuditEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     turn: str = ""
     detail: str = ""
     token: str = ""
-
-
-class MemoryEdit(msgspec.Struct, frozen=True):
-    """Lines of a memory file that others are to take the place of, nearest to `line` (below 0: at the end).
-
-    `person` is whose alone they are; `once`: nothing happens where the file has them. The rest is for the history.
-    """
-
-    path: Path
-    removed: tuple[str, ...] = ()
-    added: tuple[str, ...] = ()
-    line: int = -1
-    person: str = ""
-    once: bool = False
-    changed_by: str = ""
-    agent: str = ""
-    thread: str = ""
-    tainted_by: str = ""
-
-
-class MemoryChange(msgspec.Struct, frozen=True):
-    """Lines of a memory file (below the home directory) that others took the place of; `line` counts from 0.
-
-    `person` is whose alone they are, empty where all may see them. `tainted_by`: the untrusted content that had a hand
-    in them.
-    """
-
-    id: str
-    at: datetime
-    file: str
-    line: int
-    removed: tuple[str, ...]
-    added: tuple[str, ...]
-    changed_by: str
-    person: str = ""
-    agent: str = ""
-    thread: str = ""
-    tainted_by: str = ""
-    undone: bool = False
 
 
 class PastCheck(msgspec.Struct, frozen=True):

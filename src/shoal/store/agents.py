@@ -1,5 +1,5 @@
 """The agents' rows: who there is, who answers in which channel, which threads are at work, and which processes run;
-and what is set while Shoal runs: choices, access tokens, changes of memory.
+and what is set while Shoal runs: choices and access tokens.
 """
 
 from collections.abc import Sequence
@@ -12,10 +12,9 @@ from shoal.kernel.errors import Conflict, StoreNewer
 from shoal.kernel.events import UserSaid, decode_data
 from shoal.kernel.ids import ThreadId, TurnId, channel_of
 from shoal.kernel.permissions import TOKENS_MAX, AccessToken
-from shoal.kernel.records import AuditEntry, MemoryChange
+from shoal.kernel.records import AuditEntry
 from shoal.kernel.untrusted import UNREADABLE
 from shoal.store.appends import chain
-from shoal.store.checkpoints import LAST
 from shoal.store.driver import (
     Row,
     Script,
@@ -274,37 +273,3 @@ class TokenStore(StorePart):
             return False
         yield from chain(CHAIN, (AuditEntry("token", f"revoke {name}", user=by, token=via),), at)
         return True
-
-
-# ---- changes of memory, which `bookkeeping_days` forgets, so that forgotten words do not stay for ever ----
-
-_decode_lines = msgspec.json.Decoder(tuple[str, ...]).decode
-_change = reader(
-    MemoryChange,
-    "id at file line removed added person changed_by agent thread tainted_by undone",
-    removed=_decode_lines,
-    added=_decode_lines,
-)
-
-
-class MemoryHistory(StorePart):
-    """Changes of memory files, by ids that sort by time."""
-
-    async def note(self, change: MemoryChange) -> None:
-        """Note one before it is made."""
-        row = msgspec.structs.asdict(change) | {"removed": dump(change.removed), "added": dump(change.added)}
-        del row["undone"]
-        await self._write("memory_insert", **row)
-
-    async def drop(self, change: MemoryChange) -> None:
-        await self._write("memory_drop", id=change.id)
-
-    async def get(self, id: str) -> MemoryChange | None:
-        return await self._one(_change, "memory_one", id=id)
-
-    async def newest(self, limit: int, below: str = "") -> list[MemoryChange]:
-        """The newest first, below an id."""
-        return [_change(row) for row in await self._read("memory_changes", below=below or LAST, limit=limit)]
-
-    async def note_undone(self, change: MemoryChange) -> None:
-        await self._write("memory_undone", id=change.id)

@@ -10,15 +10,13 @@ from shoal.kernel.events import Checkpointed, Event, EventData, FilesChanged, Fi
 from shoal.kernel.ids import ThreadId, TurnId
 from shoal.kernel.records import AuditEntry
 from shoal.store.appends import append_outside, chain, lock_at_rest
-from shoal.store.driver import Script, StorePart, number, query, reader, reads, text, writes_at
+from shoal.store.driver import LAST, Script, StorePart, number, query, reader, reads, text, writes_at
 from shoal.store.threads import with_subagents
 
 UNDOING_MAX = 1000
 """Undos that can be under way at the same time."""
 AT_ONCE_MAX = 500
 """Turns of one workspace that are looked at to find those at work at the same time, and rows read at once."""
-LAST = "~"
-"""After every id."""
 
 _row = reader(CheckpointRow)
 

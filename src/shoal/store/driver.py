@@ -1,4 +1,5 @@
-"""What the store is written against: transactions as generators, the named queries of `queries/*.sql`, and migrations.
+"""What the store is written against: transactions as generators, the named queries of
+`queries/*.sql` and of features, and migrations.
 
 A script yields batches of named queries and is sent the rows of each; what it returns is the transaction's result, and
 what it raises rolls the transaction back. A driver runs it inside one transaction: SQLite's in its writer thread, where
@@ -31,7 +32,7 @@ R = TypeVar("R", bound=msgspec.Struct)
 
 
 class Query(msgspec.Struct, frozen=True, gc=False):
-    """A named query of queries/*.sql with its parameters."""
+    """A named query with its parameters."""
 
     name: str
     params: Mapping[str, Param]
@@ -159,6 +160,10 @@ def dump(record: object) -> str:
     return _encoder.encode(record).decode()
 
 
+LAST = "~"
+"""After every id."""
+
+
 def first_after(within: str) -> str:
     """The first thread id after all that are or begin with `within`."""
     if not within:
@@ -240,7 +245,8 @@ def statements(dialect: str) -> dict[str, str]:
     `/*sqlite: … */` for SQLite only, where a query may be several statements, the last of which has the rows, or none.
     """
     found: dict[str, str] = {}
-    for source in sorted(_HERE.joinpath("queries").iterdir(), key=lambda entry: entry.name):
+    own, features = _HERE.joinpath("queries").glob("*.sql"), _HERE.parent.glob("features/*/queries.sql")
+    for source in sorted((*own, *features)):
         pieces = _NAME.split(source.read_text("utf-8"))
         for name, body in zip(pieces[1::2], pieces[2::2], strict=True):
             sql = in_dialect(_COMMENT.sub("", body).strip().rstrip(";"), dialect).strip()

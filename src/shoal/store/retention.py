@@ -10,7 +10,7 @@ approvals                     it is pending, its turn is open, or it holds for t
 thread_steps                  its turn is open
 settings, scope `openai`      its thread was active since
 settings, scope `once`        -
-memory_changes                -
+what features add             -
 budget                        it is of no day and no turn, or of a turn that is open
 
 Tables are walked by their keys, a page a step, which is read beside the writer; only a page that holds something old
@@ -22,12 +22,13 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
-from shoal.kernel.clock import sleep_till_steady, to_micros
+from shoal.kernel.clock import Clock, sleep_till_steady, to_micros
 from shoal.kernel.ids import format_ulid
 from shoal.kernel.settings import Config
 from shoal.kernel.webhooks import REPEATED_SECONDS
-from shoal.store.driver import Row, StorePart, Value, number
+from shoal.store.driver import Driver, Row, StorePart, Value, number
 
 log = logging.getLogger(__name__)
 
@@ -40,22 +41,35 @@ FIRST_SECONDS = 600.0
 EVERY_SECONDS = 86_400.0
 _EARLIEST = b"\0" * 10
 
-_WALKS: tuple[tuple[str, Row, bool], ...] = (
-    ("inbox", (0,), True),
-    ("outbox", (0,), True),
-    ("occurrences", ("",), False),
-    ("triggers", ("",), True),
-    ("approvals", ("",), True),
-    ("steps", ("", 0), False),
-    ("conversations", ("",), False),
-    ("once", ("",), False),
-    ("memory", ("",), True),
+
+class Walk(NamedTuple):
+    """A table, by the name of its queries `TABLE_page` and `TABLE_forget`. `first` is a key before all of its keys;
+    `is_by_time`: later rows have higher keys."""
+
+    table: str
+    first: Row
+    is_by_time: bool
+
+
+WALKS = (
+    Walk("inbox", (0,), True),
+    Walk("outbox", (0,), True),
+    Walk("occurrences", ("",), False),
+    Walk("triggers", ("",), True),
+    Walk("approvals", ("",), True),
+    Walk("steps", ("", 0), False),
+    Walk("conversations", ("",), False),
+    Walk("once", ("",), False),
 )
-"""Tables, by the names of their queries: from which key each is walked, and whether later rows have higher keys."""
+"""The tables of the core; features add theirs."""
 
 
 class Bookkeeping(StorePart):
     """Rows that only served delivery, once they are done."""
+
+    def __init__(self, driver: Driver, clock: Clock) -> None:
+        super().__init__(driver, clock)
+        self.walks = [*WALKS]
 
     async def run(self, days: float) -> None:
         """Delete what has been done for longer than `days` (0: never), some minutes after the start and then once a
@@ -83,7 +97,7 @@ class Bookkeeping(StorePart):
         Yields how many rows each step deleted; whoever asks pauses between them. What waits, and what may still be
         asked for, stays whatever its age. Several processes may do so at once.
         """
-        for table, first, is_by_time in _WALKS:
+        for table, first, is_by_time in self.walks:
             after = first
             while page := await self._read(f"{table}_page", **_named("after", after), limit=batch_rows):
                 upto = page[-1][: len(after)]

@@ -9,7 +9,6 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
-from functools import partial
 
 import msgspec
 
@@ -42,11 +41,9 @@ from shoal.kernel.speech import VOICE_MODES
 from shoal.kernel.triggers import NewTrigger, Trigger, in_words
 from shoal.kernel.zones import local_time, zone_named
 from shoal.permissions.access import Links
-from shoal.permissions.profiles import Profile
 from shoal.store.cards import SHORT_ID_CHARS
 from shoal.store.store import Store
 from shoal.threads.actor import AUDIENCE
-from shoal.threads.memory import MemoryCommands
 from shoal.threads.orchestrator import CHOOSES_NO_MODEL, Orchestrator
 from shoal.threads.thread_numbers import ThreadNumbers
 from shoal.threads.timezones import TimeZones
@@ -54,7 +51,6 @@ from shoal.threads.undo import LAST_TURN, LAST_UNDO
 from shoal.threads.voice import VoiceService
 from shoal.threads.whereabouts import whereabouts
 from shoal.tools.file_diffs import changes_text
-from shoal.tools.memory_book import MemoryBook
 from shoal.turn.activity import Activity
 from shoal.turn.spending import spent_today
 
@@ -121,8 +117,7 @@ class CommandRouter:
     """Answers every slash command.
 
     `links` tell who sees other channels; `add_trigger` schedules a reminder; `check_model` raises InvalidInput;
-    `known_models` lists models; `activities` list what an agent does besides its turns; `profile_of` tells by which
-    rules an agent acts for somebody.
+    `known_models` lists models; `activities` list what an agent does besides its turns.
     """
 
     def __init__(
@@ -141,8 +136,6 @@ class CommandRouter:
         activities: Sequence[Activity],
         voice: VoiceService,
         timezones: TimeZones,
-        memory: MemoryBook,
-        profile_of: Callable[[AgentSpec, Asker], Profile],
     ) -> None:
         self._voice = voice
         self._timezones = timezones
@@ -179,7 +172,6 @@ class CommandRouter:
             "remind": self.remind,
             "voice": self.voice,
             "timezone": self.timezone,
-            "memory": MemoryCommands(memory, store, links, partial(agent_here, store, agents), profile_of).memory,
         }
         self._answers_in_channel: dict[str, AnswerInChannel] = {
             "new": self._new_in_channel,

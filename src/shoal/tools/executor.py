@@ -21,7 +21,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import NamedTuple, Self
 
@@ -38,8 +38,8 @@ from shoal.kernel.ids import ApprovalId, ThreadId, TurnId
 from shoal.kernel.messages import MORE_TOOLS, ToolCall
 from shoal.kernel.permissions import STRICTNESS, TRUST_ORDER, Action, Asker, Decision
 from shoal.kernel.phrases import counted
-from shoal.kernel.ports import Invocation, LiveHub, Mount, Sandbox, ToolContext, ToolOutput, ToolServices
-from shoal.kernel.records import Approval, AuditEntry, MemoryEdit, NewApproval, NewPost
+from shoal.kernel.ports import Invocation, LiveHub, Mount, Sandbox, ToolContext, ToolOutput, ToolServices, VirtualFolder
+from shoal.kernel.records import Approval, AuditEntry, NewApproval, NewPost
 from shoal.kernel.settings import Config
 from shoal.kernel.traits import Traits
 from shoal.kernel.triggers import NewTrigger, Trigger, first_time
@@ -53,7 +53,6 @@ from shoal.text.shown import strip_controls
 from shoal.tools.coverage import NOTHING, Content, ContentReader, coverage_key, swapped_of
 from shoal.tools.functions import Prepared, PreparedCommand
 from shoal.tools.live_output import LiveOutput
-from shoal.tools.memory_book import MemoryBook
 from shoal.tools.output import BoundedOutput, OutputBounds, bound_output, bound_piece, excerpt
 from shoal.tools.registry import Registry
 from shoal.tools.shown_artifacts import INSIDE, ShownArtifacts, names_artifacts
@@ -523,18 +522,14 @@ def _refuse(call: ToolCall, text: str, audit: tuple[AuditEntry, ...] = (), taint
 
 @dataclass
 class LiveToolServices:
-    """Implements `domain.ports.ToolServices`; `ring` says that a trigger was added."""
+    """Implements `kernel.ports.ToolServices`; `ring` says that a trigger was added."""
 
     store: Store
-    home: Home
     clock: Clock
-    files: PromptFiles
     artifacts: Files
     send: Callable[[NewPost], Awaitable[None]]
     ring: Callable[[], None]
-
-    def __post_init__(self) -> None:
-        self.memory = MemoryBook(self.home, self.store, self.clock, self.files)
+    virtual_folders: list[VirtualFolder] = field(default_factory=list[VirtualFolder])
 
     async def post(self, post: NewPost) -> None:
         await self.send(post)
@@ -544,7 +539,3 @@ class LiveToolServices:
         added = await self.store.triggers.add(trigger, first_time(trigger, self.clock.now()))
         self.ring()
         return added
-
-    async def change_memory(self, edit: MemoryEdit) -> bool:
-        """Change a memory file. Raises what `MemoryBook.change` does."""
-        return await self.memory.change(edit) is not None

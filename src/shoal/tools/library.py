@@ -39,13 +39,13 @@ from shoal.kernel.events import AssistantSaid, Event, Steered, UserSaid
 from shoal.kernel.files import in_thread
 from shoal.kernel.home import MEMORY_FILE, MEMORY_SCOPES, Home, memory_path
 from shoal.kernel.ids import ThreadId
+from shoal.kernel.memory_files import entry_lines, note_files
 from shoal.kernel.ports import Embeddings, ToolContext
 from shoal.kernel.settings import RecallSettings
 from shoal.kernel.untrusted import is_text
 from shoal.store.recall import PIECES_MAX, Known, NewPassage, Passage
 from shoal.store.store import Store
 from shoal.tools.documents import document_parts, documents_below, pieces_of
-from shoal.tools.memory_files import entry_lines, note_files
 
 log = logging.getLogger(__name__)
 

@@ -10,6 +10,7 @@ from msgspec import Meta
 from shoal.kernel.errors import ProviderError, ToolError
 from shoal.kernel.files import in_thread
 from shoal.kernel.home import MEMORY_FILE, note_path, shown_to
+from shoal.kernel.memory_files import note_day, read_memory
 from shoal.kernel.ports import Invocation, ToolContext, ToolOutput
 from shoal.kernel.traits import LOOKUP
 from shoal.kernel.untrusted import written_after
@@ -18,7 +19,6 @@ from shoal.store.search import SearchIndex
 from shoal.tools.builtin.lookup import around, hit_of, words_of
 from shoal.tools.functions import FunctionTool, Prepared, ToolDecorator, planned, tool
 from shoal.tools.library import SAID, Library
-from shoal.tools.memory_files import note_day, read_memory
 from shoal.tools.tainted_files import MarkedFiles
 
 PASSAGE_CHARS = 700

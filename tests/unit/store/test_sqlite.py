@@ -407,8 +407,9 @@ def test_both_dialects_have_the_same_queries() -> None:
 
 
 def test_each_query_is_defined_once_and_says_what_it_is_for() -> None:
-    folder = Path(shoal.store.__file__).parent / "queries"
-    found = [line for path in sorted(folder.iterdir()) for line in path.read_text("utf-8").splitlines() if line]
+    package = Path(shoal.store.__file__).parents[1]
+    files = [*package.glob("store/queries/*.sql"), *package.glob("features/*/queries.sql")]
+    found = [line for path in files for line in path.read_text("utf-8").splitlines() if line]
     at = [place for place, line in enumerate(found) if line.startswith("-- name: ")]
     names = [found[place].removeprefix("-- name: ") for place in at]
     assert sorted(names) == sorted(statements("sqlite"))

@@ -1,6 +1,5 @@
-"""The tools for time, memory, reminders, uploads and commands."""
+"""The tools for time, reminders, uploads and commands."""
 
-import asyncio
 import json
 import os
 from pathlib import Path
@@ -9,20 +8,15 @@ import msgspec
 import pytest
 
 from shoal.kernel.errors import InvalidInput, ToolError
-from shoal.kernel.home import memory_path, note_path
 from shoal.kernel.messages import Author
 from shoal.kernel.permissions import Action
 from shoal.kernel.ports import CommandResult, Invocation, Tool, ToolContext, ToolOutput
 from shoal.kernel.settings import SandboxSettings
 from shoal.kernel.triggers import NewTrigger, Trigger
-from shoal.testing.clock import START
 from shoal.testing.contracts.tool import THREAD, FakeSandbox, FakeServices, tool_context
-from shoal.tools.builtin.memory import note_today, remember
 from shoal.tools.builtin.message import upload
 from shoal.tools.builtin.schedule import remind, time
 from shoal.tools.builtin.shell import COMMAND_BYTES_MAX, bash_tool, command_environment
-
-WRITERS = 30
 
 
 @pytest.fixture
@@ -53,44 +47,6 @@ async def test_time_is_told_in_a_zone(context: ToolContext) -> None:
     for name in ("Mars/Base", "../../etc/passwd", "\0"):
         with pytest.raises(ToolError, match="is not known"):
             prepared(time, context, timezone=name)
-
-
-async def test_remember_adds_a_line_to_the_scope(context: ToolContext) -> None:
-    for scope in ("global", "platform", "channel"):
-        await run(remember, context, text=f" likes\n{scope} tea ", scope=scope)
-        assert memory_path(context.home, scope, THREAD).read_text() == f"- likes\n  {scope} tea\n"
-    assert prepared(remember, context, text="a\nb").actions == (Action("tool:remember:channel a b"),)
-
-
-async def test_what_is_known_is_not_added_again(context: ToolContext) -> None:
-    await run(remember, context, text="Likes tea.")
-    assert "has that already" in (await run(remember, context, text="likes  tea")).text
-    assert memory_path(context.home, "channel", THREAD).read_text() == "- Likes tea.\n"
-
-
-async def test_writers_at_once_lose_no_line(context: ToolContext) -> None:
-    await asyncio.gather(*(run(remember, context, text=f"fact {number}") for number in range(WRITERS)))
-    lines = memory_path(context.home, "channel", THREAD).read_text().splitlines()
-    assert sorted(lines) == sorted(f"- fact {number}" for number in range(WRITERS))
-
-
-async def test_nothing_or_too_much_is_not_remembered(context: ToolContext) -> None:
-    for text in ("", " \n ", "x" * 5000):
-        with pytest.raises(ToolError):
-            prepared(remember, context, text=text)
-
-
-async def test_a_note_goes_to_the_day_of_the_clock(context: ToolContext) -> None:
-    for _ in range(2):
-        await run(note_today, context, text="met at noon")
-    path = note_path(context.home, START.date())
-    assert path.read_text() == "- 09:00 met at noon\n- 09:00 met at noon\n"
-
-
-async def test_memory_that_cannot_be_written_is_told(context: ToolContext) -> None:
-    memory_path(context.home, "global", THREAD).mkdir(parents=True)
-    with pytest.raises(ToolError, match="could not be written"):
-        await run(remember, context, text="x", scope="global")
 
 
 async def test_a_reminder_is_a_trigger_for_the_thread(context: ToolContext) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from shoal.features.memory.files import MemoryEdit
+from shoal.features.memory.tools import note_tool, remember_tool
 from shoal.kernel.errors import ToolError
 from shoal.kernel.ids import CallId
 from shoal.kernel.messages import MORE_TOOLS, ToolCall, ToolSpec
@@ -38,11 +40,17 @@ def names(specs: tuple[ToolSpec, ...]) -> list[str]:
 
 @pytest.fixture
 def registry() -> Registry:
-    """The built-in tools that need nothing of a running Shoal."""
+    """The built-in tools that need nothing of a running Shoal, and those of memory."""
     made = Registry(standard_tools(SandboxSettings(), ToolsSettings(hardware=True)))
+    for one in (remember_tool(nothing_changes), note_tool(nothing_changes)):
+        made.add(one)
     for number in range(3):
         made.add(tool(name=f"process_{number}")(lambda: ""))
     return made
+
+
+async def nothing_changes(edit: MemoryEdit) -> None:
+    """Has everything already."""
 
 
 def server(registry: Registry, count: int, name: str = "tracker", description: str = "Do it.") -> Registry:

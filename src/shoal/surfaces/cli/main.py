@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import click
 
+from shoal.feature import Feature, features
 from shoal.kernel.errors import ConfigError, ShoalError, StoreNewer, StoreUnreleased
 from shoal.surfaces.cli.context import CommandContext
 
@@ -39,11 +40,13 @@ _OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 
 
 class CommandEntry(NamedTuple):
-    """A subcommand: its module below shoal.surfaces.cli, its line in the help, and its name there if it has another."""
+    """A subcommand: its module below shoal.surfaces.cli, its line in the help, and its name there if it has another;
+    or its feature with the entry there."""
 
     module: str
     help: str
     name: str = ""
+    feature: Feature | None = None
 
 
 COMMANDS = {
@@ -74,8 +77,12 @@ COMMANDS = {
     "processes": CommandEntry("processes", "Processes that agents run alongside their turns: list, logs, kill."),
     "models": CommandEntry("reports", "Models of the configured providers: list, refresh, quirks, forget."),
     "skills": CommandEntry("reports", "Skills: list, install, remove, check."),
-    "memory": CommandEntry("reports", "What the agents remember."),
     "usage": CommandEntry("reports", "Tokens and money by day, agent and model."),
+    **{
+        command.name: CommandEntry("", command.help, command.entry, feature)
+        for feature in features()
+        for command in feature.cli
+    },
     "import": CommandEntry("imports", "Bring over OpenClaw, Hermes Agent, nanobot or Open WebUI.", "import_home"),
     "docs": CommandEntry("docs", "Print a page of the documentation."),
     "backup": CommandEntry("backup", "Write everything into one file."),
@@ -111,12 +118,17 @@ class Subcommands(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the subcommand; None when there is none of this name."""
         from importlib import import_module
 
         entry = COMMANDS.get(cmd_name)
         if entry is None:
             return None
-        found: object = getattr(import_module(f"shoal.surfaces.cli.{entry.module}"), entry.name or cmd_name)
+        found: object
+        if entry.feature is not None:
+            found = entry.feature.load(entry.name)
+        else:
+            found = getattr(import_module(f"shoal.surfaces.cli.{entry.module}"), entry.name or cmd_name)
         assert isinstance(found, click.Command)
         return found
 

@@ -17,6 +17,7 @@ from shoal.agents.registry import AgentDefaults, AgentRegistry, ChannelBindings
 from shoal.agents.self_edit import SelfEditor
 from shoal.agents.snapshots import ConversationSnapshots
 from shoal.agents.toolbox import built_in_traits
+from shoal.app import FeatureServices
 from shoal.config import Config, default_model, open_catalog
 from shoal.delivery.hub import Hub
 from shoal.extensions import extension_tools
@@ -43,7 +44,6 @@ from shoal.threads.timezones import TimeZones
 from shoal.tools.fetch import GuardedFetcher
 from shoal.tools.mcp.definitions import any_tool_of
 from shoal.tools.mcp.pins import Pins
-from shoal.tools.memory_book import MemoryBook
 from shoal.tools.process_logs import LogPiece, log_of, read_log
 from shoal.tools.storage import files_of, open_folders
 from shoal.tools.tainted_files import MarkedFiles, PromptFiles
@@ -73,8 +73,8 @@ class OfflineApp:
         links = links_of(config, self.adapters, {})
         self.tokens = AccessTokens(store, self.clock, self.pairing, links, self.agents.names)
         self.timezones = TimeZones(store.settings, links.people, self.clock)
-        self._prompt_files = PromptFiles(MarkedFiles(store.settings, self.home), self.home)
-        self.memory = MemoryBook(self.home, store, self.clock, self._prompt_files)
+        self.prompt_files = PromptFiles(MarkedFiles(store.settings, self.home), self.home)
+        self.features = FeatureServices(cast("App", self))
         self.pins = Pins(store.settings, store.audit, self.clock, config.mcp)
         self.fetcher = GuardedFetcher()
         self.orchestrator = self.processes = self.outlets = self.context = self.executor = self
@@ -96,7 +96,7 @@ class OfflineApp:
 
     @cached_property
     def folders(self) -> Folders:
-        marks = self._prompt_files.marks
+        marks = self.prompt_files.marks
         return open_folders(self.config.files, self._files, self.store.settings, self.home, marks)
 
     @cached_property
@@ -108,15 +108,13 @@ class OfflineApp:
         """Agents are made, changed and removed; no turn of theirs runs that would have to end first."""
         checks = agent_checks(self.config, self.models)
         return AgentLifecycle(
-            self.home, self.store, self.agents, self.clock, checks, self.adapters, self._prompt_files, None
+            self.home, self.store, self.agents, self.clock, checks, self.adapters, self.prompt_files, None
         )
 
     @cached_property
     def editor(self) -> SelfEditor:
         hides, checks = self.profiles.hides, self.lifecycle.checks
-        return SelfEditor(
-            self.store, self.home.agent, checks, hides, lambda by: by.trust == "owner", self._prompt_files
-        )
+        return SelfEditor(self.store, self.home.agent, checks, hides, lambda by: by.trust == "owner", self.prompt_files)
 
     @cached_property
     def profiles(self) -> Profiles:
@@ -134,7 +132,7 @@ class OfflineApp:
     def snapshots(self) -> ConversationSnapshots:
         """Saved conversations, with a plain description instead of the model's."""
         return ConversationSnapshots(
-            self.store, self.agents, self.clock, None, self.hub.publish, self._prompt_files, self.folders
+            self.store, self.agents, self.clock, None, self.hub.publish, self.prompt_files, self.folders
         )
 
     async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:

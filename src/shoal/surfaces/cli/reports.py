@@ -1,4 +1,4 @@
-"""`shoal audit`, `usage`, `models`, `skills` and `memory`: what was done, what it cost, what there is."""
+"""`shoal audit`, `usage`, `models` and `skills`: what was done, what it cost, what there is."""
 
 import asyncio
 import io
@@ -15,15 +15,14 @@ from shoal.config import default_model, open_catalog
 from shoal.files.deep_folders import walk
 from shoal.kernel.clock import SystemClock
 from shoal.kernel.errors import NotFound
-from shoal.kernel.home import entry_key
-from shoal.kernel.records import AuditRow, BudgetStatus, MemoryChange
+from shoal.kernel.records import AuditRow, BudgetStatus
 from shoal.models.catalog import ModelListing
 from shoal.models.quirks import Change
 from shoal.surfaces.cli.client import as_usage, call_api, get, path_part
 from shoal.surfaces.cli.completion import agent_option
 from shoal.surfaces.cli.context import CommandContext, command, json_option
-from shoal.surfaces.cli.output import print_json, print_records, print_table, printable, tell, usd
-from shoal.surfaces.http.routes_agents import MemoryFile, SkillsView
+from shoal.surfaces.cli.output import print_json, print_records, print_table, tell, usd
+from shoal.surfaces.http.routes_agents import SkillsView
 from shoal.surfaces.http.routes_operations import UsageView
 
 # ---- audit ----
@@ -201,7 +200,7 @@ def forget_quirks(context: CommandContext, name: str) -> None:
     tell(f"Forgotten. The next request to {name} is written in the common form.")
 
 
-# ---- skills and memory ----
+# ---- skills ----
 
 
 SCOPE = click.option(
@@ -215,10 +214,6 @@ OF_AGENT = agent_option("Whose, for scope agent.", "main")
 AS_AGENT = agent_option("As this agent has them.", "main")
 AS_IN_THREAD = click.option("--thread", default="", help="As they are in this thread.")
 IN_THREAD = click.option("--thread", default="", help="A thread of the platform or channel.")
-FILE_SCOPE = click.option(
-    "--scope", type=click.Choice(["global", "platform", "channel", "note"]), default="global", show_default=True
-)
-OF_DAY = click.option("--day", default="", help="The day of the note, YYYY-MM-DD.")
 
 
 skills = click.Group("skills", help="Skills: instructions that agents read when a task needs them.")
@@ -301,90 +296,3 @@ def remove(context: CommandContext, name: str, scope: str, agent: str, thread: s
     with as_usage():
         call_api(context, "DELETE", f"/api/skills/{path_part(name)}?{where}")
     print(f"Removed {name}. No prompt tells of it from the next turn on.")
-
-
-memory = click.Group("memory", help="What the agents remember: MEMORY.md at three scopes, and daily notes.")
-
-
-@command(memory)
-@click.option("--thread", default="", help="Also the memory of this thread's platform and channel.")
-@click.option("--day", default="", help="The note of this day (UTC), YYYY-MM-DD, alone.")
-def show(context: CommandContext, thread: str, day: str, as_json: bool) -> None:
-    """Print the memory files."""
-    days = context.config().context.daily_notes_days
-    found = get(context, "/api/memory", list[MemoryFile], thread=thread, day=day, notes=days)
-    if as_json:
-        print_json(found)
-        return
-    for one in found:
-        title = f"notes of {one.day}" if one.day else one.scope
-        print(f"# {title} ({one.path})\n{printable(one.text).strip() or '(no memory yet)'}\n")
-
-
-@command(memory)
-@FILE_SCOPE
-@IN_THREAD
-@OF_DAY
-def forget(context: CommandContext, entry: str, scope: str, thread: str, day: str) -> None:
-    """Forget ENTRY, which may be spelt in upper or lower case. memory undo takes that back."""
-    if not entry.strip():
-        raise click.UsageError("There is nothing to forget: ENTRY is empty.")
-    where = urlencode({"scope": scope, "thread": thread, "day": day, "entry": entry})
-    call_api(context, "DELETE", f"/api/memory?{where}")
-    tell("Forgotten. It is in no prompt from the next turn on; `shoal memory undo` takes that back.")
-
-
-@command(memory)
-@FILE_SCOPE
-@IN_THREAD
-@OF_DAY
-def amend(context: CommandContext, entry: str, text: str, scope: str, thread: str, day: str) -> None:
-    """Put TEXT in the place of ENTRY. `memory undo` takes that back."""
-    found = get(context, "/api/memory", list[MemoryFile], thread=thread, day=day)
-    file = next((one for one in found if one.scope == scope), None)
-    if file is None:
-        raise click.UsageError("The memory of a platform or channel is found by a --thread of it, a note by its --day.")
-    lines, wanted = file.text.splitlines(), entry_key(entry)
-    places = [at for at, line in enumerate(lines) if entry_key(line.partition("<!-- only ")[0]) == wanted]
-    if not places or not text.strip():
-        raise NotFound(f"{file.path} has no entry {entry[:200]!r}. `shoal memory show` shows what it says.")
-    for at in places:
-        lines[at] = f"- {' '.join(text.split())}{''.join(lines[at].partition(' <!-- only ')[1:])}"
-    given = {"scope": scope, "thread": thread, "day": day, "text": "\n".join(lines), "digest": file.digest}
-    call_api(context, "PUT", "/api/memory", given)
-    tell("Amended. It counts from the next turn on; `shoal memory undo` takes that back.")
-
-
-@command(memory)
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000))
-def changes(context: CommandContext, limit: int, as_json: bool) -> None:
-    """List what was changed of memory, the newest first, and by whom."""
-    found = get(context, "/api/memory/changes", list[MemoryChange], limit=limit)
-    rows = [
-        (
-            one.id,
-            one.at,
-            one.changed_by,
-            one.file,
-            " / ".join((*(f"-{line}" for line in one.removed), *(f"+{line}" for line in one.added)))[:200],
-            "undone" if one.undone else "",
-        )
-        for one in found
-    ]
-    head = ("id", "time (UTC)", "by", "file", "change", "")
-    print_records(found, as_json, head, rows, "Nothing was changed in memory.")
-
-
-@command(memory)
-@click.argument("id", required=False)
-def undo(context: CommandContext, id: str | None) -> None:
-    """Take a change back: that with the ID, or the newest that was not."""
-    if id is None:
-        found = get(context, "/api/memory/changes", list[MemoryChange], limit=1000)
-        newest = next((one for one in found if not one.undone), None)
-        if newest is None:
-            print("There is nothing left to take back.")
-            return
-        id = newest.id
-    change = call_api(context, "POST", f"/api/memory/changes/{path_part(id)}/undo", into=MemoryChange)
-    print(f"Taken back in {change.file}. It counts from the next turn on.")

@@ -3,7 +3,7 @@ and the runtime's status."""
 
 import hashlib
 from collections.abc import Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -15,16 +15,13 @@ from shoal.agents.registry import RuntimeInfo
 from shoal.agents.self_edit import PERSONA, History, own_file, read_file
 from shoal.agents.skill_files import ARCHIVE_BYTES_MAX, fetch_skills, install_skills, put_skill
 from shoal.kernel.agents import AgentBudget, Binding, Listen
-from shoal.kernel.errors import Conflict, InvalidInput, NotFound
+from shoal.kernel.errors import InvalidInput, NotFound
 from shoal.kernel.files import in_thread
-from shoal.kernel.home import FILE_BYTES_MAX, MEMORY_SCOPES, entry_key, lines_of, memory_path, note_path
 from shoal.kernel.ids import make_thread_id, parse_thread_id
-from shoal.kernel.records import MemoryChange, MemoryEdit
 from shoal.net.addresses import URL_CHARS_MAX
 from shoal.surfaces.http.endpoints import ADMINS, READERS, Removed, Routes, Text64, WebContext, view, whole_body
 from shoal.threads.principals import Principal
 from shoal.tools.library import DOCUMENT_BYTES_MAX
-from shoal.tools.memory_files import NOTES_MAX, note_files, read_memory
 from shoal.turn.skills import Skill, SkillRoot, SkillScope, skill_roots
 from shoal.turn.text_files import FileCache, SkillReader
 
@@ -311,142 +308,10 @@ def _listed(
     return AgentFileView(path.relative_to(home).as_posix(), kind, status.st_size, changed_at, searched, problem)
 
 
-# ---- memory ----
-
-NOWHERE = make_thread_id("terminal", "local", "main")
-
-FileScope = Literal["global", "platform", "channel", "note"]
-ThreadText = Annotated[str, msgspec.Meta(max_length=542)]
-EntryText = Annotated[str, msgspec.Meta(max_length=4000)]
-NoteCount = Annotated[int, msgspec.Meta(ge=0, le=NOTES_MAX)]
-OwnScope = Literal["global", "platform", "channel", "agent"]
-Day = Annotated[str, msgspec.Meta(pattern=r"^(\d{4}-\d{2}-\d{2})?$", description="a day like 2026-01-31")]
-
-
-class MemoryFile(msgspec.Struct, frozen=True):
-    """A memory file or daily note as it stands, with the lines that are for one person alone. `digest` is the SHA-256
-    of its text; `day` is empty where it is no note."""
-
-    scope: FileScope
-    path: str
-    day: str
-    text: str
-    digest: str
-
-
-class MemoryText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The whole new text of a memory file: `thread` says of which platform or channel, `day` of which note.
-
-    With `digest`, only if the file still is what was read.
-    """
-
-    scope: FileScope
-    text: Annotated[str, msgspec.Meta(max_length=FILE_BYTES_MAX)]
-    thread: ThreadText = ""
-    day: Day = ""
-    digest: Text64 = ""
-
-
-@routes("GET /api/memory", READERS)
-async def memory(web: WebContext, *, thread: ThreadText = "", day: Day = "", notes: NoteCount = 3) -> list[MemoryFile]:
-    """What agents remember, the broadest scope first, then daily notes, the oldest first: everywhere's memory, with
-    `thread` also that of its platform and channel, and the newest `notes`, or that of `day` alone."""
-    home, where = web.app.home, parse_thread_id(thread) if thread else NOWHERE
-    if day:
-        return [await _shown("note", note_path(home, _day(day)), day)]
-    scopes = MEMORY_SCOPES if thread else MEMORY_SCOPES[:1]
-    found = [await _shown(scope, memory_path(home, scope, where)) for scope in scopes]
-    newest = (await in_thread(lambda: note_files(home)))[:notes]
-    return found + [await _shown("note", path, written.isoformat()) for written, path in reversed(newest)]
-
-
-@routes("PUT /api/memory", ADMINS)
-async def write(web: WebContext, by: Principal, body: MemoryText) -> MemoryFile:
-    """Write a memory file or note anew; 409 when `digest` is given and the file has changed. Counts from the next turns
-    on, and can be taken back."""
-    path = _place(web, body.scope, body.thread, body.day)
-    was = await in_thread(lambda: read_memory(path))
-    if body.digest and body.digest != _digest(was):
-        raise Conflict(f"{path.name} has changed since it was read. Read it again.")
-    old, new = lines_of(was), lines_of(body.text.replace("\r\n", "\n").replace("\0", ""))
-    first = next(
-        (at for at, (one, other) in enumerate(zip(old, new, strict=False)) if one != other), min(len(old), len(new))
-    )
-    left = min(len(old), len(new)) - first
-    last = next((at for at in range(left) if old[-1 - at] != new[-1 - at]), left)
-    removed, added = old[first : len(old) - last], new[first : len(new) - last]
-    if removed or added:
-        edit = MemoryEdit(path, tuple(removed), tuple(added), first, changed_by=by.person)
-        await web.app.outlets.memory.change(edit)
-    return await _shown(body.scope, path, body.day)
-
-
-@routes("DELETE /api/memory", ADMINS)
-async def forget(
-    web: WebContext, by: Principal, *, scope: FileScope, thread: ThreadText = "", day: Day = "", entry: EntryText = ""
-) -> MemoryFile:
-    """Forget an entry in any spelling, or without one everything in a file; 404 when it does not say that. Can be taken
-    back."""
-    path = _place(web, scope, thread, day)
-    lines = lines_of(await in_thread(lambda: read_memory(path)))
-    if not entry:
-        if lines:
-            await web.app.outlets.memory.change(MemoryEdit(path, tuple(lines), (), 0, changed_by=by.person))
-        return await _shown(scope, path, day)
-    wanted = entry_key(entry)
-    found = [(at, line) for at, line in enumerate(lines) if entry_key(line.partition("<!-- only ")[0]) == wanted]
-    if not found:
-        raise NotFound(f"{path.name} has no entry {entry[:200]!r}. `shoal memory` shows what it says.")
-    for at, line in reversed(found):
-        await web.app.outlets.memory.amend(MemoryEdit(path, (line,), (), at, changed_by=by.person))
-    return await _shown(scope, path, day)
-
-
-@routes("GET /api/memory/changes", READERS)
-async def changes(
-    web: WebContext, *, limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 50, below: Text64 = ""
-) -> list[MemoryChange]:
-    """What was changed of memory by agents, by this API and the command line, the newest first, or those before the
-    change with the id `below`."""
-    return await web.app.store.memory.newest(limit, below)
-
-
-@routes("POST /api/memory/changes/{id}/undo", ADMINS)
-async def undo(web: WebContext, by: Principal, id: str) -> MemoryChange:
-    """Take a change back; 409 when that was done already, or the lines were changed since."""
-    return await web.app.outlets.memory.undo(id, by.person)
-
-
-def _place(web: WebContext, scope: FileScope, thread: str, day: str) -> Path:
-    home = web.app.home
-    if scope == "note":
-        if not day:
-            raise InvalidInput("A note is of a `day`: give one, YYYY-MM-DD.")
-        return note_path(home, _day(day))
-    if scope == "global":
-        return memory_path(home, scope, NOWHERE)
-    if not thread:
-        raise InvalidInput(f"The memory of a {scope} is found by a `thread` of it; give one.")
-    return memory_path(home, scope, parse_thread_id(thread))
-
-
-def _day(text: str) -> date:
-    try:
-        return date.fromisoformat(text)
-    except ValueError as error:
-        raise InvalidInput(f"{text} is no day; write YYYY-MM-DD.") from error
-
-
-async def _shown(scope: FileScope, path: Path, day: str = "") -> MemoryFile:
-    text = (await in_thread(lambda: read_memory(path))).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    return MemoryFile(scope, str(path), day, text, _digest(text))
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
-
-
 # ---- skills ----
+
+ThreadText = Annotated[str, msgspec.Meta(max_length=542)]
+OwnScope = Literal["global", "platform", "channel", "agent"]
 
 
 class SkillView(msgspec.Struct, frozen=True):

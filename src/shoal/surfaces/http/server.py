@@ -14,6 +14,7 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from shoal.feature import Feature, features
 from shoal.kernel.errors import ConfigError, ShoalError
 from shoal.kernel.settings import HookSettings
 from shoal.kernel.version import VERSION
@@ -38,7 +39,7 @@ from shoal.surfaces.http import (
     routes_triggers,
 )
 from shoal.surfaces.http.auth import AccessMiddleware, Gate
-from shoal.surfaces.http.endpoints import Endpoint, WebContext, starlette_routes
+from shoal.surfaces.http.endpoints import Endpoint, Routes, WebContext, starlette_routes
 from shoal.surfaces.http.errors import answer_defect, answer_http_error, answer_shoal_error
 from shoal.surfaces.http.openapi import make_document
 from shoal.surfaces.http.page import Page
@@ -60,6 +61,13 @@ DROPPED_BYTES_MAX = 256 * 1024 * 1024
 DROPPED_SECONDS_MAX = 30.0
 """How long a body is read after the answer."""
 
+
+def routes_of(feature: Feature) -> Routes:
+    routes = feature.load(feature.routes)
+    assert isinstance(routes, Routes)
+    return routes
+
+
 API: tuple[Endpoint, ...] = (
     *routes_operations.routes,
     *routes_backups.routes,
@@ -77,6 +85,7 @@ API: tuple[Endpoint, ...] = (
     *routes_setup.routes,
     *routes_cases.routes,
     *openai_routes.routes,
+    *(endpoint for feature in features() if feature.routes for endpoint in routes_of(feature)),
 )
 _OPEN_PATHS = frozenset(endpoint.path for endpoint in (*API, *page.routes) if endpoint.is_open)
 

@@ -15,7 +15,6 @@ from shoal.kernel.ports import ONCE
 from shoal.kernel.records import (
     Ceiling,
     DeliveryStatus,
-    MemoryChange,
     Reservation,
     Spend,
 )
@@ -106,22 +105,6 @@ class BookkeepingRules:
         assert await forgotten(store, clock) == [1]
         assert [key for key, _ in await store.settings.page(ONCE)] == ["new", "young"]
         assert len(await store.settings.page("other")) == 3
-
-    # ---- memory ----
-
-    async def test_changes_of_memory_are_forgotten_with_the_messages(self, store: Store, clock: ManualClock) -> None:
-        """So that words that were forgotten do not stay in the database for ever."""
-        for days in (2, DAYS - 1, 0):
-            change = MemoryChange(clock.new_id(), clock.now(), "data/MEMORY.md", 1, ("- a",), ("- b", "- c"), "me")
-            await store.memory.note(change)
-            await months(clock, days)
-        assert await forgotten(store, clock) == [1]
-        newest, oldest = await store.memory.newest(9)
-        assert (newest, await store.memory.newest(9, newest.id)) == (change, [oldest])
-        await store.memory.note_undone(newest)
-        assert [one.undone for one in await store.memory.newest(9)] == [True, False]
-        await store.memory.drop(oldest)
-        assert await store.memory.get(oldest.id) is None
 
     # ---- mailbox ----
 

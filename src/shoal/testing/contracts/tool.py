@@ -7,7 +7,6 @@ class TestMine(ToolContract):
     def good(self): return '{"path": "x"}'  # arguments that can be prepared
 """
 
-import asyncio
 import json
 import re
 from collections.abc import Sequence
@@ -24,12 +23,11 @@ from shoal.kernel.home import Home
 from shoal.kernel.ids import CallId, TurnId, make_thread_id
 from shoal.kernel.messages import Author
 from shoal.kernel.permissions import Asker
-from shoal.kernel.ports import Command, CommandResult, Mount, Sandbox, Tool, ToolContext
-from shoal.kernel.records import MemoryEdit, NewPost
+from shoal.kernel.ports import Command, CommandResult, Mount, Sandbox, Tool, ToolContext, VirtualFolder
+from shoal.kernel.records import NewPost
 from shoal.kernel.triggers import NewTrigger, Trigger
 from shoal.store.files import LocalFiles
 from shoal.testing.clock import ManualClock
-from shoal.tools.memory_files import apply_edit
 
 THREAD = make_thread_id("web", "lobby", "one")
 SCHEMA_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}
@@ -47,7 +45,7 @@ class FakeServices:
         self.artifacts: Files = artifacts
         self.posts: list[NewPost] = []
         self.triggers: list[NewTrigger] = []
-        self.memory: list[MemoryEdit] = []
+        self.virtual_folders: list[VirtualFolder] = []
         self._clock = clock
 
     async def post(self, post: NewPost) -> None:
@@ -58,11 +56,6 @@ class FakeServices:
         """Keep it, without looking at the schedule."""
         self.triggers.append(trigger)
         return Trigger(f"t{len(self.triggers)}", trigger, "active", None, self._clock.now())
-
-    async def change_memory(self, edit: MemoryEdit) -> bool:
-        """Change the file, and keep what was asked."""
-        self.memory.append(edit)
-        return await asyncio.to_thread(apply_edit, edit)
 
 
 class FakeSandbox:

@@ -20,12 +20,11 @@ from shoal.kernel.errors import InvalidInput, ToolError
 from shoal.kernel.files import in_thread
 from shoal.kernel.messages import Image
 from shoal.kernel.phrases import counted
-from shoal.kernel.ports import Invocation, ToolContext, ToolOutput
+from shoal.kernel.ports import Invocation, ToolContext, ToolOutput, VirtualFolder
 from shoal.kernel.traits import FILES_ELSEWHERE, READABLE, WRITABLE, Traits, Treatment, Treatments
 from shoal.text.encodings import TextEncoding, find_encoding, plain_text, readable
 from shoal.text.secret_forms import PLACEHOLDER
 from shoal.tools.attachments import fit_image, is_image, keep_copy, media_type_of
-from shoal.tools.builtin.memory_pages import change_page, is_memory, memory_names, memory_page
 from shoal.tools.functions import FunctionTool, ToolDecorator, planned, quoting, tool
 from shoal.tools.jail import jail_of, require_room
 from shoal.tools.locks import PathLocks
@@ -268,6 +267,11 @@ EDIT = tool(replace(WRITE.traits, rank=4, idempotent=False, names="edited"), nam
 STR_REPLACE = EDIT.alias("str_replace")
 
 
+def virtual_folder(context: ToolContext, path: str) -> VirtualFolder | None:
+    folders = context.services.virtual_folders
+    return next((one for one in folders if f"{path}/".startswith(f"{one.root}/")), None)
+
+
 def read_tool(described: ToolDecorator = READ) -> FunctionTool[Invocation]:
     """`read`, or the same under another name."""
     name = described.name
@@ -281,8 +285,8 @@ def read_tool(described: ToolDecorator = READ) -> FunctionTool[Invocation]:
     ) -> Invocation:
         """Read a file. Text comes with line numbers, which are not part of the file; long files in parts, by offset and
         limit. Images are shown to you."""
-        if is_memory(path):
-            page = memory_page(context, path)
+        if folder := virtual_folder(context, path):
+            page = folder.open(context, path)
 
             async def recite() -> ToolOutput:
                 return ToolOutput(_numbered(readable(page.text), offset, limit, page.shown), is_piece=True)
@@ -328,8 +332,8 @@ def write_tool(locks: PathLocks, described: ToolDecorator = WRITE) -> FunctionTo
     ) -> Invocation:
         """Write a file: make it, with the directories it needs, or replace all of its content. To change a part of a
         file use the tool that edits."""
-        if is_memory(path):
-            return change_page(context, name, memory_page(context, path), content)
+        if folder := virtual_folder(context, path):
+            return folder.change(context, name, folder.open(context, path), content)
         jail = jail_of(context)
         place = jail.resolve(path, is_new=True)
         jail.require_writable(place)
@@ -362,8 +366,8 @@ def list_directory(
     path: Annotated[str, "Path of the directory; the workspace unless given."] = ".",
 ) -> Invocation:
     """List a directory: names, with a slash after directories, and the sizes of files."""
-    if is_memory(path):
-        names = memory_names(context)
+    if folder := virtual_folder(context, path):
+        names = folder.names(context)
 
         async def tell() -> ToolOutput:
             return ToolOutput("\n".join(names))
@@ -434,11 +438,11 @@ def _planned_edit(
     name: str, context: ToolContext, locks: PathLocks, path: str, old: str, new: str, *, replace_all: bool
 ) -> Invocation:
     """The call. A problem with the content is told when it runs: until then nobody has allowed to read the file."""
-    if is_memory(path):
-        page = memory_page(context, path)
+    if folder := virtual_folder(context, path):
+        page = folder.open(context, path)
         with quoting(page.path):
             changed = replace_text(page.text, old, new, replace_all=replace_all, shown=page.shown)
-        return change_page(context, name, page, changed.content)
+        return folder.change(context, name, page, changed.content)
     jail = jail_of(context)
     place = jail.resolve(path)
     jail.require_writable(place)

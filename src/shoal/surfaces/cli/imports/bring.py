@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
@@ -22,8 +22,9 @@ from shoal.kernel.errors import ConfigError, InvalidInput
 from shoal.kernel.events import AssistantSaid, Event, EventData, TurnFinished, TurnStarted, UserSaid
 from shoal.kernel.home import ENTRY_CHARS_MAX, Home, entry_line, is_known, memory_path, note_path, only_for, shown_to
 from shoal.kernel.ids import ThreadId, TurnId, format_ulid, make_thread_id
+from shoal.kernel.memory_files import read_memory
 from shoal.kernel.messages import Author
-from shoal.kernel.records import AuditEntry, MemoryEdit
+from shoal.kernel.records import AuditEntry
 from shoal.kernel.triggers import NewTrigger, first_time
 from shoal.setup.writing import write_settings, write_with_secrets
 from shoal.store.projections import Projections
@@ -38,10 +39,11 @@ from shoal.surfaces.cli.imports.found import (
     counted,
 )
 from shoal.text.toml_edit import Value
-from shoal.tools.memory_book import MemoryBook
-from shoal.tools.memory_files import read_memory
 from shoal.tools.tainted_files import MarkedFiles, PromptFiles
 from shoal.turn.skills import SKILL_FILE, Skill, SkillProblem, parse_skill
+
+if TYPE_CHECKING:
+    from shoal.features.memory.book import MemoryBook
 
 TITLES = {"openclaw": "OpenClaw", "hermes": "Hermes Agent", "nanobot": "nanobot", "openwebui": "Open WebUI"}
 BRING_SECONDS_MAX = 3600.0
@@ -86,6 +88,8 @@ class Bringing:
         if (self._settings or self._secrets) and not self._dry:
             write_with_secrets(self._home, self._settings, self._secrets)
             self._config = load_config(self._home.root, os.environ)
+        from shoal.features.memory.book import MemoryBook
+
         marks = MarkedFiles(self._store.settings, self._home)
         book = MemoryBook(self._home, self._store, SystemClock(), PromptFiles(marks, self._home))
         for agent in self._found.agents:
@@ -162,7 +166,7 @@ class Bringing:
             todo = f"mv {off} {on}" if on.parent.exists() else f"mkdir -p {on.parent} && mv {off} {on}"
             self._tell("off", what, f"read it, then: {todo}{wrong}")
 
-    async def _memory(self, agent: FoundAgent, book: MemoryBook) -> None:
+    async def _memory(self, agent: FoundAgent, book: "MemoryBook") -> None:
         """What an agent remembers becomes the owner's alone: there only they were its people."""
         files = {memory_path(self._home, "global", ThreadId("")): agent.memory}
         files |= {note_path(self._home, day): entries for day, entries in sorted(agent.notes.items())}
@@ -176,6 +180,8 @@ class Bringing:
                 if entries:
                     self._tell("there", what, str(name))
                 continue
+            from shoal.features.memory.files import MemoryEdit
+
             edit = MemoryEdit(path, added=new, person=OWNER, changed_by="web:owner", tainted_by=self._source)
             try:
                 if not self._dry:

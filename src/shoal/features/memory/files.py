@@ -6,12 +6,12 @@ import fcntl
 import hashlib
 import os
 import secrets
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from datetime import date, datetime
 from pathlib import Path
 from typing import NamedTuple
+
+import msgspec
 
 from shoal.kernel.errors import Conflict, InvalidInput
 from shoal.kernel.home import (
@@ -23,57 +23,37 @@ from shoal.kernel.home import (
     is_known,
     lines_of,
     memory_path,
-    note_path,
     only_for,
     owned_by,
-    owner_of,
     shown_to,
     swapped,
 )
 from shoal.kernel.ids import ThreadId
-from shoal.kernel.records import MemoryEdit
-from shoal.kernel.regular_files import read_regular
+from shoal.kernel.memory_files import note_files, read_memory
 from shoal.tools.openat import closing_file
 
 _BULLETS = ("- ", "* ", "+ ")
-NOTES_MAX = 400
-"""Days whose notes are looked through, the newest first."""
 _REOPENS_MAX = 20
 EVERYBODYS = "What everybody may see is changed in a group, on the page, or with `shoal memory`."
 """Told where somebody alone with the agent would change that."""
 
 
-def note_files(home: Home) -> list[tuple[date, Path]]:
-    """The daily notes there are, the newest first, at most NOTES_MAX."""
-    paths = sorted((home.data / "memory").glob("[0-9]*/[0-9]*.md"), reverse=True)[:NOTES_MAX]
-    found = [(day, path) for path in paths if (day := note_day(path.stem)) is not None]
-    return [(day, path) for day, path in found if note_path(home, day) == path]
+class MemoryEdit(msgspec.Struct, frozen=True):
+    """Lines of a memory file that others are to take the place of, nearest to `line` (below 0: at the end).
 
-
-def note_day(digits: str) -> date | None:
-    """The day of YYYYMMDD; None where it is none."""
-    try:
-        return datetime.strptime(digits, "%Y%m%d").date()  # noqa: DTZ007 (a day has no zone)
-    except ValueError:
-        return None
-
-
-def entry_lines(path: Path) -> list[tuple[str, str, str]]:
-    """The lines of a memory file or note that say something: where they stand, what they say, and whose alone they are.
-
-    Lines are numbered among those of the same person, or for all: no number tells how much is for somebody else alone.
-    Raises OSError.
+    `person` is whose alone they are; `once`: nothing happens where the file has them. The rest is for the history.
     """
-    found: list[tuple[str, str, str]] = []
-    numbers = Counter[str]()
-    for line in lines_of(read_memory(path)):
-        person, said = owner_of(line) or (None, "")
-        if person is None:
-            continue
-        numbers[person] += 1
-        if any(map(str.isalnum, said)) and not said.startswith("#"):
-            found.append((f"line {numbers[person]}", said.strip().removeprefix("- "), person))
-    return found
+
+    path: Path
+    removed: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+    line: int = -1
+    person: str = ""
+    once: bool = False
+    changed_by: str = ""
+    agent: str = ""
+    thread: str = ""
+    tainted_by: str = ""
 
 
 class MemoryEntry(NamedTuple):
@@ -160,14 +140,6 @@ def action_on(entry: MemoryEntry, new: str) -> str:
 def _untimed(words: str) -> str:
     """A note's words without the time before them."""
     return words[6:] if words[2:3] == ":" and words[:2].isdecimal() and words[3:5].isdecimal() else words
-
-
-def read_memory(path: Path) -> str:
-    """The file's text; empty where there is none. Bytes that are not UTF-8 survive a change. Raises OSError."""
-    try:
-        return read_regular(path).decode("utf-8", "surrogateescape")
-    except FileNotFoundError:
-        return ""
 
 
 def apply_edit(edit: MemoryEdit) -> bool:

@@ -5,16 +5,29 @@ the history that was not made, which taking it back finds out.
 """
 
 import hashlib
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeAlias
 
+import msgspec
+
+from shoal.features.memory.files import MemoryEdit, apply_edit
+from shoal.features.memory.store import MemoryChange, MemoryHistory
 from shoal.kernel.clock import Clock
-from shoal.kernel.errors import Conflict, NotFound
+from shoal.kernel.errors import Conflict, InvalidInput, NotFound, ToolError, system_words
 from shoal.kernel.files import in_thread
 from shoal.kernel.home import Home, lines_of
-from shoal.kernel.records import AuditEntry, MemoryChange, MemoryEdit
+from shoal.kernel.memory_files import read_memory
+from shoal.kernel.ports import ToolContext
+from shoal.kernel.records import AuditEntry
 from shoal.store.store import Store
-from shoal.tools.memory_files import apply_edit, read_memory
+from shoal.tools.functions import as_tool_error
 from shoal.tools.tainted_files import AMEND_SECONDS_MAX, PromptFiles
 
+if TYPE_CHECKING:
+    from shoal.app import App
+
+ChangeMemory: TypeAlias = Callable[[MemoryEdit], Awaitable[object | None]]
+"""`MemoryBook.change`, as tools use it."""
 CHAIN = "memory"
 """The audit chain of changes that belong to no thread."""
 LOOKED_MAX = 1000
@@ -26,10 +39,14 @@ class MemoryBook:
 
     def __init__(self, home: Home, store: Store, clock: Clock, files: PromptFiles) -> None:
         self.home = home
-        self._history = store.memory
+        self.history = MemoryHistory(store.driver, clock)
         self._audit = store.audit
         self._clock = clock
         self._files = files
+
+    @classmethod
+    def of(cls, app: "App") -> "MemoryBook":
+        return cls(app.home, app.store, app.clock, app.prompt_files)
 
     async def change(self, edit: MemoryEdit) -> MemoryChange | None:
         """Make a change; None when the file has what was to be added once.
@@ -52,14 +69,14 @@ class MemoryBook:
             thread=edit.thread,
             tainted_by=edit.tainted_by or (await self._files.source_of(path) if edit.removed else ""),
         )
-        await self._history.note(change)
+        await self.history.note(change)
         try:
             made = await in_thread(lambda: apply_edit(edit))
         except BaseException:
-            await self._history.drop(change)
+            await self.history.drop(change)
             raise
         if not made:
-            await self._history.drop(change)
+            await self.history.drop(change)
             return None
         detail = f"before {_digest(change.removed)} after {_digest(change.added)}"
         entry = AuditEntry(
@@ -82,9 +99,9 @@ class MemoryBook:
         Raises NotFound when there is none, Conflict when it was taken back already, or the lines were changed since.
         """
         if id:
-            found = await self._history.get(id)
+            found = await self.history.get(id)
         else:
-            newest = await self._history.newest(LOOKED_MAX)
+            newest = await self.history.newest(LOOKED_MAX)
             found = next((one for one in newest if not one.undone), None)
         if found is None:
             raise NotFound(f"There is no change {id[:80]} of memory." if id else "There is nothing left to take back.")
@@ -101,10 +118,21 @@ class MemoryBook:
         )
         back = await self.amend(edit)
         assert back is not None
-        await self._history.note_undone(found)
-        await self._history.note_undone(back)
+        await self.history.note_undone(found)
+        await self.history.note_undone(back)
         return found
 
 
 def _digest(lines: tuple[str, ...]) -> str:
     return hashlib.sha256("\n".join(lines).encode("utf-8", "replace")).hexdigest() if lines else "nothing"
+
+
+async def change_in_turn(change: ChangeMemory, context: ToolContext, edit: MemoryEdit) -> bool:
+    """Make a change for a tool call; False when the file has what was to be added once. Raises ToolError."""
+    who, agent, taint = context.asker.identity, context.agent.name, context.purpose.tainted_by
+    edit = msgspec.structs.replace(edit, changed_by=who, agent=agent, thread=context.thread, tainted_by=taint)
+    try:
+        with as_tool_error(InvalidInput, Conflict):
+            return await change(edit) is not None
+    except OSError as error:
+        raise ToolError(f"The memory file could not be written: {system_words(error)}.") from error

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoal.features.memory.files import MemoryEdit, apply_edit
 from shoal.kernel.errors import InvalidInput
 from shoal.kernel.home import (
     ENTRY_CHARS_MAX,
@@ -25,14 +26,12 @@ from shoal.kernel.home import (
     only_for,
 )
 from shoal.kernel.ids import ThreadId
-from shoal.kernel.records import MemoryEdit
-from shoal.tools.memory_files import apply_edit, entry_lines
+from shoal.kernel.memory_files import entry_lines
 
 WRITER = """
 import sys
 from pathlib import Path
-from shoal.kernel.records import MemoryEdit
-from shoal.tools.memory_files import apply_edit
+from shoal.features.memory.files import MemoryEdit, apply_edit
 for number in range(200):
     apply_edit(MemoryEdit(Path(sys.argv[1]), added=(f"- {sys.argv[2]} {number}",), once=True))
 """

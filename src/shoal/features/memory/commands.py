@@ -5,23 +5,37 @@ what it could change there for them, by the same rules. A change is noted, audit
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from shoal.features.memory.book import LOOKED_MAX, MemoryBook
+from shoal.features.memory.files import (
+    EVERYBODYS,
+    MemoryEntry,
+    action_on,
+    edits_of,
+    entries_saying,
+    memory_entries,
+)
+from shoal.features.memory.store import MemoryChange
 from shoal.kernel import lazy_re
 from shoal.kernel.agents import AgentSpec
-from shoal.kernel.commands import CommandRequest
+from shoal.kernel.commands import ChatCommand, CommandRequest, CommandSpec
 from shoal.kernel.errors import Forbidden, InvalidInput, NotFound
 from shoal.kernel.files import in_thread
 from shoal.kernel.home import MEMORY_SCOPES, entry_key, entry_line, memory_path
 from shoal.kernel.ids import ThreadId
 from shoal.kernel.permissions import Action, Asker
-from shoal.kernel.records import AuditEntry, MemoryChange
+from shoal.kernel.records import AuditEntry
 from shoal.permissions.access import Links
 from shoal.permissions.profiles import Profile, decide_all
 from shoal.store.store import Store
-from shoal.tools.memory_book import LOOKED_MAX, MemoryBook
-from shoal.tools.memory_files import EVERYBODYS, MemoryEntry, action_on, edits_of, entries_saying, memory_entries
+from shoal.threads.commands import agent_here
+
+if TYPE_CHECKING:
+    from shoal.app import App
 
 ENTRIES_LISTED_MAX = 20
 ENTRY_SHOWN_CHARS = 200
@@ -31,6 +45,18 @@ MEMORY_USAGE = (
 )
 _ID = lazy_re.compile(r"`?([0-9a-f]{6})`?")
 _ARROW = lazy_re.compile(r"(?<!\s)\s++(?:->|=>|→)\s+")
+
+
+MEMORY = CommandSpec(
+    "memory", "what I remember here; forget or correct it", "[WORDS|forget ID|amend ID TEXT|undo]", number=19
+)
+
+
+def chat_commands(app: "App") -> list[ChatCommand]:
+    agent_of = partial(agent_here, app.store, app.agents)
+    book, links = app.features[MemoryBook], app.standing.links
+    memory = MemoryCommands(book, app.store, links, agent_of, app.profiles.of_agent)
+    return [ChatCommand(MEMORY, memory.memory)]
 
 
 class MemoryCommands(msgspec.Struct, frozen=True, eq=False):
@@ -107,7 +133,7 @@ class MemoryCommands(msgspec.Struct, frozen=True, eq=False):
             changeable = whose.get(path, person if path.is_relative_to(home.data / "memory") else None)
             return not change.undone and change.changed_by in who and change.person == changeable
 
-        change = next((one for one in await self.store.memory.newest(LOOKED_MAX) if is_theirs(one)), None)
+        change = next((one for one in await self.book.history.newest(LOOKED_MAX) if is_theirs(one)), None)
         if change is None:
             raise NotFound("There is no change of yours here that could be taken back.")
         await self.book.undo(change.id, asked.asker.identity)

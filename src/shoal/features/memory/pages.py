@@ -9,17 +9,20 @@ import difflib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from posixpath import normpath
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-import msgspec
-
-from shoal.kernel.errors import Conflict, InvalidInput, ToolError, system_words
+from shoal.features.memory.book import ChangeMemory, MemoryBook, change_in_turn
+from shoal.features.memory.files import EVERYBODYS, MemoryEdit
+from shoal.features.memory.store import CHANGES
+from shoal.kernel.errors import ToolError, system_words
 from shoal.kernel.home import MEMORY_FILE, MEMORY_SCOPES, MemoryScope, lines_of, memory_path, only_for, owned_by
+from shoal.kernel.memory_files import read_memory
 from shoal.kernel.permissions import Action
-from shoal.kernel.ports import ToolContext, ToolOutput
-from shoal.kernel.records import MemoryEdit
-from shoal.tools.functions import Prepared, as_tool_error, canonical
-from shoal.tools.memory_files import EVERYBODYS, read_memory
+from shoal.kernel.ports import Invocation, ToolContext, ToolOutput, VirtualFile, VirtualFolder
+from shoal.tools.functions import Prepared, canonical
+
+if TYPE_CHECKING:
+    from shoal.app import App
 
 ROOT = "/memory"
 LINES_CHANGED_MAX = 400
@@ -57,10 +60,6 @@ def memory_names(context: ToolContext) -> list[str]:
     return [f"{ROOT}/{scope}/{MEMORY_FILE}" for scope in scopes]
 
 
-def is_memory(path: str) -> bool:
-    return path.startswith(ROOT) and (path == ROOT or path.startswith(f"{ROOT}/"))
-
-
 def memory_page(context: ToolContext, path: str) -> MemoryPage:
     """Return the page for a path below /memory, by its scope or its path below data/. Raises ToolError."""
     plain = normpath(path).removeprefix(f"{ROOT}/")
@@ -90,30 +89,45 @@ def memory_page(context: ToolContext, path: str) -> MemoryPage:
     return MemoryPage(scope, file, changeable, tuple(lines))
 
 
-def change_page(context: ToolContext, tool: str, page: MemoryPage, new: str) -> Prepared:
+def change_page(change: ChangeMemory, context: ToolContext, tool: str, page: MemoryPage, new: str) -> Prepared:
     """Plan to replace a page's text. Raises ToolError for lines that the turn may not change."""
     after = [line.rstrip().replace("<!-- only ", "‹!-- only ") for line in lines_of(new.replace("\r\n", "\n"))]
     before = [line.text.rstrip() for line in page.lines]
     changes = list(_changes(page, before, after))
-    gone = [line for change in changes for line in page.lines[change.first : change.last]]
+    gone = [line for part in changes for line in page.lines[part.first : part.last]]
     if not all(line.is_changeable for line in gone):
         raise ToolError(f"Some of these lines are for everybody. {EVERYBODYS}")
-    added = [line for change in changes for line in change.added]
+    added = [line for part in changes for line in part.added]
     if len(gone) + len(added) > LINES_CHANGED_MAX:
         raise ToolError(f"That changes more than {LINES_CHANGED_MAX} lines. Change fewer at a time.")
-    edits = [edit for change in reversed(changes) for edit in _edits(page, change)]
+    edits = [edit for part in reversed(changes) for edit in _edits(page, part)]
     texts = [f"forget {line.text.strip()}" for line in gone] + [line.strip() for line in added]
     actions = [Action(f"tool:remember:{page.scope} {text}") for text in texts if text.removeprefix("forget ")]
     diff = "\n".join(difflib.unified_diff(before, after, page.shown, page.shown, lineterm="", n=2))
 
     async def work() -> ToolOutput:
         for edit in edits:
-            await _apply(context, edit)
+            await change_in_turn(change, context, edit)
         return ToolOutput(f"Changed {page.shown}:\n{diff}" if edits else f"{page.shown} says that already.")
 
     effect = canonical(tool, edits=[(str(edit.path), edit.line, edit.removed, edit.added) for edit in edits])
     unchanged = (Action(f"tool:remember:{page.scope} forget nothing"),)
     return Prepared(tuple(dict.fromkeys(actions)) or unchanged, f"{tool} {page.shown}\n\n{diff}", effect, work)
+
+
+def attach(app: "App") -> None:
+    """Offer /memory to the tools for files, and let old changes be forgotten."""
+    change = app.features[MemoryBook].change
+
+    def open_page(context: ToolContext, path: str) -> VirtualFile:
+        page = memory_page(context, path)
+        return VirtualFile(page.shown, page.text, page.path)
+
+    def plan(context: ToolContext, tool: str, file: VirtualFile, text: str) -> Invocation:
+        return change_page(change, context, tool, memory_page(context, file.shown), text)
+
+    app.outlets.virtual_folders.append(VirtualFolder(ROOT, memory_names, open_page, plan))
+    app.store.bookkeeping.walks.append(CHANGES)
 
 
 class _Change(NamedTuple):
@@ -157,13 +171,3 @@ def _edits(page: MemoryPage, change: _Change) -> Iterator[MemoryEdit]:
         for line in reversed(gone[1:]):
             yield MemoryEdit(page.path, (line.raw,), (), line.number, page.person)
         yield MemoryEdit(page.path, (gone[0].raw,), added, gone[0].number, page.person)
-
-
-async def _apply(context: ToolContext, edit: MemoryEdit) -> None:
-    who, agent, taint = context.asker.identity, context.agent.name, context.purpose.tainted_by
-    edit = msgspec.structs.replace(edit, changed_by=who, agent=agent, thread=context.thread, tainted_by=taint)
-    try:
-        with as_tool_error(InvalidInput, Conflict):
-            await context.services.change_memory(edit)
-    except OSError as error:
-        raise ToolError(f"The memory file could not be written: {system_words(error)}.") from error

@@ -1,0 +1,66 @@
+"""Features: what Shoal can do beyond a conversation, each in one folder of `shoal/features/`.
+
+The `__init__.py` of such a folder has a record, `FEATURE`, that names everything of the feature. Nothing outside the
+folder imports it: the core finds the record by the list below. Deleting a folder and its line removes the feature.
+
+An entry is MODULE:ATTRIBUTE in the feature's folder. It is imported when it is used.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from importlib import import_module
+from types import ModuleType
+from typing import NamedTuple
+
+import msgspec
+
+FEATURES = ("memory",)
+"""The built-in features: the names of folders, in the order in which they are opened."""
+
+
+class CliCommand(NamedTuple):
+    """A subcommand of `shoal`: its name, its line in the help, and the click command that it is."""
+
+    name: str
+    help: str
+    entry: str
+
+
+class Feature(msgspec.Struct, frozen=True, kw_only=True):
+    """What a feature consists of. In each entry, `app` is the running system (`shoal.app.App`).
+
+    services       classes with `of(app)`. Each is made at the start; its `run()`, if any, runs in the background
+    attach         `attach(app)` registers what the core calls: virtual folders, rows that expire
+    tools          `tools(app)` returns tools. Their traits are on decorators in the same module
+    chat_commands  `commands(app)` returns slash commands
+    routes         endpoints of the API
+    cli            subcommands of `shoal`
+
+    The file `queries.sql` in the folder has the feature's named queries.
+    """
+
+    name: str
+    services: tuple[str, ...] = ()
+    attach: str = ""
+    tools: str = ""
+    chat_commands: str = ""
+    routes: str = ""
+    cli: tuple[CliCommand, ...] = ()
+
+    def load(self, entry: str) -> object:
+        """Import what an entry names."""
+        module, _, attribute = entry.partition(":")
+        return getattr(import_module(f"shoal.features.{self.name}.{module}"), attribute)
+
+
+@cache
+def features() -> Sequence[Feature]:
+    """Return the record of every feature."""
+    return [import_module(f"shoal.features.{name}").FEATURE for name in FEATURES]
+
+
+def tool_modules() -> Iterator[ModuleType]:
+    """Return the modules whose decorators describe the tools of features."""
+    for feature in features():
+        if feature.tools:
+            yield import_module(f"shoal.features.{feature.name}.{feature.tools.partition(':')[0]}")

@@ -1,0 +1,1 @@
+"""Everything of a feature in one folder; see `shoal/feature.py`."""

@@ -1,0 +1,13 @@
+"""Memory: what agents keep beyond a conversation, in MEMORY.md at three scopes and in daily notes."""
+
+from shoal.feature import CliCommand, Feature
+
+FEATURE = Feature(
+    name="memory",
+    services=("book:MemoryBook",),
+    attach="pages:attach",
+    tools="tools:memory_tools",
+    chat_commands="commands:chat_commands",
+    routes="routes:routes",
+    cli=(CliCommand("memory", "What the agents remember.", "cli:memory"),),
+)

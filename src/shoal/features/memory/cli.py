@@ -1,0 +1,105 @@
+"""`shoal memory`: what agents remember, from the command line."""
+
+from urllib.parse import urlencode
+
+import click
+
+from shoal.features.memory.routes import MemoryFile
+from shoal.features.memory.store import MemoryChange
+from shoal.kernel.errors import NotFound
+from shoal.kernel.home import entry_key
+from shoal.surfaces.cli.client import call_api, get, path_part
+from shoal.surfaces.cli.context import CommandContext, command
+from shoal.surfaces.cli.output import print_json, print_records, printable, tell
+
+IN_THREAD = click.option("--thread", default="", help="A thread of the platform or channel.")
+FILE_SCOPE = click.option(
+    "--scope", type=click.Choice(["global", "platform", "channel", "note"]), default="global", show_default=True
+)
+OF_DAY = click.option("--day", default="", help="The day of the note, YYYY-MM-DD.")
+
+memory = click.Group("memory", help="What the agents remember: MEMORY.md at three scopes, and daily notes.")
+
+
+@command(memory)
+@click.option("--thread", default="", help="Also the memory of this thread's platform and channel.")
+@click.option("--day", default="", help="The note of this day (UTC), YYYY-MM-DD, alone.")
+def show(context: CommandContext, thread: str, day: str, as_json: bool) -> None:
+    """Print the memory files."""
+    days = context.config().context.daily_notes_days
+    found = get(context, "/api/memory", list[MemoryFile], thread=thread, day=day, notes=days)
+    if as_json:
+        print_json(found)
+        return
+    for one in found:
+        title = f"notes of {one.day}" if one.day else one.scope
+        print(f"# {title} ({one.path})\n{printable(one.text).strip() or '(no memory yet)'}\n")
+
+
+@command(memory)
+@FILE_SCOPE
+@IN_THREAD
+@OF_DAY
+def forget(context: CommandContext, entry: str, scope: str, thread: str, day: str) -> None:
+    """Forget ENTRY, which may be spelt in upper or lower case. memory undo takes that back."""
+    if not entry.strip():
+        raise click.UsageError("There is nothing to forget: ENTRY is empty.")
+    where = urlencode({"scope": scope, "thread": thread, "day": day, "entry": entry})
+    call_api(context, "DELETE", f"/api/memory?{where}")
+    tell("Forgotten. It is in no prompt from the next turn on; `shoal memory undo` takes that back.")
+
+
+@command(memory)
+@FILE_SCOPE
+@IN_THREAD
+@OF_DAY
+def amend(context: CommandContext, entry: str, text: str, scope: str, thread: str, day: str) -> None:
+    """Put TEXT in the place of ENTRY. `memory undo` takes that back."""
+    found = get(context, "/api/memory", list[MemoryFile], thread=thread, day=day)
+    file = next((one for one in found if one.scope == scope), None)
+    if file is None:
+        raise click.UsageError("The memory of a platform or channel is found by a --thread of it, a note by its --day.")
+    lines, wanted = file.text.splitlines(), entry_key(entry)
+    places = [at for at, line in enumerate(lines) if entry_key(line.partition("<!-- only ")[0]) == wanted]
+    if not places or not text.strip():
+        raise NotFound(f"{file.path} has no entry {entry[:200]!r}. `shoal memory show` shows what it says.")
+    for at in places:
+        lines[at] = f"- {' '.join(text.split())}{''.join(lines[at].partition(' <!-- only ')[1:])}"
+    given = {"scope": scope, "thread": thread, "day": day, "text": "\n".join(lines), "digest": file.digest}
+    call_api(context, "PUT", "/api/memory", given)
+    tell("Amended. It counts from the next turn on; `shoal memory undo` takes that back.")
+
+
+@command(memory)
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000))
+def changes(context: CommandContext, limit: int, as_json: bool) -> None:
+    """List what was changed of memory, the newest first, and by whom."""
+    found = get(context, "/api/memory/changes", list[MemoryChange], limit=limit)
+    rows = [
+        (
+            one.id,
+            one.at,
+            one.changed_by,
+            one.file,
+            " / ".join((*(f"-{line}" for line in one.removed), *(f"+{line}" for line in one.added)))[:200],
+            "undone" if one.undone else "",
+        )
+        for one in found
+    ]
+    head = ("id", "time (UTC)", "by", "file", "change", "")
+    print_records(found, as_json, head, rows, "Nothing was changed in memory.")
+
+
+@command(memory)
+@click.argument("id", required=False)
+def undo(context: CommandContext, id: str | None) -> None:
+    """Take a change back: that with the ID, or the newest that was not."""
+    if id is None:
+        found = get(context, "/api/memory/changes", list[MemoryChange], limit=1000)
+        newest = next((one for one in found if not one.undone), None)
+        if newest is None:
+            print("There is nothing left to take back.")
+            return
+        id = newest.id
+    change = call_api(context, "POST", f"/api/memory/changes/{path_part(id)}/undo", into=MemoryChange)
+    print(f"Taken back in {change.file}. It counts from the next turn on.")

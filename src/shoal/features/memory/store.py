@@ -1,0 +1,64 @@
+"""The history of changes of memory, which `bookkeeping_days` forgets, so that forgotten words do not stay for ever."""
+
+from datetime import datetime
+
+import msgspec
+
+from shoal.store.driver import LAST, StorePart, dump, reader
+from shoal.store.retention import Walk
+
+
+class MemoryChange(msgspec.Struct, frozen=True):
+    """Lines of a memory file (below the home directory) that others took the place of; `line` counts from 0.
+
+    `person` is whose alone they are, empty where all may see them. `tainted_by`: the untrusted content that had a hand
+    in them.
+    """
+
+    id: str
+    at: datetime
+    file: str
+    line: int
+    removed: tuple[str, ...]
+    added: tuple[str, ...]
+    changed_by: str
+    person: str = ""
+    agent: str = ""
+    thread: str = ""
+    tainted_by: str = ""
+    undone: bool = False
+
+
+CHANGES = Walk("memory", ("",), is_by_time=True)
+"""How old changes are found."""
+
+_decode_lines = msgspec.json.Decoder(tuple[str, ...]).decode
+_change = reader(
+    MemoryChange,
+    "id at file line removed added person changed_by agent thread tainted_by undone",
+    removed=_decode_lines,
+    added=_decode_lines,
+)
+
+
+class MemoryHistory(StorePart):
+    """Changes of memory files, by ids that sort by time."""
+
+    async def note(self, change: MemoryChange) -> None:
+        """Note one before it is made."""
+        row = msgspec.structs.asdict(change) | {"removed": dump(change.removed), "added": dump(change.added)}
+        del row["undone"]
+        await self._write("memory_insert", **row)
+
+    async def drop(self, change: MemoryChange) -> None:
+        await self._write("memory_drop", id=change.id)
+
+    async def get(self, id: str) -> MemoryChange | None:
+        return await self._one(_change, "memory_one", id=id)
+
+    async def newest(self, limit: int, below: str = "") -> list[MemoryChange]:
+        """The newest first, below an id."""
+        return [_change(row) for row in await self._read("memory_changes", below=below or LAST, limit=limit)]
+
+    async def note_undone(self, change: MemoryChange) -> None:
+        await self._write("memory_undone", id=change.id)

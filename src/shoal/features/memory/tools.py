@@ -1,0 +1,175 @@
+"""The tools `remember` and `note_today`: what an agent keeps beyond a conversation, corrects, and forgets again."""
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from msgspec.structs import replace
+
+from shoal.features.memory.book import ChangeMemory, MemoryBook, change_in_turn
+from shoal.features.memory.files import (
+    EVERYBODYS,
+    MemoryEdit,
+    MemoryEntry,
+    action_on,
+    edits_of,
+    entries_saying,
+    memory_entries,
+)
+from shoal.kernel.errors import InvalidInput, ToolError, system_words
+from shoal.kernel.home import MemoryScope, entry_key, entry_line, memory_path, note_path, only_for
+from shoal.kernel.permissions import Action
+from shoal.kernel.ports import Invocation, Tool, ToolContext, ToolOutput
+from shoal.kernel.traits import KEEPS, Traits
+from shoal.tools.functions import FunctionTool, Prepared, as_tool_error, canonical, planned, tool
+
+if TYPE_CHECKING:
+    from shoal.app import App
+
+SHOWN_MAX = 5
+"""Entries that are named when it is not clear which one is meant."""
+
+
+_NOTE = Traits(
+    group="memory",
+    offered="deferred",
+    effect="lasting",
+    origin="own",
+    harm="lasting",
+    changes="home",
+    keeps="note",
+    for_person=True,
+    guidance="- Note with `note_today` what was done or decided today and may matter tomorrow.",
+    treatments=KEEPS,
+)
+_FACT = replace(
+    _NOTE,
+    offered="always",
+    rank=9,
+    keeps="memory",
+    guidance="- Keep lasting facts with `remember`. Name a scope (channel, person, platform, global) only where its "
+    "default does not fit. Never keep passwords, keys or other secrets.",
+)
+
+
+REMEMBER = tool(_FACT, name="remember")
+NOTE = tool(_NOTE, name="note_today")
+
+
+def memory_tools(app: "App") -> list[Tool]:
+    change = app.features[MemoryBook].change
+    return [remember_tool(change), note_tool(change)]
+
+
+def remember_tool(change: ChangeMemory) -> FunctionTool[Invocation]:
+    """`remember`, which changes memory files by `change`."""
+
+    @REMEMBER
+    def remember(
+        context: ToolContext,
+        text: Annotated[
+            str, "One fact or preference that stands by itself; it may have several lines. Empty to forget."
+        ],
+        scope: Annotated[
+            MemoryScope | Literal["person"] | None,
+            "Where it holds: this channel; wherever the person who asks is alone with you; all of this "
+            "platform; or everywhere. Default: `person` in a direct conversation, otherwise `channel`.",
+        ] = None,
+        replaces: Annotated[
+            str, "What you remember or noted so far that this corrects, or that is to be forgotten."
+        ] = "",
+    ) -> Invocation:
+        """Keep something for later conversations: add a line to your long-term memory, which you see in every prompt.
+        Correct or forget an entry, or a line of any day's note, with `replaces`. What a person tells you in a direct
+        conversation holds for them in all of theirs, unless you name the scope `channel`. To set up headings or change
+        many lines, edit /memory/SCOPE/MEMORY.md as a file."""
+        if replaces.strip():
+            return _replace(change, context, text, replaces)
+        line = _entry_line(text)
+        words = line.removeprefix("- ")
+        audience = context.purpose.audience
+        if scope is None:  # a direct conversation is private, and its person is asked elsewhere as well
+            scope = "person" if audience.person else "channel"
+        path = memory_path(context.home, "global" if scope == "person" else scope, context.chat)
+        person = {"channel": "", "person": audience.speaker}.get(scope, audience.person)
+        if scope == "person" and not person:
+            raise ToolError("Nobody in particular asks here. Take another scope.")
+
+        async def work() -> ToolOutput:
+            added = tuple(only_for(line, person).split("\n"))
+            is_new = await change_in_turn(change, context, MemoryEdit(path, added=added, person=person, once=True))
+            if is_new or person != audience.person:  # who reads along is not told of what somebody's own memory has
+                return ToolOutput(f"Remembered for scope {scope}: {words}")
+            return ToolOutput(f"The memory of scope {scope} has that already. Nothing was added.")
+
+        effect = {"scope": scope, "file": str(path), "line": line, "person": person}
+        return planned(
+            "remember", f"{scope} {' '.join(words.split())}", work, f"remember ({scope})\n\n{line}", **effect
+        )
+
+    return remember
+
+
+def note_tool(change: ChangeMemory) -> FunctionTool[Invocation]:
+    """`note_today`, which changes daily notes by `change`."""
+
+    @NOTE
+    def note_today(
+        context: ToolContext, text: Annotated[str, "What happened or was decided, in one line."]
+    ) -> Invocation:
+        """Write a line into today's note. You see the notes of the last days in every prompt."""
+        words = _entry_line(" ".join(text.split())).removeprefix("- ")
+
+        async def work() -> ToolOutput:
+            now = context.clock.local()
+            line, person = f"- {now:%H:%M} {words}", context.purpose.audience.person
+            path = note_path(context.home, now.date())
+            await change_in_turn(change, context, MemoryEdit(path, added=(only_for(line, person),), person=person))
+            return ToolOutput(f"Noted: {words}")
+
+        return planned("note_today", words, work, f"note_today\n\n{words}", text=words)
+
+    return note_today
+
+
+def _replace(change: ChangeMemory, context: ToolContext, text: str, replaces: str) -> Prepared:
+    """Plan to put other words in the place of an entry, or nothing, wherever it stands."""
+    new = _entry_line(text).removeprefix("- ") if text.strip() else ""
+    found = _entries(context, replaces)
+    edits = edits_of(found, new)
+
+    async def work() -> ToolOutput:
+        for edit in edits:
+            await change_in_turn(change, context, edit)
+        where = ", ".join(dict.fromkeys(entry.label for entry in found))
+        old = found[0].words
+        text = f"Forgotten ({where}): {old}" if not new else f"Corrected ({where}): {old}\nIt says now: {new}"
+        return ToolOutput(text, quotes=tuple(entry.path for entry in found))
+
+    actions = tuple(dict.fromkeys(Action(action_on(entry, new)) for entry in found))
+    shown = "\n".join(f"-{entry.raw}" for entry in found) + (f"\n+- {new}" if new else "")
+    effect = canonical("remember", edits=[(str(edit.path), edit.removed, edit.added) for edit in reversed(edits)])
+    return Prepared(actions, f"remember ({'amend' if new else 'forget'})\n\n{shown}", effect, work)
+
+
+def _entries(context: ToolContext, words: str) -> list[MemoryEntry]:
+    """The entries that say these words, or else the one that contains them, of those that the turn may change.
+
+    Raises ToolError when there is none, or which one is meant is not clear.
+    """
+    try:
+        known = memory_entries(context.home, context.chat, context.purpose.audience.person)
+    except OSError as error:
+        raise ToolError(f"The memory file could not be read: {system_words(error)}.") from error
+    found = entries_saying((entry for entry in known if entry.is_changeable), words)
+    if not found:
+        more = f" {EVERYBODYS}" if entries_saying(known, words) else ""
+        raise ToolError(f"Nothing that you remember here says {words[:200]!r}.{more}")
+    if len({entry_key(entry.words) for entry in found}) > 1:
+        shown = "\n".join(f"- {entry.words} ({entry.label})" for entry in found[:SHOWN_MAX])
+        quotes = [entry.path for entry in found[:SHOWN_MAX]]
+        raise ToolError(f"Several entries say that; give one of them word for word:\n{shown}", quotes=quotes)
+    return found
+
+
+def _entry_line(text: str) -> str:
+    with as_tool_error(InvalidInput):
+        return entry_line(text)

@@ -1,0 +1,78 @@
+"""The tools `remember` and `note_today`."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from shoal.features.memory.files import MemoryEdit, apply_edit
+from shoal.features.memory.tools import note_tool, remember_tool
+from shoal.kernel.errors import ToolError
+from shoal.kernel.home import memory_path, note_path
+from shoal.kernel.permissions import Action
+from shoal.kernel.ports import Invocation, Tool, ToolContext, ToolOutput
+from shoal.testing.clock import START
+from shoal.testing.contracts.tool import THREAD, tool_context
+
+WRITERS = 30
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> ToolContext:
+    """An empty home; it is Monday, 5 January 2026, 9:00 UTC."""
+    return tool_context(tmp_path)
+
+
+async def change(edit: MemoryEdit) -> bool | None:
+    """Change the file; None when it has what was to be added once."""
+    return await asyncio.to_thread(apply_edit, edit) or None
+
+
+remember, note_today = remember_tool(change), note_tool(change)
+
+
+def prepared(tool: Tool, context: ToolContext, **arguments: object) -> Invocation:
+    return tool.prepare(json.dumps(arguments), context)
+
+
+async def run(tool: Tool, context: ToolContext, **arguments: object) -> ToolOutput:
+    return await prepared(tool, context, **arguments).run()
+
+
+async def test_remember_adds_a_line_to_the_scope(context: ToolContext) -> None:
+    for scope in ("global", "platform", "channel"):
+        await run(remember, context, text=f" likes\n{scope} tea ", scope=scope)
+        assert memory_path(context.home, scope, THREAD).read_text() == f"- likes\n  {scope} tea\n"
+    assert prepared(remember, context, text="a\nb").actions == (Action("tool:remember:channel a b"),)
+
+
+async def test_what_is_known_is_not_added_again(context: ToolContext) -> None:
+    await run(remember, context, text="Likes tea.")
+    assert "has that already" in (await run(remember, context, text="likes  tea")).text
+    assert memory_path(context.home, "channel", THREAD).read_text() == "- Likes tea.\n"
+
+
+async def test_writers_at_once_lose_no_line(context: ToolContext) -> None:
+    await asyncio.gather(*(run(remember, context, text=f"fact {number}") for number in range(WRITERS)))
+    lines = memory_path(context.home, "channel", THREAD).read_text().splitlines()
+    assert sorted(lines) == sorted(f"- fact {number}" for number in range(WRITERS))
+
+
+async def test_nothing_or_too_much_is_not_remembered(context: ToolContext) -> None:
+    for text in ("", " \n ", "x" * 5000):
+        with pytest.raises(ToolError):
+            prepared(remember, context, text=text)
+
+
+async def test_a_note_goes_to_the_day_of_the_clock(context: ToolContext) -> None:
+    for _ in range(2):
+        await run(note_today, context, text="met at noon")
+    path = note_path(context.home, START.date())
+    assert path.read_text() == "- 09:00 met at noon\n- 09:00 met at noon\n"
+
+
+async def test_memory_that_cannot_be_written_is_told(context: ToolContext) -> None:
+    memory_path(context.home, "global", THREAD).mkdir(parents=True)
+    with pytest.raises(ToolError, match="could not be written"):
+        await run(remember, context, text="x", scope="global")
