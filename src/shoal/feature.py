@@ -14,7 +14,9 @@ from typing import NamedTuple
 
 import msgspec
 
-FEATURES = ("memory",)
+FEATURES = (
+    "memory",
+)  # fmt: skip
 """The built-in features: the names of folders, in the order in which they are opened."""
 
 

@@ -1,0 +1,94 @@
+"""A feature is gone without a trace once its folder and its line in the list are deleted."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import shoal
+
+SOURCE = Path(shoal.__file__).parent
+RUN = "from shoal.surfaces.cli.main import main; main()"
+PROBE = """
+import asyncio, json, sys
+from pathlib import Path
+from shoal.app import open_app
+from shoal.config import load_config
+from shoal.surfaces.http.server import API
+
+async def look() -> None:
+    async with open_app(load_config(Path(sys.argv[1]), {}, {"sandbox.kind": "host"})) as app:
+        print(json.dumps({
+            "tools": app.tools.names(),
+            "commands": [spec.name for spec in app.commands.table],
+            "routes": [endpoint.path for endpoint in API],
+        }))
+
+asyncio.run(look())
+"""
+
+
+class Parts(NamedTuple):
+    """A feature, and some of what it brings."""
+
+    name: str
+    tools: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+    routes: tuple[str, ...] = ()
+    cli: tuple[str, ...] = ()
+
+
+MEMORY = Parts("memory", ("remember", "note_today"), ("memory",), ("/api/memory",), ("memory",))
+
+
+class Without:
+    """Shoal without a feature, and a home directory."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.home = folder / "home"
+        package = folder / "src/shoal"
+        shutil.copytree(SOURCE, package, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.rmtree(package / "features" / name)
+        listing = package / "feature.py"
+        text = listing.read_text(encoding="utf-8")
+        shortened = re.sub(rf'^ *"{name}",\n', "", text, flags=re.MULTILINE)
+        assert shortened != text, "the feature has a line of its own in the list"
+        listing.write_text(shortened, encoding="utf-8")
+        self._environment = {**os.environ, "PYTHONPATH": str(package.parent), "SHOAL_HOME": str(self.home)}
+
+    def python(self, code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", code, *arguments]
+        return subprocess.run(command, check=False, env=self._environment, capture_output=True, text=True, timeout=120)
+
+    def shoal(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return self.python(RUN, *arguments)
+
+
+@pytest.mark.parametrize("parts", [MEMORY], ids=lambda parts: parts.name)
+def test_without_its_folder_a_feature_is_gone_and_all_else_works(tmp_path: Path, parts: Parts) -> None:
+    assert (SOURCE / "features" / parts.name).is_dir()
+    without = Without(tmp_path, parts.name)
+    assert without.shoal("init").returncode == 0
+    asked = without.shoal("ask", "Say hello.")
+    assert (asked.returncode, asked.stderr) == (0, "")
+    assert asked.stdout.strip()
+    looked = without.python(PROBE, str(without.home))
+    assert looked.returncode == 0, looked.stderr
+    left: dict[str, list[str]] = json.loads(looked.stdout)
+    assert not {*parts.tools} & {*left["tools"]}
+    assert not {*parts.commands} & {*left["commands"]}
+    assert not [path for path in left["routes"] if path.startswith(parts.routes or "-")]
+    assert "read" in left["tools"], "all else is there"
+    assert "status" in left["commands"]
+    assert "/api/threads" in left["routes"]
+    for name in parts.cli:
+        refused = without.shoal(name)
+        assert (refused.returncode, f"There is no command '{name}'" in refused.stderr) == (2, True)
+    status = without.shoal("threads", "list", "--json")
+    assert (status.returncode, len(json.loads(status.stdout))) == (0, 1)
