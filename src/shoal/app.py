@@ -28,13 +28,14 @@ from shoal.config.secrets import watch_secrets
 from shoal.delivery.barred import BarredChats
 from shoal.delivery.hub import Hub
 from shoal.delivery.sender import Senders
-from shoal.extensions import extension_sandbox, extension_tools
+from shoal.extensions import extension_commands, extension_hooks, extension_sandbox, extension_tools
 from shoal.feature import Feature, features
 from shoal.kernel.begun import Begun
 from shoal.kernel.clock import Clock, SystemClock
 from shoal.kernel.commands import ChatCommand
 from shoal.kernel.files import Files, Folders
 from shoal.kernel.home import Home
+from shoal.kernel.hooks import Hooks
 from shoal.kernel.ids import OWN_PLATFORMS, ThreadId, make_thread_id
 from shoal.kernel.messages import Author, Origin
 from shoal.kernel.ports import ChatAdapter, Completion, Embeddings, Engine, Models, Sandbox, TellsOwner, Tool
@@ -84,6 +85,7 @@ from shoal.threads.timezones import TimeZones
 from shoal.threads.voice import VoiceService
 from shoal.tools.executor import Executor, LiveToolServices
 from shoal.tools.fetch import GuardedFetcher
+from shoal.tools.hooks import HookRunner
 from shoal.tools.mcp.connection import McpServers
 from shoal.tools.mcp.definitions import any_tool_of
 from shoal.tools.mcp.pins import Pins
@@ -107,8 +109,9 @@ State = Literal["starting", "running", "draining", "stopped"]
 class Overrides(msgspec.Struct, frozen=True):
     """What a test or an embedding program puts in place of the real parts, or adds to them.
 
-    `tools` are there before turns that were under way go on. `on_complete` is awaited with thread, turn and reply of
-    each turn that has finished in this process; what it raises is logged.
+    `tools` are there before turns that were under way go on. `hooks` have names, as those of packages have.
+    `on_complete` is awaited with thread, turn and reply of each turn that has finished in this process; what it raises
+    is logged.
     """
 
     clock: Clock | None = None
@@ -117,6 +120,8 @@ class Overrides(msgspec.Struct, frozen=True):
     adapters: tuple[ChatAdapter, ...] = ()
     access: Mapping[str, AccessRules] = {}
     tools: tuple[Tool, ...] = ()
+    commands: tuple[ChatCommand, ...] = ()
+    hooks: Mapping[str, Hooks] = {}
     on_complete: Completion | None = None
     wrap_driver: Callable[[Driver], Driver] | None = None
     file_clock: FileClock = SYSTEM_FILE_CLOCK
@@ -399,7 +404,10 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
         async def upholds(approval: Approval) -> bool:
             return await departures.upholds(approval)
 
-        executor = Executor(tools, sandbox, store, outlets, home, clock, prompt_files, config, everyones_hub, upholds)
+        hooks = HookRunner({**extension_hooks(), **overrides.hooks})
+        executor = Executor(
+            tools, sandbox, store, outlets, home, clock, prompt_files, config, everyones_hub, hooks, upholds
+        )
         watch_secrets(config, executor.redactor.learn)
         if config.telemetry.is_on(os.environ):
             await stack.enter_async_context(open_telemetry(config, hub, executor.redactor.redact))
@@ -475,6 +483,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
                 begun=begun,
                 restored_at=restored_at,
                 pause_seconds=config.mailbox.pause_seconds,
+                turn_ended=hooks.turn_ended,
                 ends=ends,
                 present=present,
                 project=ReadableFiles(home, store.journal).project,
@@ -551,6 +560,9 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             timezones=timezones,
         )
 
+        for command in (*extension_commands(), *overrides.commands):
+            commands.add(command)
+
         # ---- where people and triggers come in ----
 
         inbox = OpenInbox(orchestrator, commands)
@@ -619,6 +631,8 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
         if restored_at is not None and role != "worker":
             await notices.of_restored(restored_at)
         _add_services(app)
+        if hooks.runs_after_turns:
+            backend.add_service(hooks.run)
         if overrides.on_complete is not None:
             backend.add_service(partial(tell_completions, hub, overrides.on_complete))
         async with _running(app):

@@ -1,4 +1,4 @@
-"""Extensions: platforms, providers, tools and sandboxes that installed packages offer as entry points.
+"""Extensions: what installed packages offer as entry points.
 
 A package names them in its metadata, under a `Group`, e.g. `weather = "pkg:Weather"` in
 `[project.entry-points."shoal.tools"]`. Nothing is imported before it is used.
@@ -7,11 +7,16 @@ A package names them in its metadata, under a `Group`, e.g. `weather = "pkg:Weat
 import os
 import sys
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
+import msgspec
+
+from shoal.kernel.commands import ChatCommand, CommandRequest
 from shoal.kernel.errors import ConfigError
+from shoal.kernel.hooks import Hooks
+from shoal.tools.hooks import call_extension
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -20,7 +25,12 @@ if TYPE_CHECKING:
     from shoal.kernel.settings_platforms import AccountSettings
     from shoal.platforms.account import ChatAccount
 
-Group: TypeAlias = Literal["shoal.platforms", "shoal.providers", "shoal.tools", "shoal.sandboxes"]
+COMMAND_SECONDS = 60.0
+"""Longest that a command of a package may take."""
+
+Group: TypeAlias = Literal[
+    "shoal.platforms", "shoal.providers", "shoal.tools", "shoal.sandboxes", "shoal.commands", "shoal.hooks"
+]
 
 
 def extensions(group: Group) -> dict[str, "EntryPoint"]:
@@ -70,6 +80,32 @@ def extension_platform(name: str) -> "type[ChatAccount[AccountSettings]]":
 def extension_tools() -> "list[Tool]":
     """What the installed packages offer in `shoal.tools`. Raises ConfigError for one that cannot be imported."""
     return [cast("Tool", load_extension("shoal.tools", name)) for name in extensions("shoal.tools")]
+
+
+def extension_commands() -> list[ChatCommand]:
+    """The chat commands of `shoal.commands`. Raises ConfigError for one that is no `chat_command`."""
+    commands: list[ChatCommand] = []
+    for name in sorted(extensions("shoal.commands")):
+        command = load_extension("shoal.commands", name)
+        if not isinstance(command, ChatCommand):
+            raise ConfigError([f"{name!r} in shoal.commands is no function under @shoal.chat_command."])
+        commands.append(msgspec.structs.replace(command, answer=partial(_answer, command)))
+    return commands
+
+
+async def _answer(command: ChatCommand, asked: CommandRequest) -> str:
+    return await call_extension(f"/{command.spec.name}", COMMAND_SECONDS, command.answer(asked))
+
+
+def extension_hooks() -> dict[str, Hooks]:
+    """The hooks of `shoal.hooks`, by name. Raises ConfigError for what is no `Hooks`."""
+    hooks: dict[str, Hooks] = {}
+    for name in sorted(extensions("shoal.hooks")):
+        loaded = load_extension("shoal.hooks", name)
+        if not isinstance(loaded, Hooks):
+            raise ConfigError([f"{name!r} in shoal.hooks is no shoal.Hooks."])
+        hooks[name] = loaded
+    return hooks
 
 
 def extension_providers() -> "list[Provider]":

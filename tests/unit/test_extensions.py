@@ -1,12 +1,16 @@
 """Extensions: found by entry point, imported when used, and told apart when two packages collide."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from shoal.extensions import extensions, load_extension
-from shoal.kernel.errors import ConfigError
+from shoal.extensions import extension_commands, extension_hooks, extensions, load_extension
+from shoal.kernel.commands import CommandRequest
+from shoal.kernel.errors import ConfigError, ExtensionFailed
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.messages import Author
 
 Install = Callable[..., None]
 
@@ -51,3 +55,40 @@ def test_two_packages_with_one_name_are_told(install: Install) -> None:
     install("two", "[shoal.tools]\nsame = two:TOOL\n")
     with pytest.raises(ConfigError, match=r"Two packages offer 'same' in shoal\.tools: "):
         extensions("shoal.tools")
+
+
+COMMANDS = """
+import shoal
+
+@shoal.chat_command("roll a die")
+async def dice(asked: shoal.CommandRequest) -> str:
+    return str(6 // int(asked.argument))
+
+HOOKS = shoal.Hooks()
+"""
+
+
+def request(argument: str) -> CommandRequest:
+    thread, at = ThreadId("fake:harbour:1"), datetime(2026, 1, 5, tzinfo=UTC)
+    return CommandRequest(thread, Author("ada", trusted=True), "dice", argument, "k", at)
+
+
+async def test_a_commands_mistake_is_an_error_with_its_name(install: Install) -> None:
+    install("games", "[shoal.commands]\ndice = games:dice\n", COMMANDS)
+    (command,) = extension_commands()
+    assert await command.answer(request("2")) == "3"
+    with pytest.raises(ExtensionFailed, match="/dice failed: ZeroDivisionError: "):
+        await command.answer(request("0"))
+
+
+def test_what_is_no_command_or_hook_is_told(install: Install) -> None:
+    install("odd", "[shoal.commands]\ndice = odd:HOOKS\n[shoal.hooks]\ndice = odd:dice\n", COMMANDS)
+    with pytest.raises(ConfigError, match=r"'dice' in shoal\.commands is no function under @shoal\.chat_command\."):
+        extension_commands()
+    with pytest.raises(ConfigError, match=r"'dice' in shoal\.hooks is no shoal\.Hooks\."):
+        extension_hooks()
+
+
+def test_hooks_are_called_in_the_order_of_their_names(install: Install) -> None:
+    install("hooked", "[shoal.hooks]\nb = hooked:HOOKS\na = hooked:HOOKS\n", COMMANDS)
+    assert list(extension_hooks()) == ["a", "b"]

@@ -7,17 +7,17 @@
 import zlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from datetime import datetime
-from typing import Annotated, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
-from msgspec import Meta
 
-from shoal.kernel.errors import ConfigError
+from shoal.kernel import lazy_re
+from shoal.kernel.errors import ConfigError, InvalidInput
 from shoal.kernel.ids import ThreadId
 from shoal.kernel.messages import Author, Prompt
 from shoal.kernel.permissions import Asker
 
-CommandName: TypeAlias = Annotated[str, Meta(pattern="^[a-z][a-z0-9_]{0,31}$")]
+_NAME = lazy_re.compile("[a-z][a-z0-9_]{0,31}")
 EXTENSION_NUMBERS = range(101, 1001)
 """Numbers of commands that packages bring. Google Chat takes numbers from 1 to 1000."""
 
@@ -32,7 +32,7 @@ class CommandSpec(msgspec.Struct, frozen=True):
     person spoke last; `past` is the same for a thread in which something was said.
     """
 
-    name: CommandName
+    name: str
     description: str
     usage: str = ""
     completes: bool = False
@@ -89,6 +89,27 @@ class ChatCommand(msgspec.Struct, frozen=True, eq=False):
     spec: CommandSpec
     answer: Answer
     answer_in_channel: AnswerInChannel | None = None
+
+
+def chat_command(
+    description: str,
+    usage: str = "",
+    *,
+    number: int = 0,
+    needs: Literal["nothing", "thread", "past"] = "nothing",
+) -> Callable[[Answer], ChatCommand]:
+    """Make a command of an async function, with its name. Raises InvalidInput for a name that some platform refuses.
+
+    A package offers it in the entry point group `shoal.commands`.
+    """
+
+    def make(answer: Answer) -> ChatCommand:
+        name = getattr(answer, "__name__", "")
+        if not _NAME.fullmatch(name):
+            raise InvalidInput(f"A command cannot be called {name!r}: use up to 32 of a-z, 0-9 and _, a letter first.")
+        return ChatCommand(CommandSpec(name, description, usage, number=number, needs=needs), answer)
+
+    return make
 
 
 BUILT_IN = (

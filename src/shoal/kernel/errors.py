@@ -20,6 +20,7 @@ ShoalError
 │   ├── ProviderRefused              it refuses the key, or no key is set
 │   └── ProviderDown                 it is unreachable or does not work
 ├── PlatformError                    a chat platform refused or failed
+├── ExtensionFailed                  code of an installed package failed or took too long
 ├── Forbidden                        the caller lacks permission
 └── NotFound, Conflict, Gone         an id that is unknown, already decided, or expired
     ├── FilesDiffer                  a Conflict: files to restore have changed since
@@ -41,6 +42,10 @@ class InvalidId(ShoalError):
 
 class InvalidInput(ShoalError):
     """A request from outside is malformed; the message says which field and what is allowed."""
+
+
+class ExtensionFailed(ShoalError):
+    """A command or hook of an installed package raised by mistake, or took too long."""
 
 
 class EndedTwice(InvalidInput):

@@ -14,7 +14,9 @@ from typing import TypeVar
 from shoal.app import App, Overrides, open_app
 from shoal.config import load_config
 from shoal.kernel.clock import Clock
+from shoal.kernel.commands import ChatCommand
 from shoal.kernel.events import AssistantSaid, Event
+from shoal.kernel.hooks import Hooks
 from shoal.kernel.ids import ApprovalId, ThreadId, make_thread_id
 from shoal.kernel.messages import Abort, Author, FollowUp, Receipt, Steer, Usage
 from shoal.kernel.permissions import Asker
@@ -234,6 +236,8 @@ async def scenario(
     profile: str = "open",
     access: AccessRules = OPEN,
     tools: Iterable[Tool] = (),
+    commands: Iterable[ChatCommand] = (),
+    hooks: Mapping[str, Hooks] | None = None,
     clock: Clock | None = None,
     settings: Mapping[str, object] | None = None,
     on_complete: Completion | None = None,
@@ -274,6 +278,8 @@ async def scenario(
         adapters=(chat,),
         access={chat.platform: access},
         tools=tuple(tools),
+        commands=tuple(commands),
+        hooks=hooks or {},
         on_complete=on_complete,
         wrap_driver=watch,
         file_clock=file_clock,

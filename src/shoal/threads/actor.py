@@ -52,6 +52,7 @@ from shoal.kernel.events import (
     UserSaid,
 )
 from shoal.kernel.files import Folders
+from shoal.kernel.hooks import TurnSummary
 from shoal.kernel.ids import OWN_PLATFORMS, ThreadId, TurnId, channel_of, is_personal, thread_address
 from shoal.kernel.messages import Author, Origin, Prompt, Waiting, joined, pause_left
 from shoal.kernel.permissions import Audience
@@ -124,6 +125,7 @@ class ActorServices(msgspec.Struct, frozen=True, kw_only=True):
     begun: Begun
     restored_at: datetime | None
     pause_seconds: float
+    turn_ended: Callable[[TurnSummary], None]
     ends: Callable[[ThreadId, Author, Origin], Awaitable[bool]]
     present: Callable[[ThreadId, Author], Awaitable[Author]]
     project: Callable[[ThreadId, list[Event]], Awaitable[None]]
@@ -191,6 +193,18 @@ class Actor:
                 if state.finished is not None:
                     found = {"thread_id": self.thread, "outcome": state.finished.outcome, "steps": state.finished.steps}
                     log.info("turn finished", extra=found)
+                    services.turn_ended(
+                        TurnSummary(
+                            self.thread,
+                            view.turn,
+                            state.agent,
+                            state.finished.outcome,
+                            state.finished.reply,
+                            state.finished.steps,
+                            state.finished.usage,
+                            view.tainted_by,
+                        )
+                    )
                 if state.caller is not None:
                     await services.children.ended(state.caller)
                 view.close_turn()

@@ -5,6 +5,8 @@
                      ▼                                         ▼          ▼
                   Refused                                   Refused     MustAsk (an approval bound to the digest)
 
+Hooks of installed packages are asked once the rules and the taint have let a call pass; the stricter decision wins.
+
 What is decided on, shown and run is one object, the Invocation. An approval names two digests: one of the call, and
 one of the call with the content that it runs (`tools.content`).
 
@@ -34,6 +36,7 @@ from shoal.kernel.errors import ContentChanged, SandboxError, ToolError, system_
 from shoal.kernel.events import ASK_INSTEAD, ASK_OR_LOOK, ApprovalRequested, ToolFinished, ToolStarted, Verdict
 from shoal.kernel.files import Files, in_thread
 from shoal.kernel.home import Home
+from shoal.kernel.hooks import PlannedCall
 from shoal.kernel.ids import ApprovalId, ThreadId, TurnId
 from shoal.kernel.messages import MORE_TOOLS, ToolCall
 from shoal.kernel.permissions import STRICTNESS, TRUST_ORDER, Action, Asker, Decision
@@ -52,6 +55,7 @@ from shoal.store.store import Store
 from shoal.text.shown import strip_controls
 from shoal.tools.coverage import NOTHING, Content, ContentReader, coverage_key, swapped_of
 from shoal.tools.functions import Prepared, PreparedCommand
+from shoal.tools.hooks import HookRunner
 from shoal.tools.live_output import LiveOutput
 from shoal.tools.output import BoundedOutput, OutputBounds, bound_output, bound_piece, excerpt
 from shoal.tools.registry import Registry
@@ -61,6 +65,7 @@ from shoal.tools.tainted_files import PromptFiles, amended, may_change, memory_r
 log = logging.getLogger(__name__)
 
 DENIED = "Permission denied: {action} is not allowed here{rule}." + ASK_OR_LOOK
+HOOK_DENIED = "Permission denied by the hook {hook!r}: {reason}" + ASK_OR_LOOK
 UNKNOWN_TOOL = "There is no tool named {name!r}. The tools are: {names}."
 STEERED = TaintState(active=True)
 VERDICTS: dict[Verdict, str] = {
@@ -148,6 +153,7 @@ class Executor:
         prompt_files: PromptFiles,
         config: Config,
         hub: LiveHub,
+        hooks: HookRunner,
         upholds: Callable[[Approval], Awaitable[bool]],
     ) -> None:
         """`upholds` says whether the person who allowed something could still allow it."""
@@ -168,6 +174,7 @@ class Executor:
         self._home = home
         self._clock = clock
         self._hub = hub
+        self._hooks = hooks
         self.page = config.web.public_url.rstrip("/")
         self.redactor = Redactor(())
 
@@ -212,6 +219,16 @@ class Executor:
         raised = decision == "ask" and not asks
         if decision == "allow" and tool.traits.runs_commands and self._asks_for_commands:
             decision, reason = "ask", "No sandbox isolates commands on this machine."
+        if self._hooks.asks_before_calls:
+            ruled = await self._hooks.before_call(_planned(call, context, invocation, decision, taint))
+            if ruled is not None:
+                hook, ruling = ruled
+                entry = AuditEntry("hook", actions[0].text, ruling.decision, hook, user, name, turn, call.id)
+                audit = (*audit, self.redactor.entry(entry))
+                if ruling.decision == "deny":
+                    denied = HOOK_DENIED.format(hook=hook, reason=strip_controls(ruling.reason))
+                    return _refuse(call, self.redactor.redact(denied), audit)
+                decision, reason = "ask", f"{reason} {ruling.reason}".strip()
         started = ToolStarted(call.id, call.name, self._named(invocation))
         if decision == "allow":
             return Admitted(call, tool.traits, invocation, started, audit, ApprovalId(""))
@@ -514,6 +531,24 @@ def is_look(action: Action) -> bool:
     """Whether a part of a command changes no file, not even the time of its last change."""
     program = action.text.split(":", 2)[-1].partition(" ")[0]
     return action.whole or (action.harmless and not action.also and program in _LOOKERS)
+
+
+def _planned(
+    call: ToolCall, context: CallContext, invocation: Invocation, decision: Decision, taint: TaintState
+) -> PlannedCall:
+    return PlannedCall(
+        thread=context.thread,
+        turn=context.turn,
+        agent=context.agent.name,
+        asked_by=context.asker.identity,
+        trust=context.asker.trust,
+        tool=call.name,
+        arguments=invocation.canonical,
+        shown=invocation.shown,
+        actions=tuple(action.text for action in invocation.actions),
+        decision="allow" if decision == "allow" else "ask",
+        tainted_by=taint.shown if taint.active else "",
+    )
 
 
 def _refuse(call: ToolCall, text: str, audit: tuple[AuditEntry, ...] = (), tainted_by: str = "") -> Refused:

@@ -1,0 +1,72 @@
+"""Hooks: code of installed packages that Shoal calls before a tool call and after a turn."""
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Literal, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+from shoal.kernel.events import Outcome
+from shoal.kernel.ids import ThreadId, TurnId
+from shoal.kernel.messages import Usage
+from shoal.kernel.permissions import Trust
+
+
+class PlannedCall(msgspec.Struct, frozen=True):
+    """A tool call that the permissions let pass, before it runs.
+
+    `arguments` are the resolved ones, as canonical JSON; `shown` is what a person would be asked about. `actions` are
+    what rules match, e.g. `tool:bash:git push`. `decision` is what the permissions decided. `asked_by` is
+    PLATFORM:USER. `tainted_by` names the untrusted content that the turn has seen; empty for none.
+
+    A call that waits for a person is planned again once they answered.
+    """
+
+    thread: ThreadId
+    turn: TurnId
+    agent: str
+    asked_by: str
+    trust: Trust
+    tool: str
+    arguments: str
+    shown: str
+    actions: tuple[str, ...]
+    decision: Literal["allow", "ask"]
+    tainted_by: str = ""
+
+
+class HookRuling(msgspec.Struct, frozen=True):
+    """A hook's answer to a planned call: a person must allow it, or it does not run. `reason` is one sentence."""
+
+    decision: Literal["ask", "deny"]
+    reason: str
+
+
+class TurnSummary(msgspec.Struct, frozen=True):
+    """A turn that has ended. `reply` is its answer. `tainted_by` is as in `PlannedCall`."""
+
+    thread: ThreadId
+    turn: TurnId
+    agent: str
+    outcome: Outcome
+    reply: str
+    steps: int
+    usage: Usage
+    tainted_by: str = ""
+
+
+BeforeCall: TypeAlias = Callable[[PlannedCall], Awaitable[HookRuling | None]]
+AfterTurn: TypeAlias = Callable[[TurnSummary], Awaitable[None]]
+
+
+class Hooks(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    """The hooks of a package. Each call of one may take `seconds_max`.
+
+    `before_call` can make a decision stricter and never looser; None agrees with the permissions. Where it fails or
+    takes too long, the call is denied. `after_turn` learns of each turn that this process finished, at most once;
+    its failures are logged.
+    """
+
+    before_call: BeforeCall | None = None
+    after_turn: AfterTurn | None = None
+    seconds_max: Annotated[float, Meta(gt=0, le=60)] = 5.0

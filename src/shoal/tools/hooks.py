@@ -1,0 +1,81 @@
+"""Run the hooks of installed packages: before a tool call, and after a turn."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Mapping
+from typing import TypeVar
+
+from shoal.kernel.errors import ExtensionFailed, ShoalError
+from shoal.kernel.hooks import HookRuling, Hooks, PlannedCall, TurnSummary
+from shoal.kernel.permissions import STRICTNESS
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+REASON_CHARS_MAX = 300
+TURNS_WAITING_MAX = 1000
+"""Ended turns that wait for the hooks; of further ones the hooks are not told."""
+
+
+class HookRunner:
+    """Calls the hooks of all packages, by the names of their entry points and in the order of these."""
+
+    def __init__(self, hooks: Mapping[str, Hooks]) -> None:
+        self._before = [(name, hook.before_call, hook.seconds_max) for name, hook in hooks.items() if hook.before_call]
+        self._after = [(name, hook.after_turn, hook.seconds_max) for name, hook in hooks.items() if hook.after_turn]
+        self._ended = asyncio.Queue[TurnSummary](TURNS_WAITING_MAX)
+        self.asks_before_calls = bool(self._before)
+        self.runs_after_turns = bool(self._after)
+
+    async def before_call(self, planned: PlannedCall) -> tuple[str, HookRuling] | None:
+        """Return the strictest ruling on a call and the hook that gave it; None where every hook agrees.
+
+        A hook that fails or takes too long denies the call. Nothing is raised.
+        """
+        strictest: tuple[str, HookRuling] | None = None
+        for name, hook, seconds in self._before:
+            try:
+                ruling = await call_extension(f"The hook {name!r}", seconds, hook(planned))
+                if not (ruling is None or isinstance(ruling, HookRuling)):  # pyright: ignore[reportUnnecessaryIsInstance]
+                    raise ExtensionFailed(f"The hook {name!r} returned no HookRuling.")
+            except ShoalError as error:
+                log.error("hook failed", extra={"hook": name, "tool": planned.tool, "why": str(error)})
+                ruling = HookRuling("deny", str(error))
+            if ruling is not None and (
+                strictest is None or STRICTNESS[ruling.decision] > STRICTNESS[strictest[1].decision]
+            ):
+                strictest = name, HookRuling(ruling.decision, ruling.reason[:REASON_CHARS_MAX])
+        return strictest
+
+    def turn_ended(self, summary: TurnSummary) -> None:
+        """Queue a turn for the hooks; never waits."""
+        if not self.runs_after_turns:
+            return
+        try:
+            self._ended.put_nowait(summary)
+        except asyncio.QueueFull:
+            log.warning("hooks skipped a turn", extra={"thread_id": summary.thread, "turn": summary.turn})
+
+    async def run(self) -> None:
+        """Call the hooks for each turn that ended, one after the other, until cancelled."""
+        while True:
+            summary = await self._ended.get()
+            for name, hook, seconds in self._after:
+                try:
+                    await call_extension(f"The hook {name!r}", seconds, hook(summary))
+                except ShoalError as error:
+                    fields = {"hook": name, "thread_id": summary.thread, "turn": summary.turn}
+                    log.error("hook failed", exc_info=error.__cause__, extra={**fields, "why": str(error)})
+
+
+async def call_extension(what: str, seconds: float, call: Awaitable[T]) -> T:
+    """Await code of a package. Raises ExtensionFailed for what it raises by mistake, and after `seconds`."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await call
+    except ShoalError:
+        raise
+    except TimeoutError as error:
+        raise ExtensionFailed(f"{what} took longer than {seconds:g} s.") from error
+    except Exception as error:
+        raise ExtensionFailed(f"{what} failed: {type(error).__name__}: {error}") from error
