@@ -10,8 +10,9 @@ from msgspec.structs import replace
 from shoal.kernel.errors import InvalidInput, ToolError
 from shoal.kernel.ports import Invocation, ToolContext, ToolOutput
 from shoal.kernel.traits import KEEPS, LOOKUP, Traits
-from shoal.kernel.triggers import NewTrigger, Trigger, source_of
+from shoal.kernel.triggers import NewTrigger, Trigger, source_of, title
 from shoal.kernel.zones import local_time, zone_named
+from shoal.store.outbox import QUEUE_FULL
 from shoal.store.triggers import TriggerStore
 from shoal.tools.functions import FunctionTool, as_tool_error, planned, tool
 
@@ -116,7 +117,7 @@ def schedule_tool(triggers: TriggerStore, next_time: NextTime) -> FunctionTool[I
         lines = [trigger_line(trigger) for trigger in found[:LIST_MAX]]
         if len(found) > LIST_MAX:
             lines.append(f"and {len(found) - LIST_MAX} more")
-        source = next((name for trigger in found if (name := source_of(trigger.spec))), "")
+        source = next((name for trigger in found[:LIST_MAX] if (name := line_source(trigger))), "")
         return ToolOutput("\n".join(lines) or "Nothing is scheduled in this conversation.", tainted_by=source)
 
     async def changed(do: str, id: str, context: ToolContext) -> ToolOutput:
@@ -127,7 +128,7 @@ def schedule_tool(triggers: TriggerStore, next_time: NextTime) -> FunctionTool[I
         trigger = fitting[0]
         if do == "cancel":
             await triggers.remove(trigger.id)
-            return ToolOutput(f"Cancelled: {trigger_line(trigger)}", tainted_by=source_of(trigger.spec))
+            return ToolOutput(f"Cancelled: {trigger_line(trigger)}", tainted_by=line_source(trigger))
         if do == "pause":
             if not await triggers.pause(trigger.id):
                 raise ToolError(f"It is {trigger.state}, so there is nothing to pause.")
@@ -166,6 +167,13 @@ def schedule_tool(triggers: TriggerStore, next_time: NextTime) -> FunctionTool[I
 
 def _local(at: datetime, timezone: str) -> str:
     return local_time(at.astimezone(zone_named(timezone)))
+
+
+def line_source(trigger: Trigger) -> str:
+    """Return the untrusted source of a trigger's line: its text's, or that of an error that a platform or a model
+    wrote; empty where there is none."""
+    error = f"the error of a schedule ({title(trigger)})" if trigger.error not in ("", QUEUE_FULL) else ""
+    return source_of(trigger.spec) or error
 
 
 def trigger_line(trigger: Trigger) -> str:
