@@ -263,7 +263,7 @@ def _was_given_up(record: Record, platform: Platform, notice: Fact) -> bool:
         return False
     said, turn = {**platform.acked("say"), **platform.acked("tell")}, notice["key"].partition(":")[0]
     began = max((float(said[name]["at"]) for name in record.turns.get(turn, ()) if name in said), default=0.0)
-    same = (fact for fact in platform.facts if (fact["id"], fact.get("text")) == (notice["id"], notice["text"]))
+    same = (fact for fact in platform.facts if (fact.get("id"), fact.get("text")) == (notice["id"], notice["text"]))
     ended = float(next(same)["at"])  # maybe by an edit
     kills = [what for at, over, what in record.harms if at < ended and over > began]
     return sum(what.startswith("kill ") for what in kills) >= STARTS_MAX

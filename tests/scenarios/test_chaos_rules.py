@@ -142,9 +142,10 @@ def given_up(*kills: float, harm: str = "kill all", answered: bool = False) -> R
     number = number_of("plain")
     notice = {"text": f"{ENDED_TWICE}\n\n`/retry` answers it anew.", "key": f"T{number}:reply:0"}
     facts = [{**fact, **notice} if fact["id"] == f"m{number}" else fact for fact in sound()]
+    refused: Fact = {"kind": "refused", "at": "0", "key": f"T{number}:reply:0"}
     more = [post("x", f"DONE 1 {PLAIN} reef", at=1999)] * answered
     harms = [(AT_PLAIN + at, AT_PLAIN + at + 0.5, harm) for at in kills]
-    return record([*facts, *more])._replace(harms=harms, turns={f"T{number}": [PLAIN]})
+    return record([refused, *facts, *more])._replace(harms=harms, turns={f"T{number}": [PLAIN]})
 
 
 def reminder_given_up(thread: str, *kills: float) -> Record:
