@@ -96,12 +96,12 @@ from shoal.tools.registry import Registry, command_actions, lookup_tools, standa
 from shoal.tools.storage import Retention, open_checkpoints, open_files, open_folders
 from shoal.tools.tainted_files import SYSTEM_FILE_CLOCK, FileClock, MarkedFiles, PromptFiles
 from shoal.triggers.service import TriggerService, tell_switched_off
-from shoal.turn.budget import meter_as_set
 from shoal.turn.checks import CaseChecks
 from shoal.turn.compaction import Compactor, ThreadTitles
 from shoal.turn.context import ContextBuilder
 from shoal.turn.loop import TurnLoop
 from shoal.turn.spending import Spending
+from shoal.turn.tokens import meter_as_set
 
 State = Literal["starting", "running", "draining", "stopped"]
 

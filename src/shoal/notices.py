@@ -22,7 +22,7 @@ from shoal.kernel.records import NewPost, OutboxRow
 from shoal.kernel.triggers import Trigger
 from shoal.store.store import Store
 from shoal.threads.access_gate import OWNER_IN
-from shoal.turn.budget import WINDOW_TOKENS_DEFAULT
+from shoal.turn.fitting import WINDOW_TOKENS_DEFAULT
 
 log = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from shoal.permissions.access import AccessRules
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import FakeModel, Gate, Refusal, Reply, Seen
 from shoal.testing.scenario import World, scenario
-from shoal.turn.budget import Gauge
 from shoal.turn.spending import LOW_SHARE
+from shoal.turn.tokens import Gauge
 
 ECHOED = '{"text": "x"}'
 PARAGRAPH = "The quick brown fox jumps over the lazy dog near the river bank. " * 60

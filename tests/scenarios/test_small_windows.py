@@ -17,7 +17,7 @@ from shoal.testing.chat import OPEN, FakeChat
 from shoal.testing.model import Call, FakeModel, Refusal, Reply, Seen
 from shoal.testing.scenario import FakeModels, World, scenario
 from shoal.tools.functions import tool
-from shoal.turn.budget import ROUGHLY
+from shoal.turn.tokens import ROUGHLY
 
 WINDOWS = (4_096, 8_192, 16_384)
 

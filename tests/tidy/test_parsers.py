@@ -17,6 +17,7 @@ READERS = {
     "backups.py": {"gzip", "tarfile", "zlib"},  # the owner's own archives, entry by entry
     "platforms/tokens.py": {"jwt"},  # tokens of the head, keys of KEYS_BYTES_MAX
     "files/images.py": {"zlib"},  # checksums alone
+    "kernel/commands.py": {"zlib"},  # a checksum alone
     "kernel/untrusted.py": {"tomllib"},  # TOML_CHARS_MAX, TOML_PARTS_MAX
     "models/http.py": {"zlib"},  # UNPACKED_BYTES_MAX at a time, BODY_BYTES_MAX in all
     "models/odd_json.py": {"json_repair"},  # REPAIRED_CHARS_MAX
@@ -29,7 +30,7 @@ READERS = {
     "tools/builtin/web.py": {"turbohtml"},  # FETCH_BYTES_MAX; linear at any depth
     "tools/document_readers.py": {"email", "pypdf", "turbohtml", "xml", "zipfile"},  # a process with few resources
     "tools/fetch.py": {"zlib"},  # `bytes_max` of the request
-    "turn/budget.py": {"gzip"},  # the package's own file
+    "turn/tokens.py": {"gzip"},  # the package's own file
     "turn/front_matter.py": {"yaml"},  # EVENTS_MAX, DEPTH_MAX, no anchors
 }
 """Modules that load parsers which can be made to eat time or memory, and what bounds them there."""

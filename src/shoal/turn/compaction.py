@@ -56,8 +56,8 @@ from shoal.kernel.turnstate import LEFT_OUT
 from shoal.kernel.untrusted import UNREADABLE
 from shoal.store.appends import title_of
 from shoal.store.threads import ThreadStore
-from shoal.turn.budget import Tally, TokenRoom
 from shoal.turn.context import ContextBuilder
+from shoal.turn.fitting import Tally, TokenRoom
 from shoal.turn.run import TurnRun
 from shoal.turn.spending import Spending, charge_of
 from shoal.turn.text_files import cut_middle

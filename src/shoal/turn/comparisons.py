@@ -29,12 +29,12 @@ from shoal.permissions.profiles import Profiles, hidden
 from shoal.store.comparisons import ceiling_of
 from shoal.store.store import Store
 from shoal.tools.offer import Offer, offer, split, unwrapped
-from shoal.turn.budget import Gauge
 from shoal.turn.context import ContextBuilder
 from shoal.turn.digests import stored_specs
 from shoal.turn.prompt import PromptSection, SystemPrompt, assemble, decode_prompt
 from shoal.turn.replay import read_branch, recorded_steps
 from shoal.turn.spending import Charge, Spending
+from shoal.turn.tokens import Gauge
 
 AT_ONCE = 4
 """How many calls are under way at the same time."""

@@ -1,15 +1,7 @@
-"""What the model gets to see: the system text settled at the turn's start, the transcript, the tools.
-
-The block that ends a turn's user message: what is true now and would break a stable prefix anywhere else.
-
-What stands before the conversation, instructions and tools, is fitted to a small window: where they leave less than a
-quarter of a request, to three fifths of it. Tools that do not fit are found with `more_tools`, those that are needed
-least first; of the text, the longest sections lose their middles. The same instructions, tools and room give the same
-result, so that requests still begin with the same bytes.
-"""
+"""Build what the model gets to see: the system text chosen at the turn's start, the transcript, the tools."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import lru_cache, partial
 from math import ceil
 from pathlib import Path
@@ -23,44 +15,36 @@ from shoal.kernel.clock import Clock
 from shoal.kernel.events import Cleared, Compacted, TurnStarted
 from shoal.kernel.home import Home
 from shoal.kernel.ids import ThreadId, platform_of
-from shoal.kernel.messages import AssistantMessage, ModelRequest, Prompt, ToolSpec, UserMessage
+from shoal.kernel.messages import AssistantMessage, ModelRequest, Prompt, UserMessage
 from shoal.kernel.permissions import Asker, Audience
 from shoal.kernel.ports import Mount, Route
 from shoal.kernel.regular_files import ensure_folder
 from shoal.kernel.settings import Config
-from shoal.kernel.traits import TraitsByName
 from shoal.kernel.transcript import (
-    CONTEXT_CHANGES,
     CONTEXT_HEAD,
-    CONTEXT_TAIL,
     SUMMARY_HEAD,
     Transcript,
     TranscriptEntry,
 )
-from shoal.kernel.zones import local_time, zone_named
+from shoal.kernel.zones import zone_named
 from shoal.permissions.profiles import Profile, hidden_by
 from shoal.store.journal import Journal
 from shoal.store.store import Store
 from shoal.tools.executor import CallContext, Executor
-from shoal.tools.offer import Offer, offer
+from shoal.tools.offer import Offer
 from shoal.turn.activity import Activity
-from shoal.turn.budget import (
-    CALL_UNITS,
-    MESSAGE_UNITS,
+from shoal.turn.context_block import ACTIVITY_MAX, volatile
+from shoal.turn.digests import options_of, stored_tools
+from shoal.turn.fitting import (
     WINDOW_TOKENS_DEFAULT,
     WINDOW_TOKENS_MIN,
-    Calibration,
-    Gauge,
-    Meter,
     Tally,
     TokenRoom,
-    cut_to,
     fit,
-    level_of,
     reserved,
     room_for,
 )
-from shoal.turn.digests import options_of, stored_tools
+from shoal.turn.prefix import Prefix, fit_prefix
 from shoal.turn.prompt import (
     PromptBuilder,
     PromptLimits,
@@ -73,6 +57,7 @@ from shoal.turn.prompt import (
 from shoal.turn.run import TurnRun, TurnScope
 from shoal.turn.skills import skill_mounts, skill_places, skill_roots
 from shoal.turn.thread import ThreadView, chat_of
+from shoal.turn.tokens import Calibration, Gauge, Meter
 
 OWNER = Asker(trust="owner", user="owner")
 """Who asks where no turn does."""
@@ -84,20 +69,6 @@ WHOLE_SHARE = 0.75
 """Instructions and tools that take no more of the input are sent as they are."""
 FITTED_SHARE = 0.6
 """Of the input, what they get where they would take more."""
-TOOLS_SHARE = 0.4
-"""Of that, what tools get at least, as far as they need it."""
-_FIRST = frozenset({"identity", "rules"})
-
-
-class Prefix(NamedTuple):
-    """What is sent before the conversation, and which tools are found. `sections`: what is sent of each, by name, where
-    that is not all."""
-
-    system: str
-    tools: tuple[ToolSpec, ...]
-    further: tuple[ToolSpec, ...]
-    units: int
-    sections: tuple[tuple[str, str], ...] = ()
 
 
 class Shares(NamedTuple):
@@ -535,86 +506,3 @@ class ContextBuilder:
 def _readers(route: Route, visible: str) -> str:
     """A model and those who may read what it is sent: what is learnt of it is for them alone."""
     return f"{route.provider.name}/{route.model} {visible}"
-
-
-def fit_prefix(meter: Meter, prompt: SystemPrompt, tools: Offer, units_max: int, traits: TraitsByName) -> Prefix:
-    """Bring instructions and tools down to `units_max`."""
-    tools_max = max(int(units_max * TOOLS_SHARE), units_max - MESSAGE_UNITS - meter.count(prompt.text))
-    told, names = tools, set[str]()
-    if _units(tools.listed, meter) > tools_max:  # as many as fit, by their rank
-        told = offer((), tools.all, may_find=tools.may_find)
-        listed = [one.name for one in tools.all if one not in tools.deferred]
-        for name in sorted(listed, key=lambda name: (traits.of(name).rank, name)):
-            kept = [one for one in tools.all if one.name in names or one.name == name]
-            tried = offer(kept, [one for one in tools.all if one not in kept], may_find=tools.may_find)
-            if _units(tried.listed, meter) <= tools_max:
-                told, names = tried, names | {name}
-    room = units_max - MESSAGE_UNITS - _units(told.listed, meter)
-    kept = [section for section in prompt.sections if section.text]
-    first = [meter.count(section.text) + 1 for section in kept if section.name in _FIRST]
-    others = [meter.count(section.text) + 1 for section in kept if section.name not in _FIRST]
-    least = level_of(first, max(room, 0))
-    level = level_of(others, max(0, room - sum(min(one, least) for one in first)))
-    texts = tuple(
-        cut_to(section.text, (least if section.name in _FIRST else level) - 1, meter.count) for section in kept
-    )
-    system = "\n\n".join(text for text in texts if text)
-    sections = tuple((section.name, text) for section, text in zip(kept, texts, strict=True))
-    return Prefix(system, told.listed, told.deferred, meter.prefix(system, told.listed), sections)
-
-
-def _units(specs: Sequence[ToolSpec], meter: Meter) -> int:
-    texts = (text for one in specs for text in (one.name, one.description, one.parameters))
-    return CALL_UNITS * len(specs) + sum(map(meter.count, texts))
-
-
-CONTEXT_LINES_MAX = 12
-"""Most lines of one list; that there are more is said, and not how many: nobody has to count them all for it."""
-ACTIVITY_MAX = CONTEXT_LINES_MAX + 2
-"""Threads at work and running processes that are looked up for an agent: those it is told of, its own thread among
-them, and one that stands for all more."""
-LINE_CHARS_MAX = 240
-
-
-def volatile(
-    now: datetime,
-    *,
-    others: Sequence[str] = (),
-    activities: Sequence[tuple[str, Sequence[str]]] = (),
-    spend_left: str = "",
-    memory_changes: str = "",
-) -> str:
-    """Return the trailing block, with the time in the zone of `now`.
-
-    `others` and each list of `activities`, which follows its title, contain one status line each, and `spend_left` is a
-    short phrase. Their names and texts are untrusted: each is cut to one line of LINE_CHARS_MAX and cannot end the
-    block.
-    """
-    parts = [CONTEXT_HEAD, f"Time: {local_time(now)}, {now:%A}"]
-    if others:
-        parts.append(_bullets("You are also at work in", others))
-    parts += [_bullets(title, lines) for title, lines in activities if lines]
-    if spend_left:
-        parts.append(f"Left to spend: {_one_line(spend_left)}")
-    if memory_changes:
-        parts.append(f"{CONTEXT_CHANGES}{_contained(memory_changes)}")
-    parts.append(CONTEXT_TAIL)
-    return "\n".join(parts)
-
-
-def _bullets(title: str, lines: Sequence[str]) -> str:
-    shown = [f"- {_one_line(line)}" for line in lines[:CONTEXT_LINES_MAX]]
-    if len(lines) > CONTEXT_LINES_MAX:
-        shown.append("- and more")
-    return "\n".join([f"{title}:", *shown])
-
-
-def _one_line(text: str) -> str:
-    if not text.isprintable():
-        text = "".join(character if character.isprintable() else " " for character in text)
-    words = " ".join(text.split())
-    return _contained(words if len(words) <= LINE_CHARS_MAX else f"{words[: LINE_CHARS_MAX - 1]}…")
-
-
-def _contained(text: str) -> str:
-    return text.replace("<context", "‹context").replace("</context", "‹/context")

@@ -22,7 +22,7 @@ from shoal.kernel.messages import (
     ToolSpec,
 )
 from shoal.kernel.transcript import Transcript
-from shoal.turn.budget import TokenRoom
+from shoal.turn.fitting import TokenRoom
 
 DIGEST_BYTES = 8
 

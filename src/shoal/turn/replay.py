@@ -43,10 +43,11 @@ from shoal.kernel.records import ThreadInfo
 from shoal.kernel.transcript import Transcript, TranscriptEntry
 from shoal.store.journal import Journal
 from shoal.tools.offer import offer
-from shoal.turn.budget import Meter, Tally, TokenRoom, fit
 from shoal.turn.context import ContextBuilder
 from shoal.turn.digests import RequestDigests, digest_of, message_digest, stored_specs
+from shoal.turn.fitting import Tally, TokenRoom, fit
 from shoal.turn.prompt import SystemPrompt, decode_prompt
+from shoal.turn.tokens import Meter
 
 
 class RecordedStep(NamedTuple):

@@ -39,8 +39,8 @@ from shoal.kernel.records import BudgetStatus, Ceiling, NewPost, Reservation, Re
 from shoal.kernel.settings import BudgetSettings
 from shoal.permissions.access import People
 from shoal.store.store import Store
-from shoal.turn.budget import ROUGHLY, Gauge
 from shoal.turn.run import TurnRun
+from shoal.turn.tokens import ROUGHLY, Gauge
 
 log = logging.getLogger(__name__)
 

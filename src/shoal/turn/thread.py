@@ -49,10 +49,11 @@ from shoal.kernel.turnstate import LEFT_OUT, TurnState
 from shoal.permissions.taint import Source, TaintState, source_of
 from shoal.store.journal import Journal
 from shoal.tools.checkpoints import Checkpoints
-from shoal.turn.budget import ESTIMATES, Meter, Tally
 from shoal.turn.digests import RequestDigests
+from shoal.turn.fitting import Tally
 from shoal.turn.links import GrowingLinks, Knows, known_from, with_known_links
 from shoal.turn.outage import outage_over, outage_post
+from shoal.turn.tokens import ESTIMATES, Meter
 
 MESSAGE_BYTES = 1000
 """What a message takes in memory besides its text."""

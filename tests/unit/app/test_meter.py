@@ -3,8 +3,8 @@
 import pytest
 
 from shoal.kernel.errors import ShoalError
-from shoal.turn import budget
-from shoal.turn.budget import can_count_exactly, meter_as_set
+from shoal.turn import fitting as budget
+from shoal.turn.tokens import can_count_exactly, meter_as_set
 
 WORDS = "お誕生日おめでとう"
 

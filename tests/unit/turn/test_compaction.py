@@ -5,14 +5,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.known_tools import TRAITS
 from tests.unit.kernel.journals import messages_of
-from tests.unit.turn.test_budget import ANA, Journal, is_paired, words
+from tests.unit.turn.test_fitting import ANA, Journal, is_paired, words
 
 from shoal.kernel.events import AssistantSaid, Compacted, Steered, ToolFinished
 from shoal.kernel.ids import CallId
 from shoal.kernel.messages import ToolCall
 from shoal.kernel.settings import ContextSettings
 from shoal.kernel.transcript import CUT_OFF, SUMMARY_HEAD, Transcript
-from shoal.turn.budget import TokenRoom
 from shoal.turn.compaction import (
     FILES_MAX,
     HEADINGS,
@@ -26,6 +25,7 @@ from shoal.turn.compaction import (
     summary_request,
     urgency,
 )
+from shoal.turn.fitting import TokenRoom
 
 ROOM = TokenRoom(4000, 100, 2000, 500)
 

@@ -7,9 +7,9 @@ from tests.known_tools import TRAITS
 from shoal.kernel.messages import MORE_TOOLS, ToolSpec
 from shoal.kernel.traits import RANK_LAST
 from shoal.tools.offer import Offer, offer
-from shoal.turn.budget import Meter
-from shoal.turn.context import fit_prefix
+from shoal.turn.prefix import fit_prefix
 from shoal.turn.prompt import PromptSection, SystemPrompt, assemble
+from shoal.turn.tokens import Meter
 
 CORE = tuple(
     sorted(

@@ -18,7 +18,7 @@ from shoal.kernel.ids import ThreadId
 from shoal.kernel.messages import ToolSpec
 from shoal.sandbox.host import HostSandbox
 from shoal.testing.clock import ManualClock
-from shoal.turn.context import CONTEXT_LINES_MAX, LINE_CHARS_MAX, volatile
+from shoal.turn.context_block import CONTEXT_LINES_MAX, LINE_CHARS_MAX, volatile
 from shoal.turn.prompt import (
     CHANGES_CHARS_MAX,
     PromptBuilder,

@@ -14,10 +14,10 @@ from shoal.kernel.ids import CallId
 from shoal.kernel.messages import Image, ToolMessage, ToolSpec
 from shoal.testing.model import FakeModel
 from shoal.testing.scenario import FakeModels, World, scenario
-from shoal.turn.budget import ESTIMATES
 from shoal.turn.digests import message_digest
 from shoal.turn.prompt import SystemPrompt, decode_prompt
 from shoal.turn.replay import ReplayReport, Today, changed_tools, replay, replay_thread
+from shoal.turn.tokens import ESTIMATES
 
 SPEC = ToolSpec("echo", "Say it back.", '{"type":"object"}')
 

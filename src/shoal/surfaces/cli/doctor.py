@@ -51,7 +51,7 @@ from shoal.surfaces.cli.output import print_json, sentence, tell, when
 from shoal.tools.mcp.connection import McpServers
 from shoal.tools.mcp.pins import Pins
 from shoal.tools.registry import Registry
-from shoal.turn.budget import WINDOW_TOKENS_DEFAULT
+from shoal.turn.fitting import WINDOW_TOKENS_DEFAULT
 from shoal.turn.skills import skill_roots
 from shoal.turn.text_files import FileCache, SkillReader
 

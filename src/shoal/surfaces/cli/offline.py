@@ -47,7 +47,7 @@ from shoal.tools.mcp.pins import Pins
 from shoal.tools.process_logs import LogPiece, log_of, read_log
 from shoal.tools.storage import files_of, open_folders
 from shoal.tools.tainted_files import MarkedFiles, PromptFiles
-from shoal.turn.budget import Meter, meter_as_set
+from shoal.turn.tokens import Meter, meter_as_set
 
 if TYPE_CHECKING:
     from shoal.app import App

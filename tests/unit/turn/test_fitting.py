@@ -1,4 +1,4 @@
-"""The budget: never exceeded, pairs never split, the newest user message there, order kept, the same every time."""
+"""What is sent never exceeds its room, splits no pair, keeps order and the newest message, and is the same every time."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -16,32 +16,18 @@ from shoal.kernel.messages import (
     Author,
     Image,
     ModelMessage,
-    Opaque,
     ToolCall,
     ToolMessage,
-    ToolSpec,
     UserMessage,
 )
 from shoal.kernel.settings import ContextSettings
 from shoal.kernel.transcript import Transcript
-from shoal.turn.budget import (
-    ESTIMATES,
+from shoal.turn.fitting import ROOM_UNITS_MIN, Fitted, Tally, TokenRoom, fit, room_for, shorten
+from shoal.turn.tokens import (
     IMAGE_UNITS,
     MESSAGE_UNITS,
-    ROOM_UNITS_MIN,
-    Calibration,
-    Fitted,
     Meter,
-    Tally,
-    TokenRoom,
-    can_count_exactly,
-    encoding_of,
     estimate,
-    exact,
-    fit,
-    meter_as_set,
-    room_for,
-    shorten,
 )
 
 AT = datetime(2026, 1, 5, tzinfo=UTC)
@@ -352,42 +338,6 @@ def test_instructions_that_fill_the_window_are_an_error() -> None:
 # ---- counting ----
 
 
-def test_units_are_a_quarter_of_the_bytes() -> None:
-    assert [estimate(text) for text in ("", "a", "abcd", "abcde", "éé", "語")] == [0, 1, 1, 2, 1, 1]
-
-
-def test_system_texts_are_counted_once_and_not_kept_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.turn.budget._TEXTS_CHARS_MAX", 1000)
-    counted: list[str] = []
-
-    def count(text: str) -> int:
-        counted.append(text)
-        return 1
-
-    meter = Meter(count)
-    first, others = "a" * 400, [letter * 400 for letter in "bcd"]
-    for text in (first, first, *others, first):
-        meter.prefix(text, ())
-    assert counted == [first, *others, first]
-
-
-def test_texts_that_there_is_room_for_are_counted_once() -> None:
-    counted: list[str] = []
-
-    def count(text: str) -> int:
-        counted.append(text)
-        return 1
-
-    meter = Meter(count)
-    for text in ("one", "two", "one", "two"):
-        meter.prefix(text, ())
-    assert counted == ["one", "two"]
-
-
-def test_what_is_estimated_needs_no_tokenizer() -> None:
-    assert meter_as_set("estimate", "gpt-4o") is ESTIMATES
-
-
 @given(st.integers(1, 5000), st.integers(0, 5000), st.integers(1, 12_000))
 def test_room_that_is_narrowed_is_shared_as_before_and_never_grows(events: int, artifacts: int, units: int) -> None:
     whole = room(events, artifacts)
@@ -395,45 +345,3 @@ def test_room_that_is_narrowed_is_shared_as_before_and_never_grows(events: int, 
     assert narrow.events + narrow.artifacts <= min(units, events + artifacts)
     assert narrow.events + narrow.artifacts >= min(units, events + artifacts) - 2
     assert (narrow.total, narrow.prefix) == (whole.total, whole.prefix)
-
-
-def test_calls_and_opaque_parts_count() -> None:
-    call = ToolCall(CallId("1"), "bash", "x" * 40)
-    bare, full = AssistantMessage(""), AssistantMessage("", (call,), Opaque("thinking", "y" * 400))
-    assert Meter().message(full) - Meter().message(bare) == 100 + 8 + 1 + 10
-    assert Meter().prefix("s" * 40, (ToolSpec("bash", "d" * 8, "{}"),)) == MESSAGE_UNITS + 10 + 8 + 1 + 2 + 1
-
-
-def test_a_model_is_calibrated_by_what_is_reported() -> None:
-    calibration = Calibration()
-    assert calibration.factor("m") == 1.0
-    calibration.learn("m", 1000, 1300)
-    assert calibration.factor("m") == 1.3
-    calibration.learn("m", 1000, 800)
-    assert calibration.factor("m") == pytest.approx(1.2)
-    calibration.learn("m", 1000, 2000)
-    assert calibration.factor("m") == 2.0
-    calibration.learn("m", 10, 10_000)
-    assert calibration.factor("m") == 2.0
-    assert calibration.factor("other") == 1.0
-
-
-def test_calibration_is_bounded_in_number_and_in_size() -> None:
-    calibration = Calibration(models_max=2)
-    for name in "abc":
-        calibration.learn(name, 1000, 100_000)
-    assert [calibration.factor(name) for name in "abc"] == [1.0, 4.0, 4.0]
-
-
-def test_names_select_an_encoding() -> None:
-    assert encoding_of("openai/gpt-4o-mini") == "o200k_base"
-    assert encoding_of("gpt-4-turbo") == "cl100k_base"
-    assert encoding_of("ollama/qwen3") == "o200k_base"
-
-
-@pytest.mark.skipif(not can_count_exactly(), reason="the extra `tokens` is not installed")
-def test_exact_counts_are_those_of_the_published_tokenizers() -> None:
-    count = exact("o200k_base")
-    assert [count(text) for text in ("", "hello world", "tiktoken is great!", "お誕生日おめでとう")] == [0, 2, 6, 8]
-    assert exact("cl100k_base")("お誕生日おめでとう") == 9
-    assert count("x" * 1_000_000) <= 125_001

@@ -1,0 +1,58 @@
+"""The block that ends a turn's user message: what is true now and would break the stable beginning of requests."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from shoal.kernel.transcript import CONTEXT_CHANGES, CONTEXT_HEAD, CONTEXT_TAIL
+from shoal.kernel.zones import local_time
+
+CONTEXT_LINES_MAX = 12
+"""Most lines of one list; that there are more is said, and not how many: nobody has to count them all for it."""
+ACTIVITY_MAX = CONTEXT_LINES_MAX + 2
+"""Threads at work and running processes that are looked up for an agent: those it is told of, its own thread among
+them, and one that stands for all more."""
+LINE_CHARS_MAX = 240
+
+
+def volatile(
+    now: datetime,
+    *,
+    others: Sequence[str] = (),
+    activities: Sequence[tuple[str, Sequence[str]]] = (),
+    spend_left: str = "",
+    memory_changes: str = "",
+) -> str:
+    """Return the trailing block, with the time in the zone of `now`.
+
+    `others` and each list of `activities`, which follows its title, contain one status line each, and `spend_left` is a
+    short phrase. Their names and texts are untrusted: each is cut to one line of LINE_CHARS_MAX and cannot end the
+    block.
+    """
+    parts = [CONTEXT_HEAD, f"Time: {local_time(now)}, {now:%A}"]
+    if others:
+        parts.append(_bullets("You are also at work in", others))
+    parts += [_bullets(title, lines) for title, lines in activities if lines]
+    if spend_left:
+        parts.append(f"Left to spend: {_one_line(spend_left)}")
+    if memory_changes:
+        parts.append(f"{CONTEXT_CHANGES}{_contained(memory_changes)}")
+    parts.append(CONTEXT_TAIL)
+    return "\n".join(parts)
+
+
+def _bullets(title: str, lines: Sequence[str]) -> str:
+    shown = [f"- {_one_line(line)}" for line in lines[:CONTEXT_LINES_MAX]]
+    if len(lines) > CONTEXT_LINES_MAX:
+        shown.append("- and more")
+    return "\n".join([f"{title}:", *shown])
+
+
+def _one_line(text: str) -> str:
+    if not text.isprintable():
+        text = "".join(character if character.isprintable() else " " for character in text)
+    words = " ".join(text.split())
+    return _contained(words if len(words) <= LINE_CHARS_MAX else f"{words[: LINE_CHARS_MAX - 1]}…")
+
+
+def _contained(text: str) -> str:
+    return text.replace("<context", "‹context").replace("</context", "‹/context")
