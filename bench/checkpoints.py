@@ -7,7 +7,7 @@ from pathlib import Path
 from bench.rows import Row, middle
 from shoal.kernel.checkpoints import CheckpointsSettings
 from shoal.store.files import LocalFiles
-from shoal.tools.tainted_files import Marks
+from shoal.tools.taint_spans import Marks
 from shoal.tools.trees import SETTLED_NANOSECONDS, Scan, Trees
 
 FILES = 1_000

@@ -46,7 +46,7 @@ from shoal.testing.contracts.tool import FakeSandbox
 from shoal.testing.model import Call, FakeModel, Gate, Reply, Seen
 from shoal.testing.scenario import World, scenario
 from shoal.threads.access_tokens import NewToken
-from shoal.tools.tainted_files import FileClock
+from shoal.tools.taint_spans import FileClock
 
 Who: TypeAlias = Literal[
     "owner alone", "owner on the page", "owner in the group", "stranger alone", "stranger in the group",

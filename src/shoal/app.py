@@ -91,10 +91,12 @@ from shoal.tools.mcp.definitions import any_tool_of
 from shoal.tools.mcp.pins import Pins
 from shoal.tools.process_tools import process_tools
 from shoal.tools.processes import ProcessService, ProcessSettings, ProcessTable
+from shoal.tools.prompt_files import PromptFiles
 from shoal.tools.recall import RECALL, SEARCH_HISTORY, Library, recall_tool
 from shoal.tools.registry import Registry, command_actions, lookup_tools, standard_tools
 from shoal.tools.storage import Retention, open_checkpoints, open_files, open_folders
-from shoal.tools.tainted_files import SYSTEM_FILE_CLOCK, FileClock, MarkedFiles, PromptFiles
+from shoal.tools.taint_spans import SYSTEM_FILE_CLOCK, FileClock
+from shoal.tools.tainted_files import MarkedFiles
 from shoal.triggers.service import TriggerService, tell_switched_off
 from shoal.turn.checks import CaseChecks
 from shoal.turn.compaction import Compactor, ThreadTitles

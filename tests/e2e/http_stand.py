@@ -59,8 +59,9 @@ from shoal.threads.timezones import TimeZones
 from shoal.tools.mcp.connection import McpServers
 from shoal.tools.mcp.pins import Pins
 from shoal.tools.processes import ProcessService, ProcessSettings, ProcessTable
+from shoal.tools.prompt_files import PromptFiles
 from shoal.tools.registry import Registry
-from shoal.tools.tainted_files import MarkedFiles, PromptFiles
+from shoal.tools.tainted_files import MarkedFiles
 
 PEOPLE = People([Person(("telegram:4711", "web:ada"), ("ops",), "ada")])
 RULES = {

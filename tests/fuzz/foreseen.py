@@ -16,7 +16,7 @@ from shoal.kernel.ports import Mount
 from shoal.permissions.profiles import Profiles
 from shoal.permissions.taint import Source, TaintState, gate
 from shoal.shell.words import quote
-from shoal.tools.tainted_files import secret_below
+from shoal.tools.read_files import secret_below
 from tests.fuzz.ground import TRAP
 from tests.fuzz.jail import Execution, Ran
 from tests.known_tools import TRAITS

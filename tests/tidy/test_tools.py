@@ -21,8 +21,8 @@ from shoal.testing.scenario import scenario
 from shoal.tools import builtin
 from shoal.tools.checkpoints import may_write
 from shoal.tools.functions import tool
+from shoal.tools.prompt_files import may_change
 from shoal.tools.registry import Registry, standard_tools
-from shoal.tools.tainted_files import may_change
 from shoal.turn.checks import denied_in_cases
 from shoal.turn.links import known_from
 from shoal.turn.prompt import rules_for

@@ -43,7 +43,7 @@ from shoal.kernel.ports import ChannelHost, ChatAdapter
 from shoal.kernel.records import AuditEntry
 from shoal.kernel.untrusted import UNREADABLE
 from shoal.store.store import Store
-from shoal.tools.tainted_files import PromptFiles
+from shoal.tools.prompt_files import PromptFiles
 
 log = logging.getLogger(__name__)
 

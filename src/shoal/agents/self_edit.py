@@ -36,7 +36,7 @@ from shoal.kernel.untrusted import enclosed
 from shoal.store.store import Store
 from shoal.tools.builtin.files import replace_text
 from shoal.tools.functions import Prepared, canonical, planned, quoting, tool
-from shoal.tools.tainted_files import PromptFiles
+from shoal.tools.prompt_files import PromptFiles
 from shoal.turn.cases import CASES
 from shoal.turn.checks import CaseChecks
 from shoal.turn.prompt import SYSTEM_TITLE, SystemPrompt, assemble

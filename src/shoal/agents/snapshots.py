@@ -53,7 +53,7 @@ from shoal.permissions.taint import TaintState
 from shoal.store.files import new_file
 from shoal.store.store import Store
 from shoal.tools.locks import FileLock
-from shoal.tools.tainted_files import PromptFiles
+from shoal.tools.prompt_files import PromptFiles
 from shoal.turn.spending import Charge, Spending
 from shoal.turn.text_files import cut_middle
 

@@ -28,7 +28,7 @@ from shoal.testing.chat import OPEN, FakeChat, Posted
 from shoal.testing.database import empty_database
 from shoal.testing.faults import WrappedDriver
 from shoal.testing.model import FakeModel
-from shoal.tools.tainted_files import SYSTEM_FILE_CLOCK, FileClock
+from shoal.tools.taint_spans import SYSTEM_FILE_CLOCK, FileClock
 from shoal.turn.replay import DifferenceKind, Today, replay_thread
 
 T = TypeVar("T")

@@ -58,9 +58,10 @@ from shoal.tools.functions import Prepared, PreparedCommand
 from shoal.tools.hooks import HookRunner
 from shoal.tools.live_output import LiveOutput
 from shoal.tools.output import BoundedOutput, OutputBounds, bound_output, bound_piece, excerpt
+from shoal.tools.prompt_files import PromptFiles, amended, may_change, memory_read
+from shoal.tools.read_files import secret_below
 from shoal.tools.registry import Registry
 from shoal.tools.shown_artifacts import INSIDE, ShownArtifacts, names_artifacts
-from shoal.tools.tainted_files import PromptFiles, amended, may_change, memory_read, secret_below
 
 log = logging.getLogger(__name__)
 

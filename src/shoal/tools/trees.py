@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from shoal.kernel.checkpoints import CheckpointsSettings, EntryKind, Lacks, Parts, TreeChange, TreeEntry, alike
 from shoal.kernel.files import Files, digest_of
 from shoal.tools.openat import best_opener
-from shoal.tools.tainted_files import Marks
+from shoal.tools.taint_spans import Marks
 
 SETTLED_NANOSECONDS = 2_000_000_000
 """A file changed this shortly before it was read may change again without its times telling."""

@@ -5,7 +5,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.tools.tainted_files import SLACK_NS, SPANS_MAX, Marks, Span, decode_marks, encode_marks, planned_span
+from shoal.tools.taint_spans import SLACK_NS, SPANS_MAX, Marks, Span, decode_marks, encode_marks, planned_span
 
 SPANS = st.builds(
     lambda began, length, source: Span(began, began + length, source),

@@ -17,8 +17,10 @@ from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.database import empty_database
 from shoal.tools.checkpoints import Checkpoints
+from shoal.tools.read_files import ENTRIES_MAX
 from shoal.tools.storage import Retention
-from shoal.tools.tainted_files import ENTRIES_MAX, SCOPE, MarkedFiles, Marks, Span, encode_marks
+from shoal.tools.taint_spans import Marks, Span, encode_marks
+from shoal.tools.tainted_files import SCOPE, MarkedFiles
 from shoal.tools.workspaces import SyncedFolders
 
 THREAD = make_thread_id("web", "lobby", "sea")

@@ -20,7 +20,7 @@ from tests.unit.tools.restore_life import Restoration
 from shoal.kernel.checkpoints import CheckpointsSettings, shown_path
 from shoal.store.files import LocalFiles
 from shoal.tools.restore import restore
-from shoal.tools.tainted_files import Marks
+from shoal.tools.taint_spans import Marks
 from shoal.tools.trees import Scan, Trees
 
 SETTINGS = CheckpointsSettings()

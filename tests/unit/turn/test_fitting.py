@@ -1,4 +1,4 @@
-"""What is sent never exceeds its room, splits no pair, keeps order and the newest message, and is the same every time."""
+"""A request never exceeds its room, splits no pair, keeps order and the newest message, and is always the same."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime

@@ -21,7 +21,7 @@ from shoal.kernel.ports import ToolContext
 from shoal.kernel.records import AuditEntry
 from shoal.store.store import Store
 from shoal.tools.functions import as_tool_error
-from shoal.tools.tainted_files import AMEND_SECONDS_MAX, PromptFiles
+from shoal.tools.prompt_files import AMEND_SECONDS_MAX, PromptFiles
 
 if TYPE_CHECKING:
     from shoal.app import App

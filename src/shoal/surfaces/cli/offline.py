@@ -45,8 +45,9 @@ from shoal.tools.fetch import GuardedFetcher
 from shoal.tools.mcp.definitions import any_tool_of
 from shoal.tools.mcp.pins import Pins
 from shoal.tools.process_logs import LogPiece, log_of, read_log
+from shoal.tools.prompt_files import PromptFiles
 from shoal.tools.storage import files_of, open_folders
-from shoal.tools.tainted_files import MarkedFiles, PromptFiles
+from shoal.tools.tainted_files import MarkedFiles
 from shoal.turn.tokens import Meter, meter_as_set
 
 if TYPE_CHECKING:

@@ -235,7 +235,9 @@ def test_files_that_came_are_marked_until_somebody_has_read_them(
     from shoal.kernel.home import Home
     from shoal.store.sqlite import SqliteDriver
     from shoal.store.store import Store
-    from shoal.tools.tainted_files import SLACK_NS, MarkedFiles, PromptFiles
+    from shoal.tools.prompt_files import PromptFiles
+    from shoal.tools.taint_spans import SLACK_NS
+    from shoal.tools.tainted_files import MarkedFiles
 
     async def sources(*names: str) -> list[str]:
         store = Store(SqliteDriver(home / "shoal.db"), SystemClock())

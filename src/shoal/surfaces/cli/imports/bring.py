@@ -39,7 +39,8 @@ from shoal.surfaces.cli.imports.found import (
     counted,
 )
 from shoal.text.toml_edit import Value
-from shoal.tools.tainted_files import MarkedFiles, PromptFiles
+from shoal.tools.prompt_files import PromptFiles
+from shoal.tools.tainted_files import MarkedFiles
 from shoal.turn.skills import SKILL_FILE, Skill, SkillProblem, parse_skill
 
 if TYPE_CHECKING:

@@ -1,0 +1,101 @@
+"""Spans of time in which untrusted content steered changes to files, merged and bounded for each folder."""
+
+import time
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+
+import msgspec
+
+from shoal.kernel.untrusted import UNREADABLE, short_source
+
+SPANS_MAX = 128
+"""Spans kept of a folder for each person; beyond it the two with the smallest gap become one, which marks what lies
+between. Those of others stay as they are: nobody sees how much was written in private."""
+SLACK_NS = 20_000_000
+"""A file system stamps changes by a clock that runs this much behind (a tick of the kernel, at most 10 ms)."""
+_OTHERS = " and others"
+
+
+class FileClock(msgspec.Struct, frozen=True):
+    """Tells the time (nanoseconds since 1970); file systems stamp changes by a clock up to `slack_ns` behind it."""
+
+    now_ns: Callable[[], int] = time.time_ns
+    slack_ns: int = SLACK_NS
+
+
+SYSTEM_FILE_CLOCK = FileClock()
+
+
+class Span(msgspec.Struct, frozen=True, array_like=True):
+    """From when to when (nanoseconds since 1970, both ends included) changes were steered, and by what; `person` is
+    whose private lines alone were written, empty where anybody may see them."""
+
+    began: int
+    ended: int
+    source: str
+    person: str = ""
+
+
+class Marks(msgspec.Struct, frozen=True, array_like=True):
+    """The spans of a folder, by their beginning."""
+
+    spans: tuple[Span, ...] = ()
+
+    def with_span(self, span: Span) -> "Marks":
+        """One more span; past the bound, and never less marked, the closest two of its person become one."""
+        spans = sorted((*self.spans, span), key=lambda one: (one.began, one.ended))
+        own = [place for place, one in enumerate(spans) if one.person == span.person]
+        if len(own) > SPANS_MAX:
+            gaps = [(spans[after].began - spans[before].ended, before, after) for before, after in pairwise(own)]
+            _, before, after = min(gaps)
+            first, second = spans[before], spans.pop(after)
+            named = first.source.removesuffix(_OTHERS)
+            source = first.source if named == second.source.removesuffix(_OTHERS) else f"{named}{_OTHERS}"
+            spans[before] = Span(first.began, max(first.ended, second.ended), source, span.person)
+        return Marks(tuple(spans))
+
+    def ended(self, span: Span, at: int) -> "Marks":
+        """The span ended earlier than foreseen; unchanged when it was joined with others meanwhile."""
+        sooner = msgspec.structs.replace(span, ended=at)
+        return Marks(tuple([sooner if one == span else one for one in self.spans]))
+
+    def within(self, changed: Iterable[int], settled: int) -> "Marks":
+        """Only the spans in which one of these changes lies, and those that ended after `settled`."""
+        times = sorted(changed)
+
+        def holds(span: Span) -> bool:
+            return bisect_left(times, span.began) < bisect_right(times, span.ended)
+
+        return Marks(tuple([span for span in self.spans if span.ended > settled or holds(span)]))
+
+    def source_of(self, changed: Iterable[int], person: str | None = None) -> str:
+        """What steered the last change of any of these times, in what `person` may see (None: anything), or nothing."""
+        found = self.sources_of(changed)
+        return next((source for whose, source in found.items() if person is None or whose in ("", person)), "")
+
+    def sources_of(self, changed: Iterable[int]) -> dict[str, str]:
+        """What steered the last change of any of these times, by the person whose private lines alone were written."""
+        found: dict[str, str] = {}
+        for at in changed:
+            for span in self.spans:
+                if span.began <= at <= span.ended:
+                    found.setdefault(span.person, span.source)
+        return found
+
+
+def planned_span(began: int, seconds: float, source: str, person: str = "", slack_ns: int = SLACK_NS) -> Span:
+    """What is noted before a call that may take this long, so that a crash in it leaves nothing unmarked."""
+    return Span(began - slack_ns, began + int(seconds * 1e9), short_source(source), person)
+
+
+def encode_marks(marks: Marks) -> str:
+    return msgspec.json.encode(marks).decode()
+
+
+def decode_marks(text: str | None) -> Marks:
+    """Invert `encode_marks`; no marks where nothing is kept. Where that cannot be read everything counts as marked."""
+    try:
+        return msgspec.json.decode(text, type=Marks) if text else Marks()
+    except UNREADABLE:
+        return Marks((Span(0, 2**63 - 1, "marks that cannot be read"),))
