@@ -5,7 +5,8 @@
     tools/offer                   whether models see it from the start
     permissions/profiles          how the built-in profiles treat its calls
     permissions/taint             what untrusted content could do through it
-    tools/read_files, prompt_files  which files it reads, and what it changes outside the workspace
+    tools/read_files              which files it reads
+    tools/prompt_files            what it changes outside the workspace
     tools/checkpoints, undo       whether it may change the workspace, and what takes a change back
     turn/loop, tools/executor     whether calls may run together or again, and whose words its results are
     turn/prompt, checks, links    a line for the instructions, use in an agent's cases, what its results may hold

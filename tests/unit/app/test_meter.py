@@ -3,7 +3,7 @@
 import pytest
 
 from shoal.kernel.errors import ShoalError
-from shoal.turn import fitting as budget
+from shoal.turn import tokens
 from shoal.turn.tokens import can_count_exactly, meter_as_set
 
 WORDS = "お誕生日おめでとう"
@@ -20,6 +20,6 @@ def test_tokens_are_counted_with_the_models_vocabulary_if_wanted(model: str, cou
 
 
 def test_exact_counts_without_their_extra_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(budget, "can_count_exactly", lambda: False)
+    monkeypatch.setattr(tokens, "can_count_exactly", lambda: False)
     with pytest.raises(ShoalError, match=r"extra `tokens`. Run: "):
         meter_as_set("exact", "")
