@@ -16,6 +16,7 @@ import msgspec
 
 FEATURES = (
     "memory",
+    "openai_api",
 )  # fmt: skip
 """The built-in features: the names of folders, in the order in which they are opened."""
 

@@ -1,9 +1,11 @@
 """The contract of what features store, over any database."""
 
 from shoal.features.memory.store import CHANGES, MemoryChange, MemoryHistory
+from shoal.features.openai_api.conversations import CONVERSATIONS
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
-from shoal.testing.contracts.store_bookkeeping import DAYS, forgotten, months
+from shoal.testing.contracts.steps import OTHER, THREAD
+from shoal.testing.contracts.store_bookkeeping import DAYS, answered, forgotten, months
 
 
 class MemoryRules:
@@ -26,5 +28,22 @@ class MemoryRules:
         assert await history.get(oldest.id) is None
 
 
-class FeatureRules(MemoryRules):
+class OpenAiRules:
+    """The threads of API clients' conversations."""
+
+    async def test_conversations_of_the_api_are_known_while_they_go_on(self, store: Store, clock: ManualClock) -> None:
+        """Other settings have no age."""
+        store.bookkeeping.walks.append(CONVERSATIONS)
+        for name, thread in (("a", THREAD), ("b", OTHER)):
+            await answered(store, f"T{name}", thread)
+            await store.settings.put("openai", name, thread)
+            await store.settings.put("elsewhere", name, thread)
+        await months(clock)
+        await answered(store, "T3", OTHER)
+        await forgotten(store, clock)
+        assert await store.settings.page("openai") == [("b", OTHER)]
+        assert len(await store.settings.page("elsewhere")) == 2
+
+
+class FeatureRules(MemoryRules, OpenAiRules):
     """Every rule; a subclass gives the fixtures `store` and `clock`."""

@@ -16,6 +16,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Message
 from tests.e2e.http_stand import Served, served
 
+from shoal.features.openai_api.routes import chosen_thread, response_id, thread_of_response
 from shoal.kernel.clock import SystemClock
 from shoal.kernel.errors import ShoalError
 from shoal.kernel.events import AssistantSaid, ToolFinished, TurnStarted
@@ -27,7 +28,6 @@ from shoal.kernel.triggers import NewTrigger
 from shoal.net.connections import default_tls
 from shoal.surfaces.http import page
 from shoal.surfaces.http.endpoints import EndedWithToken, Endpoint
-from shoal.surfaces.http.openai_routes import chosen_thread, response_id, thread_of_response
 from shoal.surfaces.http.server import API
 from shoal.threads.access_tokens import NewToken
 from shoal.threads.principals import Principal

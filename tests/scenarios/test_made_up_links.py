@@ -5,9 +5,9 @@ from pathlib import Path
 
 from tests.scenarios.kit import calls
 
+from shoal.features.openai_api.routes import GrowingReply
 from shoal.kernel.events import AssistantSaid, TextStreamed, TurnFinished
 from shoal.permissions.access import AccessRules
-from shoal.surfaces.http.openai_routes import GrowingReply
 from shoal.testing.model import FakeModel, Gate, Reply
 from shoal.testing.scenario import scenario
 

@@ -8,7 +8,6 @@ occurrences                   -
 triggers                      it may come again, or what it said still waits for its platform
 approvals                     it is pending, its turn is open, or it holds for the whole thread
 thread_steps                  its turn is open
-settings, scope `openai`      its thread was active since
 settings, scope `once`        -
 what features add             -
 budget                        it is of no day and no turn, or of a turn that is open
@@ -58,7 +57,6 @@ WALKS = (
     Walk("triggers", ("",), True),
     Walk("approvals", ("",), True),
     Walk("steps", ("", 0), False),
-    Walk("conversations", ("",), False),
     Walk("once", ("",), False),
 )
 """The tables of the core; features add theirs."""

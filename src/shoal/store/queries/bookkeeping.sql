@@ -82,20 +82,6 @@ delete from thread_steps where /*pg: ctid */ /*sqlite: rowid */ in (
     /*pg: for update of s skip locked */)
 returning thread;
 
--- name: conversations_page
--- The next beginnings by which the API knows its conversations, and when their threads were last active.
-select s.key, coalesce(t.updated_at, 0)
-from settings s left join threads t on t.thread = s.value
-where s.scope = 'openai' and s.key > :after order by s.key limit :limit;
-
--- name: conversations_forget
--- Delete beginnings of conversations that nobody went on with: one that goes on after all brings its own past along.
-delete from settings where scope = 'openai' and key in (
-    select s.key from settings s left join threads t on t.thread = s.value
-    where s.scope = 'openai' and s.key > :after and s.key <= :upto and coalesce(t.updated_at, 0) < :before
-    /*pg: for update of s skip locked */)
-returning key;
-
 -- name: once_page
 -- The next things that are done once for their key, and when they were done.
 select key, cast(substr(value, 1, 16) as bigint) from settings

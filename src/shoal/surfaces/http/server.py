@@ -20,7 +20,6 @@ from shoal.kernel.settings import HookSettings
 from shoal.kernel.version import VERSION
 from shoal.setup.live import LiveSetup
 from shoal.surfaces.http import (
-    openai_routes,
     page,
     routes_access,
     routes_agents,
@@ -84,7 +83,6 @@ API: tuple[Endpoint, ...] = (
     *routes_agents.routes,
     *routes_setup.routes,
     *routes_cases.routes,
-    *openai_routes.routes,
     *(endpoint for feature in features() if feature.routes for endpoint in routes_of(feature)),
 )
 _OPEN_PATHS = frozenset(endpoint.path for endpoint in (*API, *page.routes) if endpoint.is_open)

@@ -11,9 +11,9 @@ from shoal.kernel.records import Commit, Step
 from shoal.kernel.triggers import NewTrigger, Trigger
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
-from shoal.testing.contracts.steps import OTHER, THREAD, closed, opened
+from shoal.testing.contracts.steps import THREAD, closed, opened
 from shoal.testing.contracts.store_approvals import asked, question, use
-from shoal.testing.contracts.store_bookkeeping import DAYS, answered, forgotten, months, reserved
+from shoal.testing.contracts.store_bookkeeping import DAYS, forgotten, months, reserved
 from shoal.testing.contracts.store_openings import into_channel
 
 
@@ -139,15 +139,3 @@ class ExpiryRules:
         assert sum(await forgotten(store, clock)) == 3
         left = [await reserved(store, clock, key, tokens=0) for key in (*old, *young)]
         assert left == [[0], [0], [0], [10], [10], [10], [10]]
-
-    async def test_conversations_of_the_api_are_known_while_they_go_on(self, store: Store, clock: ManualClock) -> None:
-        """Other settings have no age."""
-        for name, thread in (("a", THREAD), ("b", OTHER)):
-            await answered(store, f"T{name}", thread)
-            await store.settings.put("openai", name, thread)
-            await store.settings.put("elsewhere", name, thread)
-        await months(clock)
-        await answered(store, "T3", OTHER)
-        await forgotten(store, clock)
-        assert await store.settings.page("openai") == [("b", OTHER)]
-        assert len(await store.settings.page("elsewhere")) == 2

@@ -5,10 +5,10 @@ from itertools import accumulate, compress
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoal.features.openai_api.routes import GrowingReply
 from shoal.kernel.events import AssistantSaid
 from shoal.kernel.ids import CallId
 from shoal.kernel.messages import ToolCall
-from shoal.surfaces.http.openai_routes import GrowingReply
 
 CALL = (ToolCall(CallId("c"), "ls", "{}"),)
 words = st.text(alphabet="ab \n", min_size=1, max_size=8)

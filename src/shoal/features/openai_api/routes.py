@@ -19,6 +19,15 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from shoal.features.openai_api.conversations import SCOPE
+from shoal.features.openai_api.messages import (
+    BODY_BYTES_MAX,
+    FILES_MAX,
+    CompatMessage,
+    InlineFile,
+    Line,
+    spoken,
+)
 from shoal.kernel.errors import InvalidId, InvalidInput
 from shoal.kernel.events import AssistantSaid, Event, RetryScheduled, TextStreamed, TurnFinished, UserSaid
 from shoal.kernel.ids import PART_CHARS_MAX, ThreadId, TurnId, encode_part, make_thread_id, parse_thread_id
@@ -34,14 +43,6 @@ from shoal.surfaces.http.endpoints import (
     still_allowed,
 )
 from shoal.surfaces.http.errors import ApiError, compat_body
-from shoal.surfaces.http.openai_messages import (
-    BODY_BYTES_MAX,
-    FILES_MAX,
-    CompatMessage,
-    InlineFile,
-    Line,
-    spoken,
-)
 from shoal.surfaces.http.routes_files import store_upload
 from shoal.surfaces.http.routes_threads import make_prompt, submit
 from shoal.surfaces.http.streams import HEARTBEAT, EventStream, cancel_when_refused, thread_items
@@ -53,7 +54,6 @@ routes = Routes()
 
 DEFAULT_MODEL = "shoal"
 """The model name that means the default agent."""
-SCOPE = "openai"
 NO_TOOLS = "`tools` must be left out: the agent uses its own tools."
 NO_RESPONSE = "`previous_response_id` is not the id of a response of this server to this token."
 

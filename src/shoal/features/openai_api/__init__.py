@@ -1,0 +1,5 @@
+"""The OpenAI-compatible API: models, chat completions and responses. Each agent is a model."""
+
+from shoal.feature import Feature
+
+FEATURE = Feature(name="openai_api", attach="conversations:attach", routes="routes:routes")
