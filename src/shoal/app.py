@@ -411,8 +411,6 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             tools, sandbox, store, outlets, home, clock, prompt_files, config, everyones_hub, hooks, upholds
         )
         watch_secrets(config, executor.redactor.learn)
-        if config.telemetry.is_on(os.environ):
-            await stack.enter_async_context(open_telemetry(config, hub, executor.redactor.redact))
 
         # ---- the turn ----
 
@@ -628,7 +626,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             stopping=stopping,
         )
         for feature in features():
-            _add_feature(app, feature)
+            await _add_feature(app, feature, stack)
         notices.notes += await lifecycle.reconcile()
         if restored_at is not None and role != "worker":
             await notices.of_restored(restored_at)
@@ -641,8 +639,11 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             yield app
 
 
-def _add_feature(app: App, feature: Feature) -> None:
-    """Make a feature's services, and let the core reach its parts."""
+async def _add_feature(app: App, feature: Feature, stack: AsyncExitStack) -> None:
+    """Open what a feature needs, make its services, and let the core reach its parts."""
+    if feature.open:
+        opened = cast("Callable[[App], AbstractAsyncContextManager[None]]", feature.load(feature.open))
+        await stack.enter_async_context(opened(app))
     for entry in feature.services:
         app.features[cast("type[Service]", feature.load(entry))]
     if feature.attach:
@@ -738,13 +739,6 @@ async def _running(app: App) -> AsyncGenerator[None]:
 def approvers_of(config: Config) -> list[str]:
     """Who may answer any question: those of the configuration, and the owner everywhere."""
     return [*config.permissions.approvers, *OWNERS, *platform_owners(config)]
-
-
-def open_telemetry(config: Config, hub: Hub, redact: Callable[[str], str]) -> AbstractAsyncContextManager[None]:
-    """[telemetry], which costs an import of half a second. Raises ConfigError where the extra is missing."""
-    from shoal.telemetry import telemetry
-
-    return telemetry(config, hub, redact)
 
 
 def _open_embeddings(config: Config, home: Home, clock: Clock, stack: AsyncExitStack) -> Embeddings | None:

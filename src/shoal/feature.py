@@ -6,7 +6,7 @@ folder imports it: the core finds the record by the list below. Deleting a folde
 An entry is MODULE:ATTRIBUTE in the feature's folder. It is imported when it is used.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from types import ModuleType
@@ -15,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 FEATURES = (
+    "telemetry",
     "memory",
     "openai_api",
 )  # fmt: skip
@@ -32,6 +33,8 @@ class CliCommand(NamedTuple):
 class Feature(msgspec.Struct, frozen=True, kw_only=True):
     """What a feature consists of. In each entry, `app` is the running system (`shoal.app.App`).
 
+    settings       sections of the file, by the name of their tables
+    open           `open(app)` returns an async context manager, which is left when Shoal has stopped
     services       classes with `of(app)`. Each is made at the start; its `run()`, if any, runs in the background
     attach         `attach(app)` registers what the core calls: virtual folders, rows that expire
     tools          `tools(app)` returns tools. Their traits are on decorators in the same module
@@ -43,6 +46,8 @@ class Feature(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
+    settings: Mapping[str, str] = {}
+    open: str = ""
     services: tuple[str, ...] = ()
     attach: str = ""
     tools: str = ""

@@ -28,6 +28,7 @@ async def look() -> None:
             "tools": app.tools.names(),
             "commands": [spec.name for spec in app.commands.table],
             "routes": [endpoint.path for endpoint in API],
+            "sections": app.config.__struct_fields__,
         }))
 
 asyncio.run(look())
@@ -42,9 +43,12 @@ class Parts(NamedTuple):
     commands: tuple[str, ...] = ()
     routes: tuple[str, ...] = ()
     cli: tuple[str, ...] = ()
+    sections: tuple[str, ...] = ()
 
 
 MEMORY = Parts("memory", ("remember", "note_today"), ("memory",), ("/api/memory",), ("memory",))
+OPENAI_API = Parts("openai_api", routes=("/v1/",))
+TELEMETRY = Parts("telemetry", sections=("telemetry",))
 
 
 class Without:
@@ -70,7 +74,7 @@ class Without:
         return self.python(RUN, *arguments)
 
 
-@pytest.mark.parametrize("parts", [MEMORY], ids=lambda parts: parts.name)
+@pytest.mark.parametrize("parts", [MEMORY, OPENAI_API, TELEMETRY], ids=lambda parts: parts.name)
 def test_without_its_folder_a_feature_is_gone_and_all_else_works(tmp_path: Path, parts: Parts) -> None:
     assert (SOURCE / "features" / parts.name).is_dir()
     without = Without(tmp_path, parts.name)
@@ -84,6 +88,7 @@ def test_without_its_folder_a_feature_is_gone_and_all_else_works(tmp_path: Path,
     assert not {*parts.tools} & {*left["tools"]}
     assert not {*parts.commands} & {*left["commands"]}
     assert not [path for path in left["routes"] if path.startswith(parts.routes or "-")]
+    assert not {*parts.sections} & {*left["sections"]}
     assert "read" in left["tools"], "all else is there"
     assert "status" in left["commands"]
     assert "/api/threads" in left["routes"]

@@ -15,8 +15,8 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from shoal.kernel.settings import TelemetrySettings
-from shoal.telemetry import SHUTDOWN_SECONDS
+from shoal.features.telemetry.otel import SHUTDOWN_SECONDS
+from shoal.features.telemetry.settings import TelemetrySettings
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import scenario
 
@@ -164,7 +164,7 @@ async def test_a_collector_that_is_away_costs_no_answer_and_is_told_of_once(
         await world.ada.sees("here")
         left_at = time.monotonic()
     assert time.monotonic() - left_at < SHUTDOWN_SECONDS / 2, "a refused connection is not tried again"
-    told = [record for record in caplog.records if record.name.startswith(("shoal.telemetry", "opentelemetry"))]
+    told = [record for record in caplog.records if record.name.startswith(("shoal.terminal", "opentelemetry"))]
     assert len(told) == 1
     assert "Telemetry is not sent to http://127.0.0.1:1: Connection refused." in told[0].getMessage()
 

@@ -12,9 +12,9 @@ from itertools import pairwise
 import msgspec
 
 from shoal.config.defaults import PLATFORM_VARIABLES, USUAL_VARIABLES
+from shoal.config.whole import whole_config
 from shoal.kernel.schema import Key, allowed, bare, is_section, keys, list_of, table_of
 from shoal.kernel.secret import Secret
-from shoal.kernel.settings import Config
 
 HEAD = """\
 # Configuration
@@ -59,7 +59,7 @@ def descriptions(section: type[msgspec.Struct]) -> dict[str, str]:
     """What each key of a section is for: the text below the field in the source, inherited fields included."""
     found: dict[str, str] = {}
     for kind in reversed(section.__mro__):
-        if not is_section(kind) or kind is msgspec.Struct:
+        if not is_section(kind) or kind in (msgspec.Struct, whole_config()):
             continue
         parsed = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
         body = parsed.body if isinstance(parsed, ast.ClassDef) else []
@@ -77,7 +77,7 @@ def descriptions(section: type[msgspec.Struct]) -> dict[str, str]:
 
 def sections() -> Iterator[tuple[str, type[msgspec.Struct]]]:
     """Every table of the file with its record, in the file's order: `turns`, `providers.NAME`, `platforms.telegram`…"""
-    for key in keys(Config).values():
+    for key in keys(whole_config()).values():
         yield from _tables(key.name, key.hint)
 
 
@@ -135,7 +135,7 @@ def default_text(kind: type[msgspec.Struct], key: Key) -> str:
 def reference() -> str:
     """The whole page."""
     parts = [HEAD]
-    for path, kind in [("", Config), *sections()]:
+    for path, kind in [("", whole_config()), *sections()]:
         about = " ".join((inspect.getdoc(kind) or "").split()) if path else "They stand before the first table."
         rows = [
             f"| `{key.name}` | {'a secret' if bare(key.hint) is Secret else _cell(allowed(key.hint))} "

@@ -12,6 +12,7 @@ import msgspec
 
 from shoal.config.check import check
 from shoal.config.defaults import KNOWN_PROVIDERS, PLATFORM_VARIABLES, USUAL_VARIABLES
+from shoal.config.whole import whole_config
 from shoal.extensions import extension_platform, extensions
 from shoal.kernel.errors import ConfigError
 from shoal.kernel.regular_files import decode_settings, read_regular
@@ -48,11 +49,11 @@ def load_config(home: Path, environ: Mapping[str, str], overrides: Mapping[str, 
 
     content: Table = {**draft.content, "home": home}
     try:
-        config = msgspec.convert(content, Config, dec_hook=decode)
+        config = msgspec.convert(content, whole_config(), dec_hook=decode)
     except msgspec.ValidationError:
-        sound = _Salvage(draft, decode).section(draft.content, Config, ()) or {}
+        sound = _Salvage(draft, decode).section(draft.content, whole_config(), ()) or {}
         # What is sound is still checked as a whole, so that nothing is left for the second try.
-        config = msgspec.convert({**sound, "home": home}, Config, dec_hook=decode)
+        config = msgspec.convert({**sound, "home": home}, whole_config(), dec_hook=decode)
     brought = {name: tuple(_Salvage(draft, decode).accounts(name)) for name in draft.extensions}
     config = msgspec.structs.replace(config, platforms=msgspec.structs.replace(config.platforms, extensions=brought))
     for path, text in check(config):
@@ -120,7 +121,7 @@ class Draft:
         """Tables of one account each, [platforms.NAME.ACCOUNT], become the list of a platform's accounts."""
         platforms = self.inner("platforms")
         for name, found in platforms.items():
-            table, kind = as_table(found) or {}, list_of(find(("platforms", name)))
+            table, kind = as_table(found) or {}, list_of(find(whole_config(), ("platforms", name)))
             if kind is None and name in extensions("shoal.platforms"):
                 with suppress(ConfigError):  # which is told when its accounts are read
                     kind = extension_platform(name).settings_type
@@ -197,7 +198,7 @@ def parse_variable(path: tuple[str, ...], text: str) -> object:
 
     A list of text may be written with commas alone.
     """
-    hint = find(path)
+    hint = find(whole_config(), path)
     value: object = text
     with suppress(*BAD_TOML):
         parsed = decode_toml(f"value = {text}")
@@ -217,7 +218,7 @@ def _normalize_platforms(draft: Draft) -> None:
         draft.complain(("platforms", "extensions"), "is not a known key")
         del platforms["extensions"]
     for name in list(platforms):
-        table, hint = as_table(platforms[name]), find(("platforms", name))
+        table, hint = as_table(platforms[name]), find(whole_config(), ("platforms", name))
         accounts = as_list(platforms[name]) or []
         if hint is None and name in extensions("shoal.platforms"):
             draft.extensions[name] = accounts = accounts or [platforms[name]]

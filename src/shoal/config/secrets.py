@@ -8,6 +8,7 @@ from typing import cast
 import msgspec
 
 from shoal.config.load import Table, as_list, as_table
+from shoal.config.whole import whole_config
 from shoal.kernel import lazy_re
 from shoal.kernel.errors import ConfigError
 from shoal.kernel.home import Home
@@ -174,6 +175,6 @@ def _secrets(value: object, path: tuple[str, ...] = ()) -> Iterator[str]:
         for number, inner in enumerate(items):
             yield from _secrets(inner, (*path, str(number)))
     elif isinstance(value, str) and value:
-        hint = find(path)
+        hint = find(whole_config(), path)
         if hint is Secret or (hint is None and _SECRET_NAME.search(path[-1])):
             yield value

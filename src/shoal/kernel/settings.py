@@ -4,9 +4,8 @@ Each key's default and description are what docs/configuration.md shows; `shoal.
 """
 
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias, TypeVar
 
 from msgspec import Meta
 
@@ -16,6 +15,8 @@ from shoal.kernel.section import URL_OR_EMPTY, Section
 from shoal.kernel.settings_platforms import PlatformsSettings
 from shoal.kernel.speech import SpeechSettings
 from shoal.kernel.zones import local_zone, zone_named
+
+SectionT = TypeVar("SectionT", bound=Section)
 
 
 class ModelSettings(Section, frozen=True, kw_only=True):
@@ -447,22 +448,6 @@ class LoggingSettings(Section, frozen=True, kw_only=True):
     """One JSON object a line instead of text."""
 
 
-class TelemetrySettings(Section, frozen=True, kw_only=True):
-    """Traces, metrics and logs for OpenTelemetry (the extra `otel`), to where the usual OTEL_* variables say."""
-
-    enabled: Literal["auto", "on", "off"] = "auto"
-    """`auto`: on where OTEL_EXPORTER_OTLP_ENDPOINT, or one for a single signal, is set."""
-    content: bool = False
-    """Also send what people and models say, and what tools return."""
-
-    def is_on(self, environ: Mapping[str, str]) -> bool:
-        """Whether anything is sent, with these variables."""
-        if self.enabled == "off" or environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
-            return False
-        named = any(name.startswith("OTEL_EXPORTER_OTLP_") and name.endswith("ENDPOINT") for name in environ)
-        return named or self.enabled == "on"
-
-
 MCP_NAME = r"[a-z0-9][a-z0-9-]{0,23}"
 """What a server can be called; no `_`, so that `mcp_SERVER_TOOL` says which server is meant."""
 
@@ -555,7 +540,11 @@ class Config(Section, frozen=True, kw_only=True):
     speech: SpeechSettings = SpeechSettings()
     mcp: dict[str, McpServerSettings] = {}
     logging: LoggingSettings = LoggingSettings()
-    telemetry: TelemetrySettings = TelemetrySettings()
+
+    def section(self, kind: type[SectionT]) -> SectionT:
+        """Return the section that a feature has in the file, by its record."""
+        values = (getattr(self, name) for name in self.__struct_fields__)
+        return next((value for value in values if isinstance(value, kind)), None) or kind()
 
     @property
     def zone(self) -> str:

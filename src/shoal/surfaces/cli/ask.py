@@ -97,7 +97,7 @@ def ask(context: CommandContext, text: tuple[str, ...], thread: str | None, agen
     chosen = parse_thread_id(thread) if thread else None
     if not context.debug:  # the journal tells what goes wrong, in one line
         logging.getLogger().addHandler(logging.NullHandler())
-        logging.getLogger("shoal.telemetry").addHandler(logging.StreamHandler())
+        logging.getLogger("shoal.terminal").addHandler(logging.StreamHandler())
     asked = asyncio.run(_ask(context, question, chosen, agent, as_json=as_json))
     if as_json:
         print_json(asked.as_json())

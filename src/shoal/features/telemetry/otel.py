@@ -51,7 +51,7 @@ from shoal.kernel.events import (
     UserSaid,
 )
 from shoal.kernel.ids import TurnId
-from shoal.kernel.settings import Config
+from shoal.kernel.settings import ProviderSettings
 from shoal.kernel.version import VERSION
 
 try:
@@ -72,7 +72,8 @@ try:
 except ModuleNotFoundError as error:
     raise ConfigError([f"telemetry is on, and needs the extra `otel`. {how_to_add('otel')}"]) from error
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("shoal.terminal.telemetry")
+"""Its messages are shown by `shoal ask`, too."""
 
 TURNS_MAX = 10_000
 """Turns whose spans are open at once; the ones that have said nothing for longest are let go."""
@@ -338,7 +339,9 @@ class _Trouble(logging.Handler):
 
 
 @asynccontextmanager
-async def telemetry(config: Config, hub: Hub, redact: Callable[[str], str]) -> AsyncGenerator[None]:
+async def telemetry(
+    providers: Mapping[str, ProviderSettings], hub: Hub, redact: Callable[[str], str], *, with_content: bool
+) -> AsyncGenerator[None]:
     """Send traces, metrics and logs while the block runs; then what is left, for at most SHUTDOWN_SECONDS, and of each
     only until a try fails.
 
@@ -365,8 +368,8 @@ async def telemetry(config: Config, hub: Hub, redact: Callable[[str], str]) -> A
     logs = LoggerProvider(resource, shutdown_on_exit=False)
     if "LOGS" in sent:
         logs.add_log_record_processor(BatchLogRecordProcessor(OTLPLogExporter()))
-    kinds = {name: provider.kind or name for name, provider in config.providers.items()}
-    journalist = Journalist(traces, ids, figures, redact, kinds, with_content=config.telemetry.content)
+    kinds = {name: provider.kind or name for name, provider in providers.items()}
+    journalist = Journalist(traces, ids, figures, redact, kinds, with_content=with_content)
     hub.tap(journalist.tell)
     handler = _LogHandler(logs, redact)
     logging.getLogger().addHandler(handler)

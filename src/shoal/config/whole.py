@@ -1,0 +1,22 @@
+"""The record of the whole file: the core's sections, and those of the features."""
+
+from functools import cache
+from typing import cast
+
+import msgspec
+
+from shoal.feature import features
+from shoal.kernel.settings import Config
+
+
+@cache
+def whole_config() -> type[Config]:
+    """Return the record that the file is read into."""
+    kinds = {
+        table: cast("type[msgspec.Struct]", feature.load(entry))
+        for feature in features()
+        for table, entry in feature.settings.items()
+    }
+    fields = [(table, kind, kind()) for table, kind in kinds.items()]
+    made = msgspec.defstruct("Config", fields, bases=(Config,), module=__name__, frozen=True, kw_only=True)
+    return cast("type[Config]", made)
