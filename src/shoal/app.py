@@ -37,7 +37,7 @@ from shoal.kernel.files import Files, Folders
 from shoal.kernel.home import Home
 from shoal.kernel.hooks import Hooks
 from shoal.kernel.ids import OWN_PLATFORMS, ThreadId, make_thread_id
-from shoal.kernel.messages import Author, Origin
+from shoal.kernel.messages import Author
 from shoal.kernel.ports import ChatAdapter, Completion, Embeddings, Engine, Models, Sandbox, TellsOwner, Tool
 from shoal.kernel.records import Approval
 from shoal.maintenance import (
@@ -457,8 +457,8 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
         snapshots = ConversationSnapshots(store, agents, clock, spending, everyones_hub.publish, prompt_files, folders)
         tokens = AccessTokens(store, clock, pairing, links, agents.names)
 
-        async def ends(thread: ThreadId, author: Author, origin: Origin) -> bool:
-            return await departures.ends(thread, author, origin)
+        async def ends(thread: ThreadId, author: Author) -> bool:
+            return await departures.ends(thread, author)
 
         async def present(thread: ThreadId, author: Author) -> Author:
             return await departures.present(thread, author)

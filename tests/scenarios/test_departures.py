@@ -12,11 +12,12 @@ from shoal.kernel.events import UserSaid
 from shoal.kernel.messages import Author, Origin, Prompt
 from shoal.kernel.permissions import Asker
 from shoal.kernel.triggers import NewTrigger
-from shoal.permissions.access import AccessRules, Links, People
+from shoal.permissions.access import AccessRules, Links, People, Person
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import FakeModel, Gate, Reply, Seen
 from shoal.testing.scenario import World, scenario
 from shoal.threads.access_tokens import NewToken
+from shoal.threads.departures import BY
 from shoal.triggers.service import message_of
 
 WITH_BEN = AccessRules(owners=("ada",), allow=("ben", "carl", "role:crew"))
@@ -245,3 +246,65 @@ async def test_what_somebody_left_runs_with_no_more_than_their_trust_of_now(tmp_
         await world.happens(carl.thread, "turn_finished", 2)
         said = [event.data for event in await world.journal(carl.thread) if isinstance(event.data, UserSaid)]
         assert [(one.author.id, one.author.trusted) for one in said] == [("carl", True), ("ben", False)]
+
+
+async def test_access_to_another_account_keeps_nothing_alive_here(tmp_path: Path) -> None:
+    """The same user id on two platforms, or two accounts of one, is one person only where [access.people] says so."""
+    async with scenario(tmp_path, FakeModel(), access=WITH_BEN) as world:
+        world.app.standing.gated.add("fake.work")
+        world.app.admissions.links.rules["fake.work"] = AccessRules(allow=("ben",))
+        ben = world.person("ben", "1", "square")
+        spec = reminder(world, Author("ben", trusted=True), ben.thread)
+        await world.app.store.triggers.add(spec, world.app.clock.now() + timedelta(days=1))
+        shut_out(world)
+        await world.app.departures.sweep()
+        assert not await world.app.store.triggers.all()
+
+
+async def test_a_linked_identity_keeps_the_person_until_it_is_removed_too(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(), access=WITH_BEN) as world:
+        links, gated = world.app.admissions.links, world.app.standing.gated
+        gated.add("mail")
+        ben, triggers = world.person("ben", "1", "square"), world.app.store.triggers
+        spec = reminder(world, Author("ben", trusted=True), ben.thread)
+        await triggers.add(spec, world.app.clock.now() + timedelta(days=1))
+        linked = People((Person(("fake:ben", "mail:7")),), OWNERS)
+        links.become(Links(linked, {**links.rules, "fake": WITHOUT_BEN, "mail": AccessRules(allow=("7",))}))
+        await world.app.departures.sweep()
+        assert await triggers.all()
+        links.become(Links(linked, {**links.rules, "mail": AccessRules()}))
+        await world.app.departures.sweep()
+        assert not await triggers.all()
+
+
+async def test_who_was_let_in_by_code_leaves_with_the_pairing(tmp_path: Path) -> None:
+    async with scenario(tmp_path, FakeModel(), access=WITHOUT_BEN) as world:
+        pairing, triggers = world.app.pairing, world.app.store.triggers
+        code = await pairing.ask("fake", Author("ben", trusted=False))
+        await pairing.confirm(code, ("fake",), "web:owner")
+        ben = world.person("ben", "1", "square")
+        spec = reminder(world, Author("ben", trusted=True), ben.thread)
+        await triggers.add(spec, world.app.clock.now() + timedelta(days=1))
+        await world.app.departures.sweep()
+        assert await triggers.all()
+        await pairing.remove("fake", "ben", "web:owner")
+        await world.app.departures.sweep()
+        assert not await triggers.all()
+
+
+async def test_a_process_that_a_subagent_began_ends_with_the_person(tmp_path: Path) -> None:
+    def answers(seen: Seen) -> Reply | str:
+        if "work alone" in seen.user_text:
+            return call("process_start", command="sleep 60") if seen.rounds == 0 else "begun"
+        return call("spawn", task="work alone") if seen.rounds == 0 else "it has begun"
+
+    free = {"permissions": {"default_profile": "open"}}
+    async with scenario(tmp_path, FakeModel(script=answers), access=WITH_BEN, settings=free) as world:
+        ben, processes = world.person("ben", "1", "square"), world.app.store.processes
+        await ben.says("begin")
+        await ben.sees("it has begun")
+        await world.is_quiet()
+        assert [one.killed_by for one in await processes.search()] == [""]
+        shut_out(world)
+        await world.app.departures.sweep()
+        assert [one.killed_by for one in await processes.search()] == [BY]

@@ -54,7 +54,7 @@ from shoal.kernel.events import (
 from shoal.kernel.files import Folders
 from shoal.kernel.hooks import TurnSummary
 from shoal.kernel.ids import OWN_PLATFORMS, ThreadId, TurnId, channel_of, is_personal, thread_address
-from shoal.kernel.messages import Author, Origin, Prompt, Waiting, joined, pause_left
+from shoal.kernel.messages import Author, Prompt, Waiting, joined, pause_left
 from shoal.kernel.permissions import Audience
 from shoal.kernel.ports import LiveHub, SignalKind
 from shoal.kernel.records import Commit, NewPost
@@ -126,7 +126,7 @@ class ActorServices(msgspec.Struct, frozen=True, kw_only=True):
     restored_at: datetime | None
     pause_seconds: float
     turn_ended: Callable[[TurnSummary], None]
-    ends: Callable[[ThreadId, Author, Origin], Awaitable[bool]]
+    ends: Callable[[ThreadId, Author], Awaitable[bool]]
     present: Callable[[ThreadId, Author], Awaitable[Author]]
     project: Callable[[ThreadId, list[Event]], Awaitable[None]]
     stopping: Callable[[], bool]
@@ -258,7 +258,7 @@ class Actor:
                 raise InvalidInput(RESTORED)
             asked = view.open if view.lease.open_turn else view.waiting.prompt if view.waiting is not None else None
             is_theirs = asked is not None and asked.caller is None
-            if asked is not None and is_theirs and await services.ends(self.thread, asked.author, asked.origin):
+            if asked is not None and is_theirs and await services.ends(self.thread, asked.author):
                 if not view.lease.open_turn:
                     raise QueueChanged(f"Thread {self.thread}: its author has no access any more.")
                 view.abort()

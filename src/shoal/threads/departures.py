@@ -25,12 +25,12 @@ from shoal.kernel.clock import Clock
 from shoal.kernel.errors import PlatformError
 from shoal.kernel.events import UserSaid
 from shoal.kernel.ids import OWN_PLATFORMS, ThreadId, thread_address, unopened
-from shoal.kernel.messages import Abort, Author, Inbound, Origin, Receipt
+from shoal.kernel.messages import Abort, Author, Inbound, Receipt
 from shoal.kernel.permissions import TRUST_ORDER, Asker
 from shoal.kernel.phrases import counted, short_line
 from shoal.kernel.ports import ChatAdapter, KnowsRoles
 from shoal.kernel.records import Approval
-from shoal.permissions.access import may_decide, vouched
+from shoal.permissions.access import may_decide
 from shoal.store.store import Store
 from shoal.threads.access_tokens import AccessTokens
 from shoal.threads.admissions import Admissions
@@ -49,10 +49,10 @@ _OURS = frozenset({"", "owner", "shoal"})
 """Ids of nobody, and of whoever needs no rule."""
 
 
-HasGone: TypeAlias = Callable[[ThreadId, Author], Awaitable[bool]]
+HasLeft: TypeAlias = Callable[[ThreadId, Author], Awaitable[bool]]
 """Whether the author of something in a thread has no access any more."""
-Ender: TypeAlias = Callable[[HasGone, str], AsyncIterator[tuple[Author, str]]]
-"""Ends things of one kind whose authors have gone, in the name of its second argument. Yields each author and thing."""
+Ender: TypeAlias = Callable[[HasLeft, str], AsyncIterator[tuple[Author, str]]]
+"""Ends things of one kind whose authors have left, in the name of its second argument. Yields each author and thing."""
 
 
 @dataclass(eq=False)
@@ -82,9 +82,9 @@ class Departures:
             await self.sweep()
             await self.clock.wait(self._wanted, SWEEP_SECONDS)
 
-    async def ends(self, thread: ThreadId, author: Author, origin: Origin) -> bool:
+    async def ends(self, thread: ThreadId, author: Author) -> bool:
         """Whether a turn of this author is not to run; all that they left has been ended then. Raises StoreError."""
-        if not await self._has_lost(thread, author, origin):
+        if not await self.has_left(thread, author):
             return False
         await self.sweep()
         return True
@@ -111,15 +111,6 @@ class Departures:
         await self.admissions.pairing.roster(address.platform)  # raises where nobody can know
         return True
 
-    async def _has_lost(self, thread: ThreadId, author: Author, origin: Origin) -> bool:
-        """Whether the author of a prompt, written now or left for later, may not have it answered. Raises StoreError.
-
-        What one agent asks of another ends with the turn that asked.
-        """
-        if origin in ("person", "api"):
-            return await self.has_left(thread, author)
-        return origin != "agent" and await self.has_gone(thread, author)
-
     async def present(self, thread: ThreadId, author: Author) -> Author:
         """Return the author with the roles and at most the trust that they have now. Raises StoreError."""
         author = await self._with_roles(thread, author)
@@ -132,8 +123,7 @@ class Departures:
         if address.platform not in self.admissions.gated:
             return author
         here = await self.admissions.of(address.platform, author, address.channel)
-        trusted = here.trusted or (not here.allowed and await self._is_vouched(address.platform, author.id))
-        return replace(author, trusted=trusted)
+        return replace(author, trusted=here.trusted)
 
     async def _with_roles(self, thread: ThreadId, author: Author) -> Author:
         """Return the author with the roles that the platform says they have now, or with those of their message where
@@ -147,21 +137,6 @@ class Departures:
         except PlatformError as error:
             log.info("a person's roles are unknown", extra={"person": author.id, "why": str(error)})
             return author
-
-    async def has_gone(self, thread: ThreadId, author: Author) -> bool:
-        """Whether somebody who left a thing for later has access neither there nor on any other platform, from which
-        they may have asked for it. Raises StoreError."""
-        if not await self.has_left(thread, author):
-            return False
-        return ":" in author.id or not await self._is_vouched(thread_address(thread).platform, author.id)
-
-    async def _is_vouched(self, platform: str, user: str) -> bool:
-        """Whether the rules of a platform other than this one name a person of this id. Raises StoreError."""
-        for other in self.admissions.gated:
-            rules, paired = self.admissions.links.rules[other], await self.admissions.pairing.people(other)
-            if other != platform and vouched(rules, user, paired).allowed:
-                return True
-        return False
 
     async def upholds(self, approval: Approval) -> bool:
         """Whether the person who allowed this call could still allow it, with at least the trust of that time. Raises
@@ -207,15 +182,15 @@ class Departures:
         for trigger in await self.store.triggers.all():
             spec = trigger.spec
             place = spec.thread or unopened(spec.platform, spec.channel)
-            if trigger.next_at is not None and await self.has_gone(place, spec.author):
+            if trigger.next_at is not None and await self.has_left(place, spec.author):
                 await self.store.triggers.remove(trigger.id)
                 note(spec.author, f"the schedule “{short_line(spec.name or spec.text, 60)}”")
         for end in self.enders:
-            async for author, what in end(self.has_gone, BY):
+            async for author, what in end(self.has_left, BY):
                 note(author, what)
         for thread in await self.store.inbox.waiting():
             queued = await self.store.inbox.queued(thread)
-            gone = [one for one in queued if await self._has_lost(thread, one.author, one.origin)]
+            gone = [one for one in queued if await self.has_left(thread, one.author)]
             if gone:
                 await self.store.inbox.drop(thread, [one.key for one in gone])
             for waiting in gone:
@@ -225,8 +200,8 @@ class Departures:
                 continue
             turn, message = asked
             caller = message.caller
-            author, origin = (message.author, message.origin) if caller is None else (caller.author, "person")
-            if await self._has_lost(chat_of(thread, caller), author, origin):
+            author = message.author if caller is None else caller.author
+            if await self.has_left(chat_of(thread, caller), author):
                 await self.send(Abort(thread, Author("shoal", trusted=False), turn=turn))
                 note(author, f"the answer to “{short_line(message.text, 60)}”, with what it asked for")
         for token in await self.tokens.all():

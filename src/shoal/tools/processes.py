@@ -240,7 +240,7 @@ DIED = "the Shoal that ran it has died"
 log = logging.getLogger(__name__)
 
 Send = Callable[[Inbound], Awaitable[Receipt]]
-HasGone = Callable[[ThreadId, Author], Awaitable[bool]]
+HasLeft = Callable[[ThreadId, Author], Awaitable[bool]]
 """Whether the author of something in a thread has no access any more."""
 
 
@@ -367,11 +367,11 @@ class ProcessService:
         running, now = await self.of_agent(agent, within, running=True), self.clock.now()
         return [f"process {line_of(process, now)}" for process in running]
 
-    async def end_left(self, has_gone: HasGone, by: str) -> AsyncIterator[tuple[Author, str]]:
+    async def end_left(self, has_left: HasLeft, by: str) -> AsyncIterator[tuple[Author, str]]:
         """Kill those of people who have no access any more. Yields who had left each, and its name."""
         for process in await self.rows.search(running=True, limit=LEFT_MAX):
             author = process.spec.author
-            if await has_gone(process.spec.thread, author):
+            if await has_left(process.spec.chat, author):
                 with suppress(NotFound):  # it has just ended
                     await self.kill(process.id, by)
                     yield author, f"the process “{short_line(process.spec.title, 60)}”"
