@@ -17,7 +17,7 @@ import msgspec
 
 from shoal.accounts import OWNERS, account_agents, links_of, make_adapters, platform_owners
 from shoal.agents.children import Children
-from shoal.agents.lifecycle import AgentLifecycle, Checks
+from shoal.agents.lifecycle import AgentLifecycle, Checks, EditCheck
 from shoal.agents.registry import AgentDefaults, AgentRegistry, ChannelBindings, RuntimeInfo
 from shoal.agents.self_edit import SelfEditor, self_edit_tools
 from shoal.agents.snapshots import ConversationSnapshots, IdleWatch
@@ -98,7 +98,6 @@ from shoal.tools.storage import Retention, open_checkpoints, open_files, open_fo
 from shoal.tools.taint_spans import SYSTEM_FILE_CLOCK, FileClock
 from shoal.tools.tainted_files import MarkedFiles
 from shoal.triggers.service import TriggerService, tell_switched_off
-from shoal.turn.checks import CaseChecks
 from shoal.turn.compaction import Compactor, ThreadTitles
 from shoal.turn.context import ContextBuilder
 from shoal.turn.loop import TurnLoop
@@ -218,7 +217,6 @@ class App:
     executor: Executor
     context: ContextBuilder
     spending: Spending
-    cases: CaseChecks
     attachments: Attachments
     snapshots: ConversationSnapshots
     voice: VoiceService
@@ -228,6 +226,7 @@ class App:
     processes: ProcessService
     lifecycle: AgentLifecycle
     editor: SelfEditor
+    edit_checks: list[EditCheck]
     stopping: asyncio.Event
     gates: dict[str, AccessGate] = field(default_factory=dict[str, AccessGate])
     state: State = "starting"
@@ -532,8 +531,8 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
         checks = Checks(partial(existing_model, models), profiles.check, known_tools)
         lifecycle = AgentLifecycle(home, store, agents, clock, checks, adapters, prompt_files, orchestrator.send)
 
-        cases = CaseChecks(context, spending, executor, store.audit, clock, config.cases, checks.tool)
-        editor = SelfEditor(store, home.agent, checks, profiles.hides, may_manage, prompt_files, cases)
+        edit_checks = list[EditCheck]()
+        editor = SelfEditor(store, home.agent, checks, profiles.hides, may_manage, prompt_files, edit_checks)
         for tool in (*self_edit_tools(editor), *overrides.tools):
             tools.add(tool)
         commands = CommandRouter(
@@ -613,7 +612,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             executor=executor,
             context=context,
             spending=spending,
-            cases=cases,
+            edit_checks=edit_checks,
             attachments=attachments,
             snapshots=snapshots,
             voice=voice,

@@ -18,7 +18,8 @@ FEATURES = (
     "telemetry",
     "memory",
     "openai_api",
-)  # fmt: skip
+    "evals",
+)
 """The built-in features: the names of folders, in the order in which they are opened."""
 
 

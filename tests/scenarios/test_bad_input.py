@@ -12,6 +12,7 @@ from tests.e2e.test_http_app import site
 
 from shoal.agents.folder import KEYS, AgentFile, read_agent, read_shared, set_key
 from shoal.config import load_config
+from shoal.features.evals.cases import Case, parse_case
 from shoal.kernel.errors import ShoalError
 from shoal.kernel.home import Home
 from shoal.kernel.settings import Config
@@ -19,7 +20,6 @@ from shoal.surfaces.cli.imports import hermes, nanobot, openclaw
 from shoal.testing.model import FakeModel
 from shoal.testing.scenario import scenario
 from shoal.triggers.files import EventFiles
-from shoal.turn.cases import Case, parse_case
 from shoal.turn.skills import SkillProblem, parse_skill
 
 RAW = re.compile(

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from shoal.features.evals.cases import Expectation
+from shoal.features.evals.checks import CaseChecks, CaseOutcome, read_cases, save_case
 from shoal.kernel.errors import Conflict, InvalidInput, NotFound
 from shoal.kernel.permissions import Asker
 from shoal.kernel.traits import Traits
 from shoal.testing.model import Call, FakeModel, Refusal, Reply
 from shoal.testing.scenario import World, scenario
 from shoal.tools.functions import tool
-from shoal.turn.cases import Expectation
-from shoal.turn.checks import CaseOutcome, read_cases, save_case
 
 OWNER = Asker(trust="owner", user="owner", platform="web")
 LIST = Reply(calls=(Call("list", '{"path": "."}'),))
@@ -47,14 +47,14 @@ def put(world: World, name: str, text: str) -> Path:
 async def save(world: World, *expect: Expectation, name: str = "looks", turn: str = "") -> None:
     await save_case(
         world.app.store.journal, world.ada.thread, turn, expect, about="", sandbox=False,
-        clean=world.app.executor.redactor.redact, check_tool=world.app.cases.check_tool, folder=folder(world),
-        name=name,
+        clean=world.app.executor.redactor.redact, check_tool=world.app.features[CaseChecks].check_tool,
+        folder=folder(world), name=name,
     )  # fmt: skip
 
 
 async def check(world: World) -> list[CaseOutcome]:
     agent = world.app.agents.spec("main")
-    return [one async for one in world.app.cases.run(agent, read_cases(agent.home), OWNER, None)]
+    return [one async for one in world.app.features[CaseChecks].run(agent, read_cases(agent.home), OWNER, None)]
 
 
 async def test_a_saved_turn_passes_while_it_is_answered_so_and_fails_when_it_is_not(tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ async def test_what_cannot_be_saved_is_said_and_writes_nothing(tmp_path: Path) -
             read_cases(folder(world))
         wrong.write_text('[[messages]]\nrole = "user"\ntext = "hi"\n[[expect]]\nnever_calls = "bassh"\n')
         with pytest.raises(InvalidInput, match=r"cases/b.toml, line 5: There is no tool 'bassh'\. Did"):
-            read_cases(folder(world), (), world.app.cases.check_tool)
+            read_cases(folder(world), (), world.app.features[CaseChecks].check_tool)
         wrong.unlink()
         await save(world, SAYS)
         with pytest.raises(Conflict, match="There is a case looks already"):

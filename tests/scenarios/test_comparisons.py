@@ -8,7 +8,8 @@ import msgspec
 import pytest
 from tests.scenarios.kit import in_time
 
-from shoal.kernel.comparisons import Wanted
+from shoal.features.evals.answers import Wanted
+from shoal.features.evals.comparisons import ComparedStep, ComparisonProgress, Comparisons
 from shoal.kernel.errors import InvalidInput, NotFound
 from shoal.kernel.messages import ModelRequest, Usage
 from shoal.kernel.permissions import Asker
@@ -19,7 +20,6 @@ from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Gate, Refusal, Reply
 from shoal.testing.scenario import FakeModels, World, scenario
 from shoal.tools.functions import tool
-from shoal.turn.comparisons import ComparedStep, ComparisonProgress, Comparisons
 
 OWNER = Asker(trust="owner", user="owner", platform="web")
 LIST = Reply(calls=(Call("list", '{"path": "."}'),))
@@ -36,7 +36,7 @@ def comparisons(world: World, *, priced: bool = False) -> Comparisons:
     app, spending = world.app, world.app.spending
     if priced:
         spending = msgspec.structs.replace(spending, models=PricedModels(world.model))
-    return Comparisons(app.store, app.context, spending, app.profiles, app.clock, app.agents.spec)
+    return msgspec.structs.replace(app.features[Comparisons], spending=spending)
 
 
 def told(request: ModelRequest) -> list[tuple[str, str, str]]:
@@ -214,7 +214,7 @@ async def test_a_deleted_thread_takes_its_answers_along(tmp_path: Path) -> None:
         state = await service.begin(wanted, 0.0)
         await world.is_quiet()
         await world.app.store.threads.delete(world.ada.thread, "owner", "")
-        assert await world.app.store.comparisons.answers(state.id) == {}
+        assert await world.app.features[Comparisons].rows.answers(state.id) == {}
         assert await service.detail(await service.get(state.id)) == []
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from shoal.features.evals.checks import denied_in_cases
 from shoal.kernel.events import FilesChanged, ToolFinished
 from shoal.kernel.ids import CallId
 from shoal.kernel.messages import AssistantMessage, ToolCall, ToolMessage
@@ -23,7 +24,6 @@ from shoal.tools.checkpoints import may_write
 from shoal.tools.functions import tool
 from shoal.tools.prompt_files import may_change
 from shoal.tools.registry import Registry, standard_tools
-from shoal.turn.checks import denied_in_cases
 from shoal.turn.links import known_from
 from shoal.turn.prompt import rules_for
 from tests.known_tools import TRAITS

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -39,11 +40,13 @@ from shoal.kernel.errors import Conflict, InvalidInput, NotFound, PlatformError
 from shoal.kernel.home import Home
 from shoal.kernel.ids import ThreadId, make_thread_id, thread_address
 from shoal.kernel.messages import Abort, Author, Inbound, Receipt
+from shoal.kernel.permissions import Asker
 from shoal.kernel.ports import ChannelHost, ChatAdapter
 from shoal.kernel.records import AuditEntry
 from shoal.kernel.untrusted import UNREADABLE
 from shoal.store.store import Store
 from shoal.tools.prompt_files import PromptFiles
+from shoal.turn.prompt import SystemChange
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +57,17 @@ FILES_COUNTED_MAX = 10_000
 """Files of an agent that are counted before it is deleted."""
 _CHOICE = lazy_re.compile(r"\s*([\w.]+)=(\S*)(.*)", re.S)
 LISTS = ("tools", "fallback")
+
+
+class EditCheck(NamedTuple):
+    """Tries a change that an agent plans of itself, and says in one line what the person who is asked should know.
+
+    `applies` says of the agent's directory whether there is anything to try. `run` gets the agent as it would be, its
+    directory as it is, who asks, and how the instructions change. It never raises.
+    """
+
+    applies: Callable[[Path], bool]
+    run: Callable[[AgentSpec, Path, Asker, SystemChange | None], Awaitable[str]]
 
 
 class Checks(msgspec.Struct, frozen=True):

@@ -21,7 +21,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from shoal.agents.folder import FILE, GIT_SECONDS_MAX, read_agent, set_key
-from shoal.agents.lifecycle import Checks
+from shoal.agents.lifecycle import Checks, EditCheck
 from shoal.kernel import lazy_re
 from shoal.kernel.agents import AgentSpec
 from shoal.kernel.errors import Conflict, InvalidInput, NotFound, ToolError
@@ -37,8 +37,6 @@ from shoal.store.store import Store
 from shoal.tools.builtin.files import replace_text
 from shoal.tools.functions import Prepared, canonical, planned, quoting, tool
 from shoal.tools.prompt_files import PromptFiles
-from shoal.turn.cases import CASES
-from shoal.turn.checks import CaseChecks
 from shoal.turn.prompt import SYSTEM_TITLE, SystemPrompt, assemble
 from shoal.turn.skills import SkillProblem, parse_skill
 
@@ -220,8 +218,8 @@ class PlannedEdit(NamedTuple):
 @dataclass(eq=False, repr=False)
 class SelfEditor:
     """Plans and makes the changes. They name models, profiles and tools that `checks` know, no tool that the agent's
-    profile denies for every argument, and nothing that widens what it may do but for who `may_widen` that. Without
-    `cases` the agent's are not run before a change is asked about."""
+    profile denies for every argument, and nothing that widens what it may do but for who `may_widen` that. A person
+    who is asked about a change is told what `edit_checks` say of it."""
 
     store: Store
     home_of: Callable[[str], Path]
@@ -229,7 +227,7 @@ class SelfEditor:
     is_denied: Callable[[AgentSpec, Asker, str], bool]
     may_widen: Callable[[Asker], bool]
     files: PromptFiles
-    cases: CaseChecks | None = None
+    edit_checks: Sequence[EditCheck] = ()
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     def setting(self, key: str, value: str, context: ToolContext) -> PlannedEdit:
@@ -347,14 +345,15 @@ class SelfEditor:
         effect = canonical(name, file=edit.name, old=old, new=new)
 
         async def advice() -> str:
-            return await self._try_cases(edit, context)
+            return await self._advice(edit, context)
 
         return Prepared((Action(f"tool:{name}:{detail}"),), f"{what}\n\n{edit.diff}", effect, work, advice)
 
-    async def _try_cases(self, edit: PlannedEdit, context: ToolContext) -> str:
-        """What the agent's cases say of a planned change, which is made to a copy of its files."""
+    async def _advice(self, edit: PlannedEdit, context: ToolContext) -> str:
+        """Run the checks on a planned change, which is made to a copy of the agent's files."""
         agent = context.agent
-        if self.cases is None or not (agent.home / CASES).is_dir():
+        checks = [check for check in self.edit_checks if check.applies(agent.home)]
+        if not checks:
             return ""
 
         def changed(system: SystemPrompt) -> SystemPrompt:
@@ -378,9 +377,8 @@ class SelfEditor:
             own = {key: getattr(after, key) for key in ("model", "system_prompt", "tools", "profile")}
             new = {key: value for key, value in own.items() if value != getattr(before, key)}
             spec = msgspec.structs.replace(agent, home=there, **new)
-            return await self.cases.before_edit(
-                spec, agent.home, context.asker, changed if edit.name == SYSTEM else None
-            )
+            change = changed if edit.name == SYSTEM else None
+            return "\n".join([await check.run(spec, agent.home, context.asker, change) for check in checks]).strip()
 
     async def apply(self, edit: PlannedEdit, what: str, context: ToolContext) -> None:
         """Make a planned change, commit and audit it. Raises ToolError when the file is no more what it was."""

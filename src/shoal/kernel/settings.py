@@ -492,21 +492,6 @@ class RecallSettings(Section, frozen=True, kw_only=True):
     """How many texts are embedded in the background at most; a question is embedded at once."""
 
 
-class CasesSettings(Section, frozen=True, kw_only=True):
-    """Agents' cases, run by `shoal check` and before a person is asked about a change that an agent makes of itself."""
-
-    judge_model: str = ""
-    """The model that judges what a sentence describes; empty takes the one that is checked."""
-    steps_max: Annotated[int, Meta(ge=1, le=100)] = 10
-    """Model calls that one case may take."""
-    edit_seconds_max: Annotated[float, Meta(ge=0, le=600)] = 60.0
-    """How long cases may take before a change of the agent is asked about, in seconds; 0 runs none then."""
-    edit_usd_max: Annotated[float, Meta(ge=0)] = 0.5
-    """What they may cost then, in US dollars, where the model's price is known; 0 sets no ceiling."""
-    edit_tokens_max: Annotated[int, Meta(ge=0)] = 500_000
-    """Tokens that they may take then, in and out; 0 sets no ceiling."""
-
-
 class Config(Section, frozen=True, kw_only=True):
     """The whole configuration. `home` is where it was read from; it is not a key of the file."""
 
@@ -536,7 +521,6 @@ class Config(Section, frozen=True, kw_only=True):
     subagents: SubagentsSettings = SubagentsSettings()
     tools: ToolsSettings = ToolsSettings()
     recall: RecallSettings = RecallSettings()
-    cases: CasesSettings = CasesSettings()
     speech: SpeechSettings = SpeechSettings()
     mcp: dict[str, McpServerSettings] = {}
     logging: LoggingSettings = LoggingSettings()

@@ -9,7 +9,7 @@
     tools/prompt_files            what it changes outside the workspace
     tools/checkpoints, undo       whether it may change the workspace, and what takes a change back
     turn/loop, tools/executor     whether calls may run together or again, and whose words its results are
-    turn/prompt, checks, links    a line for the instructions, use in an agent's cases, what its results may hold
+    turn/prompt, evals, links     a line for the instructions, use in an agent's cases, what its results may hold
 
 Tools of extensions and of MCP servers have the defaults, unless their authors say more: nothing is known of them, so
 they count as able to do anything, their results are foreign text, and no profile but `open` and `guarded` lets them run

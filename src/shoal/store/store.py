@@ -5,7 +5,6 @@ from shoal.store.agents import AgentStore, ProcessStore, SettingStore, TokenStor
 from shoal.store.audit import Approvals, AuditLog
 from shoal.store.budget import BudgetStore, Ledger
 from shoal.store.checkpoints import CheckpointStore
-from shoal.store.comparisons import ComparisonStore
 from shoal.store.driver import Driver
 from shoal.store.inbox import ChildStore, Inbox
 from shoal.store.journal import Journal, SnapshotStore
@@ -42,7 +41,6 @@ class Store:
         self.snapshots = SnapshotStore(driver, clock)
         self.tokens = TokenStore(driver, clock)
         self.recall = RecallStore(driver, clock)
-        self.comparisons = ComparisonStore(driver, clock)
         self.bookkeeping = Bookkeeping(driver, clock)
 
     async def close(self) -> None:

@@ -38,12 +38,13 @@ from shoal.kernel.messages import Prompt, Usage
 from shoal.kernel.phrases import counted
 from shoal.kernel.records import AuditEntry, DeletedThread, Spend
 from shoal.store.appends import SEQ_END, append_outside, chain, event, lock_at_rest, title_of
-from shoal.store.driver import Script, StorePart, number, query, reads, real, text, time, writes_at
+from shoal.store.driver import Script, StorePart, number, query, reads, real, statements, text, time, writes_at
 from shoal.store.inbox import accept_prompt
 from shoal.store.search import places
 
 EVENTS_AT_ONCE = 500
-_DELETED_ROWS = ("events", "inbox", "outbox", "approvals", "steps", "artifacts", "snapshots", "answers", "checkpoints")
+_DELETES_THREAD = "_delete_thread"
+"""The end of the names of queries, also of features, that are run when a thread is deleted."""
 
 
 CHATS_MAX = 1_000
@@ -143,8 +144,9 @@ class ThreadStore(StorePart):
                         assert isinstance(said, UserSaid | Steered | AssistantSaid)
                         row_id, words = indexed[after], said.text.replace("\0", " ")
                         yield from query("search_delete", id=row_id, said=words, places=one, thread=one)
-            for rows_of in _DELETED_ROWS:
-                yield from query(f"{rows_of}_delete_thread", thread=one)
+            for name in statements("sqlite"):
+                if name.endswith(_DELETES_THREAD):
+                    yield from query(name, thread=one)
             yield from query("thread_delete", thread=one)
         deleted = DeletedThread(len(tree), events, digest.hexdigest())
         detail = f"threads: {len(tree)}, events: {events}, sha256 {deleted.digest}"

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, timedelta
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -86,6 +86,9 @@ class TurnPrompts(msgspec.Struct, frozen=True, eq=False):
         sections = (*self.system.sections, *self.announced.sections)
         names = list(dict.fromkeys(name for section in sections for name in section.tainted_by))
         return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+SystemChange: TypeAlias = Callable[[SystemPrompt], SystemPrompt]
 
 
 def assemble(sections: Iterable[PromptSection]) -> SystemPrompt:

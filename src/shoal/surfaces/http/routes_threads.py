@@ -11,7 +11,7 @@ from starlette.responses import Response, StreamingResponse
 
 from shoal.kernel.checkpoints import ChangedSince, TurnChanges, UndoResult
 from shoal.kernel.commands import CommandRequest, CommandSpec
-from shoal.kernel.errors import Conflict, Forbidden, InvalidInput, NotFound
+from shoal.kernel.errors import Conflict, Forbidden, InvalidInput
 from shoal.kernel.events import Event, UserSaid, encode_event
 from shoal.kernel.ids import (
     OWN_PLATFORMS,
@@ -48,7 +48,6 @@ from shoal.threads.commands import agent_here
 from shoal.threads.orchestrator import CHOOSES_NO_MODEL
 from shoal.threads.principals import Principal, no_such_thread
 from shoal.turn.context import ContextCosts
-from shoal.turn.replay import Difference, Today, replay_thread
 
 routes = Routes()
 
@@ -184,17 +183,6 @@ class ThreadSummary(msgspec.Struct, frozen=True):
     pinned: bool
     archived: bool
     model: str
-
-
-class ReplayView(msgspec.Struct, frozen=True):
-    """What came of building a thread's requests again: how many calls of models there were, how many requests are the
-    same, and each other one's first difference. `compares_today`: tools, options and instructions were compared, too,
-    which are there only while Shoal runs."""
-
-    calls: int
-    identical: int
-    differences: tuple[Difference, ...]
-    compares_today: bool
 
 
 class StepView(Step, frozen=True):
@@ -513,20 +501,6 @@ async def steps(web: WebContext, thread: ThreadId) -> list[StepView]:
     """What the thread's turns spent their time on, oldest first."""
     await known_thread(web, thread)
     return [view(StepView, stored.step, turn=stored.turn) for stored in await web.app.store.journal.steps(thread)]
-
-
-@routes("GET /api/threads/{thread}/replay", EVERYONE)
-async def replay(web: WebContext, thread: ThreadId, *, turn: str = "") -> ReplayView:
-    """Build the requests of the thread's model calls again from the journal and compare them with what was sent; only
-    those of one turn, if it is named."""
-    info, app = await known_thread(web, thread), web.app
-    today = None
-    if app.state != "stopped":
-        today = Today(app.context, app.models, app.tools.every(), app.agents.known)
-    found = await replay_thread(app.store.journal, info.thread, app.context.meter, today, turn)
-    if turn and not found.calls:
-        raise NotFound(f"{thread} has no turn {turn[:80]} that asked a model.")
-    return ReplayView(found.calls, found.identical, found.differences, today is not None)
 
 
 @routes("GET /api/threads/{thread}/events", EVERYONE, answer=list[Event], streams=True)

@@ -25,7 +25,6 @@ from shoal.surfaces.http import (
     routes_agents,
     routes_approvals,
     routes_backups,
-    routes_cases,
     routes_files,
     routes_history,
     routes_inbound,
@@ -82,7 +81,6 @@ API: tuple[Endpoint, ...] = (
     *routes_push.routes,
     *routes_agents.routes,
     *routes_setup.routes,
-    *routes_cases.routes,
     *(endpoint for feature in features() if feature.routes for endpoint in routes_of(feature)),
 )
 _OPEN_PATHS = frozenset(endpoint.path for endpoint in (*API, *page.routes) if endpoint.is_open)

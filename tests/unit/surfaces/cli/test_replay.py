@@ -43,7 +43,7 @@ def test_every_thread_is_visited_pinned_archived_and_newer_ones_too(
             database.execute(
                 "update threads set updated_at = ? where thread = ?", (last // 1000 * 1000 + number, thread)
             )
-    monkeypatch.setattr("shoal.surfaces.cli.cases.PAGE", 2)
+    monkeypatch.setattr("shoal.features.evals.cli.PAGE", 2)
     ran = shoal("replay", "--all")
     assert (ran.code, ran.err) == (2, "")
     first, summary, left_out, _ = ran.out.splitlines()

@@ -29,8 +29,8 @@ from typing import Annotated, Any, Literal, TypeAlias  # noqa: TID251 - the valu
 import msgspec
 from msgspec import Meta
 
+from shoal.features.evals.answers import plain
 from shoal.kernel import lazy_re
-from shoal.kernel.comparisons import plain
 from shoal.kernel.errors import InvalidInput
 from shoal.kernel.ids import CallId
 from shoal.kernel.messages import AssistantMessage, ModelMessage, ToolCall, ToolMessage, UserMessage

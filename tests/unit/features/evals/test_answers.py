@@ -2,7 +2,7 @@
 
 import pytest
 
-from shoal.kernel.comparisons import ModelAnswer, difference
+from shoal.features.evals.answers import ModelAnswer, difference
 from shoal.kernel.ids import CallId
 from shoal.kernel.messages import ToolCall
 

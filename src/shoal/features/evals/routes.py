@@ -1,4 +1,4 @@
-"""Calls that ask models anew what was asked before: comparisons with another model, and agents' cases."""
+"""The API's calls for evaluation: replay, comparisons with another model, and agents' cases."""
 
 from collections.abc import AsyncGenerator
 from typing import Annotated
@@ -7,22 +7,35 @@ import anyio.to_thread
 import msgspec
 from starlette.responses import Response
 
+from shoal.features.evals.answers import DIFFERENCES, Wanted
+from shoal.features.evals.cases import CASES, Case, Expectation
+from shoal.features.evals.checks import CaseChecks, read_cases, save_case
+from shoal.features.evals.comparisons import ComparedStep, Comparisons, ComparisonState
 from shoal.kernel.agents import AgentSpec
-from shoal.kernel.comparisons import DIFFERENCES, Wanted
 from shoal.kernel.errors import InvalidInput, NotFound
 from shoal.kernel.ids import ThreadId
 from shoal.models.catalog import existing_model
-from shoal.surfaces.http.endpoints import ADMINS, Removed, Routes, Text64, Text200, WebContext, still_allowed
+from shoal.surfaces.http.endpoints import ADMINS, EVERYONE, Removed, Routes, Text64, Text200, WebContext, still_allowed
+from shoal.surfaces.http.routes_threads import known_thread
 from shoal.surfaces.http.streams import OPENING, EventStream
 from shoal.threads.commands import agent_here
 from shoal.threads.principals import Principal
-from shoal.turn.cases import CASES, Case, Expectation
-from shoal.turn.checks import read_cases, save_case
-from shoal.turn.comparisons import ComparedStep, Comparisons, ComparisonState
+from shoal.turn.replay import Difference, Today, replay_thread
 
 routes = Routes()
 
 Usd = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class ReplayView(msgspec.Struct, frozen=True):
+    """What came of building a thread's requests again: how many calls of models there were, how many requests are the
+    same, and each other one's first difference. `compares_today`: tools, options and instructions were compared, too,
+    which are there only while Shoal runs."""
+
+    calls: int
+    identical: int
+    differences: tuple[Difference, ...]
+    compares_today: bool
 
 
 class NewComparison(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -78,15 +91,6 @@ class CheckBegun(msgspec.Struct, frozen=True):
     cases: int
 
 
-def comparisons_of(web: WebContext) -> Comparisons:
-    app = web.app
-
-    def spec_of(name: str) -> AgentSpec:
-        return app.agents.spec(name if app.agents.exists(name) else app.agents.defaults.agent)
-
-    return Comparisons(app.store, app.context, app.spending, app.profiles, app.clock, spec_of)
-
-
 def known_agent(web: WebContext, name: str) -> AgentSpec:
     """An agent that there is. Raises NotFound naming those there are."""
     agents = web.app.agents
@@ -108,6 +112,23 @@ async def frames(items: AsyncGenerator[msgspec.Struct]) -> AsyncGenerator[bytes]
         yield b"data: %s\n\n" % msgspec.json.encode(item)
 
 
+# ---- replay ----
+
+
+@routes("GET /api/threads/{thread}/replay", EVERYONE)
+async def replay(web: WebContext, thread: ThreadId, *, turn: str = "") -> ReplayView:
+    """Build the requests of the thread's model calls again from the journal and compare them with what was sent; only
+    those of one turn, if it is named."""
+    info, app = await known_thread(web, thread), web.app
+    today = None
+    if app.state != "stopped":
+        today = Today(app.context, app.models, app.tools.every(), app.agents.known)
+    found = await replay_thread(app.store.journal, info.thread, app.context.meter, today, turn)
+    if turn and not found.calls:
+        raise NotFound(f"{thread} has no turn {turn[:80]} that asked a model.")
+    return ReplayView(found.calls, found.identical, found.differences, today is not None)
+
+
 # ---- comparisons ----
 
 
@@ -117,14 +138,14 @@ async def begin_comparison(web: WebContext, body: NewComparison) -> ComparisonSt
     are the same comparison, which goes on with what has no answer."""
     needs_running(web)
     existing_model(web.app.models, body.wanted.model)
-    return await comparisons_of(web).begin(body.wanted, body.usd_max)
+    return await web.app.features[Comparisons].begin(body.wanted, body.usd_max)
 
 
 @routes("POST /api/comparisons/{id}/run", ADMINS, media_type="text/event-stream")
 async def run_comparison(web: WebContext, by: Principal, id: str) -> Response:
     """Ask what has no answer yet; an event for each answer. It stops when whoever listens leaves."""
     needs_running(web)
-    service = comparisons_of(web)
+    service = web.app.features[Comparisons]
     items = service.run(await service.get(id), by.asker)
     return EventStream(frames(items), web.streams, web.streams.admit(), allowed=still_allowed(web, by), beats=True)
 
@@ -132,14 +153,14 @@ async def run_comparison(web: WebContext, by: Principal, id: str) -> Response:
 @routes("GET /api/comparisons", ADMINS)
 async def comparisons(web: WebContext) -> list[ComparisonState]:
     """The comparisons, newest first."""
-    service = comparisons_of(web)
-    return [await service.state(one) for one in await web.app.store.comparisons.newest()]
+    service = web.app.features[Comparisons]
+    return [await service.state(one) for one in await service.rows.newest()]
 
 
 @routes("GET /api/comparisons/{id}", ADMINS)
 async def comparison(web: WebContext, id: str) -> ComparisonView:
     """One with all that was answered, beside what is recorded."""
-    service = comparisons_of(web)
+    service = web.app.features[Comparisons]
     found = await service.get(id)
     return ComparisonView(await service.state(found), await service.detail(found))
 
@@ -147,8 +168,9 @@ async def comparison(web: WebContext, id: str) -> ComparisonView:
 @routes("DELETE /api/comparisons/{id}", ADMINS)
 async def remove_comparison(web: WebContext, id: str) -> Removed:
     """Remove one with its answers."""
-    await comparisons_of(web).get(id)
-    return Removed(await web.app.store.comparisons.remove(id))
+    service = web.app.features[Comparisons]
+    await service.get(id)
+    return Removed(await service.rows.remove(id))
 
 
 # ---- cases ----
@@ -188,7 +210,7 @@ async def check_agent_cases(web: WebContext, by: Principal, name: str, body: Che
     if body.model:
         existing_model(web.app.models, body.model)
         agent = msgspec.structs.replace(agent, model=body.model)
-    checks = web.app.cases
+    checks = web.app.features[CaseChecks]
     found = await anyio.to_thread.run_sync(read_cases, agent.home, body.cases, checks.check_tool)
     ceiling = checks.ceiling(agent.model, body.usd_max)
     if found and body.usd_max and ceiling is None:

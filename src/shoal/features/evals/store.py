@@ -2,7 +2,7 @@
 
 import msgspec
 
-from shoal.kernel.comparisons import STEPS_MAX, Comparison, ModelAnswer, StepPlace, Wanted
+from shoal.features.evals.answers import STEPS_MAX, Comparison, ModelAnswer, StepPlace, Wanted
 from shoal.kernel.ids import ThreadId
 from shoal.store.driver import Script, StorePart, dump, query, reader, text, writes
 

@@ -13,7 +13,11 @@ from xml.etree import ElementTree as ET
 import click
 import msgspec
 
-from shoal.kernel.comparisons import DIFFERENCES, RUNS_MAX, Wanted
+from shoal.features.evals.answers import DIFFERENCES, RUNS_MAX, Wanted
+from shoal.features.evals.cases import Expectation
+from shoal.features.evals.checks import CaseOutcome
+from shoal.features.evals.comparisons import ComparedAnswer, ComparedStep, ComparisonProgress, ComparisonState, total
+from shoal.features.evals.routes import CaseView, CheckBegun, ComparisonView, ReplayView
 from shoal.kernel.errors import ConfigError, HomeLocked, NotFound, ShoalError, StoreError, StoreNewer
 from shoal.kernel.ids import ThreadId, parse_thread_id
 from shoal.kernel.phrases import counted
@@ -23,11 +27,7 @@ from shoal.surfaces.cli.client import as_usage, call_api, get, open_api, path_pa
 from shoal.surfaces.cli.completion import agent_option
 from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.output import hours_of, print_json, print_records, print_table, printable, tell, usd
-from shoal.surfaces.http.routes_cases import CaseView, CheckBegun, ComparisonView
-from shoal.surfaces.http.routes_threads import ReplayView, ThreadSummary
-from shoal.turn.cases import Expectation
-from shoal.turn.checks import CaseOutcome
-from shoal.turn.comparisons import ComparedAnswer, ComparedStep, ComparisonProgress, ComparisonState, total
+from shoal.surfaces.http.routes_threads import ThreadSummary
 
 EXIT_UNREAD = 2
 EXIT_INTERRUPTED = 130

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoal.features.evals.cases import Case, CaseCall, CaseMessage, CaseResult, Expectation, parse_case, write_case
 from shoal.kernel.errors import InvalidInput
 from shoal.kernel.ids import CallId
 from shoal.kernel.messages import ToolCall
-from shoal.turn.cases import Case, CaseCall, CaseMessage, CaseResult, Expectation, parse_case, write_case
 
 GOOD = """about = "Looks first."
 

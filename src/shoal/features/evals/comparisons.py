@@ -10,14 +10,15 @@ import re
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable
 from contextlib import suppress
 from datetime import datetime
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
 import msgspec
 
+from shoal.features.evals.answers import STEPS_MAX, Comparison, Difference, ModelAnswer, StepPlace, Wanted, difference
+from shoal.features.evals.store import ComparisonStore, ceiling_of
 from shoal.kernel.agents import AgentSpec
 from shoal.kernel.clock import Clock
-from shoal.kernel.comparisons import STEPS_MAX, Comparison, Difference, ModelAnswer, StepPlace, Wanted, difference
 from shoal.kernel.errors import InvalidInput, NotFound
 from shoal.kernel.events import Event
 from shoal.kernel.ids import ThreadId, TurnId, is_child, parse_thread_id
@@ -26,7 +27,6 @@ from shoal.kernel.permissions import Asker, Audience
 from shoal.kernel.ports import Route
 from shoal.kernel.records import Ceiling, ThreadInfo
 from shoal.permissions.profiles import Profiles, hidden
-from shoal.store.comparisons import ceiling_of
 from shoal.store.store import Store
 from shoal.tools.offer import Offer, offer, split, unwrapped
 from shoal.turn.context import ContextBuilder
@@ -35,6 +35,9 @@ from shoal.turn.prompt import PromptSection, SystemPrompt, assemble, decode_prom
 from shoal.turn.replay import read_branch, recorded_steps
 from shoal.turn.spending import Charge, Spending
 from shoal.turn.tokens import Gauge
+
+if TYPE_CHECKING:
+    from shoal.app import App
 
 AT_ONCE = 4
 """How many calls are under way at the same time."""
@@ -129,11 +132,20 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
     """Begins, runs and shows comparisons. `spec_of` gives an agent, the default one for a name that is gone."""
 
     store: Store
+    rows: ComparisonStore
     context: ContextBuilder
     spending: Spending
     profiles: Profiles
     clock: Clock
     spec_of: Callable[[str], AgentSpec]
+
+    @classmethod
+    def of(cls, app: "App") -> "Comparisons":
+        def spec_of(name: str) -> AgentSpec:
+            return app.agents.spec(name if app.agents.exists(name) else app.agents.defaults.agent)
+
+        rows = ComparisonStore(app.store.driver, app.clock)
+        return cls(app.store, rows, app.context, app.spending, app.profiles, app.clock, spec_of)
 
     async def begin(self, wanted: Wanted, usd_max: float) -> ComparisonState:
         """Choose the calls and keep the comparison; no model is asked. What was answered to the same question stays.
@@ -157,10 +169,10 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
         question = msgspec.structs.replace(wanted, runs=1)
         id = hashlib.blake2b(msgspec.json.encode(question), digest_size=8).hexdigest()
         comparison = Comparison(id, self.clock.now(), wanted, usd_max, tuple(steps))
-        await self.store.comparisons.put(comparison)
+        await self.rows.put(comparison)
         comparison = await self.get(id)
         asked, left_out = await self._prepare(comparison)
-        answers = await self.store.comparisons.answers(id)
+        answers = await self.rows.answers(id)
         tokens, usd = 0, 0.0
         for one in asked:
             for run in range(1, wanted.runs + 1):
@@ -177,14 +189,14 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
 
     async def get(self, id: str) -> Comparison:
         """One that was begun. Raises NotFound."""
-        found = await self.store.comparisons.get(id)
+        found = await self.rows.get(id)
         if found is None:
             raise NotFound(f"There is no comparison {id[:40]}. `shoal compare` makes one.")
         return found
 
     async def state(self, comparison: Comparison) -> ComparisonState:
         """How far it is."""
-        wanted, answers = comparison.wanted, await self.store.comparisons.answers(comparison.id)
+        wanted, answers = comparison.wanted, await self.rows.answers(comparison.id)
         places = {(one.thread, one.seq) for one in comparison.steps}
         done = [
             one
@@ -209,7 +221,7 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
 
     async def run(self, comparison: Comparison, asker: Asker) -> AsyncGenerator[ComparisonProgress]:
         """Ask what has no answer yet, AT_ONCE at a time. Closing it ends the calls under way; what is done stays."""
-        wanted, store = comparison.wanted, self.store.comparisons
+        wanted, store = comparison.wanted, self.rows
         route = self.spending.models.route(wanted.model)
         asked, _ = await self._prepare(comparison)
         answers = await store.answers(comparison.id)
@@ -255,7 +267,7 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
 
     async def detail(self, comparison: Comparison) -> list[ComparedStep]:
         """Each recorded call beside its answers, of those whose thread is still there."""
-        answers = await self.store.comparisons.answers(comparison.id)
+        answers = await self.rows.answers(comparison.id)
         asked, _ = await self._prepare(comparison, requests=False)
         found: list[ComparedStep] = []
         for step in asked:
@@ -433,7 +445,7 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
                 )
         key = place.thread, place.seq, run
         with anyio.CancelScope(shield=True):
-            await self.store.comparisons.keep(comparison.id, key, answer)
+            await self.rows.keep(comparison.id, key, answer)
         return answer, ""
 
 

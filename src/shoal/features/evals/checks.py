@@ -13,9 +13,28 @@ import tempfile
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from shoal.agents.lifecycle import EditCheck
+from shoal.features.evals.cases import (
+    CASE_BYTES_MAX,
+    CASES,
+    CASES_MAX,
+    NAME,
+    Case,
+    CaseCall,
+    CaseMessage,
+    CaseResult,
+    Expectation,
+    line_of,
+    model_message,
+    parse_case,
+    write_case,
+)
+from shoal.features.evals.comparisons import OWNERS, total
+from shoal.features.evals.settings import CasesSettings
 from shoal.kernel import lazy_re
 from shoal.kernel.agents import AgentSpec, Purpose
 from shoal.kernel.clock import Clock
@@ -37,7 +56,7 @@ from shoal.kernel.permissions import Asker
 from shoal.kernel.ports import Mount, Route
 from shoal.kernel.records import CASES_CHAIN, Ceiling
 from shoal.kernel.schema import refusal
-from shoal.kernel.settings import CasesSettings, ProfileSettings
+from shoal.kernel.settings import ProfileSettings
 from shoal.kernel.traits import TraitsByName
 from shoal.kernel.transcript import TranscriptEntry
 from shoal.permissions.patterns import Automaton, PatternRefused
@@ -47,26 +66,13 @@ from shoal.store.audit import AuditLog
 from shoal.store.journal import Journal
 from shoal.tools.executor import Admitted, CallContext, Executor, MustAsk
 from shoal.tools.offer import unwrapped
-from shoal.turn.cases import (
-    CASE_BYTES_MAX,
-    CASES,
-    CASES_MAX,
-    NAME,
-    Case,
-    CaseCall,
-    CaseMessage,
-    CaseResult,
-    Expectation,
-    line_of,
-    model_message,
-    parse_case,
-    write_case,
-)
-from shoal.turn.comparisons import OWNERS, total
 from shoal.turn.context import ContextBuilder
-from shoal.turn.prompt import SystemPrompt
+from shoal.turn.prompt import SystemChange, SystemPrompt
 from shoal.turn.replay import read_branch, recorded_steps
 from shoal.turn.spending import Charge, Spending
+
+if TYPE_CHECKING:
+    from shoal.app import App
 
 THREAD = make_thread_id("web", "check", "case")
 """No conversation: where the memory of a check would be."""
@@ -81,8 +87,6 @@ _JUDGE = (
 )
 _FLAGS = lazy_re.compile(r"\(\?[a-zA-Z]+\)")
 _VERDICT = lazy_re.compile(r"\W*(yes|no)\b", re.IGNORECASE)
-
-SystemChange = Callable[[SystemPrompt], SystemPrompt]
 
 
 def denied_in_cases(traits: TraitsByName, *, is_sealed: bool) -> tuple[str, str]:
@@ -279,6 +283,11 @@ class CaseChecks(msgspec.Struct, frozen=True, eq=False):
     settings: CasesSettings
     check_tool: Callable[[str], None]
 
+    @classmethod
+    def of(cls, app: "App") -> "CaseChecks":
+        settings, check_tool = app.config.section(CasesSettings), app.lifecycle.checks.tool
+        return cls(app.context, app.spending, app.executor, app.store.audit, app.clock, settings, check_tool)
+
     def ceiling(self, model: str, usd_max: float, tokens_max: int = 0) -> Ceiling | None:
         """What one check may cost; dollars hold only where the price is known. Raises InvalidInput."""
         is_priced = self.spending.models.usd(self.spending.models.route(model), Usage(1, 1)) is not None
@@ -343,6 +352,16 @@ class CaseChecks(msgspec.Struct, frozen=True, eq=False):
         if not failed:
             return f"{len(tried)} of {of} would pass{rest}."
         return f"{len(failed)} of {of} would fail ({', '.join(failed[:5])}{', …' if len(failed) > 5 else ''}){rest}."
+
+
+def has_cases(folder: Path) -> bool:
+    return (folder / CASES).is_dir()
+
+
+def attach(app: "App") -> None:
+    """Run an agent's cases before a person is asked about a change of it."""
+    checks = app.features[CaseChecks]
+    app.edit_checks.append(EditCheck(has_cases, checks.before_edit))
 
 
 class _CaseRun(msgspec.Struct, frozen=True, eq=False):
