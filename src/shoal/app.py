@@ -61,6 +61,7 @@ from shoal.models.catalog import (
     key_lines,
     model_names,
 )
+from shoal.net.fetch import GuardedFetcher
 from shoal.notices import Notices
 from shoal.permissions.access import AccessRules, Links, People, among
 from shoal.permissions.profiles import Profiles
@@ -84,7 +85,6 @@ from shoal.threads.readable_files import ReadableFiles
 from shoal.threads.timezones import TimeZones
 from shoal.threads.voice import VoiceService
 from shoal.tools.executor import Executor, LiveToolServices
-from shoal.tools.fetch import GuardedFetcher
 from shoal.tools.hooks import HookRunner
 from shoal.tools.mcp.connection import McpServers
 from shoal.tools.mcp.definitions import any_tool_of

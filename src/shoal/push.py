@@ -34,10 +34,10 @@ from shoal.kernel.regular_files import read_regular
 from shoal.kernel.settings import WebSettings
 from shoal.kernel.untrusted import UNREADABLE
 from shoal.net.addresses import FetchRequest, parse_target
+from shoal.net.fetch import GuardedFetcher
 from shoal.store.store import Store
 from shoal.threads.access_tokens import AccessTokens
 from shoal.threads.principals import HOME_TOKEN, OWNER, Principal, bearer_of, may_use
-from shoal.tools.fetch import GuardedFetcher
 
 log = logging.getLogger(__name__)
 

@@ -12,10 +12,10 @@ from shoal.kernel.settings import ProviderSettings
 from shoal.models.anthropic import AnthropicMessages
 from shoal.models.api_protocol import ApiProtocol
 from shoal.models.catalog import build_provider
-from shoal.models.http import make_client
 from shoal.models.http_provider import ApiKey, HttpProvider
 from shoal.models.openai import OpenAiResponses
 from shoal.models.quirks import ProviderQuirks, QuirkMemory, Quirks
+from shoal.net.http import make_client
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.provider import HttpProviderContract, ProviderContract, Stage, answer, request
 from shoal.testing.model import Call, FakeModel, Refusal, Reply

@@ -11,7 +11,7 @@ from tests.e2e.test_http_setup import Stand, running
 
 from shoal.agents.skill_files import ARCHIVE_BYTES_MAX, FETCH_SECONDS_MAX
 from shoal.net.addresses import Fetched, FetchRequest
-from shoal.tools.fetch import GuardedFetcher
+from shoal.net.fetch import GuardedFetcher
 
 TEXT = "---\nname: {name}\ndescription: What it is for.\n---\n\n# How\n"
 PLACE = "/api/skills?scope=global"

@@ -19,7 +19,7 @@ READERS = {
     "files/images.py": {"zlib"},  # checksums alone
     "kernel/commands.py": {"zlib"},  # a checksum alone
     "kernel/untrusted.py": {"tomllib"},  # TOML_CHARS_MAX, TOML_PARTS_MAX
-    "models/http.py": {"zlib"},  # UNPACKED_BYTES_MAX at a time, BODY_BYTES_MAX in all
+    "net/http.py": {"zlib"},  # UNPACKED_BYTES_MAX at a time, BODY_BYTES_MAX in all
     "models/odd_json.py": {"json_repair"},  # REPAIRED_CHARS_MAX
     "push.py": {"jwt"},  # only signs
     "surfaces/cli/reports.py": {"zipfile"},  # only writes
@@ -29,7 +29,6 @@ READERS = {
     "tools/attachments.py": {"PIL"},  # AREA_MAX by the head, in a thread
     "tools/builtin/web.py": {"turbohtml"},  # FETCH_BYTES_MAX; linear at any depth
     "tools/document_readers.py": {"email", "pypdf", "turbohtml", "xml", "zipfile"},  # a process with few resources
-    "tools/fetch.py": {"zlib"},  # `bytes_max` of the request
     "turn/tokens.py": {"gzip"},  # the package's own file
     "turn/front_matter.py": {"yaml"},  # EVENTS_MAX, DEPTH_MAX, no anchors
 }

@@ -27,7 +27,6 @@ from shoal.kernel.untrusted import UNREADABLE
 from shoal.models.api_protocol import ApiProtocol
 from shoal.models.demo import CONTEXT_TOKENS as DEMO_CONTEXT_TOKENS
 from shoal.models.demo import DEMO, DemoProvider
-from shoal.models.http import make_client
 from shoal.models.http_provider import ApiKey, HttpProvider
 from shoal.models.model_table import (
     BASE_URLS,
@@ -43,6 +42,7 @@ from shoal.models.model_table import (
     shipped_models,
 )
 from shoal.models.quirks import ProviderQuirks, QuirkMemory, Quirks
+from shoal.net.http import make_client
 
 if TYPE_CHECKING:
     from shoal.models.http_provider import ModelEndpoint

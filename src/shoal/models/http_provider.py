@@ -31,7 +31,6 @@ from shoal.kernel.untrusted import UNREADABLE
 from shoal.models.answers import AnswerContext, AnswerReader
 from shoal.models.api_protocol import ApiProtocol, Images, encoded_sizes, load_images
 from shoal.models.arrange import crowded_out, images_of, reasoned
-from shoal.models.http import HttpClient, HttpFailed, HttpResponse, decoded, read_whole, readable
 from shoal.models.odd_json import JsonScan
 from shoal.models.quirks import (
     Change,
@@ -47,6 +46,7 @@ from shoal.models.quirks import (
     words_of,
 )
 from shoal.models.schema_dialects import NARROWER
+from shoal.net.http import HttpClient, HttpFailed, HttpResponse, decoded, read_whole, readable
 
 COMMAND_CACHE_SECONDS = 300.0
 """How long the output of a key command is used before it is run again; a 401 runs it again at once."""

@@ -19,10 +19,10 @@ from shoal.kernel.errors import ProviderDown
 from shoal.kernel.messages import ModelEvent, ModelFailed, ModelInfo, ModelRequest
 from shoal.kernel.secret import Secret
 from shoal.models.embeddings import HttpEmbeddings
-from shoal.models.http import HttpClient, make_client
 from shoal.models.http_provider import ApiKey, HttpProvider, ModelEndpoint
 from shoal.models.model_table import LOCAL_CONTEXT_TOKENS
 from shoal.models.openai import OpenAiChat
+from shoal.net.http import HttpClient, make_client
 
 EMBEDDED_TOKENS_MAX = 2_048
 EMBEDDED_CHARS_MAX = 1_000

@@ -14,6 +14,7 @@ from shoal.kernel.settings import SandboxSettings, ToolsSettings
 from shoal.kernel.traits import Traits, TraitsByName
 from shoal.kernel.triggers import first_time
 from shoal.net.addresses import Fetcher
+from shoal.net.fetch import GuardedFetcher
 from shoal.permissions.taint import taint_of
 from shoal.store.store import Store
 from shoal.tools import builtin
@@ -24,7 +25,6 @@ from shoal.tools.builtin.overview import overview_tool
 from shoal.tools.builtin.schedule import schedule_tool
 from shoal.tools.builtin.shell import bash_tool
 from shoal.tools.builtin.web import BRAVE_SEARCH, read_url_tool, web_search_tool
-from shoal.tools.fetch import GuardedFetcher
 from shoal.tools.functions import NAME, FunctionTool, ToolDecorator
 from shoal.tools.locks import PathLocks
 from shoal.tools.offer import Offer, more_tools, offer, split

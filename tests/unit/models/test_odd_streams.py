@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.connections import listening
-from tests.unit.models.test_http import events, saying
+from tests.unit.net.test_http import events, saying
 
 from shoal.kernel.messages import ModelDone, ModelFailed
 from shoal.models.answers import AnswerContext

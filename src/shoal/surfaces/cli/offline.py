@@ -32,6 +32,7 @@ from shoal.kernel.ports import ChatAdapter
 from shoal.kernel.traits import NO_TOOLS, TraitsByName
 from shoal.kernel.triggers import NewTrigger, Trigger, first_time
 from shoal.models.catalog import Catalog, existing_model
+from shoal.net.fetch import GuardedFetcher
 from shoal.permissions.profiles import Profiles
 from shoal.permissions.redact import Redactor
 from shoal.store.store import Store
@@ -41,7 +42,6 @@ from shoal.surfaces.http.server import WebApp, WebOptions
 from shoal.threads.access_tokens import AccessTokens
 from shoal.threads.pairing import Pairing
 from shoal.threads.timezones import TimeZones
-from shoal.tools.fetch import GuardedFetcher
 from shoal.tools.mcp.definitions import any_tool_of
 from shoal.tools.mcp.pins import Pins
 from shoal.tools.process_logs import LogPiece, log_of, read_log

@@ -1,4 +1,4 @@
-"""HTTP/1.1 to a provider's server: connections kept open, requests as bytes, bodies as they arrive.
+"""HTTP/1.1 to other servers: connections kept open, requests as bytes, bodies as they arrive.
 
 A model's answer is hundreds of tiny pieces, so what counts is the cost of a piece: it goes from the socket into one
 buffer, and all that has arrived is handed on at once. That costs a fifth of what the general client does for a streamed
@@ -56,6 +56,10 @@ class HttpFailed(ShoalError):
         self.retry_after_seconds = retry_after_seconds
 
 
+class DamagedBody(HttpFailed):
+    """The body cannot be decompressed."""
+
+
 class HttpResponse(Protocol):
     """A response whose body is still to come. Close it in every case; closing early cuts the connection."""
 
@@ -99,7 +103,7 @@ def _encoding(response: HttpResponse) -> str:
 
 
 def readable(response: HttpResponse) -> bool:
-    """Whether the body is plain or has a supported compression. Requests never ask for compression."""
+    """Whether the body is plain or has a supported compression."""
     return _encoding(response) in (*_PLAIN, *_PACKED)
 
 
@@ -121,7 +125,7 @@ async def decoded(response: HttpResponse) -> AsyncGenerator[bytes]:
                     yield unpack.decompress(unpack.unconsumed_tail, UNPACKED_BYTES_MAX)
             yield unpack.flush()
         except zlib.error as error:
-            raise HttpFailed("dropped", "The answer is compressed, and broken.") from error
+            raise DamagedBody("dropped", "The answer is compressed, and broken.") from error
 
 
 async def read_whole(response: HttpResponse) -> bytes:
@@ -150,7 +154,7 @@ def make_client(base_url: str, provider: str, idle_seconds: float, environ: Mapp
     proxy = proxy_for(base_url, environ) if BaseUrl(base_url, provider).valid else None
     if proxy is None:
         return DirectClient(base_url, provider, idle_seconds)
-    from shoal.models.http_proxied import ProxiedClient
+    from shoal.net.proxied import ProxiedClient
 
     return ProxiedClient(base_url, provider, idle_seconds, proxy)
 
@@ -202,6 +206,7 @@ class HttpConnection(asyncio.Protocol):
         self._idle_seconds = 0.0
         self._waiting_since = 0.0
         self._requests = 0
+        self._is_head = False
         self._body: _Body = "none"
         self._left = 0
         self._keep = False
@@ -268,6 +273,7 @@ class HttpConnection(asyncio.Protocol):
         if self._transport is None:
             raise ConnectionBroken("It was closed.", reused_and_silent=self._requests > 0)
         self._requests += 1
+        self._is_head = head.startswith(b"HEAD ")
         self._idle_seconds = idle_seconds
         self._waiting_since = self._loop.time()
         self._timer = self._loop.call_later(idle_seconds, self._watch)
@@ -340,17 +346,22 @@ class HttpConnection(asyncio.Protocol):
             self.status = int(found.group(1))
         headers: dict[str, str] = {}
         for line in lines[1:]:
-            name, _, value = line.decode("latin-1").partition(":")
+            name, colon, value = line.decode("latin-1").partition(":")
             name = name.strip().lower()
+            if not colon:
+                raise ConnectionBroken("Its headers are not those of HTTP.")
             headers[name] = f"{headers[name]}, {value.strip()}" if name in headers else value.strip()
         self.headers = headers
         self._keep = lines[0].startswith(b"HTTP/1.1") and "close" not in headers.get("connection", "").lower()
         length = headers.get("content-length", "")
         self._left = 0
-        if self.status in (204, 304):
+        coding = headers.get("transfer-encoding", "identity").lower()
+        if self.status in (204, 304) or self._is_head:
             self._body = "none"
-        elif "chunked" in headers.get("transfer-encoding", "").lower():
+        elif "chunked" in coding:
             self._body, self._left = "chunked", -1
+        elif coding != "identity":
+            raise ConnectionBroken("Its answer is encoded in a way that nobody asked for.")
         elif length:
             if not length.isascii() or not length.isdigit() or len(length) > LENGTH_DIGITS_MAX:
                 raise ConnectionBroken("Its content-length is not that of an answer.")
@@ -408,11 +419,19 @@ class HttpConnection(asyncio.Protocol):
 
 
 class DirectClient:
-    """An `HttpClient` over connections of our own."""
+    """An `HttpClient` over connections of our own.
 
-    def __init__(self, base_url: str, provider: str, idle_seconds: float) -> None:
+    With `addresses` it connects to these, in their order, and looks no name up; the Host header and the TLS name stay
+    those of `base_url`. Responses may be compressed only if `packed`: small pieces arrive sooner without.
+    """
+
+    def __init__(
+        self, base_url: str, provider: str, idle_seconds: float, *, addresses: Sequence[str] = (), packed: bool = False
+    ) -> None:
         self.base = BaseUrl(base_url, provider)
         self._idle_seconds = idle_seconds
+        self._addresses = addresses
+        self._encodings = "gzip, deflate" if packed else "identity"
         self._idle: list[HttpConnection] = []
         self._slots = asyncio.Semaphore(CONNECTIONS_MAX)
 
@@ -425,7 +444,8 @@ class DirectClient:
         taken the work over since: whoever asked decides anew.
         """
         base = self.base
-        lines = [f"{method} {base.prefix}{path} HTTP/1.1\r\nhost: {base.netloc}\r\naccept-encoding: identity".encode()]
+        lines = [f"{method} {base.prefix}{path} HTTP/1.1\r\nhost: {base.netloc}".encode()]
+        lines.append(f"accept-encoding: {self._encodings}".encode())
         lines.extend(name + b": " + value for name, value in headers)
         if body:
             lines.append(b"content-length: %d" % len(body))
@@ -486,12 +506,23 @@ class DirectClient:
         base = self.base
         if not base.valid:
             raise HttpFailed("unreachable", f"{base.label} is not a valid address. Check base_url.")
-        loop = asyncio.get_running_loop()
+        *others, last = self._addresses or (base.host,)
+        for address in others:
+            with contextlib.suppress(HttpFailed):
+                return await self._connect_to(address)
+        return await self._connect_to(last)
+
+    async def _connect_to(self, host: str) -> HttpConnection:
+        base, loop = self.base, asyncio.get_running_loop()
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                tls, delay = default_tls() if base.secure else None, HAPPY_EYEBALLS_SECONDS
                 _, connection = await loop.create_connection(
-                    lambda: HttpConnection(loop), base.host, base.port, ssl=tls, happy_eyeballs_delay=delay
+                    lambda: HttpConnection(loop),
+                    host,
+                    base.port,
+                    ssl=default_tls() if base.secure else None,
+                    server_hostname=base.host if base.secure else None,
+                    happy_eyeballs_delay=HAPPY_EYEBALLS_SECONDS,
                 )
                 return connection
         except TimeoutError as error:

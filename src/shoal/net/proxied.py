@@ -7,7 +7,8 @@ from typing import cast
 
 import httpx2
 
-from shoal.models.http import (
+from shoal.net.connections import default_tls, network_reason
+from shoal.net.http import (
     CONNECT_SECONDS,
     CONNECTIONS_MAX,
     KEEP_ALIVE_MAX,
@@ -17,7 +18,6 @@ from shoal.models.http import (
     HttpFailed,
     HttpResponse,
 )
-from shoal.net.connections import default_tls, network_reason
 
 
 class ProxiedClient:

@@ -4,16 +4,16 @@
               ▲                                                                                         │ redirect
               └─────────────────────────────────────────────────────────────────────────────────────────┘
 
-The connection is made by a network backend of httpcore that never looks a name up: it is handed the addresses that were
-checked, so an answer of the DNS that changes in between changes nothing. Host header and TLS name stay the URL's own.
-There are no cookies, no proxies, no netrc, and no connection is used for a second request.
+The client is given the addresses that were checked and looks no name up, so a DNS answer that changes in between
+changes nothing. Host header and TLS name stay the URL's own. There are no cookies, no proxies, no netrc, and no
+connection is used for a second request.
 """
 
 import asyncio
 import socket
-import zlib
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, TypeAlias, cast
+from contextlib import aclosing
+from typing import TypeAlias
 from urllib.parse import urljoin
 
 import msgspec
@@ -21,14 +21,11 @@ import msgspec
 from shoal.kernel.errors import FetchError
 from shoal.kernel.phrases import counted
 from shoal.net.addresses import Fetched, FetchRequest, Net, WebAddress, literal, parse_target, why_refused
-from shoal.net.connections import default_tls, network_reason
-
-if TYPE_CHECKING:
-    import httpcore2
+from shoal.net.connections import network_reason
+from shoal.net.http import DamagedBody, DirectClient, HttpFailed, decoded, readable
 
 AGENT = "shoal/0.1"
 REDIRECTS = (301, 302, 303, 307, 308)
-CONNECT_SECONDS = 10.0
 ADDRESSES_MAX = 4
 """How many addresses of a name are tried."""
 LED_TO = "the host that the address leads on to"
@@ -46,7 +43,7 @@ async def system_addresses(host: str, port: int) -> Sequence[str]:
 
 
 class GuardedFetcher:
-    """Implements `domain.web.Fetcher`. `allowed` are networks that are opened though they are not public."""
+    """Implements `net.addresses.Fetcher`. `allowed` are networks that are opened though they are not public."""
 
     def __init__(self, resolve: Resolve = system_addresses, allowed: Sequence[Net] = ()) -> None:
         self._resolve = resolve
@@ -100,63 +97,46 @@ class GuardedFetcher:
         return tuple(found[:ADDRESSES_MAX])
 
     async def _once(self, target: WebAddress, request: FetchRequest, name: str) -> Fetched:
-        import httpcore2
-
         if request.tls_only and target.scheme != "https":
             raise FetchError(f"{_upper(name)} is to be opened unencrypted. Only https:// will do here.")
-        backend = _pinned(await self.addresses(target, name))
-        headers = [("Host", target.authority), ("User-Agent", AGENT), ("Accept-Encoding", "gzip, deflate")]
-        headers += [("Accept", "*/*"), ("Connection", "close"), *request.headers]
-        if request.body or request.method not in ("GET", "HEAD"):
-            headers.append(("Content-Length", str(len(request.body))))
-        url = httpcore2.URL(scheme=target.scheme, host=target.host, port=target.port, target=target.path)
-        tls = default_tls() if target.scheme == "https" else None
+        headers = [("User-Agent", AGENT), ("Accept", "*/*"), ("Connection", "close"), *request.headers]
+        if not request.body and request.method not in ("GET", "HEAD"):
+            headers.append(("Content-Length", "0"))
+        client = DirectClient(
+            f"{target.scheme}://{target.authority}",
+            name,
+            request.seconds_max,
+            addresses=await self.addresses(target, name),
+            packed=True,
+        )
+        encoded = [(key.encode("latin-1"), value.encode("latin-1")) for key, value in headers]
         try:
-            pool = httpcore2.AsyncConnectionPool(ssl_context=tls, network_backend=backend)
-            async with pool, pool.stream(request.method, url, headers=headers, content=request.body) as answer:
-                said = tuple((key.decode("latin-1").lower(), value.decode("latin-1")) for key, value in answer.headers)
-                encoding = next((value for key, value in said if key == "content-encoding"), "").strip().lower()
-                if encoding not in ("", "identity", "gzip", "x-gzip", "deflate"):
+            response = await client.request(request.method, target.path, encoded, request.body)
+            try:
+                if not readable(response):
                     raise FetchError("The answer is packed in a way that was not asked for.")
-                unpacker = zlib.decompressobj(47) if encoding not in ("", "identity") else None
                 body = bytearray()
-                async for piece in answer.aiter_stream():
-                    try:
-                        body += piece if unpacker is None else unpacker.decompress(piece, request.bytes_max + 1)
-                    except zlib.error as error:
-                        raise FetchError("The answer is damaged: it cannot be unpacked.") from error
-                    if len(body) > request.bytes_max:
-                        break
-                return Fetched(
-                    target.url, answer.status, said, bytes(body[: request.bytes_max]), cut=len(body) > request.bytes_max
-                )
-        except httpcore2.ProtocolError as error:  # it quotes the server
-            raise FetchError(f"{_upper(name)} does not answer as HTTP asks.") from error
-        except (httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.UnsupportedProtocol) as error:
-            why = network_reason(error).replace(target.host, name)
-            raise FetchError(f"{_upper(name)} does not answer: {why}.") from error
+                async with aclosing(decoded(response)) as pieces:
+                    async for piece in pieces:
+                        body += piece
+                        if len(body) > request.bytes_max:
+                            break
+            finally:
+                await response.close()
+        except DamagedBody as error:
+            raise FetchError("The answer is damaged: it cannot be unpacked.") from error
+        except HttpFailed as error:  # its sentence names the host, which a server may have chosen
+            if error.kind == "timeout":
+                raise TimeoutError from error
+            why = network_reason(error.__cause__ or error).replace(target.host, name)
+            wrong = f": {why}" if error.kind == "unreachable" else " as HTTP asks"
+            raise FetchError(f"{_upper(name)} does not answer{wrong}.") from error
+        finally:
+            await client.close()
+        is_cut = len(body) > request.bytes_max
+        said = tuple(response.headers.items())
+        return Fetched(target.url, response.status, said, bytes(body[: request.bytes_max]), cut=is_cut)
 
 
 def _upper(name: str) -> str:
     return f"T{name[1:]}" if name == LED_TO else name
-
-
-def _pinned(addresses: Sequence[str]) -> "httpcore2.AsyncNetworkBackend":
-    """A network backend that ignores the host's name: it tries the given addresses in order."""
-    import httpcore2
-
-    inner = cast("httpcore2.AsyncNetworkBackend", httpcore2.AnyIOBackend())
-
-    class Pinned(httpcore2.AsyncNetworkBackend):
-        async def connect_tcp(
-            self, host: str, port: int, *rest: object, **more: object
-        ) -> "httpcore2.AsyncNetworkStream":
-            failure: httpcore2.ConnectError | httpcore2.ConnectTimeout | None = None
-            for address in addresses:
-                try:
-                    return await inner.connect_tcp(address, port, CONNECT_SECONDS)
-                except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
-                    failure = error
-            raise failure or httpcore2.ConnectError("no address")
-
-    return Pinned()

@@ -16,18 +16,11 @@ from shoal.kernel.clock import SystemClock
 from shoal.kernel.messages import FailureKind, ModelDone, ModelEvent, ModelFailed, ModelRequest, UserMessage
 from shoal.kernel.secret import Secret
 from shoal.kernel.settings import ProviderSettings
-from shoal.models import http, http_provider
+from shoal.models import http_provider
 from shoal.models.catalog import build_provider
-from shoal.models.http import (
-    ConnectionSilent,
-    HttpClient,
-    HttpConnection,
-    HttpFailed,
-    make_client,
-    proxy_for,
-    read_whole,
-)
+from shoal.net import http
 from shoal.net.connections import default_tls
+from shoal.net.http import ConnectionSilent, HttpClient, HttpConnection, HttpFailed, make_client, proxy_for, read_whole
 
 IDLE_SECONDS = 20.0
 
@@ -145,6 +138,8 @@ MALFORMED = {
     "bad length": OK + b"content-length: five\r\n\r\nhello",
     "bad chunk size": OK + b"transfer-encoding: chunked\r\n\r\nxyz\r\nhello\r\n0\r\n\r\n",
     "negative chunk size": OK + b"transfer-encoding: chunked\r\n\r\n-5\r\nhello\r\n0\r\n\r\n",
+    "a header without a colon": OK + b"content-length 5\r\n\r\nhello",
+    "an unknown transfer coding": OK + b"transfer-encoding: rot13\r\n\r\nuryyb",
     "endless headers": OK + b"x: " + b"y" * 70_000,
     "endless chunk size": OK + b"transfer-encoding: chunked\r\n\r\n" + b"0" * 70_000,
     "early end in the head": b"HTTP/1.1 200 OK\r\nconte",
@@ -214,7 +209,7 @@ async def test_a_head_or_a_frame_that_drips_is_a_timeout(
 
 
 async def test_of_a_refusal_that_drips_what_has_come_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.models.http.BODY_SECONDS_MAX", 0.1)
+    monkeypatch.setattr("shoal.net.http.BODY_SECONDS_MAX", 0.1)
     async with listening(dripping(OK + b"content-length: 100000000\r\n\r\n", b"x")) as port:
         one = client(port)
         response = await one.request("GET", "/", [])

@@ -11,7 +11,7 @@ from tests.connections import listening
 
 from shoal.kernel.errors import FetchError
 from shoal.net.addresses import Fetched, FetchRequest, WebAddress
-from shoal.tools.fetch import GuardedFetcher
+from shoal.net.fetch import GuardedFetcher
 
 LOOPBACK = (ip_network("127.0.0.0/8"),)
 Answer = Callable[[str, dict[str, str]], bytes]
@@ -161,6 +161,13 @@ async def test_redirects_end() -> None:
         with pytest.raises(FetchError, match="more than 3 times"):
             await GuardedFetcher(allowed=LOOPBACK).fetch(FetchRequest(f"http://127.0.0.1:{port}/", redirects_max=3))
         assert len(seen) == 4
+
+
+async def test_the_head_of_a_page_has_no_body() -> None:
+    async with server(always(b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\nX-Tide: high\r\n\r\n")) as (port, _):
+        request = FetchRequest(f"http://127.0.0.1:{port}/", method="HEAD", seconds_max=20)
+        answer = await GuardedFetcher(allowed=LOOPBACK).fetch(request)
+        assert (answer.status, answer.header("x-tide"), answer.body) == (200, "high", b"")
 
 
 async def test_what_was_posted_is_not_sent_on_to_others() -> None:
