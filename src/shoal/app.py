@@ -7,7 +7,7 @@ config ─► database, engine ─► platforms, models, sandbox ─► delivery
 import asyncio
 import os
 import socket
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -65,7 +65,6 @@ from shoal.net.fetch import GuardedFetcher
 from shoal.notices import Notices
 from shoal.permissions.access import AccessRules, Links, People, among
 from shoal.permissions.profiles import Profiles
-from shoal.push import WebPush
 from shoal.sandbox import processes as host_processes
 from shoal.sandbox.choose import open_sandbox, server_enclosure
 from shoal.store.driver import Driver
@@ -240,9 +239,9 @@ class App:
     def features(self) -> FeatureServices:
         return FeatureServices(self)
 
-    @cached_property
-    def push(self) -> WebPush:
-        return WebPush(self.config.web, self.store, self.tokens, self.home, self.clock, self.hub)
+    def upkeep(self, name: str, run: Callable[[], Awaitable[None]]) -> Callable[[], Coroutine[object, object, None]]:
+        """Return a service that begins `run` again when it fails, and tells the owner."""
+        return Upkeep(self.store.settings, self.clock, self.notices.tell_owner).keep(name, run)
 
     async def drain(self) -> None:
         """Stop intake, give running turns `engine.drain_seconds`, leave the rest to the next start."""
@@ -658,7 +657,7 @@ async def _add_feature(app: App, feature: Feature, stack: AsyncExitStack) -> Non
 def _add_services(app: App) -> None:
     """What runs besides the engine: in every process of its role, or in one of them at a time."""
     config, clock, store, backend = app.config, app.clock, app.store, app.backend
-    upkeep = Upkeep(store.settings, clock, app.notices.tell_owner).keep
+    upkeep = app.upkeep
     backend.add_service(upkeep("idle threads", app.orchestrator.deactivate_idle))
     backend.add_service(upkeep("attachments", app.attachments.run))
     backend.add_service(app.processes.run)
@@ -675,8 +674,6 @@ def _add_services(app: App) -> None:
         backend.add_single("recall", upkeep("recall", app.library.run))
     for server in app.mcp.connections:
         backend.begin(f"mcp {server.server.name}", server.run)
-    if not app.push.why_off:
-        backend.add_service(upkeep("notifications", app.push.run))
     backend.add_service(upkeep("messages that end Shoal", partial(watch_begun, app.triggers.begun, clock)))
     if app.role != "serve":
         backend.add_service(app.orchestrator.watch_retries)

@@ -18,6 +18,7 @@ FEATURES = (
     "telemetry",
     "memory",
     "openai_api",
+    "push",
     "evals",
 )
 """The built-in features: the names of folders, in the order in which they are opened."""

@@ -45,7 +45,6 @@ from shoal.kernel.triggers import NewTrigger, Trigger
 from shoal.models.catalog import Catalog
 from shoal.net.connections import default_tls
 from shoal.permissions.access import AccessRules, Links, People, Person
-from shoal.push import WebPush
 from shoal.sandbox import processes as host
 from shoal.store.files import LocalFiles
 from shoal.store.sqlite import SqliteDriver
@@ -222,7 +221,6 @@ class Stand:
         links = Links(PEOPLE, RULES)
         self.timezones = TimeZones(self.store.settings, PEOPLE, self.clock)
         self.tokens = AccessTokens(self.store, self.clock, self.pairing, links, self.agents.names)
-        self.push = WebPush(web or WebSettings(), self.store, self.tokens, self.home, self.clock, self.hub)
         self.config = Config(home=root, web=web or WebSettings())
         self.mcp = McpServers({}, self.home, Registry(), self.clock, None)
         self.pins = Pins(self.store.settings, self.store.audit, self.clock, {"odd": McpServerSettings(command="x")})

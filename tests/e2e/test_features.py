@@ -48,6 +48,7 @@ class Parts(NamedTuple):
 
 MEMORY = Parts("memory", ("remember", "note_today"), ("memory",), ("/api/memory",), ("memory",))
 OPENAI_API = Parts("openai_api", routes=("/v1/",))
+PUSH = Parts("push", routes=("/api/push",))
 TELEMETRY = Parts("telemetry", sections=("telemetry",))
 EVALS = Parts(
     "evals",
@@ -79,7 +80,7 @@ class Without:
         return self.python(RUN, *arguments)
 
 
-@pytest.mark.parametrize("parts", [MEMORY, OPENAI_API, TELEMETRY, EVALS], ids=lambda parts: parts.name)
+@pytest.mark.parametrize("parts", [MEMORY, OPENAI_API, PUSH, TELEMETRY, EVALS], ids=lambda parts: parts.name)
 def test_without_its_folder_a_feature_is_gone_and_all_else_works(tmp_path: Path, parts: Parts) -> None:
     assert (SOURCE / "features" / parts.name).is_dir()
     without = Without(tmp_path, parts.name)

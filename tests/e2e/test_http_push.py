@@ -14,6 +14,7 @@ import httpx2
 import pytest
 from tests.e2e.http_stand import TOKEN, Served, served
 
+from shoal.features.push.service import WebPush
 from shoal.kernel.events import ApprovalRequested
 from shoal.kernel.ids import ApprovalId, CallId, ThreadId
 from shoal.kernel.messages import Author, Prompt
@@ -95,7 +96,7 @@ async def told(tmp_path: Path) -> AsyncIterator[Told]:
         made = Told(stand, service)
         service.application_key = (await stand.client.get("/api/push")).json()["key"]
         assert (await made.browser("mark")).status_code == 200
-        telling = tasks.create_task(stand.push.run())
+        telling = tasks.create_task(stand.features[WebPush].run())
         await asyncio.sleep(0)
         yield made
         telling.cancel()
@@ -225,14 +226,14 @@ def pipe(path: Path) -> None:
 async def test_a_key_that_cannot_be_used_ends_nothing(
     told: Told, odd: Callable[[Path], None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "shoal.push")
+    caplog.set_level(logging.INFO, "shoal.features.push.service")
     heard, file = Heard(), told.stand.home.secrets / "push"
-    logging.getLogger("shoal.push").addHandler(heard)
+    logging.getLogger("shoal.features.push.service").addHandler(heard)
     before = file.read_bytes()
     odd(file)
     await told.turn(LOBBY, "one")
     await heard.event.wait()
-    logging.getLogger("shoal.push").removeHandler(heard)
+    logging.getLogger("shoal.features.push.service").removeHandler(heard)
     assert (await told.stand.client.get("/api/push")).status_code == 400
     file.rmdir() if file.is_dir() else file.unlink()
     file.write_bytes(before)

@@ -16,12 +16,12 @@ READERS = {
     "agents/skill_files.py": {"zipfile", "zlib"},  # ARCHIVE_BYTES_MAX, UNPACKED_BYTES_MAX, FILES_MAX, DEPTH_MAX
     "backups.py": {"gzip", "tarfile", "zlib"},  # the owner's own archives, entry by entry
     "platforms/tokens.py": {"jwt"},  # tokens of the head, keys of KEYS_BYTES_MAX
+    "features/push/service.py": {"jwt"},  # only signs
     "files/images.py": {"zlib"},  # checksums alone
     "kernel/commands.py": {"zlib"},  # a checksum alone
     "kernel/untrusted.py": {"tomllib"},  # TOML_CHARS_MAX, TOML_PARTS_MAX
     "net/http.py": {"zlib"},  # UNPACKED_BYTES_MAX at a time, BODY_BYTES_MAX in all
     "models/odd_json.py": {"json_repair"},  # REPAIRED_CHARS_MAX
-    "push.py": {"jwt"},  # only signs
     "surfaces/cli/reports.py": {"zipfile"},  # only writes
     "surfaces/cli/setup_checks.py": {"plistlib"},  # macOS's own answer
     "surfaces/export.py": {"latex2mathml", "xml"},  # FORMULA_CHARS_MAX

@@ -16,7 +16,7 @@ import secrets
 from dataclasses import dataclass
 from importlib.util import find_spec
 from ipaddress import ip_network
-from typing import Annotated, Literal, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol, TypeAlias, cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -38,6 +38,9 @@ from shoal.net.fetch import GuardedFetcher
 from shoal.store.store import Store
 from shoal.threads.access_tokens import AccessTokens
 from shoal.threads.principals import HOME_TOKEN, OWNER, Principal, bearer_of, may_use
+
+if TYPE_CHECKING:
+    from shoal.app import App
 
 log = logging.getLogger(__name__)
 
@@ -109,6 +112,10 @@ class WebPush:
     home: Home
     clock: Clock
     hub: Hub
+
+    @classmethod
+    def of(cls, app: "App") -> "WebPush":
+        return cls(app.config.web, app.store, app.tokens, app.home, app.clock, app.hub)
 
     def __post_init__(self) -> None:
         self._fetcher = GuardedFetcher()
@@ -261,6 +268,13 @@ class WebPush:
             ("Urgency", "high" if note.kind == "approval" else "normal"),
         )
         return FetchRequest(one.endpoint, "POST", headers, body, seconds_max=SEND_SECONDS, redirects_max=0)
+
+
+def attach(app: "App") -> None:
+    """Send notifications while Shoal runs, where that is possible."""
+    push = app.features[WebPush]
+    if not push.why_off:
+        app.backend.add_service(app.upkeep("notifications", push.run))
 
 
 def notification(event: Event, title: str, agent: str) -> Notification | None:

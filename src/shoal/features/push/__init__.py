@@ -1,0 +1,5 @@
+"""Web Push: notifications of browsers and phones about approvals and answers."""
+
+from shoal.feature import Feature
+
+FEATURE = Feature(name="push", services=("service:WebPush",), attach="service:attach", routes="routes:routes")
