@@ -36,10 +36,8 @@ from shoal.kernel.commands import ChatCommand
 from shoal.kernel.files import Files, Folders
 from shoal.kernel.home import Home
 from shoal.kernel.hooks import Hooks
-from shoal.kernel.ids import OWN_PLATFORMS, ThreadId, make_thread_id
-from shoal.kernel.messages import Author
+from shoal.kernel.ids import OWN_PLATFORMS, make_thread_id
 from shoal.kernel.ports import ChatAdapter, Completion, Embeddings, Engine, Models, Sandbox, TellsOwner, Tool
-from shoal.kernel.records import Approval
 from shoal.maintenance import (
     Upkeep,
     anchor_audit,
@@ -80,7 +78,9 @@ from shoal.threads.commands import AgentCommands, CommandRouter
 from shoal.threads.departures import Departures
 from shoal.threads.orchestrator import Orchestrator
 from shoal.threads.pairing import Pairing
+from shoal.threads.presence import Presence
 from shoal.threads.readable_files import ReadableFiles
+from shoal.threads.scope import Scopes
 from shoal.threads.timezones import TimeZones
 from shoal.threads.voice import VoiceService
 from shoal.tools.executor import Executor, LiveToolServices
@@ -220,6 +220,7 @@ class App:
     snapshots: ConversationSnapshots
     voice: VoiceService
     timezones: TimeZones
+    scopes: Scopes
     departures: Departures
     orchestrator: Orchestrator
     processes: ProcessService
@@ -268,7 +269,7 @@ class App:
         name = adapter.platform
         if name in self.standing.gated:
             self.gates[name] = AccessGate(
-                self.inbox, self.admissions, self.pairing, self.store, self.clock, self.outlets.post
+                self.inbox, self.admissions, self.pairing, self.store, self.clock, self.outlets.post, self.scopes
             )
         opened, gave_up = self.orchestrator.opened, self.orchestrator.gave_up
         if isinstance(adapter, TellsOwner):
@@ -401,12 +402,12 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
         servers, enclosure = config.mcp if role != "serve" else {}, server_enclosure(config.sandbox)
         mcp = McpServers(servers, home, tools, clock, enclosure, pins, notices.tell_owner)
 
-        async def upholds(approval: Approval) -> bool:
-            return await departures.upholds(approval)
+        tokens = AccessTokens(store, clock, pairing, links, agents.names)
+        presence = Presence(admissions, tokens, adapters, approvers)
 
         hooks = HookRunner({**extension_hooks(), **overrides.hooks})
         executor = Executor(
-            tools, sandbox, store, outlets, home, clock, prompt_files, config, everyones_hub, hooks, upholds
+            tools, sandbox, store, outlets, home, clock, prompt_files, config, everyones_hub, hooks, presence.upholds
         )
         watch_secrets(config, executor.redactor.learn)
 
@@ -453,13 +454,10 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
         voice = _open_voice(config, clock, stack, spending, store, home, links.people, adapters, folders, outlets)
         timezones = TimeZones(store.settings, links.people, clock)
         snapshots = ConversationSnapshots(store, agents, clock, spending, everyones_hub.publish, prompt_files, folders)
-        tokens = AccessTokens(store, clock, pairing, links, agents.names)
+        scopes = Scopes(links, agents, store.settings, timezones)
 
-        async def ends(thread: ThreadId, author: Author) -> bool:
-            return await departures.ends(thread, author)
-
-        async def present(thread: ThreadId, author: Author) -> Author:
-            return await departures.present(thread, author)
+        async def end_departed() -> None:
+            await departures.sweep()
 
         orchestrator = Orchestrator(
             ActorServices(
@@ -475,15 +473,15 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
                 attachments=attachments,
                 backfill=Backfill(adapters, admissions.judge, clock, config.context),
                 voice=voice,
-                timezones=timezones,
+                presence=presence,
+                scopes=scopes,
                 links=links,
                 folders=folders,
                 begun=begun,
                 restored_at=restored_at,
                 pause_seconds=config.mailbox.pause_seconds,
                 turn_ended=hooks.turn_ended,
-                ends=ends,
-                present=present,
+                end_departed=end_departed,
                 project=ReadableFiles(home, store.journal).project,
                 stopping=stopping.is_set,
             ),
@@ -506,15 +504,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             ProcessSettings(f"{socket.gethostname()} {host_processes.identity_of(os.getpid())}", backend.recovers),
         )
         departures = Departures(
-            store,
-            clock,
-            admissions,
-            tokens,
-            orchestrator.send,
-            notices.tell_owner,
-            adapters,
-            [processes.end_left],
-            approvers,
+            store, clock, presence, pairing, tokens, orchestrator.send, notices.tell_owner, [processes.end_left]
         )
         context.activities.append(processes)
         for tool in process_tools(processes, command_actions, executor.source_of):
@@ -616,6 +606,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             snapshots=snapshots,
             voice=voice,
             timezones=timezones,
+            scopes=scopes,
             departures=departures,
             orchestrator=orchestrator,
             processes=processes,

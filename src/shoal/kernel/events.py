@@ -23,7 +23,7 @@ from shoal.kernel.messages import (
     ToolSpec,
     Usage,
 )
-from shoal.kernel.permissions import NO_COVERAGE, Coverage
+from shoal.kernel.permissions import NO_COVERAGE, Asker, Audience, Coverage
 
 Outcome: TypeAlias = Literal["done", "aborted", "failed", "limit"]
 Verdict: TypeAlias = Literal["allow", "deny", "expired", "cancelled"]
@@ -58,7 +58,8 @@ class TurnStarted(msgspec.Struct, frozen=True, omit_defaults=True):
     """A turn opened. `context` is the volatile block that trails its user message, kept so that it never changes.
 
     `system` and `told` are digests of stored prompts: the system text this turn sends, and what of it the model knows;
-    `tainted_by` names what of these was written under untrusted content. `speaks`: its answer is spoken, too.
+    `tainted_by` names what of these was written under untrusted content. `speaks`: its answer is spoken, too. `asker`
+    and `audience` are those of its `PromptScope`; a turn that could not be opened has no asker.
     """
 
     type: ClassVar[str] = "turn_started"
@@ -70,6 +71,8 @@ class TurnStarted(msgspec.Struct, frozen=True, omit_defaults=True):
     told: str = ""
     tainted_by: str = ""
     speaks: bool = False
+    asker: Asker | None = None
+    audience: Audience = Audience()
 
 
 class RequestMark(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -189,6 +189,29 @@ class Caller(msgspec.Struct, frozen=True, omit_defaults=True):
         return len(self.line)
 
 
+class PromptScope(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Who answers a message, who asks, where, and who reads along: resolved once, when the message is accepted.
+
+    It travels with the message, in its inbox row and in `turn_started`, and everything later reads it there.
+
+        fact                                        is of the time when
+        ------------------------------------------  -----------------------------------------------------------
+        `agent`: who answers, by name; empty for    the message was accepted: a channel that is bound to another
+        the thread's agent, else the default        agent afterwards changes nothing for what waits
+        `asker`: who wrote it, in which channel,    the same. Access, roles and trust are checked once more when the
+        alone or in a group, their identities       turn opens or goes on (threads/presence.py): trust never rises
+        `audience`: who reads along                 the same. Where that check found other roles or less trust, asker
+                                                    and audience are resolved again with those
+        not in here: the agent's file, the model    the turn opens
+        and profile chosen for the place, the
+        asker's time zone
+    """
+
+    agent: str
+    asker: Asker
+    audience: Audience
+
+
 class Prompt(msgspec.Struct, frozen=True, tag="prompt", tag_field="lane", omit_defaults=True):
     """A message that waits in the mailbox and starts a turn. `key` deduplicates it within its platform.
 
@@ -197,7 +220,8 @@ class Prompt(msgspec.Struct, frozen=True, tag="prompt", tag_field="lane", omit_d
     `tainted_by` names what of its text comes from outside. `in_chat`: a person wrote it where people write in lines, so
     that it is answered with what else of theirs waits; `joined` are then the ids of the messages that stand before it.
     `refers_to` are the messages that it answers, quotes or passes on, or that stand before it. `edited_at` is when its
-    author changed it last.
+    author changed it last. `agent` is the one that the sender asks for, and `scope` what was resolved of that and of
+    the author: None for what the store puts into a mailbox, whose turn resolves it.
     """
 
     thread: ThreadId
@@ -220,6 +244,12 @@ class Prompt(msgspec.Struct, frozen=True, tag="prompt", tag_field="lane", omit_d
     joined: tuple[str, ...] = ()
     refers_to: tuple[Reference, ...] = ()
     edited_at: datetime | None = None
+    scope: PromptScope | None = None
+
+    @property
+    def answered_by(self) -> str:
+        """The agent that answers, as resolved or else as asked; empty for the thread's own, or the default one."""
+        return self.agent if self.scope is None else self.scope.agent
 
 
 class Steer(msgspec.Struct, frozen=True, tag="steer", tag_field="lane", omit_defaults=True):
@@ -606,7 +636,8 @@ def _joins(lines: Sequence[Prompt], prompt: Prompt) -> bool:
     return (
         first.in_chat
         and prompt.in_chat
-        and (first.author, first.agent, first.model) == (prompt.author, prompt.agent, prompt.model)
+        and (first.author, first.agent, first.scope, first.model)
+        == (prompt.author, prompt.agent, prompt.scope, prompt.model)
         and (first.direct, first.history, first.origin) == (prompt.direct, prompt.history, prompt.origin)
         and len(lines) < LINES_MAX
         and sum(len(line.text) for line in lines) + len(prompt.text) <= LINES_CHARS_MAX

@@ -103,7 +103,7 @@ class Coverage(msgspec.Struct, frozen=True, omit_defaults=True):
 NO_COVERAGE = Coverage()
 
 
-class Asker(msgspec.Struct, frozen=True, kw_only=True):
+class Asker(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Who a call is made for: from the inbound message, never from a model's words.
 
     `trust` is what the access rules say of them. `known_as` has all identities (PLATFORM:USER) of a person whose

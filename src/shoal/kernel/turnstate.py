@@ -43,7 +43,7 @@ from shoal.kernel.events import (
     UserSaid,
 )
 from shoal.kernel.ids import CallId, TurnId
-from shoal.kernel.messages import Author, Caller, Origin, StopReason, ToolCall, Usage
+from shoal.kernel.messages import Author, Caller, Origin, PromptScope, StopReason, ToolCall, Usage
 from shoal.kernel.settings import TurnsSettings
 
 FALLBACK = "fallback"
@@ -117,6 +117,7 @@ class TurnState(msgspec.Struct):
     turn: TurnId
     began_at: datetime | None = None
     agent: str = ""
+    scope: PromptScope | None = None
     model: str = ""
     history: bool = True
     author: Author = Author("", trusted=False)
@@ -158,8 +159,9 @@ class TurnState(msgspec.Struct):
         if event.turn != self.turn:
             return
         match event.data:
-            case TurnStarted(agent=agent, model=model, history=history, speaks=speaks):
+            case TurnStarted(agent=agent, model=model, history=history, speaks=speaks, asker=asker, audience=audience):
                 self.agent, self.model, self.history, self.speaks = agent, model, history, speaks
+                self.scope = PromptScope(agent, asker, audience) if asker is not None else None
                 self.began_at = event.at
             case UserSaid(backfill=False) as asked:
                 self.author, self.message_id = asked.author, asked.message_id

@@ -106,6 +106,10 @@ class People:
         """Who has this name in the configuration; NOBODY when there is none."""
         return self._by_name.get(name, NOBODY)
 
+    def identities(self, asker: Asker) -> tuple[str, ...]:
+        """Return all identities of whoever asks, the same one first wherever they speak."""
+        return self.find(asker.identity).identities or (asker.identity,)
+
     def asker(self, asker: Asker) -> Asker:
         """The asker with all their identities and roles, as owner where a trusted one is; as it is without links."""
         person = self.find(asker.identity)
@@ -139,7 +143,7 @@ class Links(msgspec.Struct, frozen=True):
         """The audience of what somebody asks in a thread; the author is who they are there, as the rules trust them."""
         platform, channel, _ = msgspec.structs.astuple(thread_address(thread))
         alone = asker.kind == "direct" or platform in OWN_PLATFORMS
-        identities = self.people.asker(asker).identities
+        identities = self.people.identities(asker)
         is_owner = any(f"{there}:{user}" in identities for there, one in self.rules.items() for user in one.owners)
         rules = self.rules.get(platform, AccessRules())
         takes_strangers = EVERYBODY in rules.allow and not rules.trust_everybody

@@ -75,7 +75,7 @@ def waiting_of(rows: Sequence[Row]) -> Waiting | None:
 def accept_prompt(prompt: Prompt, prompts_max: int, at: datetime) -> Script[Receipt]:
     """Store a prompt once and wake its thread, unless as many turns as `prompts_max` wait there already."""
     thread = prompt.thread
-    yield from query("thread_ensure", thread=thread, agent=prompt.agent, title=title_of(prompt.text), now=at)
+    yield from query("thread_ensure", thread=thread, agent=prompt.answered_by, title=title_of(prompt.text), now=at)
     rows, waiting = yield Batch((_insertion(prompt, "prompt", at), Query("inbox_count", {"thread": thread})))
     if not rows:
         return Receipt("duplicate", prompt.message_id)

@@ -48,6 +48,7 @@ from shoal.store.cards import approval_of
 from shoal.store.store import Store
 from shoal.threads.admissions import Admissions
 from shoal.threads.pairing import Pairing
+from shoal.threads.scope import Scopes
 from shoal.threads.whereabouts import note_latest
 
 if TYPE_CHECKING:
@@ -103,8 +104,10 @@ class AccessGate:
         store: Store,
         clock: Clock,
         post: Callable[[NewPost], Awaitable[None]],
+        scopes: Scopes,
     ) -> None:
         self._inner = inner
+        self._scopes = scopes
         self.thread_of = inner.thread_of
         self.listens = inner.listens
         self.pause_seconds = inner.pause_seconds
@@ -147,6 +150,7 @@ class AccessGate:
                 return Receipt("answered", message.message_id, answer=await self._obey(asked, found.trust))
             if await self._is_answer(message, found.trust):
                 return Receipt("accepted", message.message_id)
+            message = msgspec.structs.replace(message, scope=await self._scopes.resolve(message, found.trust))
         receipt = await self._inner.send(message)
         if isinstance(message, Prompt) and receipt.status == "accepted" and not message.direct:
             await note_latest(self._store.settings, message.thread, message.author.id)

@@ -19,9 +19,6 @@ opening of the next turn finds out, it needs no new one.
 Abort: `signal("abort")` cancels the scope around the turn, at whatever await it stands; tools kill their processes
 while they unwind. Only then is the abort journaled: the text streamed so far, a result for every call, turn_finished.
 A drain cancels the task itself instead, and journals nothing: the turn goes on at the next start.
-
-Who reads along in a direct conversation is noted as its person writes. A reminder, a process's hook or a subagent's
-report starts a turn in the same conversation, with the same readers; how far that turn sees is up to who asked for it.
 """
 
 import logging
@@ -35,7 +32,6 @@ import msgspec
 from shoal.agents.children import Children
 from shoal.agents.registry import AgentRegistry
 from shoal.delivery.sender import Senders
-from shoal.kernel.agents import as_guest, within
 from shoal.kernel.begun import Begun, SetAside
 from shoal.kernel.clock import Clock, to_micros
 from shoal.kernel.errors import EndedTwice, InvalidInput, QueueChanged, ShoalError, StaleEpoch, StoreError
@@ -53,34 +49,28 @@ from shoal.kernel.events import (
 )
 from shoal.kernel.files import Folders
 from shoal.kernel.hooks import TurnSummary
-from shoal.kernel.ids import OWN_PLATFORMS, ThreadId, TurnId, channel_of, is_personal, thread_address
-from shoal.kernel.messages import Author, Prompt, Waiting, joined, pause_left
+from shoal.kernel.ids import OWN_PLATFORMS, ThreadId, TurnId, thread_address
+from shoal.kernel.messages import Prompt, Waiting, joined, pause_left
 from shoal.kernel.permissions import Audience
 from shoal.kernel.ports import LiveHub, SignalKind
 from shoal.kernel.records import Commit, NewPost
-from shoal.kernel.turnstate import TurnState
 from shoal.permissions.access import Links
 from shoal.store.cards import card_edit
 from shoal.store.store import Store
 from shoal.threads.attachments import Attachments
 from shoal.threads.backfill import Backfill
-from shoal.threads.timezones import TimeZones
+from shoal.threads.presence import NO_RIGHTS, Presence, Rights
+from shoal.threads.scope import Scopes, noted_audience, noted_channel
 from shoal.threads.voice import VoiceService
 from shoal.turn.compaction import ThreadTitles
 from shoal.turn.context import ContextBuilder
 from shoal.turn.loop import TurnLoop, TurnOutcome
 from shoal.turn.outage import STOPPED
-from shoal.turn.run import TurnRun, TurnScope
-from shoal.turn.thread import ThreadView, chat_of
+from shoal.turn.run import TurnRun
+from shoal.turn.thread import ThreadView
 
 log = logging.getLogger(__name__)
 
-AUDIENCE = "audience"
-"""The setting by channel: who reads along in a direct conversation."""
-LAST_CHANNEL = "last_channel"
-"""The setting by agent: where people last wrote to it, the place for what it says by itself."""
-ANSWERS_ONLY = frozenset({"openai", "terminal", "agent"})
-"""Platforms whose people see a turn's answer and are gone then."""
 ANSWER_FIRST = "I am waiting for an answer to the question above. Your message comes after it."
 ABORTED_CALL = "Aborted: a person stopped the turn."
 ABORTED_RUNNING = "Aborted while it ran: a person stopped the turn. What it did so far is unknown."
@@ -93,15 +83,12 @@ RESTORED = (
 INTERNAL_ERROR = "Something went wrong on my side. The details are in the log; please try again."
 TIMED_OUT = "I stopped: this took longer than I may work on one message."
 
-_audience = msgspec.json.Decoder(Audience)
-
 
 class ActorServices(msgspec.Struct, frozen=True, kw_only=True):
     """What every actor works with.
 
     `project` writes a finished turn into the thread's readable files. Once `stopping`, no further turn is opened.
-    `ends` tells of somebody who has no access any more, after it has ended what they left. `present` gives an author
-    the roles, and at most the trust, that they have now.
+    `end_departed` ends what people without access have left.
     `folders` brings directories to this machine and from it. A turn waits until whoever writes in lines has paused for
     `pause_seconds`; with 0 each message is a turn of its own. `begun` counts in which turns the process died.
     What was open when this home was made from a backup, at `restored_at`, is ended: it may have been done since.
@@ -119,15 +106,15 @@ class ActorServices(msgspec.Struct, frozen=True, kw_only=True):
     attachments: Attachments
     backfill: Backfill
     voice: VoiceService
-    timezones: TimeZones
+    presence: Presence
+    scopes: Scopes
     links: Links
     folders: Folders
     begun: Begun
     restored_at: datetime | None
     pause_seconds: float
     turn_ended: Callable[[TurnSummary], None]
-    ends: Callable[[ThreadId, Author], Awaitable[bool]]
-    present: Callable[[ThreadId, Author], Awaitable[Author]]
+    end_departed: Callable[[], Awaitable[None]]
     project: Callable[[ThreadId, list[Event]], Awaitable[None]]
     stopping: Callable[[], bool]
 
@@ -257,19 +244,21 @@ class Actor:
             if services.restored_at is not None and _since(view) <= services.restored_at:
                 raise InvalidInput(RESTORED)
             asked = view.open if view.lease.open_turn else view.waiting.prompt if view.waiting is not None else None
-            is_theirs = asked is not None and asked.caller is None
-            if asked is not None and is_theirs and await services.ends(self.thread, asked.author):
+            rights = await services.presence.rights(self.thread, asked) if asked is not None else NO_RIGHTS
+            if rights is None:
+                await services.end_departed()
                 if not view.lease.open_turn:
                     raise QueueChanged(f"Thread {self.thread}: its author has no access any more.")
                 view.abort()
+                rights = NO_RIGHTS
             run: TurnRun | None = None
             if not view.lease.open_turn:
                 assert view.waiting is not None, "no prompt waits"
                 async with services.begun.one_by_one(f"{self.thread} {view.waiting.lines[0].key}"):
-                    run = await self._open(view)
+                    run = await self._open(view, rights)
             async with services.begun.one_by_one(f"{self.thread} {view.turn}"):
                 if run is None:  # opened before: go on after a crash, a restart or a wait
-                    run = await self._resumed(view)
+                    run = await self._resumed(view, rights)
                 self._run = run
                 with view.working(anyio.current_time() + services.loop.limits.timeout_seconds):
                     if not view.aborting:
@@ -298,24 +287,24 @@ class Actor:
             if not view.lease.open_turn:  # it could not be opened, and is opened for this
                 assert waiting is not None, "a turn failed that nobody asked for"
                 prompt = waiting.prompt
-                started = TurnStarted(prompt.agent or view.lease.agent, "")
+                started = TurnStarted(prompt.answered_by or view.lease.agent, "")
                 await view.open_turn(waiting, Commit(TurnId(services.clock.new_id()), (started, _said(prompt))))
             message = clean(str(error) if isinstance(error, InvalidInput) else INTERNAL_ERROR)
             failed = Failed("internal", message, clean(f"{type(error).__name__}: {error}"))
             await self._close(view, failed, TurnFinished("failed", message, view.open.steps, view.open.usage))
         return "finished"
 
-    async def _resumed(self, view: ThreadView) -> TurnRun:
+    async def _resumed(self, view: ThreadView, rights: Rights) -> TurnRun:
         """The run of a turn that was opened before."""
         services = self._services
-        scope = await self._scope_of(view, view.open, view.open.agent)
+        scope = await services.scopes.open(view, view.open, rights)
         await services.folders.pull(self.thread, scope.agent)
         system, tools = await services.context.resume(view, scope)
         if self._run is not None and self._run.turn == view.turn:
             return msgspec.structs.replace(self._run, scope=scope, system=system, tools=tools)
         return TurnRun(view.turn, view, scope, system, tools)
 
-    async def _open(self, view: ThreadView) -> TurnRun:
+    async def _open(self, view: ThreadView, rights: Rights) -> TurnRun:
         """Open the turn of what waits. Raises QueueChanged where more may have come while its author paused."""
         services, waiting = self._services, view.waiting
         assert waiting is not None, "no prompt waits"
@@ -323,11 +312,12 @@ class Actor:
         if seconds:
             await services.clock.sleep(seconds)
             raise QueueChanged(f"Thread {self.thread}: its people were still writing.")
-        author = await services.present(self.thread, waiting.prompt.author)
-        lines = [msgspec.structs.replace(line, author=author) for line in waiting.lines]
-        prompt = joined(lines)
         known = self._run.scope.audience if self._run is not None else Audience()
-        scope = await self._scope_of(view, prompt, prompt.agent)
+        scope = await services.scopes.open(view, waiting.prompt, rights)
+        prompt, lines, author = waiting.prompt, list(waiting.lines), waiting.prompt.author
+        if prompt.caller is None and rights.of(author) != author:  # the journal has them as they are now
+            lines = [msgspec.structs.replace(line, author=rights.of(author)) for line in lines]
+            prompt = joined(lines)
         agent, audience = scope.agent, scope.audience
         notices = await services.folders.pull(self.thread, agent)
         await services.backfill.before(view, prompt)
@@ -367,9 +357,8 @@ class Actor:
         if prompt.origin == "person":
             if prompt.history and prompt.author.trusted and not audience.guest:
                 settings += noted_channel(agent.name, self.thread)
-            platform = thread_address(self.thread).platform
-            if prompt.direct and audience != known and platform not in OWN_PLATFORMS:
-                settings.append((AUDIENCE, channel_of(self.thread), msgspec.json.encode(audience).decode()))
+            if audience != known:
+                settings += noted_audience(prompt, audience)
         expired = (Compacted(opening.expired_seq, reason="window"),) if opening.expired_seq else ()
         turn, events = TurnId(services.clock.new_id()), (*expired, started, _said(prompt))
         commit = Commit(turn, events, prompts=opening.prompts, settings=tuple(settings))
@@ -377,43 +366,6 @@ class Actor:
         self._answered = waiting
         services.context.note_opened(opening)
         return TurnRun(turn, view, scope, opening.system, opening.tools)
-
-    async def _scope_of(self, view: ThreadView, asked: Prompt | TurnState, name: str) -> TurnScope:
-        """For whom the turn works: who wrote, or whoever asked the turn that called it, within its bounds.
-
-        One without a conversation speaks where people last wrote to the agent. One that nobody wrote has the readers of
-        its conversation; of others it tells nothing where who asked for it is not trusted.
-        """
-        services, settings, caller = self._services, self._services.store.settings, asked.caller
-        chat = chat_of(self.thread, caller)
-        agent = await services.agents.resolve(name or view.lease.agent, chat)
-        if (model := asked.model or view.lease.model or agent.model) != agent.model:
-            agent = msgspec.structs.replace(agent, model=model)
-        speaks_in = ThreadId("")
-        if not asked.history:
-            speaks_in = ThreadId(await settings.get(LAST_CHANNEL, agent.name) or "")
-        if caller is not None:
-            agent = within(agent, caller)
-            author = await services.present(chat, caller.author)
-            asker = services.links.people.asker(author.asker(chat, direct=caller.direct))
-            audience = caller.audience
-        else:
-            author = await services.present(chat, asked.author)
-            asker = services.links.people.asker(author.asker(chat, direct=asked.direct))
-            noted = None
-            if asked.origin not in ("person", "api"):
-                noted = await settings.get(AUDIENCE, channel_of(self.thread))
-            if noted:
-                asker = msgspec.structs.replace(asker, kind="direct")
-                audience = _audience.decode(noted)
-            else:
-                audience = services.links.audience(asker, author, self.thread)
-            everywhere = audience.everywhere and author.trusted and not asked.tainted_by
-            audience = msgspec.structs.replace(audience, everywhere=everywhere)
-        if audience.guest:
-            agent = as_guest(agent, chat)
-        timezone = await services.timezones.of(asker, agent)
-        return TurnScope(agent, asker, audience, caller, speaks_in, timezone)
 
     async def _close(self, view: ThreadView, *events: EventData) -> None:
         """Journal what a cancelled or failed turn leaves, with a result for every call."""
@@ -435,16 +387,6 @@ class Actor:
         )
         posts = (*cards, *view.outage_ends(STOPPED), *view.answer(finished.reply, finished.outcome))
         await view.finish(Commit(state.turn, results + events, posts))
-
-
-def noted_channel(agent: str, thread: ThreadId) -> tuple[tuple[str, str, str], ...]:
-    """The setting (scope, key, value) by which it is known that a person wrote to the agent here, if it is one.
-
-    The owner is told things there, so it is never a channel of one other person.
-    """
-    if is_personal(thread) or thread_address(thread).platform in ANSWERS_ONLY:
-        return ()
-    return ((LAST_CHANNEL, agent, thread),)
 
 
 def _since(view: ThreadView) -> datetime:

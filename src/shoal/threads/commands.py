@@ -43,8 +43,8 @@ from shoal.kernel.zones import local_time, zone_named
 from shoal.permissions.access import Links
 from shoal.store.cards import SHORT_ID_CHARS
 from shoal.store.store import Store
-from shoal.threads.actor import AUDIENCE
 from shoal.threads.orchestrator import CHOOSES_NO_MODEL, Orchestrator
+from shoal.threads.scope import AUDIENCE
 from shoal.threads.thread_numbers import ThreadNumbers
 from shoal.threads.timezones import TimeZones
 from shoal.threads.undo import LAST_TURN, LAST_UNDO

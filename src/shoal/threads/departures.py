@@ -15,27 +15,19 @@ owner gets one notice of each sweep that ended something. What was ended stays e
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from msgspec.structs import replace
-
 from shoal.kernel.clock import Clock
-from shoal.kernel.errors import PlatformError
 from shoal.kernel.events import UserSaid
-from shoal.kernel.ids import OWN_PLATFORMS, ThreadId, thread_address, unopened
+from shoal.kernel.ids import ThreadId, unopened
 from shoal.kernel.messages import Abort, Author, Inbound, Receipt
-from shoal.kernel.permissions import TRUST_ORDER, Asker
 from shoal.kernel.phrases import counted, short_line
-from shoal.kernel.ports import ChatAdapter, KnowsRoles
-from shoal.kernel.records import Approval
-from shoal.permissions.access import may_decide
 from shoal.store.store import Store
 from shoal.threads.access_tokens import AccessTokens
-from shoal.threads.admissions import Admissions
-from shoal.threads.principals import OWNER as PAGE_OWNER
-from shoal.threads.principals import Principal, bearer_of
+from shoal.threads.pairing import Pairing
+from shoal.threads.presence import Presence
 from shoal.turn.thread import chat_of
 
 log = logging.getLogger(__name__)
@@ -45,10 +37,6 @@ BY = "shoal: no access any more"
 EVENTS_MAX = 2000
 """How far back the message of an open turn is looked for."""
 NAMED_MAX = 10
-_OURS = frozenset({"", "owner", "shoal"})
-"""Ids of nobody, and of whoever needs no rule."""
-
-
 HasLeft: TypeAlias = Callable[[ThreadId, Author], Awaitable[bool]]
 """Whether the author of something in a thread has no access any more."""
 Ender: TypeAlias = Callable[[HasLeft, str], AsyncIterator[tuple[Author, str]]]
@@ -61,13 +49,12 @@ class Departures:
 
     store: Store
     clock: Clock
-    admissions: Admissions
+    presence: Presence
+    pairing: Pairing
     tokens: AccessTokens
     send: Callable[[Inbound], Awaitable[Receipt]]
     tell_owner: Callable[[str], Awaitable[None]]
-    adapters: Mapping[str, ChatAdapter]
     enders: list[Ender] = field(default_factory=list[Ender])
-    approvers: Sequence[str] = ()
     _wanted: asyncio.Event = field(default_factory=asyncio.Event)
     _sweeping: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -81,86 +68,6 @@ class Departures:
             self._wanted.clear()
             await self.sweep()
             await self.clock.wait(self._wanted, SWEEP_SECONDS)
-
-    async def ends(self, thread: ThreadId, author: Author) -> bool:
-        """Whether a turn of this author is not to run; all that they left has been ended then. Raises StoreError."""
-        if not await self.has_left(thread, author):
-            return False
-        await self.sweep()
-        return True
-
-    async def has_left(self, thread: ThreadId, author: Author) -> bool:
-        """Whether the author of a message in a thread has no access there by the rules of now. Raises StoreError.
-
-        On the page and the API people are who their tokens say, so that they leave with the last one.
-        """
-        if author.id in _OURS or author.is_bot:
-            return False
-        address = thread_address(thread)
-        if address.platform in OWN_PLATFORMS:
-            return ":" in author.id and not await self._bearers(author.id)
-        if address.platform not in self.admissions.gated:
-            return False
-        if (await self.admissions.of(address.platform, author, address.channel)).allowed:
-            bare = replace(author, roles=())
-            if not author.roles or (await self.admissions.of(address.platform, bare, address.channel)).allowed:
-                return False
-            present = await self._with_roles(thread, author)
-            if (await self.admissions.of(address.platform, present, address.channel)).allowed:
-                return False
-        await self.admissions.pairing.roster(address.platform)  # raises where nobody can know
-        return True
-
-    async def present(self, thread: ThreadId, author: Author) -> Author:
-        """Return the author with the roles and at most the trust that they have now. Raises StoreError."""
-        author = await self._with_roles(thread, author)
-        if not author.trusted or author.id in _OURS or author.is_bot:
-            return author
-        address = thread_address(thread)
-        if address.platform in OWN_PLATFORMS and ":" in author.id:
-            bearers = await self._bearers(author.id)
-            return replace(author, trusted=any(bearer.author.trusted for bearer in bearers))
-        if address.platform not in self.admissions.gated:
-            return author
-        here = await self.admissions.of(address.platform, author, address.channel)
-        return replace(author, trusted=here.trusted)
-
-    async def _with_roles(self, thread: ThreadId, author: Author) -> Author:
-        """Return the author with the roles that the platform says they have now, or with those of their message where
-        it says nothing."""
-        address = thread_address(thread)
-        adapter = self.adapters.get(address.platform)
-        if not author.roles or not isinstance(adapter, KnowsRoles):
-            return author
-        try:
-            return replace(author, roles=await adapter.roles_of(address.channel, author.id))
-        except PlatformError as error:
-            log.info("a person's roles are unknown", extra={"person": author.id, "why": str(error)})
-            return author
-
-    async def upholds(self, approval: Approval) -> bool:
-        """Whether the person who allowed this call could still allow it, with at least the trust of that time. Raises
-        StoreError."""
-        by, before = await self._decider(approval), approval.decided_trust
-        if by is None or before is None:
-            return False
-        by = self.admissions.links.people.asker(by)
-        return TRUST_ORDER[by.trust] >= TRUST_ORDER[before] and may_decide(approval, by, self.approvers)
-
-    async def _decider(self, approval: Approval) -> Asker | None:
-        """Return the person who decided, by the rules of now; None when they have no access."""
-        user, platform, address = approval.decided_by, approval.decided_on, thread_address(approval.asked_in)
-        if platform in OWN_PLATFORMS:
-            if user == PAGE_OWNER.author.id:
-                return PAGE_OWNER.asker
-            return next((bearer.asker for bearer in await self._bearers(user)), None)
-        author = Author(user, roles=approval.decided_roles, trusted=False)
-        if platform == address.platform and platform in self.admissions.gated:
-            author = await self._with_roles(approval.asked_in, author)
-            found = await self.admissions.of(platform, author, address.channel)
-        else:
-            found = await self.tokens.admission(f"{platform}:{user}")
-        return replace(author.asker(approval.asked_in, found.trust), platform=platform) if found.allowed else None
 
     async def sweep(self) -> None:
         """End all that is left of people without access, and tell the owner of it once. Raises StoreError."""
@@ -182,15 +89,15 @@ class Departures:
         for trigger in await self.store.triggers.all():
             spec = trigger.spec
             place = spec.thread or unopened(spec.platform, spec.channel)
-            if trigger.next_at is not None and await self.has_left(place, spec.author):
+            if trigger.next_at is not None and await self.presence.has_left(place, spec.author):
                 await self.store.triggers.remove(trigger.id)
                 note(spec.author, f"the schedule “{short_line(spec.name or spec.text, 60)}”")
         for end in self.enders:
-            async for author, what in end(self.has_left, BY):
+            async for author, what in end(self.presence.has_left, BY):
                 note(author, what)
         for thread in await self.store.inbox.waiting():
             queued = await self.store.inbox.queued(thread)
-            gone = [one for one in queued if await self.has_left(thread, one.author)]
+            gone = [one for one in queued if await self.presence.has_left(thread, one.author)]
             if gone:
                 await self.store.inbox.drop(thread, [one.key for one in gone])
             for waiting in gone:
@@ -201,22 +108,16 @@ class Departures:
             turn, message = asked
             caller = message.caller
             author = message.author if caller is None else caller.author
-            if await self.has_left(chat_of(thread, caller), author):
+            if await self.presence.has_left(chat_of(thread, caller), author):
                 await self.send(Abort(thread, Author("shoal", trusted=False), turn=turn))
                 note(author, f"the answer to “{short_line(message.text, 60)}”, with what it asked for")
         for token in await self.tokens.all():
             if await self.tokens.author(token) is None:
                 platform = token.person.partition(":")[0]
-                await self.admissions.pairing.roster(platform)  # raises where nobody can know
+                await self.pairing.roster(platform)  # raises where nobody can know
                 await self.tokens.revoke(token.name, BY)
                 note(Author(token.person, trusted=False), f"the token “{token.name}”")
         return ended
-
-    async def _bearers(self, person: str) -> list[Principal]:
-        """Return a person once for each of their tokens that is good. Raises StoreError."""
-        tokens = [one for one in await self.tokens.all() if one.person == person and not self.tokens.has_expired(one)]
-        bearers = [await bearer_of(self.tokens, token) for token in tokens]
-        return [bearer for bearer in bearers if bearer is not None]
 
     async def _asked(self, thread: ThreadId) -> tuple[str, UserSaid] | None:
         """Return the open turn of a thread and the message that it answers."""

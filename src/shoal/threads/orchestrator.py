@@ -134,10 +134,9 @@ class Orchestrator:
                     notices = await self._services.folders.push(prompt.thread)
                     if notices:
                         raise StoreUnavailable(notices[0])
-                agent = await self._services.agents.meant(prompt.thread, prompt.agent)
+                scope = prompt.scope or await self._services.scopes.resolve(prompt)
                 in_chat = prompt.in_chat and self.pause_seconds > 0
-                if (agent, in_chat) != (prompt.agent, prompt.in_chat):
-                    prompt = msgspec.structs.replace(prompt, agent=agent, in_chat=in_chat)
+                prompt = msgspec.structs.replace(prompt, scope=scope, in_chat=in_chat)
                 refers_to = bounded(prompt.refers_to) if prompt.refers_to else ()
                 is_plain = not (prompt.attachments or prompt.tainted_by) and all(one.own for one in refers_to)
                 if prompt.joins and is_plain:  # the running turn, if one runs
@@ -243,8 +242,7 @@ class Orchestrator:
         self._services.hub.publish(await self._store.branches.branch(thread, after, by))
 
     async def _branch(self, prompt: Prompt, after: int, by: str) -> None:
-        agent = await self._services.agents.meant(prompt.thread, prompt.agent)
-        prompt = msgspec.structs.replace(prompt, agent=agent)
+        prompt = msgspec.structs.replace(prompt, scope=await self._services.scopes.resolve(prompt))
         self._services.hub.publish(await self._store.branches.branch(prompt.thread, after, by, prompt))
         await self._begin(prompt)
 
@@ -410,8 +408,8 @@ class Orchestrator:
         if opening is None:
             await outbox.opened(row, thread, rest)
             return
-        agent = await self._services.agents.meant(thread, opening.prompt.agent)
-        prompt = msgspec.structs.replace(opening.prompt, thread=thread, agent=agent)
+        prompt = msgspec.structs.replace(opening.prompt, thread=thread)
+        prompt = msgspec.structs.replace(prompt, scope=await self._services.scopes.resolve(prompt))
         receipt = await outbox.opened(row, thread, rest, prompt, self._prompts_max)
         if receipt is not None and receipt.status == "accepted":
             await self._begin(prompt)

@@ -47,7 +47,7 @@ class TimeZones:
         return name
 
     def _identity(self, asker: Asker) -> str:
-        return self._people.asker(asker).identities[0]
+        return self._people.identities(asker)[0]
 
     async def _read(self) -> None:
         async with self._reading:

@@ -219,6 +219,8 @@ class ContextBuilder:
             system=chosen.system.digest,
             told=chosen.announced.digest,
             tainted_by=chosen.tainted_by,
+            asker=scope.asker,
+            audience=scope.audience,
         )
         return TurnOpening(started, expired_seq, chosen.system, tools, tuple(new.values()), described)
 

@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoal.agents.registry import AgentDefaults, AgentRegistry
 from shoal.kernel.agents import Listen
 from shoal.kernel.commands import CommandRequest, CommandTable
 from shoal.kernel.errors import Conflict, Forbidden, NotFound, StoreError
 from shoal.kernel.events import Scope
+from shoal.kernel.home import Home
 from shoal.kernel.ids import ApprovalId, ThreadId, make_thread_id
 from shoal.kernel.messages import UNTOLD, Author, Deletion, Inbound, Prompt, Reaction, Receipt
 from shoal.kernel.permissions import Asker
@@ -28,6 +30,8 @@ from shoal.testing.database import empty_database
 from shoal.threads.access_gate import MESSAGES_BURST, OWNER_IN, AccessGate
 from shoal.threads.admissions import Admissions
 from shoal.threads.pairing import SCOPE, Pairing
+from shoal.threads.scope import Scopes
+from shoal.threads.timezones import TimeZones
 
 PLATFORM = THREAD.split(":", maxsplit=1)[0]
 
@@ -89,7 +93,8 @@ class Inside:
 class Place:
     """A gate with its surroundings."""
 
-    def __init__(self, store: Store, clock: ManualClock) -> None:
+    def __init__(self, store: Store, clock: ManualClock, home: Home) -> None:
+        self.agents = AgentRegistry(home, AgentDefaults())
         self.store = store
         self.clock = clock
         self.inside = Inside()
@@ -103,7 +108,9 @@ class Place:
 
     def gate(self, rules: AccessRules, links: Links | None = None) -> AccessGate:
         admissions = self.admissions(rules, links)
-        return AccessGate(self.inside, admissions, self.pairing, self.store, self.clock, self.inside.post)
+        timezones = TimeZones(self.store.settings, admissions.links.people, self.clock)
+        scopes = Scopes(admissions.links, self.agents, self.store.settings, timezones)
+        return AccessGate(self.inside, admissions, self.pairing, self.store, self.clock, self.inside.post, scopes)
 
     def says(self, user: str, text: str = "hi", *, direct: bool = False, is_bot: bool = False) -> Prompt:
         author = Author(user, user, is_bot=is_bot, trusted=True)
@@ -115,7 +122,7 @@ class Place:
 async def place(tmp_path: Path) -> AsyncIterator[Place]:
     clock = ManualClock()
     store = Store(SqliteDriver(empty_database(tmp_path / "shoal.db"), synchronous="OFF"), clock)
-    yield Place(store, clock)
+    yield Place(store, clock, Home(tmp_path))
     await store.close()
 
 

@@ -21,8 +21,8 @@ from shoal.store.store import Store
 from shoal.testing import ManualClock
 from shoal.testing.database import empty_database
 from shoal.threads.access_tokens import AccessTokens, NewToken
-from shoal.threads.actor import noted_channel
 from shoal.threads.pairing import Pairing
+from shoal.threads.scope import noted_channel
 
 RULES = {
     "web": AccessRules(("owner",), ("trudy",)),

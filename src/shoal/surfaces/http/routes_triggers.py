@@ -25,8 +25,8 @@ from shoal.kernel.zones import zone_named
 from shoal.surfaces.http.endpoints import ADMINS, READERS, Removed, Routes, WebContext, checked_text, view
 from shoal.surfaces.http.routes_access import zone_of
 from shoal.surfaces.http.routes_threads import check_agent
-from shoal.threads.actor import LAST_CHANNEL
 from shoal.threads.principals import Principal
+from shoal.threads.scope import LAST_CHANNEL
 
 routes = Routes()
 

@@ -1,0 +1,144 @@
+"""Presence: whether somebody who wrote or decided earlier still has access, and what they may do now.
+
+This is the one check that is made again after a message was accepted. A turn makes it when it opens and when it goes
+on. A sweep (threads/departures.py) makes it for everything that people have left.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from shoal.kernel.errors import PlatformError
+from shoal.kernel.ids import OWN_PLATFORMS, ThreadId, thread_address
+from shoal.kernel.messages import Author, Prompt
+from shoal.kernel.permissions import TRUST_ORDER, Asker, Trust
+from shoal.kernel.ports import ChatAdapter, KnowsRoles
+from shoal.kernel.records import Approval
+from shoal.kernel.turnstate import TurnState
+from shoal.permissions.access import may_decide
+from shoal.threads.access_tokens import AccessTokens
+from shoal.threads.admissions import Admissions
+from shoal.threads.principals import OWNER as PAGE_OWNER
+from shoal.threads.principals import Principal, bearer_of
+
+log = logging.getLogger(__name__)
+
+_OURS = frozenset({"", "owner", "shoal"})
+"""Ids of nobody, and of whoever needs no rule."""
+
+
+class Rights(NamedTuple):
+    """The roles that somebody has now, and the most that they are trusted."""
+
+    roles: tuple[str, ...]
+    trust_max: Trust
+
+    def of(self, author: Author) -> Author:
+        """Return the author of a message with these roles, trusted no more than before."""
+        trusted = author.trusted and self.trust_max != "untrusted"
+        if (author.roles, author.trusted) == (self.roles, trusted):
+            return author
+        return replace(author, roles=self.roles, trusted=trusted)
+
+
+NO_RIGHTS = Rights((), "untrusted")
+
+
+class Presence:
+    """Asks the rules, the tokens and the platforms of now."""
+
+    def __init__(
+        self,
+        admissions: Admissions,
+        tokens: AccessTokens,
+        adapters: Mapping[str, ChatAdapter],
+        approvers: Sequence[str],
+    ) -> None:
+        self._admissions = admissions
+        self._tokens = tokens
+        self._adapters = adapters
+        self._approvers = approvers
+
+    async def rights(self, thread: ThreadId, asked: Prompt | TurnState) -> Rights | None:
+        """Return what whoever asked for a turn may do now; None where it is not to run. Raises StoreError.
+
+        What one agent asks of another ends with the turn that asked: without access, it has no rights until then.
+        """
+        if asked.caller is None:
+            return await self._rights_in(thread, asked.author)
+        return await self._rights_in(asked.caller.root, asked.caller.author) or NO_RIGHTS
+
+    async def has_left(self, thread: ThreadId, author: Author) -> bool:
+        """Whether the author of a message in a thread has no access there by the rules of now. Raises StoreError.
+
+        On the page and the API people are who their tokens say, so that they leave with the last one.
+        """
+        address = thread_address(thread)
+        if author.roles and address.platform in self._admissions.gated:
+            bare = replace(author, roles=())
+            if (await self._admissions.of(address.platform, bare, address.channel)).allowed:
+                return False  # whatever roles the platform says they have
+        return await self._rights_in(thread, author) is None
+
+    async def upholds(self, approval: Approval) -> bool:
+        """Whether the person who allowed this call could still allow it, with at least the trust of that time. Raises
+        StoreError."""
+        by, before = await self._decider(approval), approval.decided_trust
+        if by is None or before is None:
+            return False
+        by = self._admissions.links.people.asker(by)
+        return TRUST_ORDER[by.trust] >= TRUST_ORDER[before] and may_decide(approval, by, self._approvers)
+
+    async def _decider(self, approval: Approval) -> Asker | None:
+        """Return the person who decided, by the rules of now; None when they have no access."""
+        user, platform, address = approval.decided_by, approval.decided_on, thread_address(approval.asked_in)
+        if platform in OWN_PLATFORMS:
+            if user == PAGE_OWNER.author.id:
+                return PAGE_OWNER.asker
+            return next((bearer.asker for bearer in await self._bearers(user)), None)
+        author = Author(user, roles=approval.decided_roles, trusted=False)
+        if platform == address.platform and platform in self._admissions.gated:
+            author = replace(author, roles=await self._roles(approval.asked_in, author))
+            found = await self._admissions.of(platform, author, address.channel)
+        else:
+            found = await self._tokens.admission(f"{platform}:{user}")
+        return replace(author.asker(approval.asked_in, found.trust), platform=platform) if found.allowed else None
+
+    async def _rights_in(self, thread: ThreadId, author: Author) -> Rights | None:
+        address = thread_address(thread)
+        if author.id in _OURS or author.is_bot:
+            return Rights(author.roles, "owner")
+        if address.platform in OWN_PLATFORMS:
+            if ":" not in author.id:
+                return Rights(author.roles, "owner")
+            bearers = await self._bearers(author.id)
+            trusted = any(bearer.author.trusted for bearer in bearers)
+            return Rights(author.roles, "owner" if trusted else "untrusted") if bearers else None
+        if address.platform not in self._admissions.gated:
+            return Rights(author.roles, "owner")
+        roles = await self._roles(thread, author)
+        admission = await self._admissions.of(address.platform, replace(author, roles=roles), address.channel)
+        if admission.allowed:
+            return Rights(roles, admission.trust)
+        await self._admissions.pairing.roster(address.platform)  # raises where nobody can know
+        return None
+
+    async def _roles(self, thread: ThreadId, author: Author) -> tuple[str, ...]:
+        """Return the roles that the platform says somebody has now, or those of their message where it says nothing."""
+        address = thread_address(thread)
+        adapter = self._adapters.get(address.platform)
+        if not author.roles or not isinstance(adapter, KnowsRoles):
+            return author.roles
+        try:
+            return await adapter.roles_of(address.channel, author.id)
+        except PlatformError as error:
+            log.info("a person's roles are unknown", extra={"person": author.id, "why": str(error)})
+            return author.roles
+
+    async def _bearers(self, person: str) -> list[Principal]:
+        """Return a person once for each of their tokens that is good. Raises StoreError."""
+        tokens = [one for one in await self._tokens.all() if one.person == person and not self._tokens.has_expired(one)]
+        bearers = [await bearer_of(self._tokens, token) for token in tokens]
+        return [bearer for bearer in bearers if bearer is not None]

@@ -1,0 +1,108 @@
+"""Who answers a message, who asks, and who reads along: resolved when it is accepted, used when its turn opens.
+
+`PromptScope` (kernel/messages.py) says which facts are of which time. Who reads along in a direct conversation is noted
+as its person writes. A reminder, a process's hook or a subagent's report starts a turn in the same conversation, with
+the same readers; how far that turn sees is up to who asked for it.
+"""
+
+import msgspec
+
+from shoal.agents.registry import AgentRegistry
+from shoal.kernel.agents import as_guest, within
+from shoal.kernel.ids import OWN_PLATFORMS, ThreadId, channel_of, is_personal, thread_address
+from shoal.kernel.messages import Author, Prompt, PromptScope
+from shoal.kernel.permissions import TRUST_ORDER, Audience, Trust
+from shoal.kernel.ports import Settings
+from shoal.kernel.turnstate import TurnState
+from shoal.permissions.access import Links
+from shoal.threads.presence import Rights
+from shoal.threads.timezones import TimeZones
+from shoal.turn.run import TurnScope
+from shoal.turn.thread import ThreadView, chat_of
+
+AUDIENCE = "audience"
+"""The setting by channel: who reads along in a direct conversation."""
+LAST_CHANNEL = "last_channel"
+"""The setting by agent: where people last wrote to it, the place for what it says by itself."""
+ANSWERS_ONLY = frozenset({"openai", "terminal", "agent"})
+"""Platforms whose people see a turn's answer and are gone then."""
+
+_audience = msgspec.json.Decoder(Audience)
+
+
+class Scopes(msgspec.Struct, frozen=True, eq=False):
+    """Resolves scopes."""
+
+    links: Links
+    agents: AgentRegistry
+    settings: Settings
+    timezones: TimeZones
+
+    async def resolve(self, prompt: Prompt, trust: Trust | None = None) -> PromptScope:
+        """Resolve for whom a message is answered; `trust` is what a gate says of its author. Raises StoreError."""
+        agent = await self.agents.meant(prompt.thread, prompt.agent)
+        return await self._resolve(prompt.thread, prompt, prompt.author, agent, trust)
+
+    async def open(self, view: ThreadView, asked: Prompt | TurnState, rights: Rights) -> TurnScope:
+        """Return for whom a turn works that opens or goes on, within the rights that its author has now.
+
+        One without a conversation speaks where people last wrote to the agent. Raises InvalidInput for an agent that
+        cannot be used, StoreError.
+        """
+        scope, caller, chat = asked.scope, asked.caller, chat_of(view.thread, asked.caller)
+        wrote = caller.author if caller is not None else asked.author
+        author = rights.of(wrote)
+        if scope is None:
+            scope = await self._resolve(view.thread, asked, author, asked.agent)
+        else:
+            trust_max = rights.trust_max if author.trusted else "untrusted"
+            trust = min(scope.asker.trust, trust_max, key=TRUST_ORDER.__getitem__)
+            if (author, trust) != (wrote, scope.asker.trust):
+                scope = await self._resolve(view.thread, asked, author, scope.agent, trust)
+        agent = await self.agents.resolve(scope.agent or view.lease.agent or self.agents.defaults.agent, chat)
+        if (model := asked.model or view.lease.model or agent.model) != agent.model:
+            agent = msgspec.structs.replace(agent, model=model)
+        speaks_in = ThreadId("")
+        if not asked.history:
+            speaks_in = ThreadId(await self.settings.get(LAST_CHANNEL, agent.name) or "")
+        audience = scope.audience
+        if caller is not None:
+            agent = within(agent, caller)
+        elif audience.everywhere and (asked.tainted_by or not author.trusted):
+            audience = msgspec.structs.replace(audience, everywhere=False)
+        if audience.guest:
+            agent = as_guest(agent, chat)
+        timezone = await self.timezones.of(scope.asker, agent)
+        return TurnScope(agent, scope.asker, audience, caller, speaks_in, timezone)
+
+    async def _resolve(
+        self, thread: ThreadId, asked: Prompt | TurnState, author: Author, agent: str, trust: Trust | None = None
+    ) -> PromptScope:
+        """Resolve who asks: who wrote, or whoever asked the turn that called this one, within its bounds."""
+        people, caller = self.links.people, asked.caller
+        if caller is not None:
+            asker = people.asker(author.asker(caller.root, trust, direct=caller.direct))
+            return PromptScope(agent, asker, caller.audience)
+        asker, noted = people.asker(author.asker(thread, trust, direct=asked.direct)), None
+        if asked.origin not in ("person", "api"):
+            noted = await self.settings.get(AUDIENCE, channel_of(thread))
+        if noted:
+            return PromptScope(agent, msgspec.structs.replace(asker, kind="direct"), _audience.decode(noted))
+        return PromptScope(agent, asker, self.links.audience(asker, author, thread))
+
+
+def noted_channel(agent: str, thread: ThreadId) -> tuple[tuple[str, str, str], ...]:
+    """The setting (scope, key, value) by which it is known that a person wrote to the agent here, if it is one.
+
+    The owner is told things there, so it is never a channel of one other person.
+    """
+    if is_personal(thread) or thread_address(thread).platform in ANSWERS_ONLY:
+        return ()
+    return ((LAST_CHANNEL, agent, thread),)
+
+
+def noted_audience(prompt: Prompt, audience: Audience) -> tuple[tuple[str, str, str], ...]:
+    """The setting by which it is known who reads along where a person writes to the agent alone."""
+    if not prompt.direct or thread_address(prompt.thread).platform in OWN_PLATFORMS:
+        return ()
+    return ((AUDIENCE, channel_of(prompt.thread), msgspec.json.encode(audience).decode()),)
