@@ -1,0 +1,115 @@
+"""Who answers and who asks is of the time when a message was accepted; rights that were lost meanwhile are lost."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from shoal.kernel.agents import Binding
+from shoal.kernel.events import TurnStarted, UserSaid
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.permissions import Asker
+from shoal.permissions.access import AccessRules, People, Person
+from shoal.testing.model import FakeModel, Gate, Reply
+from shoal.testing.scenario import World, scenario
+
+RULES = AccessRules(owners=("ada",), allow=("ben", "carl", "*"))
+
+
+class Held:
+    """A thread whose first turn, carl's, goes on until it is `let_go`; what others write there waits."""
+
+    def __init__(self, world: World, gate: Gate, thread: ThreadId) -> None:
+        self.world = world
+        self.gate = gate
+        self.thread = thread
+
+    async def let_go(self) -> None:
+        self.gate.open()
+        await self.world.is_quiet()
+
+    async def asked_by(self, user: str) -> tuple[TurnStarted, UserSaid, Asker]:
+        """How the last turn of somebody opened."""
+        events = await self.world.journal(self.thread)
+        said = [event for event in events if isinstance(event.data, UserSaid) and event.data.author.id == user][-1]
+        (started,) = [one.data for one in events if one.turn == said.turn and isinstance(one.data, TurnStarted)]
+        assert isinstance(said.data, UserSaid)
+        assert started.asker is not None
+        return started, said.data, started.asker
+
+
+@asynccontextmanager
+async def held(home: Path, access: AccessRules = RULES) -> AsyncGenerator[Held]:
+    gate = Gate()
+    model = FakeModel(Reply("for carl", gate=gate), *[Reply("later")] * 3)
+    async with scenario(home, model, access=access) as world:
+        carl = world.person("carl", "1", "square")
+        await carl.says("first")
+        await gate.reached.wait()
+        yield Held(world, gate, carl.thread)
+
+
+def now_hold(world: World, rules: AccessRules) -> None:
+    """Let rules hold from now on, as a changed configuration does."""
+    world.app.admissions.links.rules["fake"] = rules
+    world.app.admissions.links.people.become(People((), [f"fake:{owner}" for owner in rules.owners]))
+
+
+@pytest.mark.parametrize(
+    ("user", "rules", "trust"),
+    [
+        ("ben", AccessRules(owners=("ada",), allow=("carl", "*")), "untrusted"),
+        ("ada", AccessRules(owners=("olga",), allow=("ada", "carl")), "trusted"),
+        ("ada", AccessRules(owners=("olga",), allow=("carl", "*")), "untrusted"),
+        ("ben", RULES, "trusted"),
+        ("ada", RULES, "owner"),
+    ],
+)
+async def test_a_waiting_message_is_trusted_no_more_than_its_author_is_now(
+    tmp_path: Path, user: str, rules: AccessRules, trust: str
+) -> None:
+    async with held(tmp_path) as place:
+        await place.world.person(user, "1", "square").says("second")
+        now_hold(place.world, rules)
+        await place.let_go()
+        started, said, asker = await place.asked_by(user)
+        assert asker.trust == trust
+        assert said.author.trusted == (trust != "untrusted")
+        assert started.audience.speaker == ("owner" if trust == "owner" else f"fake:{user}")
+
+
+async def test_a_waiting_message_is_not_trusted_because_its_author_is_later(tmp_path: Path) -> None:
+    async with held(tmp_path, AccessRules(owners=("ada",), allow=("carl", "*"))) as place:
+        await place.world.person("ben", "1", "square").says("second")
+        now_hold(place.world, RULES)
+        await place.let_go()
+        _, said, asker = await place.asked_by("ben")
+        assert asker.trust == "untrusted"
+        assert not said.author.trusted
+
+
+async def test_a_channel_that_is_bound_anew_moves_no_message_that_waits(tmp_path: Path) -> None:
+    async with held(tmp_path) as place:
+        app = place.world.app
+        app.home.agent("deck").mkdir(parents=True)
+        await place.world.person("ben", "1", "square").says("second")
+        bindings = app.agents.bindings
+        assert bindings is not None
+        await bindings.bind(Binding("fake", "square", "deck", "fake:ada", app.clock.now()))
+        await place.let_go()
+        assert (await place.asked_by("ben"))[0].agent == "main"
+        await place.world.person("ben", "1", "square").says("third")
+        await place.world.is_quiet()
+        assert (await place.asked_by("ben"))[0].agent == "deck"
+
+
+async def test_somebody_who_is_linked_meanwhile_is_asked_for_as_they_wrote(tmp_path: Path) -> None:
+    async with held(tmp_path) as place:
+        await place.world.person("ben", "1", "square").says("second")
+        place.world.app.admissions.links.people.become(
+            People([Person(("matrix:@ben:b.c", "fake:ben"), roles=("crew",))], ["fake:ada"])
+        )
+        await place.let_go()
+        _, _, asker = await place.asked_by("ben")
+        assert (asker.identities, asker.roles) == (("fake:ben",), ())
