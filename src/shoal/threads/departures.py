@@ -57,6 +57,8 @@ class Departures:
     enders: list[Ender] = field(default_factory=list[Ender])
     _wanted: asyncio.Event = field(default_factory=asyncio.Event)
     _sweeping: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _aborted: set[str] = field(default_factory=set[str])
+    """Turns that the last sweep ended. One may still be open in the next sweep, which does not name it again."""
 
     def sweep_soon(self) -> None:
         """Have the next sweep come at once: somebody was removed."""
@@ -81,6 +83,7 @@ class Departures:
     async def _end_all(self) -> dict[str, list[str]]:
         """What was ended, by who had left it."""
         ended: dict[str, list[str]] = {}
+        aborted: set[str] = set()
 
         def note(author: Author, what: str) -> None:
             who = f"{author.name} ({author.id})" if author.name and author.name != author.id else author.id
@@ -109,8 +112,11 @@ class Departures:
             caller = message.caller
             author = message.author if caller is None else caller.author
             if await self.presence.has_left(chat_of(thread, caller), author):
+                aborted.add(turn)
                 await self.send(Abort(thread, Author("shoal", trusted=False), turn=turn))
-                note(author, f"the answer to “{short_line(message.text, 60)}”, with what it asked for")
+                if turn not in self._aborted:
+                    note(author, f"the answer to “{short_line(message.text, 60)}”, with what it asked for")
+        self._aborted = aborted
         for token in await self.tokens.all():
             if await self.tokens.author(token) is None:
                 platform = token.person.partition(":")[0]
