@@ -3,22 +3,14 @@
 from collections.abc import Iterable, Mapping
 
 from shoal.config import Config
-from shoal.extensions import extension_platform
+from shoal.extensions import platform_named
 from shoal.kernel.clock import Clock
 from shoal.kernel.home import Home
 from shoal.kernel.ports import ChatAdapter, Settings
-from shoal.kernel.settings_platforms import (
-    AccountSettings,
-    DiscordSettings,
-    GoogleChatSettings,
-    MatrixSettings,
-    SlackSettings,
-    TeamsSettings,
-    TelegramSettings,
-    WebhookSettings,
-)
+from shoal.kernel.settings_platforms import AccountSettings
 from shoal.permissions.access import AccessRules, Links, People, Person
 from shoal.platforms.local import TerminalAdapter, WebAdapter
+from shoal.platforms.record import built_in
 
 OWNERS = ("web:owner", "openai:owner", "terminal:owner")
 """Whoever uses the page, the API or this machine's shell is the owner, unless a token was given to somebody else."""
@@ -26,17 +18,17 @@ OWNERS = ("web:owner", "openai:owner", "terminal:owner")
 
 def every_account(config: Config) -> list[tuple[str, str, AccountSettings]]:
     """Each account, also one that is switched off: its platform, the first part of its thread ids, its settings."""
-    rows = config.platforms.by_platform.items()
-    found = [(platform, platform_name(platform, one), one) for platform, accounts in rows for one in accounts]
-    return [*found, *(("webhook", name, one) for name, one in config.platforms.webhook.items())]
+    rows = [
+        (platform, platform_name(platform, account), account)
+        for platform, accounts in config.platforms.accounts.items()
+        for account in accounts
+    ]
+    return [*rows, *(("webhook", name, account) for name, account in config.platforms.webhook.items())]
 
 
 def accounts_of(config: Config) -> dict[str, AccountSettings]:
     """Every enabled account, by the first part of its thread ids."""
-    found = dict[str, AccountSettings](config.platforms.webhook)
-    for platform, accounts in config.platforms.by_platform.items():
-        found |= {platform_name(platform, account): account for account in accounts}
-    return {name: account for name, account in found.items() if account.enabled}
+    return {name: account for _, name, account in every_account(config) if account.enabled}
 
 
 def platform_names(config: Config) -> tuple[str, ...]:
@@ -91,39 +83,11 @@ def make_adapters(config: Config, home: Home, settings: Settings, clock: Clock) 
 
     Raises ConfigError for a platform whose package is missing, or that no installed extension offers.
     """
-    found: list[ChatAdapter] = [WebAdapter(home, clock), WebAdapter(home, clock, "openai"), TerminalAdapter(clock)]
+    adapters: list[ChatAdapter] = [WebAdapter(home, clock), WebAdapter(home, clock, "openai"), TerminalAdapter(clock)]
     url = config.web.public_url.rstrip("/")
-    for name, account in accounts_of(config).items():
-        inbound_url = f"{url}/platforms/{name.replace('.', '/')}" if url else ""
-        match account:
-            case TelegramSettings():
-                from shoal.platforms.telegram.adapter import TelegramAdapter
-
-                found.append(TelegramAdapter(name, account, home, settings, clock, inbound_url))
-            case DiscordSettings():
-                from shoal.platforms.discord.adapter import DiscordAdapter
-
-                found.append(DiscordAdapter(name, account, home, settings, clock))
-            case SlackSettings():
-                from shoal.platforms.slack.adapter import SlackAdapter
-
-                found.append(SlackAdapter(name, account, home, settings, clock))
-            case MatrixSettings():
-                from shoal.platforms.matrix.adapter import MatrixAdapter
-
-                found.append(MatrixAdapter(name, account, home, settings, clock))
-            case TeamsSettings():
-                from shoal.platforms.teams.adapter import TeamsAdapter
-
-                found.append(TeamsAdapter(name, account, home, settings, clock))
-            case GoogleChatSettings():
-                from shoal.platforms.google_chat.adapter import GoogleChatAdapter
-
-                found.append(GoogleChatAdapter(name, account, home, settings, clock, inbound_url))
-            case WebhookSettings():
-                from shoal.platforms.webhook import WebhookAdapter
-
-                found.append(WebhookAdapter(name, account, home, settings, clock))
-            case _:
-                found.append(extension_platform(name.partition(".")[0])(name, account, home, settings, clock))
-    return found
+    for platform, name, account in every_account(config):
+        if account.enabled:
+            inbound_url = f"{url}/platforms/{name.replace('.', '/')}" if url else ""
+            record = built_in("webhook") if platform == "webhook" else platform_named(platform)
+            adapters.append(record.load_adapter()(name, account, home, settings, clock, inbound_url))
+    return adapters

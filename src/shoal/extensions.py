@@ -16,14 +16,13 @@ import msgspec
 from shoal.kernel.commands import ChatCommand, CommandRequest
 from shoal.kernel.errors import ConfigError
 from shoal.kernel.hooks import Hooks
+from shoal.platforms.record import BUILT_IN, Platform, built_in
 from shoal.tools.hooks import call_extension
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
     from shoal.kernel.ports import Provider, Sandbox, Tool
-    from shoal.kernel.settings_platforms import AccountSettings
-    from shoal.platforms.account import ChatAccount
 
 COMMAND_SECONDS = 60.0
 """Longest that a command of a package may take."""
@@ -67,14 +66,19 @@ def load_extension(group: Group, name: str) -> object:
     return loaded
 
 
-def extension_platform(name: str) -> "type[ChatAccount[AccountSettings]]":
-    """The adapter of that name in `shoal.platforms`. Raises ConfigError for one that is no subclass of ChatAccount."""
-    from shoal.platforms.account import ChatAccount
+def has_platform(name: str) -> bool:
+    """Whether a platform of that name is built in or offered by a package; nothing is imported."""
+    return name in BUILT_IN or name in extensions("shoal.platforms")
 
-    found = load_extension("shoal.platforms", name)
-    if not (isinstance(found, type) and issubclass(found, ChatAccount)):
-        raise ConfigError([f"{name!r} in shoal.platforms is no subclass of shoal.platforms.account.ChatAccount."])
-    return cast("type[ChatAccount[AccountSettings]]", found)
+
+def platform_named(name: str) -> Platform:
+    """The record of a platform, built in or in `shoal.platforms`. Raises ConfigError."""
+    if name in BUILT_IN:
+        return built_in(name)
+    record = load_extension("shoal.platforms", name)
+    if not isinstance(record, Platform):
+        raise ConfigError([f"{name!r} in shoal.platforms is no shoal.platforms.record.Platform."])
+    return record
 
 
 def extension_tools() -> "list[Tool]":

@@ -267,7 +267,7 @@ def _rules(config: Config) -> dict[str, bytes]:
         "web.allow": _encode(config.web.allow),
     }
     accounts: dict[str, AccountSettings] = {f"webhook {name}": one for name, one in config.platforms.webhook.items()}
-    for platform, listed in config.platforms.by_platform.items():
+    for platform, listed in config.platforms.accounts.items():
         accounts |= {f"{platform} {one.account}": one for one in listed}
     for name, one in accounts.items():
         found[f"platforms.{name}"] = _encode([one.enabled, one.owner, one.allow, one.channels])

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Literal
 
 from shoal.kernel.ids import ThreadId, make_thread_id
-from shoal.kernel.settings_platforms import GoogleChatSettings
 from shoal.platforms.google_chat.adapter import GoogleChatAdapter
+from shoal.platforms.google_chat.settings import GoogleChatSettings
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat_peer import Counterpart, Kind, Lack, Refers, Route, Shown, Who
 from shoal.testing.platforms.google_chat import PUSH_URL, FakeGoogleChat

@@ -9,8 +9,8 @@ import pytest
 
 from shoal.kernel.ids import ThreadId, make_thread_id
 from shoal.kernel.secret import Secret
-from shoal.kernel.settings_platforms import MatrixSettings
 from shoal.platforms.matrix.adapter import MatrixAdapter
+from shoal.platforms.matrix.settings import MatrixSettings
 from shoal.platforms.matrix.wire import Encryption, MatrixEvent
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat_peer import THREADS_ARE_OPEN, Counterpart, Kind, Lack, Refers, Route, Shown, Who

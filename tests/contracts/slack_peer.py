@@ -6,9 +6,9 @@ from typing import Literal
 
 from shoal.kernel.ids import ThreadId, make_thread_id, thread_address
 from shoal.kernel.secret import Secret
-from shoal.kernel.settings_platforms import SlackSettings
 from shoal.kernel.webhooks import HttpAnswer
 from shoal.platforms.slack.adapter import SlackAdapter
+from shoal.platforms.slack.settings import SlackSettings
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat_peer import Counterpart, Kind, Lack, Refers, Route, Shown, Who
 from shoal.testing.platforms.slack import APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, FakeSlack

@@ -6,8 +6,8 @@ from typing import Literal
 
 from shoal.kernel.ids import ThreadId, make_thread_id
 from shoal.kernel.secret import Secret
-from shoal.kernel.settings_platforms import TeamsSettings
 from shoal.platforms.teams.adapter import TeamsAdapter
+from shoal.platforms.teams.settings import TeamsSettings
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat_peer import Counterpart, Kind, Lack, Refers, Route, Shown, Who
 from shoal.testing.platforms.teams import BOT, PASSWORD, FakeTeams, Json

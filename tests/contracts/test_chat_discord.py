@@ -14,9 +14,9 @@ from shoal.kernel.messages import UNTOLD, Deletion, Inbound, Receipt
 from shoal.kernel.ports import ChannelHost
 from shoal.kernel.posts import WRITING, OutboundPost
 from shoal.kernel.secret import Secret
-from shoal.kernel.settings_platforms import DiscordSettings
 from shoal.platforms.discord.adapter import DiscordAdapter
 from shoal.platforms.discord.messages import Threading
+from shoal.platforms.discord.settings import DiscordSettings
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat import ChatContract
 from shoal.testing.contracts.chat_peer import Counterpart, Inbox, Kind, Lack, Refers, Route, Shown, Who, serving

@@ -33,9 +33,9 @@ from tests.contracts.test_chat_discord import Discord
 from shoal.kernel.clock import iso
 from shoal.kernel.messages import Deletion, Edit, Prompt, Reaction
 from shoal.kernel.secret import Secret
-from shoal.kernel.settings_platforms import TelegramSettings
 from shoal.kernel.webhooks import HttpAnswer
 from shoal.platforms.account import GREETING
+from shoal.platforms.telegram.settings import TelegramSettings
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat_peer import WAIT_SECONDS, Inbox, Peer, serving
 from shoal.testing.platforms.discord import FakeDiscord

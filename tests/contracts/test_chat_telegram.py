@@ -11,9 +11,9 @@ from shoal.kernel.ids import ThreadId, make_thread_id
 from shoal.kernel.messages import turns_of
 from shoal.kernel.posts import OutboundPost
 from shoal.kernel.secret import Secret
-from shoal.kernel.settings_platforms import TelegramSettings
 from shoal.platforms.account import MOVED, NOTHING_ASKED
 from shoal.platforms.telegram.adapter import UPDATE_SECONDS_MAX, TelegramAdapter
+from shoal.platforms.telegram.settings import TelegramSettings
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat import ChatContract
 from shoal.testing.contracts.chat_peer import Counterpart, Inbox, Kind, Lack, Refers, Route, Shown, Who, serving

@@ -16,8 +16,8 @@ from shoal.kernel.ids import make_thread_id, thread_address
 from shoal.kernel.messages import Deletion, Edit, Prompt, Reaction
 from shoal.kernel.posts import Button, OutboundPost
 from shoal.kernel.secret import Secret
-from shoal.kernel.settings_platforms import MatrixSettings
 from shoal.platforms.matrix.adapter import MatrixAdapter
+from shoal.platforms.matrix.settings import MatrixSettings
 from shoal.testing.contracts.chat_peer import Inbox, MemorySettings, serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("matrix")]

@@ -11,10 +11,12 @@ from itertools import pairwise
 
 import msgspec
 
-from shoal.config.defaults import PLATFORM_VARIABLES, USUAL_VARIABLES
+from shoal.config.defaults import USUAL_VARIABLES
 from shoal.config.whole import whole_config
 from shoal.kernel.schema import Key, allowed, bare, is_section, keys, list_of, table_of
 from shoal.kernel.secret import Secret
+from shoal.kernel.settings_platforms import PlatformsSettings
+from shoal.platforms.record import BUILT_IN, built_in
 
 HEAD = """\
 # Configuration
@@ -88,6 +90,9 @@ def _tables(path: str, hint: object) -> Iterator[tuple[str, type[msgspec.Struct]
         yield f"{path}.NAME" if table_of(plain) else path, inner
     elif is_section(plain):
         yield path, plain
+        if plain is PlatformsSettings:
+            for platform in BUILT_IN:
+                yield f"{path}.{platform}", built_in(platform).settings
         for key in keys(plain).values():
             yield from _tables(f"{path}.{key.name}", key.hint)
 
@@ -149,8 +154,8 @@ def reference() -> str:
     rows = [f"| `{variable}` | `{'.'.join(path)}` |" for variable, path in USUAL_VARIABLES.items()]
     rows += [
         f"| `{variable}` | `platforms.{platform}.{key}` |"
-        for platform, variables in PLATFORM_VARIABLES.items()
-        for key, variable in variables.items()
+        for platform in BUILT_IN
+        for key, variable in built_in(platform).variables.items()
     ]
     title = "## Variables of other tools\n\nEach counts where the file does not set the key.\n"
     return "\n".join([*parts, title, "| variable | key |", "|---|---|", *rows]) + "\n"

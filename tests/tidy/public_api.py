@@ -19,6 +19,8 @@ MODULES = {
     "src/shoal/kernel/traits.py": ("Traits", "Treatment", "Treatments"),
     "src/shoal/tools/functions.py": ("Prepared", "canonical", "tool"),
     "src/shoal/platforms/account.py": ("ChatAccount",),
+    "src/shoal/platforms/record.py": ("Platform", "SetupQuestion"),
+    "src/shoal/kernel/settings_platforms.py": ("AccountSettings",),
     "src/shoal/app.py": ("Overrides", "open_app"),
 }  # fmt: skip
 """What is public, by the file that defines it."""

@@ -28,7 +28,6 @@ class IrcAdapter(ChatAccount[IrcSettings]):
     """A person is their account where the server vouches for it, else USER@HOST; a private conversation is theirs, and
     not their nick's, which somebody else may have tomorrow."""
 
-    settings_type = IrcSettings
     limits = ChatLimits(text_chars_max=350, markup=IRC_MARKUP, text_unit="bytes", windows=(Window(4, 4.0, "account"),))
     _connection: Connection | None = None
 

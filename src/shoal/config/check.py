@@ -9,21 +9,11 @@ from shoal.extensions import extensions
 from shoal.kernel.errors import ConfigError, InvalidInput
 from shoal.kernel.ids import OWN_PLATFORMS, SUBAGENTS
 from shoal.kernel.settings import MCP_NAME, SANDBOX_KINDS, Config, PermissionsSettings
-from shoal.kernel.settings_platforms import MatrixSettings, SlackSettings, TelegramSettings
 from shoal.kernel.zones import zone_named
+from shoal.platforms.record import BUILT_IN
 
 Found: TypeAlias = tuple[tuple[str, ...], str]
 """A key and what is wrong with it, as a phrase that goes on after the key's name."""
-
-NEEDED = {
-    "telegram": ("token",),
-    "discord": ("token",),
-    "slack": ("bot_token",),
-    "matrix": ("homeserver", "user"),
-    "teams": ("app_id", "app_password"),
-    "google_chat": ("audience", "service_account_file"),
-}
-"""What an enabled account cannot do without."""
 
 
 def check(config: Config) -> Iterator[Found]:
@@ -146,8 +136,8 @@ def _permissions(settings: PermissionsSettings) -> Iterator[Found]:
 
 
 def _platforms(config: Config) -> Iterator[Found]:
-    for platform, accounts in config.platforms.by_platform.items():
-        needed, seen = NEEDED.get(platform, ()), set[str]()
+    for platform, accounts in config.platforms.accounts.items():
+        seen = set[str]()
         for number, account in enumerate(accounts):
             here = ("platforms", platform, str(number)) if len(accounts) > 1 else ("platforms", platform)
             if account.account in seen:
@@ -155,26 +145,12 @@ def _platforms(config: Config) -> Iterator[Found]:
             seen.add(account.account)
             if not account.enabled:
                 continue
-            for key in needed:
-                if not getattr(account, key):
-                    yield (*here, key), "is missing; give it, or set enabled = false"
-            match account:
-                case SlackSettings(mode="socket") if not account.app_token:
-                    yield (*here, "app_token"), 'is missing; Socket Mode needs it, or choose mode = "http"'
-                case SlackSettings(mode="http") if not account.signing_secret:
-                    yield (*here, "signing_secret"), 'is missing; mode = "http" needs it'
-                case MatrixSettings() if not account.access_token and not account.password:
-                    yield (*here, "access_token"), "is missing; give it or a password"
-                case TelegramSettings(mode="webhook") if not config.web.public_url:
-                    yield (*here, "mode"), 'is "webhook", which needs web.public_url; give that, or choose "polling"'
-                case TelegramSettings(mode="webhook") if not account.webhook_secret:
-                    yield (*here, "webhook_secret"), 'is missing; mode = "webhook" needs it'
-                case _:
-                    pass
-    for name in config.platforms.extensions:
+            for key, problem in account.problems(config.web.public_url):
+                yield (*here, key), problem
+    for name in config.platforms.accounts:
         if name in OWN_PLATFORMS or name == SUBAGENTS or not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name):
             yield ("platforms", name), "has the name of one of Shoal's own places, or characters that threads' ids lack"
-    taken = {*OWN_PLATFORMS, SUBAGENTS, *config.platforms.by_platform}
+    taken = {*OWN_PLATFORMS, SUBAGENTS, *BUILT_IN, *config.platforms.accounts}
     for name, webhook in config.platforms.webhook.items():
         if name.partition(".")[0] in taken:  # its people would pass the access gate of that platform, or none
             yield ("platforms", "webhook", name), "has the name of another platform; allowed: any other name"

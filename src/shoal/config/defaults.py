@@ -40,14 +40,6 @@ KNOWN_PROVIDERS = {
 PROVIDER_KINDS = ("anthropic", "openai", "openai-responses", "gemini", "local")
 BUILTIN_PROFILES = ("open", "standard", "guarded", "locked")
 
-PLATFORM_VARIABLES: dict[str, dict[str, str]] = {
-    "telegram": {"token": "TELEGRAM_BOT_TOKEN"},
-    "discord": {"token": "DISCORD_TOKEN"},
-    "slack": {"bot_token": "SLACK_BOT_TOKEN", "app_token": "SLACK_APP_TOKEN", "signing_secret": "SLACK_SIGNING_SECRET"},
-    "matrix": {"access_token": "MATRIX_ACCESS_TOKEN"},
-}
-"""The variables in which people keep their bots' tokens, by platform and key."""
-
 USUAL_VARIABLES = {
     **{known.key: ("providers", name, "api_key") for name, known in KNOWN_PROVIDERS.items() if known.key},
     **{known.address: ("providers", name, "base_url") for name, known in KNOWN_PROVIDERS.items() if known.address},

@@ -3,7 +3,7 @@
 Good settings are converted in one go; only when that fails is the whole walked, key by key, to report every problem.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias, cast
@@ -11,9 +11,9 @@ from typing import TypeAlias, cast
 import msgspec
 
 from shoal.config.check import check
-from shoal.config.defaults import KNOWN_PROVIDERS, PLATFORM_VARIABLES, USUAL_VARIABLES
+from shoal.config.defaults import KNOWN_PROVIDERS, USUAL_VARIABLES
 from shoal.config.whole import whole_config
-from shoal.extensions import extension_platform, extensions
+from shoal.extensions import has_platform, platform_named
 from shoal.kernel.errors import ConfigError
 from shoal.kernel.regular_files import decode_settings, read_regular
 from shoal.kernel.schema import Hint, allowed, bare, find, is_section, keys, list_of, refusal, table_of, takes_text
@@ -21,6 +21,7 @@ from shoal.kernel.secret import Secret, odd_character, trimmed_secret
 from shoal.kernel.settings import Config
 from shoal.kernel.settings_platforms import AccountSettings
 from shoal.kernel.untrusted import BAD_TOML, decode_toml
+from shoal.platforms.record import BUILT_IN, built_in
 
 Table: TypeAlias = dict[str, object]
 NO_OVERRIDES: Mapping[str, object] = {}
@@ -54,8 +55,8 @@ def load_config(home: Path, environ: Mapping[str, str], overrides: Mapping[str, 
         sound = _Salvage(draft, decode).section(draft.content, whole_config(), ()) or {}
         # What is sound is still checked as a whole, so that nothing is left for the second try.
         config = msgspec.convert({**sound, "home": home}, whole_config(), dec_hook=decode)
-    brought = {name: tuple(_Salvage(draft, decode).accounts(name)) for name in draft.extensions}
-    config = msgspec.structs.replace(config, platforms=msgspec.structs.replace(config.platforms, extensions=brought))
+    accounts = {name: tuple(_Salvage(draft, decode).accounts(name)) for name in draft.accounts}
+    config = msgspec.structs.replace(config, platforms=msgspec.structs.replace(config.platforms, accounts=accounts))
     for path, text in check(config):
         draft.complain(path, text)
     if draft.problems:
@@ -64,13 +65,13 @@ def load_config(home: Path, environ: Mapping[str, str], overrides: Mapping[str, 
 
 
 class Draft:
-    """Settings on their way to a Config. `origins` tells which came from elsewhere than the file; `extensions` are the
-    accounts on platforms that installed packages bring, who know the keys."""
+    """Settings on their way to a Config. `origins` tells which came from elsewhere than the file; `accounts` are those
+    of each platform, which knows the keys."""
 
     def __init__(self, file: Path, content: Table) -> None:
         self.file = file
         self.content = content
-        self.extensions: dict[str, list[object]] = {}
+        self.accounts: dict[str, list[object]] = {}
         self.origins: dict[tuple[str, ...], str] = {}
         self.problems: list[str] = []
         self._seen: set[tuple[str, ...]] = set()
@@ -121,10 +122,7 @@ class Draft:
         """Tables of one account each, [platforms.NAME.ACCOUNT], become the list of a platform's accounts."""
         platforms = self.inner("platforms")
         for name, found in platforms.items():
-            table, kind = as_table(found) or {}, list_of(find(whole_config(), ("platforms", name)))
-            if kind is None and name in extensions("shoal.platforms"):
-                with suppress(ConfigError):  # which is told when its accounts are read
-                    kind = extension_platform(name).settings_type
+            table, kind = as_table(found) or {}, list_of(hint_at(("platforms", name)))
             named = {account: one for account, value in table.items() if (one := as_table(value)) is not None}
             if named and is_section(kind) and named.keys() == table.keys() and not named.keys() & keys(kind).keys():
                 platforms[name] = [{"account": account, **one} for account, one in named.items()]
@@ -166,24 +164,9 @@ def read_draft(home: Path, environ: Mapping[str, str], overrides: Mapping[str, o
         if text := environ.get(variable):
             given = text if path[-1] == "base_url" else {"env": variable}
             draft.add(path, given, f"environment variable {variable}")
-    for platform, variables in PLATFORM_VARIABLES.items():
-        # Tokens found complete a platform's only account; without one, they make it if they suffice.
-        tokens = {key: name for key, name in variables.items() if environ.get(name)}
-        configured = draft.inner("platforms").get(platform)
-        accounts = as_list(configured)
-        if accounts is not None and len(accounts) != 1:
-            continue
-        if configured is None:
-            if not ("bot_token" in tokens and len(tokens) > 1 if platform == "slack" else "token" in tokens):
-                continue
-            if platform == "slack" and "app_token" not in tokens:
-                draft.put(("platforms", "slack", "mode"), "http", "environment variable SLACK_SIGNING_SECRET")
-        account = as_table(accounts[0]) if accounts else None
-        for key, variable in tokens.items():
-            if account is not None:
-                account.setdefault(key, {"env": variable})
-            else:
-                draft.add(("platforms", platform, key), {"env": variable}, f"environment variable {variable}")
+    for platform in BUILT_IN:
+        if any(name.startswith(f"{platform.upper()}_") for name in environ):
+            _take_tokens(draft, platform, environ)
     for name, table in draft.inner("providers").items():  # a well-known provider's name says its kind and address
         known, provider = KNOWN_PROVIDERS.get(name), as_table(table)
         if known is not None and provider is not None:
@@ -193,12 +176,44 @@ def read_draft(home: Path, environ: Mapping[str, str], overrides: Mapping[str, o
     return draft
 
 
+def _take_tokens(draft: Draft, platform: str, environ: Mapping[str, str]) -> None:
+    """Complete a platform's only account with the usual variables; without one, they make it if they suffice."""
+    record = built_in(platform)
+    tokens = {key: name for key, name in record.variables.items() if environ.get(name)}
+    configured = draft.inner("platforms").get(platform)
+    accounts = as_list(configured)
+    if accounts is not None and len(accounts) != 1:
+        return
+    if configured is None:
+        further = record.from_variables(tokens) if record.from_variables is not None else None
+        if further is None:
+            return
+        for key, value in further.items():
+            draft.put(("platforms", platform, key), value, f"environment variable {next(iter(tokens.values()))}")
+    account = as_table(accounts[0]) if accounts else None
+    for key, variable in tokens.items():
+        if account is not None:
+            account.setdefault(key, {"env": variable})
+        else:
+            draft.add(("platforms", platform, key), {"env": variable}, f"environment variable {variable}")
+
+
+def hint_at(path: tuple[str, ...]) -> Hint | None:
+    """The type at a path of keys from the top of the file; None when there is no such key. Below `platforms` the
+    platform says which keys there are."""
+    if path[:1] == ("platforms",) and len(path) > 1 and has_platform(path[1]):
+        with suppress(ConfigError):  # which is told when its accounts are read
+            return find(tuple[platform_named(path[1]).settings, ...], path[2:])
+        return None
+    return find(whole_config(), path)
+
+
 def parse_variable(path: tuple[str, ...], text: str) -> object:
     """The value a variable gives a key: a TOML value where the key can hold it, else the text as it stands.
 
     A list of text may be written with commas alone.
     """
-    hint = find(whole_config(), path)
+    hint = hint_at(path)
     value: object = text
     with suppress(*BAD_TOML):
         parsed = decode_toml(f"value = {text}")
@@ -212,21 +227,18 @@ def parse_variable(path: tuple[str, ...], text: str) -> object:
 
 
 def _normalize_platforms(draft: Draft) -> None:
-    """One account becomes a list of one; ids written as numbers become text; extensions' tables are set aside."""
+    """Set the accounts of platforms aside, one account as a list of one; ids written as numbers become text."""
     platforms = draft.inner("platforms")
-    if "extensions" in platforms:
-        draft.complain(("platforms", "extensions"), "is not a known key")
-        del platforms["extensions"]
     for name in list(platforms):
-        table, hint = as_table(platforms[name]), find(whole_config(), ("platforms", name))
         accounts = as_list(platforms[name]) or []
-        if hint is None and name in extensions("shoal.platforms"):
-            draft.extensions[name] = accounts = accounts or [platforms[name]]
+        if name == "webhook":
+            accounts = list((as_table(platforms[name]) or {}).values())
+        elif has_platform(name):
+            draft.accounts[name] = accounts = accounts or [platforms[name]]
             del platforms[name]
-        elif table is not None and is_section(list_of(hint)):
-            platforms[name] = accounts = [table]
-        elif table is not None and table_of(hint) is not None:
-            accounts = list(table.values())
+        else:
+            draft.complain(("platforms", name), f"is not a known key; {_near(name, (*BUILT_IN, 'webhook'))}")
+            del platforms[name]
         for account in accounts:
             _write_ids(as_table(account) or {})
     permissions = draft.inner("permissions")
@@ -234,6 +246,14 @@ def _normalize_platforms(draft: Draft) -> None:
     override = as_table(permissions.get("overrides"))
     if override is not None:
         permissions["overrides"] = [override]
+
+
+def _near(name: str, known: Collection[str]) -> str:
+    """What a key may have been meant to be, as a phrase."""
+    import difflib
+
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"did you mean {near[0]}?" if near else f"allowed: {', '.join(known) or 'no key'}"
 
 
 def _write_ids(table: Table) -> None:
@@ -259,24 +279,20 @@ class _Salvage:
                 if (kept := self.value(value, known[name].hint, here)) is not None:
                     sound[name] = kept
                 continue
-            import difflib
-
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]}?" if near else f"allowed: {', '.join(known) or 'no key'}"
-            self.draft.complain(here, f"is not a known key; {hint}")
+            self.draft.complain(here, f"is not a known key; {_near(name, known)}")
         for key in known.values():
             if key.required and key.name not in table:
                 self.draft.complain((*path, key.name), f"is missing; allowed: {allowed(key.hint)}")
         return sound if all(key.name in sound for key in known.values() if key.required) else None
 
     def accounts(self, platform: str) -> Iterator[AccountSettings]:
-        """The accounts on a platform that an installed package brings, read as its adapter wants them."""
+        """The accounts on a platform, with the keys that it says."""
         try:
-            kind = extension_platform(platform).settings_type
+            kind = platform_named(platform).settings
         except ConfigError as error:
             self.draft.complain(("platforms", platform), f"cannot be used: {error}".rstrip("."))
             return
-        given = self.draft.extensions[platform]
+        given = self.draft.accounts[platform]
         for number, account in enumerate(given):
             path = ("platforms", platform, str(number)) if len(given) > 1 else ("platforms", platform)
             table = as_table(account)

@@ -7,13 +7,11 @@ from typing import cast
 
 import msgspec
 
-from shoal.config.load import Table, as_list, as_table
-from shoal.config.whole import whole_config
+from shoal.config.load import Table, as_list, as_table, hint_at
 from shoal.kernel import lazy_re
 from shoal.kernel.errors import ConfigError
 from shoal.kernel.home import Home
 from shoal.kernel.regular_files import read_regular
-from shoal.kernel.schema import find
 from shoal.kernel.secret import SECRET_BYTES_MAX, Secret
 from shoal.kernel.settings import Config
 from shoal.kernel.untrusted import BAD_TOML, decode_toml
@@ -175,6 +173,6 @@ def _secrets(value: object, path: tuple[str, ...] = ()) -> Iterator[str]:
         for number, inner in enumerate(items):
             yield from _secrets(inner, (*path, str(number)))
     elif isinstance(value, str) and value:
-        hint = find(whole_config(), path)
+        hint = hint_at(path)
         if hint is Secret or (hint is None and _SECRET_NAME.search(path[-1])):
             yield value

@@ -15,7 +15,7 @@ from shoal.kernel.settings_platforms import PlatformsSettings
 Hint: TypeAlias = object
 """A type as an annotation spells it; what can be asked of it is below."""
 
-UNSETTABLE = ((Config, "home"), (PlatformsSettings, "extensions"))
+UNSETTABLE = ((Config, "home"), (PlatformsSettings, "accounts"))
 
 
 class Key(NamedTuple):
@@ -68,12 +68,12 @@ def takes_text(hint: Hint) -> bool:
     return any(kind is str or kind is Secret or get_origin(kind) is Literal for kind in kinds)
 
 
-def find(file: type[Config], path: tuple[str, ...]) -> Hint | None:
-    """The type at a path of keys from the top of the file, whose record is given; None when there is no such key.
+def find(root: Hint, path: tuple[str, ...]) -> Hint | None:
+    """The type at a path of keys below a type, such as the record of the file; None when there is no such key.
 
     Where a platform may have several accounts, a number chooses one and may be left out.
     """
-    hint: Hint = file
+    hint = root
     for name in path:
         entry = list_of(bare(hint))
         if is_section(entry):

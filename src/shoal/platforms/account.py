@@ -80,18 +80,18 @@ class ChatAccount(Generic[S]):
     A subclass sets `limits` and defines `_connect`, `post`, `edit`, `open_thread` and `close`; `typing` and `history`
     where the platform has them; `_take_kept` where it delivers events in one stream, which go through `_intake`.
     `connected` is set once messages come in, `failed` once a connection has failed, which `failure` explains; `_inbox`
-    is set while `run` accepts them.
+    is set while `run` accepts them. `inbound_url` is where the platform can call Shoal; empty where it cannot.
     """
 
-    settings_type: ClassVar[type[AccountSettings]] = AccountSettings
-    """What the tables of an extension's platform are read as, the keys that every platform has among them."""
     limits: ChatLimits
     whispers: ClassVar[bool] = False
     """Whether the platform can show the answer to a command to the person who gave it alone."""
     download_bytes_max: ClassVar[int] = 26_214_400
     """Larger files are named to the agent and not fetched."""
 
-    def __init__(self, platform: str, settings: S, home: Home, store: Settings, clock: Clock) -> None:
+    def __init__(
+        self, platform: str, settings: S, home: Home, store: Settings, clock: Clock, inbound_url: str = ""
+    ) -> None:
         self.platform = platform
         self.connected = asyncio.Event()
         self.failed = asyncio.Event()
@@ -100,6 +100,7 @@ class ChatAccount(Generic[S]):
         self._home = home
         self._store = store
         self._clock = clock
+        self._inbound_url = inbound_url
         self._inbox: InboxPort | None = None
         self._tasks: anyio.abc.TaskGroup | None = None
         self._intake = Intake(platform, store, clock, home.root / "begun" / encode_part(platform))

@@ -26,6 +26,7 @@ from shoal.kernel.webhooks import SECRET_CHARS_MIN, HttpAnswer, Proof, first_del
 from shoal.platforms.account import NOT_READY, NOT_STORED, ChatAccount, IncomingFile
 from shoal.platforms.http import PlatformHttp
 from shoal.platforms.inbox import press, read_file
+from shoal.platforms.record import Platform
 
 log = logging.getLogger(__name__)
 
@@ -208,8 +209,10 @@ class WebhookAdapter(ChatAccount[WebhookSettings]):
         has_buttons=True,
     )
 
-    def __init__(self, platform: str, settings: WebhookSettings, home: Home, store: Settings, clock: Clock) -> None:
-        super().__init__(platform, settings, home, store, clock)
+    def __init__(
+        self, platform: str, settings: WebhookSettings, home: Home, store: Settings, clock: Clock, inbound_url: str = ""
+    ) -> None:
+        super().__init__(platform, settings, home, store, clock, inbound_url)
         self._http = PlatformHttp(platform)
 
     async def close(self) -> None:
@@ -371,3 +374,6 @@ class WebhookAdapter(ChatAccount[WebhookSettings]):
 
 def _refusal(status: int, code: str, message: str) -> HttpAnswer:
     return HttpAnswer(status, msgspec.json.encode({"error": code, "message": message}))
+
+
+PLATFORM = Platform(title="Webhook", settings=WebhookSettings, adapter="shoal.platforms.webhook:WebhookAdapter")

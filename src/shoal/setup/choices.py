@@ -2,6 +2,8 @@
 
 import re
 
+from shoal.platforms.record import BUILT_IN, built_in
+
 MODELS = {
     "anthropic": "Anthropic, with a key",
     "openai": "OpenAI, with a key",
@@ -17,46 +19,17 @@ OWN_SERVER = "mine"
 KEYS = {"anthropic": "an Anthropic key", "openai": "an OpenAI key", "gemini": "a Google key",
         "openrouter": "an OpenRouter key"}  # fmt: skip
 
+_PLATFORMS = {name: built_in(name) for name in BUILT_IN}
 CHATS = {
-    "telegram": "Telegram",
-    "discord": "Discord",
-    "slack": "Slack",
-    "matrix": "Matrix",
-    "teams": "Microsoft Teams",
-    "google_chat": "Google Chat",
+    **{name: platform.title for name, platform in _PLATFORMS.items()},
     "none": "None: the page and the terminal are enough",
 }
-QUESTIONS: dict[str, tuple[tuple[str, str, str], ...]] = {
-    "telegram": (("token", "Token of your bot, from @BotFather (/newbot)", "a Telegram bot token"),),
-    "discord": (("token", "Token of your bot (Developer Portal, Bot, Reset Token)", "a Discord bot token"),),
-    "slack": (
-        ("bot_token", "Bot token (xoxb-…, OAuth & Permissions)", "a Slack bot token"),
-        ("app_token", "App-level token (xapp-…, Basic Information)", "a Slack app-level token"),
-    ),
-    "matrix": (
-        ("homeserver", "Address of the homeserver, https://…", ""),
-        ("user", "The bot's user id, @name:server", ""),
-        ("access_token", "The bot's access token", "a Matrix access token"),
-    ),
-    "teams": (
-        ("app_id", "Microsoft App ID (Azure portal, your bot, Configuration)", ""),
-        ("tenant", "App Tenant ID (there)", ""),
-        ("app_password", "Client secret, its value and not its id (Manage Password)", "a client secret"),
-    ),
-    "google_chat": (
-        ("service_account_file", "Key file (JSON) of the app's service account", ""),
-        ("audience", "Authentication audience (Google Chat API, Configuration): the project's number", ""),
-        ("subscription", "Pub/Sub subscription, projects/…/subscriptions/… (- where Google calls this server)", ""),
-    ),
-}
-"""What each platform's account needs: the key, the question, and what kind of secret it is (empty: none)."""
-USER_IDS = {
-    "teams": "Your object id (Microsoft Entra, Users, you)",
-    "google_chat": "Your user id, the number after users/",
-}
+QUESTIONS = {name: platform.questions for name, platform in _PLATFORMS.items()}
+"""What each platform's account needs."""
+USER_IDS = {name: platform.owner_question for name, platform in _PLATFORMS.items() if platform.owner_question}
 """What the owner is asked for where the platform calls a server that does not run yet."""
 
-PACKAGES = {"discord": "websockets", "slack": "websockets", "teams": "jwt", "google_chat": "jwt", "local": "xllamacpp"}
+PACKAGES = {**{name: platform.package for name, platform in _PLATFORMS.items()}, "local": "xllamacpp"}
 """What is imported first of the extra that a choice needs."""
 
 SHAPES = (
@@ -64,12 +37,7 @@ SHAPES = (
     ("an OpenRouter key", r"sk-or-"),
     ("an OpenAI key", r"sk-"),
     ("a Google key", r"AIza"),
-    ("a Slack bot token", r"xoxb-"),
-    ("a Slack app-level token", r"xapp-"),
-    ("a Slack user token", r"xox[pe]"),
-    ("a Matrix access token", r"(?:syt|mct|mat)_"),
-    ("a Telegram bot token", r"\d{5,}:[\w-]{20,}$"),
-    ("a Discord bot token", r"[\w-]{23,28}\.[\w-]{6,7}\.[\w-]{27,}$"),
+    *(shape for platform in _PLATFORMS.values() for shape in platform.secret_shapes),
 )
 """What keys and tokens begin with, the narrower ones first."""
 

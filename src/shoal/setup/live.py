@@ -240,7 +240,7 @@ class LiveSetup:
         return ModelChoice(name, title, wants, row is not None, has_key, address, known.model if known else "")
 
     def _chat_choice(self, platform: str) -> ChatChoice:
-        accounts = getattr(self._app.config.platforms, platform)
+        accounts = self._app.config.platforms.of(platform)
         account = accounts[0] if accounts else None
         fields: list[Field] = []
         for name, question, kind in QUESTIONS[platform]:
@@ -358,7 +358,7 @@ class LiveSetup:
             raise InvalidInput(f"There is no platform {platform[:80]!r} to set up. There are: {', '.join(QUESTIONS)}.")
         if install := _missing(platform):
             raise InvalidInput(f"That needs the extra `{platform}`. {install}, then restart Shoal.")
-        accounts: tuple[AccountSettings, ...] = getattr(self._app.config.platforms, platform)
+        accounts: tuple[AccountSettings, ...] = self._app.config.platforms.of(platform)
         account, table = accounts[0] if accounts else None, f"platforms.{platform}"
         values, secrets = dict[str, Value](), dict[str, str]()
         if account is not None and not account.enabled:

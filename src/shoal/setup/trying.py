@@ -122,7 +122,7 @@ class SetupInbox:
 
 def adapter_of(config: Config, platform: str, settings: Settings) -> ChatAccount[AccountSettings]:
     """The adapter of a platform's only account. Raises ConfigError where it needs something that is not installed."""
-    alone = msgspec.structs.replace(PlatformsSettings(), **{platform: getattr(config.platforms, platform)})
+    alone = PlatformsSettings(accounts={platform: config.platforms.of(platform)})
     home, clock = Home(config.home), SystemClock()
     made = make_adapters(msgspec.structs.replace(config, platforms=alone), home, settings, clock)[-1]
     assert isinstance(made, ChatAccount)

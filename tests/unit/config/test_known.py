@@ -3,8 +3,11 @@
 import sys
 from pathlib import Path
 
+from tests.configured import configured
+
 from shoal.config import load_config
 from shoal.config.secrets import watch_secrets
+from shoal.platforms.telegram.settings import TelegramSettings
 
 COMMAND = [sys.executable, "-c", "print('canary-command')"]
 SETTINGS = {
@@ -48,5 +51,5 @@ def test_a_secret_that_was_replaced_is_told_when_it_is_looked_up(tmp_path: Path)
     told: list[str] = []
     watch_secrets(config, told.append)
     (tmp_path / "telegram").write_text("canary-new")
-    config.platforms.telegram[0].token.reveal()
+    configured(config, TelegramSettings)[0].token.reveal()
     assert told == ["canary-old", "canary-new"]

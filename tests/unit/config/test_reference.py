@@ -5,8 +5,8 @@ from pathlib import Path
 import msgspec
 from tests.tidy.configuration_page import descriptions, reference, sections, undocumented
 
-from shoal.config.whole import whole_config
-from shoal.kernel.schema import find, keys
+from shoal.config.load import hint_at
+from shoal.kernel.schema import keys
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -48,5 +48,5 @@ def test_the_page_shows_every_section_and_key() -> None:
     for path, kind in sections():
         assert f"`[{path}]`" in page
         names = path.split(".")
-        assert find(whole_config(), tuple(names)) is not None
+        assert hint_at(tuple(names)) is not None
         assert keys(kind)

@@ -3,8 +3,13 @@
 from pathlib import Path
 
 import pytest
+from tests.configured import configured
 
 from shoal.config import default_model, load_config
+from shoal.platforms.discord.settings import DiscordSettings
+from shoal.platforms.matrix.settings import MatrixSettings
+from shoal.platforms.slack.settings import SlackSettings
+from shoal.platforms.telegram.settings import TelegramSettings
 
 
 def test_a_key_in_the_environment_makes_a_provider(tmp_path: Path) -> None:
@@ -28,15 +33,16 @@ def test_an_empty_variable_is_no_variable(tmp_path: Path) -> None:
 
 def test_tokens_make_platforms(tmp_path: Path) -> None:
     environ = {"TELEGRAM_BOT_TOKEN": "t", "DISCORD_TOKEN": "d", "SLACK_BOT_TOKEN": "s", "SLACK_APP_TOKEN": "a"}
-    platforms = load_config(tmp_path, environ).platforms
-    assert platforms.telegram[0].token.reveal() == "t"
-    assert platforms.discord[0].token.reveal() == "d"
-    assert (platforms.slack[0].app_token.reveal(), platforms.slack[0].mode) == ("a", "socket")
+    config = load_config(tmp_path, environ)
+    assert configured(config, TelegramSettings)[0].token.reveal() == "t"
+    assert configured(config, DiscordSettings)[0].token.reveal() == "d"
+    (slack,) = configured(config, SlackSettings)
+    assert (slack.app_token.reveal(), slack.mode) == ("a", "socket")
 
 
 def test_a_signing_secret_without_app_token_means_http(tmp_path: Path) -> None:
     environ = {"SLACK_BOT_TOKEN": "s", "SLACK_SIGNING_SECRET": "x"}
-    assert load_config(tmp_path, environ).platforms.slack[0].mode == "http"
+    assert configured(load_config(tmp_path, environ), SlackSettings)[0].mode == "http"
 
 
 @pytest.mark.parametrize("environ", [{"SLACK_BOT_TOKEN": "s"}, {"MATRIX_ACCESS_TOKEN": "m"}])
@@ -47,9 +53,11 @@ def test_tokens_that_do_not_suffice_make_no_platform(tmp_path: Path, environ: di
 def test_a_token_completes_the_only_account(tmp_path: Path) -> None:
     file = tmp_path / "shoal.toml"
     file.write_text("[platforms.matrix]\nhomeserver = 'http://h'\nuser = '@a:b'\n")
-    assert load_config(tmp_path, {"MATRIX_ACCESS_TOKEN": "m"}).platforms.matrix[0].access_token.reveal() == "m"
+    assert (
+        configured(load_config(tmp_path, {"MATRIX_ACCESS_TOKEN": "m"}), MatrixSettings)[0].access_token.reveal() == "m"
+    )
     file.write_text("[[platforms.telegram]]\nallow = ['*']\n")
-    assert load_config(tmp_path, {"TELEGRAM_BOT_TOKEN": "t"}).platforms.telegram[0].token.reveal() == "t"
+    assert configured(load_config(tmp_path, {"TELEGRAM_BOT_TOKEN": "t"}), TelegramSettings)[0].token.reveal() == "t"
 
 
 @pytest.mark.parametrize(

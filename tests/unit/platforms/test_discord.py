@@ -11,7 +11,6 @@ from shoal.kernel.commands import CommandTable
 from shoal.kernel.errors import PlatformError
 from shoal.kernel.ids import ThreadId, parse_thread_id
 from shoal.kernel.posts import Button, OutboundPost
-from shoal.kernel.settings_platforms import DiscordServerSettings, DiscordSettings
 from shoal.platforms.account import cut
 from shoal.platforms.discord.messages import (
     DiscordPlace,
@@ -36,6 +35,7 @@ from shoal.platforms.discord.messages import (
     thread_of,
     time_of,
 )
+from shoal.platforms.discord.settings import DiscordServerSettings, DiscordSettings
 from shoal.platforms.discord.wire import DiscordChannel, DiscordMessage
 from shoal.platforms.http import Json
 

@@ -10,11 +10,14 @@ from tests.unit.platforms.test_http import answering, at_once
 from shoal.kernel.clock import SystemClock
 from shoal.kernel.errors import PlatformError
 from shoal.kernel.secret import Secret
-from shoal.kernel.settings_platforms import DiscordSettings, MatrixSettings, SlackSettings, TelegramSettings
+from shoal.platforms.discord.settings import DiscordSettings
 from shoal.platforms.discord.wire import DiscordApi
 from shoal.platforms.http import Granted, RestApi
+from shoal.platforms.matrix.settings import MatrixSettings
 from shoal.platforms.matrix.wire import MatrixApi
+from shoal.platforms.slack.settings import SlackSettings
 from shoal.platforms.slack.wire import Ok, SlackApi
+from shoal.platforms.telegram.settings import TelegramSettings
 from shoal.platforms.telegram.wire import TelegramApi
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store

@@ -23,7 +23,6 @@ from shoal.kernel.ids import ThreadId, make_thread_id, thread_address
 from shoal.kernel.messages import UNTOLD, Attachment, Author, Deletion, Edit, Prompt, Reaction
 from shoal.kernel.ports import ROLES_SECONDS, InboxPort, Settings
 from shoal.kernel.posts import REPEATED, Button, OutboundPost
-from shoal.kernel.settings_platforms import DiscordSettings
 from shoal.kernel.untrusted import UNREADABLE
 from shoal.platforms.account import ChatAccount, IncomingFile, cut
 from shoal.platforms.discord.messages import (
@@ -58,6 +57,7 @@ from shoal.platforms.discord.messages import (
     thread_of,
     was_said,
 )
+from shoal.platforms.discord.settings import DiscordSettings
 from shoal.platforms.discord.wire import (
     CANNOT_MESSAGE_USER,
     IS_FORUM,
@@ -139,10 +139,12 @@ NO_VOICE = (50013, 50173)
 class DiscordAdapter(ChatAccount[DiscordSettings]):
     """Implements `ChatAdapter`, `ChannelHost` and `ReadsBack`."""
 
-    def __init__(self, platform: str, settings: DiscordSettings, home: Home, store: Settings, clock: Clock) -> None:
+    def __init__(
+        self, platform: str, settings: DiscordSettings, home: Home, store: Settings, clock: Clock, inbound_url: str = ""
+    ) -> None:
         if find_spec("websockets") is None:
             raise ConfigError([f"platforms.discord needs the extra `discord`. {how_to_add('discord')}"])
-        super().__init__(platform, settings, home, store, clock)
+        super().__init__(platform, settings, home, store, clock, inbound_url)
         self.limits = limits_of(opens_threads=settings.opens_threads)
         self._api = DiscordApi(settings, clock)
         self._gateway = Gateway(settings, clock)

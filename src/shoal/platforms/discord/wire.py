@@ -25,9 +25,9 @@ import msgspec
 
 from shoal.kernel.clock import Clock, retry_after, retry_delay
 from shoal.kernel.errors import PlatformError, StoreError
-from shoal.kernel.settings_platforms import DiscordSettings
 from shoal.kernel.untrusted import UNREADABLE
 from shoal.net.connections import network_reason
+from shoal.platforms.discord.settings import DiscordSettings
 from shoal.platforms.http import TRANSFER_SECONDS, Fields, Json, PlatformHttp, PlatformRefusal
 from shoal.platforms.inbox import Recent, open_file
 

@@ -1,1 +1,19 @@
 """Google Chat: events by HTTP or Pub/Sub, answers by its REST API."""
+
+from shoal.platforms.google_chat.settings import GoogleChatSettings
+from shoal.platforms.record import Platform, SetupQuestion
+
+PLATFORM = Platform(
+    title="Google Chat",
+    settings=GoogleChatSettings,
+    adapter="shoal.platforms.google_chat.adapter:GoogleChatAdapter",
+    questions=(
+        SetupQuestion("service_account_file", "Key file (JSON) of the app's service account"),
+        SetupQuestion("audience", "Authentication audience (Google Chat API, Configuration): the project's number"),
+        SetupQuestion(
+            "subscription", "Pub/Sub subscription, projects/…/subscriptions/… (- where Google calls this server)"
+        ),
+    ),
+    owner_question="Your user id, the number after users/",
+    package="jwt",
+)

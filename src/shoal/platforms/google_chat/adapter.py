@@ -19,7 +19,6 @@ from shoal.kernel.markup import is_link
 from shoal.kernel.messages import UNTOLD, Attachment, Deletion, Edit, Prompt, Reaction, Reference
 from shoal.kernel.ports import InboxPort, Settings
 from shoal.kernel.posts import Button, ChatLimits, OutboundPost, Window
-from shoal.kernel.settings_platforms import GoogleChatSettings
 from shoal.kernel.webhooks import HttpAnswer
 from shoal.markdown.dialects import ZERO_WIDTH_SPACE, escaped_markdown, flat_markdown, markdown_link
 from shoal.markdown.render import render_markup
@@ -32,6 +31,7 @@ from shoal.platforms.account import (
     ChatAccount,
     IncomingFile,
 )
+from shoal.platforms.google_chat.settings import GoogleChatSettings
 from shoal.platforms.google_chat.wire import (
     WHOLE,
     WORKSPACE_EVENT,
@@ -132,7 +132,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         inbound_url: str = "",
     ) -> None:  # fmt: skip
         check_package("google_chat")
-        super().__init__(platform, settings, home, store, clock)
+        super().__init__(platform, settings, home, store, clock, inbound_url)
         self.limits = msgspec.structs.replace(LIMITS, has_history=settings.read_history)
         self._api = GoogleChatApi(settings, home, clock, inbound_url)
         self._function = inbound_url if settings.addon_account else PRESSED

@@ -23,9 +23,9 @@ from shoal.kernel.home import Home
 from shoal.kernel.ids import ThreadId, make_thread_id
 from shoal.kernel.messages import Author, Prompt, Reference
 from shoal.kernel.regular_files import read_regular
-from shoal.kernel.settings_platforms import GoogleChatSettings
 from shoal.kernel.untrusted import UNREADABLE, decode_known
 from shoal.platforms.cards import CardForm, Part, words_of
+from shoal.platforms.google_chat.settings import GoogleChatSettings
 from shoal.platforms.http import Fields, RestApi
 from shoal.platforms.inbox import time_of
 from shoal.platforms.tokens import BadToken, Claims, Granted, KeyRing, signed

@@ -1,1 +1,18 @@
 """Matrix: the client-server API of a homeserver, with encrypted rooms where the extra `matrix` is installed."""
+
+from shoal.platforms.matrix.settings import MatrixSettings
+from shoal.platforms.record import Platform, SetupQuestion
+
+PLATFORM = Platform(
+    title="Matrix",
+    settings=MatrixSettings,
+    adapter="shoal.platforms.matrix.adapter:MatrixAdapter",
+    variables={"access_token": "MATRIX_ACCESS_TOKEN"},
+    questions=(
+        SetupQuestion("homeserver", "Address of the homeserver, https://…"),
+        SetupQuestion("user", "The bot's user id, @name:server"),
+        SetupQuestion("access_token", "The bot's access token", "a Matrix access token"),
+    ),
+    optional=("nio", "encrypted rooms cannot be read"),
+    secret_shapes=(("a Matrix access token", r"(?:syt|mct|mat)_"),),
+)

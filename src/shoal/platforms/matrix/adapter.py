@@ -20,11 +20,11 @@ from shoal.kernel.messages import Attachment, Author, Deletion, Edit, Prompt, Re
 from shoal.kernel.ports import InboxPort, Settings
 from shoal.kernel.posts import Button, OutboundPost
 from shoal.kernel.schema import refusal
-from shoal.kernel.settings_platforms import MatrixSettings
 from shoal.kernel.untrusted import UNREADABLE
 from shoal.platforms.account import CONTEXT_SECONDS_MAX, ChatAccount, IncomingFile, cut
 from shoal.platforms.http import Fields, Json, PlatformRefusal, Tolerating
 from shoal.platforms.inbox import Recent, read_file
+from shoal.platforms.matrix.settings import MatrixSettings
 from shoal.platforms.matrix.wire import (
     LIMITS,
     MEDIA,
@@ -163,12 +163,12 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
     limits = LIMITS
 
     def __init__(
-        self, platform: str, settings: MatrixSettings, home: Home, store: Settings, clock: Clock, *, seals: bool = True,
-        encryption: Encryption | None = None,
+        self, platform: str, settings: MatrixSettings, home: Home, store: Settings, clock: Clock,
+        inbound_url: str = "", *, seals: bool = True, encryption: Encryption | None = None,
     ) -> None:  # fmt: skip
         if not settings.homeserver:
             raise ConfigError(["platforms.matrix.homeserver is missing: the address of your homeserver."])
-        super().__init__(platform, settings, home, store, clock)
+        super().__init__(platform, settings, home, store, clock, inbound_url)
         self._scope = f"matrix:{platform}"
         self._api = MatrixApi(settings, store, self._scope)
         self._encryption = encryption or Encryption()

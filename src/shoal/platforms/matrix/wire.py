@@ -18,7 +18,6 @@ from shoal.kernel.markup import Dialect, is_link, language_in
 from shoal.kernel.messages import Author, Prompt, Reference
 from shoal.kernel.ports import Settings
 from shoal.kernel.posts import Button, ChatLimits, OutboundPost, Window
-from shoal.kernel.settings_platforms import MatrixSettings
 from shoal.kernel.speech import seconds_of
 from shoal.kernel.untrusted import UNREADABLE
 from shoal.markdown.dialects import around
@@ -33,6 +32,7 @@ from shoal.platforms.http import (
     PlatformRefusal,
     Tolerating,
 )
+from shoal.platforms.matrix.settings import MatrixSettings
 
 T = TypeVar("T")
 

@@ -22,7 +22,6 @@ from shoal.kernel.ids import WHOLE_CHANNEL, ThreadId, make_thread_id, thread_add
 from shoal.kernel.messages import Attachment, Author, Deletion, Edit, Prompt, Reaction
 from shoal.kernel.ports import ROLES_SECONDS, InboxPort, Settings
 from shoal.kernel.posts import REPEATED, Button, OutboundPost
-from shoal.kernel.settings_platforms import SlackSettings
 from shoal.kernel.untrusted import UNREADABLE, untrusted_block
 from shoal.kernel.webhooks import HttpAnswer
 from shoal.platforms.account import NOT_READY, NOT_STORED, UNAUTHORIZED, ChatAccount, IncomingFile
@@ -47,6 +46,7 @@ from shoal.platforms.slack.send import (
     rendered,
     sharing_of,
 )
+from shoal.platforms.slack.settings import SlackSettings
 from shoal.platforms.slack.wire import (
     EVENTS,
     PAGE,
@@ -124,10 +124,12 @@ class SlackAdapter(ChatAccount[SlackSettings]):
     limits = LIMITS
     whispers = True
 
-    def __init__(self, platform: str, settings: SlackSettings, home: Home, store: Settings, clock: Clock) -> None:
+    def __init__(
+        self, platform: str, settings: SlackSettings, home: Home, store: Settings, clock: Clock, inbound_url: str = ""
+    ) -> None:
         if settings.mode == "socket":
             check_package()
-        super().__init__(platform, settings, home, store, clock)
+        super().__init__(platform, settings, home, store, clock, inbound_url)
         self._api = SlackApi(settings, clock)
         self._me = SlackBot()
         self._askers: Recent[str] = Recent(ASKERS_MAX)

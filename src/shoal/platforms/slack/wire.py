@@ -23,7 +23,6 @@ from shoal.kernel.commands import CommandTable, ParsedCommand
 from shoal.kernel.errors import ConfigError, PlatformError
 from shoal.kernel.ids import ThreadId, make_thread_id
 from shoal.kernel.messages import Author, Prompt, Reference
-from shoal.kernel.settings_platforms import SlackSettings
 from shoal.kernel.untrusted import UNREADABLE, decode_known
 from shoal.net.connections import network_reason
 from shoal.platforms.cards import CardForm, Part, words_of
@@ -39,6 +38,7 @@ from shoal.platforms.http import (
     RequestParts,
 )
 from shoal.platforms.inbox import Recent, open_file
+from shoal.platforms.slack.settings import SlackSettings
 
 if TYPE_CHECKING:
     from typing import Unpack

@@ -23,7 +23,6 @@ from shoal.kernel.markup import CODE_LINE, is_link, joined
 from shoal.kernel.messages import Attachment, Deletion, Edit, Prompt, Reaction
 from shoal.kernel.ports import InboxPort, Settings
 from shoal.kernel.posts import Button, ChatLimits, OutboundPost, Window
-from shoal.kernel.settings_platforms import TeamsSettings
 from shoal.kernel.untrusted import UNREADABLE, decode_known
 from shoal.kernel.webhooks import HttpAnswer
 from shoal.markdown.dialects import ZERO_WIDTH_SPACE, escaped_markdown, flat_markdown, markdown_link
@@ -31,6 +30,7 @@ from shoal.markdown.render import render_markup
 from shoal.platforms.account import NOT_READY, NOT_STORED, TAKEN, UNAUTHORIZED, ChatAccount
 from shoal.platforms.http import TRANSFER_SECONDS, Fields, Json, PlatformRefusal
 from shoal.platforms.inbox import DECIDED, Recent, press, read_file
+from shoal.platforms.teams.settings import TeamsSettings
 from shoal.platforms.teams.wire import (
     CHAT,
     FileConsent,
@@ -135,9 +135,11 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
     limits = LIMITS
     whispers = True
 
-    def __init__(self, platform: str, settings: TeamsSettings, home: Home, store: Settings, clock: Clock) -> None:
+    def __init__(
+        self, platform: str, settings: TeamsSettings, home: Home, store: Settings, clock: Clock, inbound_url: str = ""
+    ) -> None:
         check_package("teams")
-        super().__init__(platform, settings, home, store, clock)
+        super().__init__(platform, settings, home, store, clock, inbound_url)
         self._api = TeamsApi(platform, settings, store, clock)
         self._offers = f"offers:{platform}"
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()

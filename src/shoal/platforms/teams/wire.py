@@ -19,11 +19,11 @@ from shoal.kernel.errors import PlatformError
 from shoal.kernel.ids import ThreadId, make_thread_id, thread_address
 from shoal.kernel.messages import Author, Prompt, Reference
 from shoal.kernel.ports import Settings
-from shoal.kernel.settings_platforms import TeamsSettings
 from shoal.kernel.untrusted import QUOTED, UNREADABLE, untrusted_block
 from shoal.platforms.cards import CardForm, Part, words_of
 from shoal.platforms.http import Fields, RestApi
 from shoal.platforms.inbox import ChannelServers, Recent, time_of
+from shoal.platforms.teams.settings import TeamsSettings
 from shoal.platforms.tokens import BadToken, Granted, KeyRing
 
 T = TypeVar("T")

@@ -17,7 +17,6 @@ from shoal.kernel.ids import ThreadId, make_thread_id, thread_address
 from shoal.kernel.messages import Attachment, Author, Edit, Prompt, Reaction
 from shoal.kernel.ports import InboxPort, Settings
 from shoal.kernel.posts import Button, ChatLimits, OutboundPost, Window
-from shoal.kernel.settings_platforms import TelegramSettings
 from shoal.kernel.untrusted import UNREADABLE
 from shoal.kernel.webhooks import HttpAnswer
 from shoal.markdown.render import render_markup
@@ -25,6 +24,7 @@ from shoal.platforms.account import GREETING, NOT_READY, NOT_STORED, TAKEN, UNAU
 from shoal.platforms.http import Fields, Json
 from shoal.platforms.inbox import Recent, press
 from shoal.platforms.telegram.markup import ENTITIES_MAX, TELEGRAM_MARKUP, styled
+from shoal.platforms.telegram.settings import TelegramSettings
 from shoal.platforms.telegram.wire import (
     NO_TOPIC,
     ChatMigrated,
@@ -105,8 +105,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         self, platform: str, settings: TelegramSettings, home: Home, store: Settings, clock: Clock,
         inbound_url: str = "",
     ) -> None:  # fmt: skip
-        super().__init__(platform, settings, home, store, clock)
-        self._inbound_url = inbound_url
+        super().__init__(platform, settings, home, store, clock, inbound_url)
         self._api = TelegramApi(settings)
         self._me = TelegramUser(0)
         self._albums: Recent[_Album] = Recent(ALBUMS_MAX)

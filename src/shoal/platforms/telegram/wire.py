@@ -14,10 +14,10 @@ from msgspec import field
 from shoal.kernel.errors import PlatformError
 from shoal.kernel.ids import ThreadId, make_thread_id
 from shoal.kernel.messages import Author, Prompt, Reference
-from shoal.kernel.settings_platforms import TelegramSettings
 from shoal.kernel.untrusted import UNREADABLE
 from shoal.platforms.http import CALL_SECONDS, PASSING_STATUSES, TRANSFER_SECONDS, Fields, PlatformHttp
 from shoal.platforms.inbox import open_file
+from shoal.platforms.telegram.settings import TelegramSettings
 
 T = TypeVar("T")
 

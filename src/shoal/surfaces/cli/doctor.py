@@ -19,7 +19,7 @@ from shoal.agents.folder import read_shared
 from shoal.agents.registry import AgentDefaults, AgentRegistry
 from shoal.backups import LOOK_SECONDS_MAX, PROBLEM, backup_place, listed_in
 from shoal.config import Config, default_model, open_catalog
-from shoal.extensions import extension_sandbox
+from shoal.extensions import extension_sandbox, platform_named
 from shoal.installation import how_to_add
 from shoal.kernel.begun import SET_ASIDE, SetAside
 from shoal.kernel.clock import SystemClock
@@ -348,7 +348,7 @@ def _account(platform: str, account: AccountSettings, context: CommandContext, c
             except ConfigError as error:
                 return fail(check, f"{field.name}: {error}", f"Set platforms.{platform}.{field.name}.")
     if platform != "webhook":  # whatever its adapter needs, it says so when it is made
-        alone = PlatformsSettings(extensions={platform: (account,)})
+        alone = PlatformsSettings(accounts={platform: (account,)})
         unread = cast(Settings, None)  # making an adapter reads no settings
         try:
             make_adapters(msgspec.structs.replace(config, platforms=alone), context.home, unread, SystemClock())
@@ -358,8 +358,9 @@ def _account(platform: str, account: AccountSettings, context: CommandContext, c
     if account.agent and not context.home.agent(account.agent).is_dir():
         todo = f"Make it with `shoal agents create {account.agent}`, or correct platforms.{platform}.agent."
         return warn(check, f"there is no agent {account.agent!r}; the default one answers there.", todo)
-    if platform == "matrix" and find_spec("nio") is None:
-        return warn(check, "encrypted rooms cannot be read without the extra `matrix`.", how_to_add("matrix"))
+    optional = platform_named(platform).optional if platform != "webhook" else None
+    if optional is not None and find_spec(optional[0]) is None:
+        return warn(check, f"{optional[1]} without the extra `{platform}`.", how_to_add(platform))
     if not account.allow and not account.owner:
         todo = f"Set platforms.{platform}.owner to your user id there, or let `shoal setup chat` find it out."
         return warn(check, "nobody may speak there before being paired.", todo)

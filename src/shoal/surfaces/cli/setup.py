@@ -327,7 +327,7 @@ class Setup:
         """A bot is connected, and its owner is known."""
         config, platform = self.config(), ""
         for name in QUESTIONS:
-            accounts = [one for one in getattr(config.platforms, name) if one.enabled]
+            accounts = [one for one in config.platforms.of(name) if one.enabled]
             if not accounts or "chat" in self._again or self._given.get("platform", name) != name:
                 continue
             if not self.connects(name):
@@ -350,7 +350,7 @@ class Setup:
                 return
             before = {**values} if chosen else {}
             values, secrets, chosen = dict[str, Value](), dict[str, str](), ""
-            resting = next((one for one in getattr(config.platforms, platform) if not one.enabled), None)
+            resting = next((one for one in config.platforms.of(platform) if not one.enabled), None)
             if resting is not None:  # an account that was imported, or switched off
                 values[f"platforms.{platform}.enabled"] = True
             for key, question, kind in QUESTIONS[platform]:
@@ -425,7 +425,7 @@ class Setup:
         if not self._asks:
             self.say("chat", f"{shown} is connected. Say who you are there: `shoal setup --owner USER`.")
             return
-        account = getattr(self.config().platforms, platform)[0]
+        account = self.config().platforms.of(platform)[0]
         if platform in USER_IDS and not getattr(account, "subscription", ""):
             address = f"{self.config().web.public_url.rstrip('/')}/platforms/{platform}"
             self.say("chat", f"{shown} takes the credentials. Give it {address} as the address to call.")
@@ -536,7 +536,7 @@ class Setup:
         for name, provider in config.providers.items():
             found[f"providers.{name}.api_key"] = provider.api_key
         for platform, questions in QUESTIONS.items():
-            for account in getattr(config.platforms, platform)[:1]:
+            for account in config.platforms.of(platform)[:1]:
                 found |= {f"platforms.{platform}.{key}": getattr(account, key) for key, _, kind in questions if kind}
         return {
             key: secret.name for key, secret in found.items() if secret.source == "env" and os.environ.get(secret.name)
@@ -653,7 +653,7 @@ class Setup:
 
     def next_step(self) -> str:
         config = self._context.config()
-        chats = [CHATS[name] for name in QUESTIONS if any(one.enabled for one in getattr(config.platforms, name))]
+        chats = [CHATS[name] for name in QUESTIONS if any(one.enabled for one in config.platforms.of(name))]
         where = f"write to your bot on {chats[0]}" if chats else 'open the page, or try `shoal ask "Hello"`'
         if self._started is not None or self._server is not None:
             return f"Next: {where}."

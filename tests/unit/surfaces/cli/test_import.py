@@ -91,7 +91,7 @@ def test_hermes_comes_over_with_its_profiles(bring: Callable[..., list[Line]], h
         "hermes: skill shipped-one", "hermes: config.yaml: terminal", "hermes: 1 result of a tool",
     }  # fmt: skip
     assert "- Ada uses zsh, with vi keys. <!-- only owner -->" in (home / "data/MEMORY.md").read_text()
-    assert load_config(home, {}).platforms.telegram[0].allow == ("7", "8")
+    assert load_config(home, {}).platforms.of("telegram")[0].allow == ("7", "8")
 
 
 def test_nanobot_comes_over(bring: Callable[..., list[Line]], home: Path) -> None:
@@ -189,7 +189,7 @@ def test_nothing_that_came_acts_by_itself(
     config = load_config(home, {})
     assert config.agents.default_agent == "main"
     platforms = config.platforms
-    assert not any(account.enabled for account in (*platforms.telegram, *platforms.discord))
+    assert not any(account.enabled for account in (*platforms.of("telegram"), *platforms.of("discord")))
     triggers = json.loads(shoal("triggers", "list", "--json").out)
     assert triggers
     assert {one["state"] for one in triggers} == {"paused"}
@@ -268,7 +268,7 @@ def test_what_a_person_has_here_already_stays(bring: Callable[..., list[Line]], 
     lines = bring("openclaw", "--keys")
     assert (home / "agents/openclaw/SOUL.md").read_text() == "mine"
     assert "name = 'demo'  # mine" in (home / "shoal.toml").read_text()
-    assert load_config(home, {}).platforms.telegram[0].allow == ("1",)
+    assert load_config(home, {}).platforms.of("telegram")[0].allow == ("1",)
     assert {"agent openclaw: SOUL.md", "model anthropic/claude-sonnet-4-5"} <= set(of(lines, "left"))
     assert "channel telegram" in of(lines, "there")
 

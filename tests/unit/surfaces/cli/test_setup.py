@@ -16,11 +16,14 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 import pytest
+from tests.configured import configured
 from tests.terminal import Terminal, transcript
 from tests.tidy.source import ROOT
 from tests.unit.surfaces.cli.conftest import PROGRAM, VARIABLES, Shoal
 
 from shoal.config import load_config
+from shoal.platforms.teams.settings import TeamsSettings
+from shoal.platforms.telegram.settings import TelegramSettings
 from shoal.setup.choices import mistaken
 from shoal.surfaces.cli import setup_checks
 from shoal.surfaces.cli.setup_checks import is_free, not_usable
@@ -364,7 +367,7 @@ async def test_teams_takes_the_credentials_and_says_which_address_to_call(
     await at(terminal, "https://bot.example.org/platforms/teams")
     await at(terminal, "Your object id", "aad-ada")
     assert await asyncio.to_thread(terminal.ends) == 0, terminal.screen
-    account = load_config(home, {}).platforms.teams[0]
+    account = configured(load_config(home, {}), TeamsSettings)[0]
     assert (account.app_id, account.tenant, account.owner) == (APP_ID, "tenant-1", "aad-ada")
     assert account.app_password.reveal() == PASSWORD
     assert PASSWORD not in terminal.screen
@@ -397,7 +400,7 @@ async def test_google_chat_by_pub_sub_pairs_its_owner(
     await at(terminal, "Code: ", code)
     await at(terminal, "At what hour (- for none) [-]: ", "")
     assert await asyncio.to_thread(terminal.ends) == 0, terminal.screen
-    assert load_config(home, {}).platforms.google_chat[0].owner == "1001"
+    assert load_config(home, {}).platforms.of("google_chat")[0].owner == "1001"
 
 
 async def test_it_goes_on_where_it_was_left(start: Start, home: Path) -> None:
@@ -444,7 +447,7 @@ async def test_an_account_that_rests_is_switched_on_with_the_token_it_has(start:
         await at(terminal, "Code: ", code)
         await at(terminal, "At what hour (- for none) [-]: ", "")
         assert await asyncio.to_thread(terminal.ends) == 0
-    account = load_config(home, {}).platforms.telegram[0]
+    account = configured(load_config(home, {}), TelegramSettings)[0]
     assert (account.enabled, account.owner, account.allow) == (True, "7", ("7", "8"))
 
 

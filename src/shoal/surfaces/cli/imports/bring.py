@@ -215,7 +215,7 @@ class Bringing:
         """Note the keys to set for accounts on platforms that have none; they are switched off."""
         for one in accounts:
             table, what = f"platforms.{one.platform}", f"channel {one.platform}"
-            if getattr(self._config.platforms, one.platform):
+            if self._config.platforms.of(one.platform):
                 self._tell("there", what, "an account is configured already; who may speak there was not changed")
                 continue
             values: dict[str, Value] = {f"{table}.enabled": False}

@@ -1,0 +1,30 @@
+"""The settings of a Matrix account."""
+
+from collections.abc import Iterator
+from typing import Annotated, ClassVar
+
+from msgspec import Meta
+
+from shoal.kernel.secret import NO_SECRET, Secret
+from shoal.kernel.section import URL_OR_EMPTY
+from shoal.kernel.settings_platforms import AccountSettings
+
+
+class MatrixSettings(AccountSettings, frozen=True, kw_only=True):
+    """A Matrix account; it needs an access token or a password."""
+
+    needed: ClassVar[tuple[str, ...]] = ("homeserver", "user")
+
+    homeserver: Annotated[str, Meta(pattern=URL_OR_EMPTY)] = ""
+    """Address of the homeserver."""
+    user: str = ""
+    """Full user id, @NAME:SERVER."""
+    access_token: Secret = NO_SECRET
+    """Access token of a device."""
+    password: Secret = NO_SECRET
+    """Password, where there is no access token."""
+
+    def problems(self, public_url: str) -> Iterator[tuple[str, str]]:
+        yield from super().problems(public_url)
+        if not self.access_token and not self.password:
+            yield "access_token", "is missing; give it or a password"

@@ -1,0 +1,34 @@
+"""The settings of a Slack account."""
+
+from collections.abc import Iterator
+from typing import Annotated, ClassVar, Literal
+
+from msgspec import Meta
+
+from shoal.kernel.secret import NO_SECRET, Secret
+from shoal.kernel.section import URL
+from shoal.kernel.settings_platforms import AccountSettings
+
+
+class SlackSettings(AccountSettings, frozen=True, kw_only=True):
+    """A Slack app in one workspace."""
+
+    needed: ClassVar[tuple[str, ...]] = ("bot_token",)
+
+    bot_token: Secret = NO_SECRET
+    """Bot token, xoxb-…."""
+    app_token: Secret = NO_SECRET
+    """App-level token, xapp-…, for Socket Mode."""
+    signing_secret: Secret = NO_SECRET
+    """What requests are signed with, for mode http."""
+    api_base: Annotated[str, Meta(pattern=URL)] = "https://slack.com/api/"
+    """Address of the Web API."""
+    mode: Literal["socket", "http"] = "socket"
+    """How events arrive."""
+
+    def problems(self, public_url: str) -> Iterator[tuple[str, str]]:
+        yield from super().problems(public_url)
+        if self.mode == "socket" and not self.app_token:
+            yield "app_token", 'is missing; Socket Mode needs it, or choose mode = "http"'
+        elif self.mode == "http" and not self.signing_secret:
+            yield "signing_secret", 'is missing; mode = "http" needs it'

@@ -1,0 +1,34 @@
+"""The settings of a Telegram account."""
+
+from collections.abc import Iterator
+from typing import Annotated, ClassVar, Literal
+
+from msgspec import Meta
+
+from shoal.kernel.secret import NO_SECRET, Secret
+from shoal.kernel.section import URL, URL_OR_EMPTY
+from shoal.kernel.settings_platforms import AccountSettings
+
+
+class TelegramSettings(AccountSettings, frozen=True, kw_only=True):
+    """A Telegram bot."""
+
+    needed: ClassVar[tuple[str, ...]] = ("token",)
+
+    token: Secret = NO_SECRET
+    """Token from BotFather."""
+    api_base: Annotated[str, Meta(pattern=URL)] = "https://api.telegram.org"
+    """Address of the Bot API."""
+    file_base: Annotated[str, Meta(pattern=URL_OR_EMPTY)] = ""
+    """Address files are fetched from; empty is api_base with /file."""
+    mode: Literal["polling", "webhook"] = "polling"
+    """How updates arrive; webhook needs web.public_url."""
+    webhook_secret: Secret = NO_SECRET
+    """What Telegram must show in its secret header."""
+
+    def problems(self, public_url: str) -> Iterator[tuple[str, str]]:
+        yield from super().problems(public_url)
+        if self.mode == "webhook" and not public_url:
+            yield "mode", 'is "webhook", which needs web.public_url; give that, or choose "polling"'
+        elif self.mode == "webhook" and not self.webhook_secret:
+            yield "webhook_secret", 'is missing; mode = "webhook" needs it'

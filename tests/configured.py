@@ -1,0 +1,15 @@
+"""The accounts of a configuration, with the type that their platform gives them."""
+
+from typing import TypeVar
+
+from shoal.config import Config
+from shoal.kernel.settings_platforms import AccountSettings
+
+A = TypeVar("A", bound=AccountSettings)
+
+
+def configured(config: Config, kind: type[A]) -> list[A]:
+    """Every account with settings of this type, in the order of the file."""
+    return [
+        account for accounts in config.platforms.accounts.values() for account in accounts if isinstance(account, kind)
+    ]
