@@ -21,15 +21,17 @@ from pathlib import Path
 
 import msgspec
 
+from shoal.features.recall.library import Library
+from shoal.features.recall.settings import RecallSettings
+from shoal.features.recall.store import Known, NewPassage
+from shoal.features.recall.vectors import COHORT, Floor, code_of
 from shoal.kernel.clock import SystemClock
 from shoal.kernel.home import Home
 from shoal.kernel.ports import Embeddings
-from shoal.kernel.settings import ProviderSettings, RecallSettings
+from shoal.kernel.settings import ProviderSettings
 from shoal.models.catalog import build_embeddings
-from shoal.store.recall import Known, NewPassage
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
-from shoal.tools.library import COHORT, Floor, Library, code_of
 
 MODEL = Path("build/recall-model/all-minilm-l6-v2.gguf")
 NOTES = 1_000
@@ -298,7 +300,7 @@ async def measure(model: Path) -> dict[str, float]:
         lines = notes()
         assert len(set(lines)) == NOTES, len(set(lines))
         source = "data/MEMORY.md"
-        await store.recall.put(
+        await library.pieces.put(
             source, Known("1", ""), [NewPassage(f"line {at}", text) for at, text in enumerate(lines)]
         )
         began = time.perf_counter()

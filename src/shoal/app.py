@@ -37,7 +37,7 @@ from shoal.kernel.files import Files, Folders
 from shoal.kernel.home import Home
 from shoal.kernel.hooks import Hooks
 from shoal.kernel.ids import OWN_PLATFORMS, make_thread_id
-from shoal.kernel.ports import ChatAdapter, Completion, Embeddings, Engine, Models, Sandbox, TellsOwner, Tool
+from shoal.kernel.ports import ChatAdapter, Completion, Engine, Models, Sandbox, TellsOwner, Tool
 from shoal.maintenance import (
     Upkeep,
     anchor_audit,
@@ -53,7 +53,6 @@ from shoal.maintenance import (
 )
 from shoal.models.catalog import (
     SPEECH_KEYS,
-    build_embeddings,
     build_speech,
     existing_model,
     key_lines,
@@ -83,6 +82,7 @@ from shoal.threads.readable_files import ReadableFiles
 from shoal.threads.scope import Scopes
 from shoal.threads.timezones import TimeZones
 from shoal.threads.voice import VoiceService
+from shoal.tools.documents import DocumentState
 from shoal.tools.executor import Executor, LiveToolServices
 from shoal.tools.hooks import HookRunner
 from shoal.tools.mcp.connection import McpServers
@@ -91,7 +91,6 @@ from shoal.tools.mcp.pins import Pins
 from shoal.tools.process_tools import process_tools
 from shoal.tools.processes import ProcessService, ProcessSettings, ProcessTable
 from shoal.tools.prompt_files import PromptFiles
-from shoal.tools.recall import RECALL, SEARCH_HISTORY, Library, recall_tool
 from shoal.tools.registry import Registry, command_actions, lookup_tools, standard_tools
 from shoal.tools.storage import Retention, open_checkpoints, open_files, open_folders
 from shoal.tools.taint_spans import SYSTEM_FILE_CLOCK, FileClock
@@ -212,7 +211,6 @@ class App:
     tools: Registry
     pins: Pins
     mcp: McpServers
-    library: Library
     executor: Executor
     context: ContextBuilder
     spending: Spending
@@ -228,6 +226,7 @@ class App:
     editor: SelfEditor
     edit_checks: list[EditCheck]
     stopping: asyncio.Event
+    document_states: list[DocumentState] = field(default_factory=list[DocumentState])
     gates: dict[str, AccessGate] = field(default_factory=dict[str, AccessGate])
     state: State = "starting"
     fetcher: GuardedFetcher = field(default_factory=GuardedFetcher)
@@ -395,9 +394,6 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             *extension_tools(),
         ):
             tools.add(tool)
-        library = Library(home, store, clock, config.recall, _open_embeddings(config, home, clock, stack))
-        for described in (RECALL, SEARCH_HISTORY):
-            tools.add(recall_tool(library, store.search, tainted_files, described))
         pins = Pins(store.settings, store.audit, clock, config.mcp)
         servers, enclosure = config.mcp if role != "serve" else {}, server_enclosure(config.sandbox)
         mcp = McpServers(servers, home, tools, clock, enclosure, pins, notices.tell_owner)
@@ -597,7 +593,6 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             tools=tools,
             pins=pins,
             mcp=mcp,
-            library=library,
             executor=executor,
             context=context,
             spending=spending,
@@ -661,8 +656,6 @@ def _add_services(app: App) -> None:
     backend.add_single(
         "row retention", upkeep("row retention", partial(store.bookkeeping.run, bookkeeping_days(config)))
     )
-    if app.library.embeddings is not None:
-        backend.add_single("recall", upkeep("recall", app.library.run))
     for server in app.mcp.connections:
         backend.begin(f"mcp {server.server.name}", server.run)
     backend.add_service(upkeep("messages that end Shoal", partial(watch_begun, app.triggers.begun, clock)))
@@ -726,15 +719,6 @@ async def _running(app: App) -> AsyncGenerator[None]:
 def approvers_of(config: Config) -> list[str]:
     """Who may answer any question: those of the configuration, and the owner everywhere."""
     return [*config.permissions.approvers, *OWNERS, *platform_owners(config)]
-
-
-def _open_embeddings(config: Config, home: Home, clock: Clock, stack: AsyncExitStack) -> Embeddings | None:
-    """The model of [recall], if one is set. Raises ConfigError."""
-    if not config.recall.model:
-        return None
-    found = build_embeddings(config.recall.model, config.providers, clock, os.environ, home.root)
-    stack.push_async_callback(found.close)
-    return found
 
 
 def _open_voice(

@@ -20,6 +20,7 @@ FEATURES = (
     "openai_api",
     "push",
     "evals",
+    "recall",
 )
 """The built-in features: the names of folders, in the order in which they are opened."""
 

@@ -11,13 +11,15 @@ import pytest
 
 from shoal.features.memory.files import MemoryEdit
 from shoal.features.memory.tools import note_tool, remember_tool
+from shoal.features.recall.settings import RecallSettings
+from shoal.features.recall.tools import RECALL, SEARCH_HISTORY, Library, recall_tool
 from shoal.kernel.errors import ToolError
 from shoal.kernel.home import Home
 from shoal.kernel.ids import ThreadId
 from shoal.kernel.messages import Author, Inbound, Receipt
 from shoal.kernel.permissions import Action
 from shoal.kernel.ports import Mount, Tool, ToolContext
-from shoal.kernel.settings import RecallSettings, SandboxSettings, ToolsSettings
+from shoal.kernel.settings import SandboxSettings, ToolsSettings
 from shoal.kernel.traits import Traits
 from shoal.sandbox import processes as host
 from shoal.store.files import LocalFiles
@@ -30,7 +32,6 @@ from shoal.testing.database import empty_database
 from shoal.tools.functions import tool as make_tool
 from shoal.tools.process_tools import process_tools
 from shoal.tools.processes import ProcessService, ProcessSettings, ProcessTable
-from shoal.tools.recall import RECALL, SEARCH_HISTORY, Library, recall_tool
 from shoal.tools.registry import Registry, command_actions, lookup_tools, standard_tools
 from shoal.tools.tainted_files import MarkedFiles
 

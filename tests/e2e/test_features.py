@@ -55,6 +55,7 @@ EVALS = Parts(
     routes=("/api/comparisons", "/api/agents/{name}/cases", "/api/agents/{name}/check", "/api/threads/{thread}/replay"),
     cli=("replay", "compare", "cases", "check"),
 )
+RECALL = Parts("recall", ("recall", "search_history"), sections=("recall",))
 
 
 class Without:
@@ -80,7 +81,18 @@ class Without:
         return self.python(RUN, *arguments)
 
 
-@pytest.mark.parametrize("parts", [MEMORY, OPENAI_API, PUSH, TELEMETRY, EVALS], ids=lambda parts: parts.name)
+@pytest.mark.parametrize(
+    "parts",
+    [
+        MEMORY,
+        OPENAI_API,
+        PUSH,
+        TELEMETRY,
+        EVALS,
+        RECALL,
+    ],
+    ids=lambda parts: parts.name,
+)
 def test_without_its_folder_a_feature_is_gone_and_all_else_works(tmp_path: Path, parts: Parts) -> None:
     assert (SOURCE / "features" / parts.name).is_dir()
     without = Without(tmp_path, parts.name)

@@ -39,7 +39,6 @@ OWN_MODULES = (
     "tools/builtin/",
     "features/",
     "tools/process_tools.py",
-    "tools/recall.py",
     "tools/hardware.py",
     "tools/offer.py",
     "agents/self_edit.py",

@@ -481,17 +481,6 @@ class McpServerSettings(Section, frozen=True, kw_only=True):
         return self.url or shlex.join([self.command, *self.args])
 
 
-class RecallSettings(Section, frozen=True, kw_only=True):
-    """Recall by meaning, over memory, notes, documents and conversations; see docs/recall.md."""
-
-    model: Annotated[str, Meta(pattern=r"^$|^[^/\s]+/\S+$")] = ""
-    """The model for embeddings, PROVIDER/MODEL, which gets all that can be recalled; empty: recall goes by words."""
-    history: bool = True
-    """Whether what is said in conversations is embedded too; else it is found by words."""
-    texts_per_minute: Annotated[int, Meta(ge=1, le=100_000)] = 1_000
-    """How many texts are embedded in the background at most; a question is embedded at once."""
-
-
 class Config(Section, frozen=True, kw_only=True):
     """The whole configuration. `home` is where it was read from; it is not a key of the file."""
 
@@ -520,7 +509,6 @@ class Config(Section, frozen=True, kw_only=True):
     agents: AgentsSettings = AgentsSettings()
     subagents: SubagentsSettings = SubagentsSettings()
     tools: ToolsSettings = ToolsSettings()
-    recall: RecallSettings = RecallSettings()
     speech: SpeechSettings = SpeechSettings()
     mcp: dict[str, McpServerSettings] = {}
     logging: LoggingSettings = LoggingSettings()

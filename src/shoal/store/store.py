@@ -9,7 +9,6 @@ from shoal.store.driver import Driver
 from shoal.store.inbox import ChildStore, Inbox
 from shoal.store.journal import Journal, SnapshotStore
 from shoal.store.outbox import Outbox
-from shoal.store.recall import RecallStore
 from shoal.store.retention import Bookkeeping
 from shoal.store.search import ArtifactStore, SearchIndex
 from shoal.store.threads import BranchStore, ThreadStore
@@ -40,7 +39,6 @@ class Store:
         self.processes = ProcessStore(driver, clock)
         self.snapshots = SnapshotStore(driver, clock)
         self.tokens = TokenStore(driver, clock)
-        self.recall = RecallStore(driver, clock)
         self.bookkeeping = Bookkeeping(driver, clock)
 
     async def close(self) -> None:

@@ -8,9 +8,9 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path, PurePath
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -23,6 +23,8 @@ from shoal.tools.output import is_binary, text_of
 SECONDS_MAX = 25
 TEXT_CHARS_MAX = 200_000
 """Of a PDF that is read as a page of the web."""
+DOCUMENT_BYTES_MAX = 33_554_432
+"""Largest file that is read."""
 DOCUMENT_CHARS_MAX = 1_000_000
 """Of a document that is searched."""
 PIECE_CHARS = 900
@@ -31,6 +33,8 @@ FOLDER_FILES_MAX = 1_000
 FOLDER_DEPTH_MAX = 3
 EXIT_TOLD = 3
 """How the child ends when it says why a document cannot be read."""
+DocumentState: TypeAlias = Callable[[Path], Awaitable[Mapping[Path, str]]]
+"""Returns which documents below a folder are searched, each with what of it is not, if anything."""
 
 _HTML = lazy_re.compile(rb"\s*+(?:<!--(?:[^-]|-(?!->))*+-->\s*+)*+<(?:!doctype html|html)\b", re.IGNORECASE)
 _MAIL = lazy_re.compile(

@@ -18,10 +18,11 @@ from shoal.kernel.agents import AgentBudget, Binding, Listen
 from shoal.kernel.errors import InvalidInput, NotFound
 from shoal.kernel.files import in_thread
 from shoal.kernel.ids import make_thread_id, parse_thread_id
+from shoal.kernel.untrusted import is_text
 from shoal.net.addresses import URL_CHARS_MAX
 from shoal.surfaces.http.endpoints import ADMINS, READERS, Removed, Routes, Text64, WebContext, view, whole_body
 from shoal.threads.principals import Principal
-from shoal.tools.library import DOCUMENT_BYTES_MAX
+from shoal.tools.documents import DOCUMENT_BYTES_MAX, documents_below
 from shoal.turn.skills import Skill, SkillRoot, SkillScope, skill_roots
 from shoal.turn.text_files import FileCache, SkillReader
 
@@ -237,13 +238,16 @@ class TakenBack(msgspec.Struct, frozen=True):
 async def agent_files(web: WebContext, name: str) -> list[AgentFileView]:
     """An agent's files: who it is, then its documents."""
     home = agent_home(web, name)
-    known = await web.app.library.look(home / "docs")
+    known: dict[Path, str] = {}
+    for state in web.app.document_states:
+        known |= await state(home / "docs")
     persona = [home / one for one in PERSONA if (home / one).is_file()]
     found = [_listed(home, path, "persona", searched=False, problem="") for path in persona]
-    for source, path in known.files.items():
-        problem = known.problems.get(source, "")
-        is_read = not problem and source not in known.late
-        found.append(_listed(home, path, "document", searched=is_read, problem=problem))
+    for path in await in_thread(lambda: documents_below(home / "docs")):
+        if path.is_symlink() or not path.is_file() or not is_text(str(path)):
+            continue
+        problem = known.get(path, "")
+        found.append(_listed(home, path, "document", searched=path in known and not problem, problem=problem))
     return found
 
 

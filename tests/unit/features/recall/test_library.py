@@ -13,15 +13,16 @@ from pathlib import Path
 import pytest
 from tests.tidy.source import ROOT
 
+from shoal.features.recall.library import Library
+from shoal.features.recall.settings import RecallSettings
+from shoal.features.recall.vectors import COHORT, Floor, bits_of, closeness, code_of
 from shoal.kernel.errors import ToolError
 from shoal.kernel.home import Home
-from shoal.kernel.settings import RecallSettings
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.testing import ManualClock
 from shoal.testing.model.embeddings import vector
 from shoal.tools.documents import PIECE_CHARS, DocumentPart, document_parts, pieces_of
-from shoal.tools.library import COHORT, Floor, Library, bits_of, closeness, code_of
 
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 SHEET = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
@@ -198,7 +199,7 @@ async def test_names_that_are_no_text_and_a_broken_row_end_nothing(tmp_path: Pat
     await clock.sleepers()
     await clock.advance(60)
     await catching_up
-    assert list(await store.recall.sources(["agents/", "data/"])) == ["agents/main/docs/tides.txt"]
+    assert list(await library.pieces.sources(["agents/", "data/"])) == ["agents/main/docs/tides.txt"]
     await store.close()
 
 

@@ -21,6 +21,7 @@ question than any sentence is to any other is not found.
 import asyncio
 import heapq
 import logging
+import os
 import re
 import stat
 import time
@@ -28,11 +29,12 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from itertools import combinations
-from operator import mul
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from shoal.features.recall.settings import RecallSettings
+from shoal.features.recall.store import PIECES_MAX, Known, NewPassage, Passage, RecallStore
+from shoal.features.recall.vectors import COHORT, Floor, bits_of, closeness, code_of
 from shoal.kernel.clock import Clock, from_micros, to_micros
 from shoal.kernel.errors import ProviderError, ProviderRefused, ToolError
 from shoal.kernel.events import AssistantSaid, Event, Steered, UserSaid
@@ -41,16 +43,16 @@ from shoal.kernel.home import MEMORY_FILE, MEMORY_SCOPES, Home, memory_path
 from shoal.kernel.ids import ThreadId
 from shoal.kernel.memory_files import entry_lines, note_files
 from shoal.kernel.ports import Embeddings, ToolContext
-from shoal.kernel.settings import RecallSettings
 from shoal.kernel.untrusted import is_text
-from shoal.store.recall import PIECES_MAX, Known, NewPassage, Passage
+from shoal.models.catalog import build_embeddings
 from shoal.store.store import Store
-from shoal.tools.documents import document_parts, documents_below, pieces_of
+from shoal.tools.documents import DOCUMENT_BYTES_MAX, document_parts, documents_below, pieces_of
+
+if TYPE_CHECKING:
+    from shoal.app import App
 
 log = logging.getLogger(__name__)
 
-DOCUMENT_BYTES_MAX = 33_554_432
-"""Largest file that is read."""
 REFRESH_SECONDS_MAX = 10.0
 """How long a call reads what changed, before it goes on with what is known."""
 POLL_SECONDS = 10.0
@@ -94,7 +96,7 @@ class Library:
         self, home: Home, store: Store, clock: Clock, settings: RecallSettings, embeddings: Embeddings | None
     ) -> None:
         self._home = home
-        self._pieces = store.recall
+        self.pieces = RecallStore(store.driver, clock)
         self._journal = store.journal
         self._marks = store.settings
         self._clock = clock
@@ -107,6 +109,14 @@ class Library:
         self._loading = asyncio.Lock()
         self._floor: Floor | None = None
 
+    @classmethod
+    def of(cls, app: "App") -> "Library":
+        """Raises ConfigError where recall.model names no model for embeddings."""
+        settings, embeddings = app.config.section(RecallSettings), None
+        if settings.model:
+            embeddings = build_embeddings(settings.model, app.config.providers, app.clock, os.environ, app.home.root)
+        return cls(app.home, app.store, app.clock, settings, embeddings)
+
     # ---- files ----
 
     async def refresh(self, context: ToolContext) -> Refreshed:
@@ -117,17 +127,21 @@ class Library:
         beginnings = [_source(path, root) for path in memory] + [f"{_source(path, root)}/" for path in folders]
         return await self._refresh(beginnings, REFRESH_SECONDS_MAX)
 
-    async def look(self, folder: Path) -> Refreshed:
-        """Bring what is below a folder of the home up to date, and tell what of it is searched."""
-        return await self._refresh([f"{_source(folder, self._home.root)}/"], REFRESH_SECONDS_MAX)
+    async def look(self, folder: Path) -> dict[Path, str]:
+        """Bring what is below a folder of the home up to date. Return the files that were read, each with what of it is
+        not searched."""
+        known = await self._refresh([f"{_source(folder, self._home.root)}/"], REFRESH_SECONDS_MAX)
+        return {
+            path: known.problems.get(source, "") for source, path in known.files.items() if source not in known.late
+        }
 
     async def _refresh(self, beginnings: Sequence[str], seconds_max: float) -> Refreshed:
         beginnings = [one for one in beginnings if is_text(one)]
         listed = await in_thread(lambda: _listed(self._home, beginnings))
-        known = await self._pieces.sources(beginnings)
+        known = await self.pieces.sources(beginnings)
         until, late, problems = self._clock.monotonic() + seconds_max, list[str](), dict[str, str]()
         for source in known.keys() - listed.keys():
-            await self._pieces.drop(source)
+            await self.pieces.drop(source)
         for source, (path, stamp) in listed.items():
             found = known.get(source)
             if found is not None and found.stamp == stamp:
@@ -137,7 +151,7 @@ class Library:
                 continue
             elif (reading := self._reading.get(source)) is not None:
                 await reading.wait()
-                read = (await self._pieces.sources([source])).get(source)
+                read = (await self.pieces.sources([source])).get(source)
                 problem = read.problem if read is not None else ""
             else:
                 problem = await self._read(source, path, stamp)
@@ -153,7 +167,7 @@ class Library:
             # What a database keeps: no NUL, nothing that is no UTF-8.
             texts = (one.text.replace("\0", " ").encode("utf-8", "replace").decode() for one in pieces)
             kept = [one._replace(text=text) for one, text in zip(pieces, texts, strict=True)]
-            await self._pieces.put(source, Known(stamp, problem), kept)
+            await self.pieces.put(source, Known(stamp, problem), kept)
         finally:
             self._reading.pop(source, None)
             reading.set()
@@ -180,7 +194,7 @@ class Library:
     async def with_words(self, query: str, sources: Sequence[str], person: str) -> list[Passage]:
         """The pieces of these sources with all of these words."""
         words = [word.casefold() for word in _WORD.findall(query)]
-        found = await self._pieces.pieces(sources) if words else []
+        found = await self.pieces.pieces(sources) if words else []
 
         def matching() -> list[Passage]:
             mine = [(one, one.text.casefold()) for one in found if one.person in ("", person)]
@@ -218,7 +232,7 @@ class Library:
 
         while True:
             near = await in_thread(best)
-            rows = await self._pieces.embedded([piece for _, piece in near])
+            rows = await self.pieces.embedded([piece for _, piece in near])
             gone = {piece for _, piece in near} - {piece.id for piece, _ in rows}
             if not gone:
                 break
@@ -230,7 +244,7 @@ class Library:
     async def _load(self) -> None:
         """Read the vectors that came since the last time."""
         async with self._loading:
-            while rows := await self._pieces.vectors(self._seen):
+            while rows := await self.pieces.vectors(self._seen):
                 self._seen = rows[-1].number
                 for row in rows:
                     if not row.source.startswith(SAID) or self._held_count < HELD_MAX:
@@ -268,7 +282,7 @@ class Library:
         """Have everything embedded anew where the model is another one than the last time."""
         assert self.embeddings is not None
         if await self._marks.get(SCOPE, "model") != self.embeddings.name:
-            await self._pieces.reset()
+            await self.pieces.reset()
             await self._marks.put(SCOPE, "model", self.embeddings.name)
 
     async def catch_up(self) -> None:
@@ -307,12 +321,12 @@ class Library:
     async def read_thread(self, thread: ThreadId, last_seq: int) -> None:
         """Note the new messages of a thread, and read the files they brought."""
         source, brought = f"{SAID}{thread}", False
-        after = int(await self._pieces.stamp(source) or 0)
+        after = int(await self.pieces.stamp(source) or 0)
         while after < last_seq and (events := await self._journal.events(thread, after, 500)):
             after = events[-1].seq
             places = [str(event.seq) for event in events if len(said_in(event)) >= MESSAGE_CHARS_MIN]
             brought = brought or any(isinstance(one.data, UserSaid) and one.data.attachments for one in events)
-            await self._pieces.add(source, str(after), places)
+            await self.pieces.add(source, str(after), places)
         folder = self._home.attachments(thread)
         if brought and folder.is_dir():
             await self._refresh([f"{_source(folder, self._home.root)}/"], float("inf"))
@@ -320,7 +334,7 @@ class Library:
     async def embed_some(self) -> int:
         """Embed the newest pieces without a vector; returns how many were looked at."""
         assert self.embeddings is not None
-        waiting, wanted, empty = await self._pieces.waiting(BATCH_TEXTS), list[tuple[Passage, str]](), list[int]()
+        waiting, wanted, empty = await self.pieces.waiting(BATCH_TEXTS), list[tuple[Passage, str]](), list[int]()
         for piece in waiting:
             text = piece.text
             if piece.source.startswith(SAID):
@@ -330,16 +344,16 @@ class Library:
                 wanted.append((piece, text))
             else:
                 empty.append(piece.id)
-        await self._pieces.drop_pieces(empty)
+        await self.pieces.drop_pieces(empty)
         if wanted:
             vectors = await self._vectors([text for _, text in wanted])
             numbers, before = str(len(vectors[0])), await self._marks.get(SCOPE, "numbers")
             if before != numbers:  # another model by the same name, with whose vectors none can be compared
                 if before is not None:
-                    await self._pieces.reset()
+                    await self.pieces.reset()
                 await self._marks.put(SCOPE, "numbers", numbers)
             coded = [b64encode(code_of(vector)).decode() for vector in vectors]
-            await self._pieces.embed([(piece.id, code) for (piece, _), code in zip(wanted, coded, strict=True)])
+            await self.pieces.embed([(piece.id, code) for (piece, _), code in zip(wanted, coded, strict=True)])
         return len(waiting)
 
     async def _vectors(self, texts: Sequence[str]) -> list[list[float]]:
@@ -403,91 +417,3 @@ def _listed(home: Home, beginnings: Sequence[str]) -> dict[str, tuple[Path, str]
             if is_text(source := _source(file, home.root)):
                 found[source] = file, stamp
     return found
-
-
-# ---- vectors ----
-#
-# Vectors of texts: how they are kept, how close two are, and from where on closeness means anything.
-#
-# How close texts are that have nothing to do with each other depends on the model (cosines of 0.05 with one, 0.7 with
-# another), and on the text. So a question is compared with a cohort of sentences that have nothing to do with each
-# other either: what is no closer to it than they are is no answer. (Score normalisation with a cohort, as Auckenthaler
-# and others, 2000, have it for voices; docs/decisions/046-recall.md has the measurements.)
-
-COHORT = (
-    "The volcano on the island has been quiet for three centuries.",
-    "A violin has four strings tuned in fifths.",
-    "Bees dance to tell the hive where flowers are.",
-    "The senate passed the bill by two votes.",
-    "Knead the dough for ten minutes and let it rise.",
-    "The goalkeeper saved a penalty in the last minute.",
-    "Light takes eight minutes to travel from the sun to the earth.",
-    "Her grandfather fought in the war and never spoke of it.",
-    "A compiler turns source code into machine instructions.",
-    "The patient was given antibiotics for an infection of the lung.",
-    "Prices rose because the central bank printed money.",
-    "The monks copied manuscripts by candlelight.",
-    "Camels store fat in their humps.",
-    "The train was delayed by snow on the tracks.",
-    "Add two and three to get five.",
-    "The actress won an award for her first film.",
-    "Whales sing to each other across the ocean.",
-    "The bridge is made of steel and rests on six pillars.",
-    "Please sign the form and send it back by post.",
-    "He wore a grey coat and a red scarf.",
-    "The desert is hot by day and freezing at night.",
-    "Children learn to read at the age of six.",
-    "The king was crowned in the cathedral.",
-    "Plants need water, light and carbon dioxide to grow.",
-    "The thief broke the window and ran away.",
-    "A poem need not rhyme.",
-    "The hotel has a pool and a view of the mountains.",
-    "Electrons carry a negative charge.",
-    "My sister bought a new mobile phone yesterday.",
-    "The soup needs more salt and a bit of pepper.",
-    "Philosophers have argued about free will for ages.",
-    "The factory makes screws and bolts.",
-)
-"""Sentences unlike each other; no more than one batch of texts."""
-DEVIATIONS = 3.75
-"""How many standard deviations closer than the cohort an answer is at least."""
-SMALLEST = 1e-300
-"""Numbers below this are as good as 0."""
-_SIGNS = bytes(49 if byte > 127 else 48 for byte in range(256))  # as text: 1 for a negative number, else 0
-
-
-class Floor:
-    """How close to a question what answers it is at least, by the cohort's vectors; takes some milliseconds to make."""
-
-    def __init__(self, cohort: Sequence[Sequence[float]]) -> None:
-        self.numbers = len(cohort[0])
-        self._codes = [code_of(vector) for vector in cohort]
-        from statistics import pstdev
-
-        self._deviation = pstdev(closeness(one, other) for one, other in combinations(self._codes, 2))
-
-    def of(self, question: bytes) -> float:
-        """The closeness that an answer exceeds."""
-        from statistics import fmean
-
-        return fmean(closeness(question, code) for code in self._codes) + DEVIATIONS * self._deviation
-
-
-def code_of(vector: Sequence[float]) -> bytes:
-    """A vector's numbers in eight bits each, the largest as 127; what is lost is less than models differ in."""
-    scale = 127 / max(*map(abs, vector), SMALLEST)
-    return bytes([round(number * scale) & 255 for number in vector])
-
-
-def bits_of(code: bytes) -> int:
-    """The signs of a vector's numbers, a bit each."""
-    return int(code.translate(_SIGNS), 2)
-
-
-def closeness(one: bytes, other: bytes) -> float:
-    """The cosine of the angle between two vectors; -1 where they cannot be compared."""
-    if len(one) != len(other):
-        return -1.0
-    left, right = memoryview(one).cast("b"), memoryview(other).cast("b")
-    lengths = sum(map(mul, left, left)) * sum(map(mul, right, right))
-    return sum(map(mul, left, right)) / lengths**0.5 if lengths else -1.0

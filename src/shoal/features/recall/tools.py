@@ -3,23 +3,26 @@ with its source. What untrusted content had a hand in taints the turn that recal
 
 from collections.abc import Collection, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
 
+from shoal.features.recall.library import SAID, Library
+from shoal.features.recall.store import Passage
 from shoal.kernel.errors import ProviderError, ToolError
 from shoal.kernel.files import in_thread
 from shoal.kernel.home import MEMORY_FILE, note_path, shown_to
 from shoal.kernel.memory_files import note_day, read_memory
-from shoal.kernel.ports import Invocation, ToolContext, ToolOutput
+from shoal.kernel.ports import Invocation, Tool, ToolContext, ToolOutput
 from shoal.kernel.traits import LOOKUP
 from shoal.kernel.untrusted import written_after
-from shoal.store.recall import Passage
 from shoal.store.search import SearchIndex
 from shoal.tools.builtin.lookup import around, hit_of, words_of
 from shoal.tools.functions import FunctionTool, Prepared, ToolDecorator, planned, tool
-from shoal.tools.library import SAID, Library
 from shoal.tools.tainted_files import MarkedFiles
+
+if TYPE_CHECKING:
+    from shoal.app import App
 
 PASSAGE_CHARS = 700
 PROBLEMS_MAX = 5
@@ -29,6 +32,11 @@ _RANK = 60
 
 RECALL = tool(LOOKUP, name="recall")
 SEARCH_HISTORY = RECALL.alias("search_history")
+
+
+def recall_tools(app: "App") -> list[Tool]:
+    library, search, marked = app.features[Library], app.store.search, app.tainted_files
+    return [recall_tool(library, search, marked, described) for described in (RECALL, SEARCH_HISTORY)]
 
 
 def recall_tool(

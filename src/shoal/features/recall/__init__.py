@@ -1,0 +1,10 @@
+"""Recall: what agents remember, have noted, were given and have said, found by meaning or by words."""
+
+from shoal.feature import Feature
+
+FEATURE = Feature(
+    name="recall",
+    settings={"recall": "settings:RecallSettings"},
+    open="service:open_library",
+    tools="tools:recall_tools",
+)

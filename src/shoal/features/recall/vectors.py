@@ -1,0 +1,89 @@
+"""Vectors of texts: how they are kept, how close two are, and from where on closeness means anything.
+
+How close texts are that have nothing to do with each other depends on the model (cosines of 0.05 with one, 0.7 with
+another), and on the text. So a question is compared with a cohort of sentences that have nothing to do with each
+other either: what is no closer to it than they are is no answer. (Score normalisation with a cohort, as Auckenthaler
+and others, 2000, have it for voices; docs/decisions/046-recall.md has the measurements.)
+"""
+
+from collections.abc import Sequence
+from itertools import combinations
+from operator import mul
+
+COHORT = (
+    "The volcano on the island has been quiet for three centuries.",
+    "A violin has four strings tuned in fifths.",
+    "Bees dance to tell the hive where flowers are.",
+    "The senate passed the bill by two votes.",
+    "Knead the dough for ten minutes and let it rise.",
+    "The goalkeeper saved a penalty in the last minute.",
+    "Light takes eight minutes to travel from the sun to the earth.",
+    "Her grandfather fought in the war and never spoke of it.",
+    "A compiler turns source code into machine instructions.",
+    "The patient was given antibiotics for an infection of the lung.",
+    "Prices rose because the central bank printed money.",
+    "The monks copied manuscripts by candlelight.",
+    "Camels store fat in their humps.",
+    "The train was delayed by snow on the tracks.",
+    "Add two and three to get five.",
+    "The actress won an award for her first film.",
+    "Whales sing to each other across the ocean.",
+    "The bridge is made of steel and rests on six pillars.",
+    "Please sign the form and send it back by post.",
+    "He wore a grey coat and a red scarf.",
+    "The desert is hot by day and freezing at night.",
+    "Children learn to read at the age of six.",
+    "The king was crowned in the cathedral.",
+    "Plants need water, light and carbon dioxide to grow.",
+    "The thief broke the window and ran away.",
+    "A poem need not rhyme.",
+    "The hotel has a pool and a view of the mountains.",
+    "Electrons carry a negative charge.",
+    "My sister bought a new mobile phone yesterday.",
+    "The soup needs more salt and a bit of pepper.",
+    "Philosophers have argued about free will for ages.",
+    "The factory makes screws and bolts.",
+)
+"""Sentences unlike each other; no more than one batch of texts."""
+DEVIATIONS = 3.75
+"""How many standard deviations closer than the cohort an answer is at least."""
+SMALLEST = 1e-300
+"""Numbers below this are as good as 0."""
+_SIGNS = bytes(49 if byte > 127 else 48 for byte in range(256))  # as text: 1 for a negative number, else 0
+
+
+class Floor:
+    """How close to a question what answers it is at least, by the cohort's vectors; takes some milliseconds to make."""
+
+    def __init__(self, cohort: Sequence[Sequence[float]]) -> None:
+        self.numbers = len(cohort[0])
+        self._codes = [code_of(vector) for vector in cohort]
+        from statistics import pstdev
+
+        self._deviation = pstdev(closeness(one, other) for one, other in combinations(self._codes, 2))
+
+    def of(self, question: bytes) -> float:
+        """The closeness that an answer exceeds."""
+        from statistics import fmean
+
+        return fmean(closeness(question, code) for code in self._codes) + DEVIATIONS * self._deviation
+
+
+def code_of(vector: Sequence[float]) -> bytes:
+    """A vector's numbers in eight bits each, the largest as 127; what is lost is less than models differ in."""
+    scale = 127 / max(*map(abs, vector), SMALLEST)
+    return bytes([round(number * scale) & 255 for number in vector])
+
+
+def bits_of(code: bytes) -> int:
+    """The signs of a vector's numbers, a bit each."""
+    return int(code.translate(_SIGNS), 2)
+
+
+def closeness(one: bytes, other: bytes) -> float:
+    """The cosine of the angle between two vectors; -1 where they cannot be compared."""
+    if len(one) != len(other):
+        return -1.0
+    left, right = memoryview(one).cast("b"), memoryview(other).cast("b")
+    lengths = sum(map(mul, left, left)) * sum(map(mul, right, right))
+    return sum(map(mul, left, right)) / lengths**0.5 if lengths else -1.0
