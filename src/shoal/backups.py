@@ -42,8 +42,8 @@ from shoal.kernel.ports import Settings
 from shoal.kernel.regular_files import read_regular
 from shoal.kernel.settings import BackupSettings
 from shoal.store.driver import migrations
-from shoal.store.health import check_file, connect_read_only, copy_connection
 from shoal.store.sqlite import refuse_schema, schema_number
+from shoal.store.sqlite_checks import check_file, connect_read_only, copy_connection
 
 log = logging.getLogger(__name__)
 

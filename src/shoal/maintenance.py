@@ -27,7 +27,8 @@ from shoal.kernel.settings_platforms import AccountSettings
 from shoal.kernel.untrusted import UNREADABLE
 from shoal.models.catalog import Catalog, existing_model
 from shoal.store.audit import AuditLog, anchor_line
-from shoal.store.health import BACKGROUND_CHECK_SECONDS, STORING_FAILED, Health
+from shoal.store.health import BACKGROUND_CHECK_SECONDS, Health
+from shoal.store.sqlite_errors import STORING_FAILED
 from shoal.store.store import Store
 from shoal.triggers.files import EventFiles, Heartbeat, ZoneOf
 from shoal.triggers.service import SET_BACK_SECONDS, SourceOf, TriggerTarget

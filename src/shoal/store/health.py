@@ -17,11 +17,11 @@ saved beside it and not looked at
 A -journal is no damage: a process was killed while it turned a fresh or restored database to the -wal, and the start
 rolls that back.
 
-The mark is `pragma application_id`: a new number for each process that has the database open, and, while it has the
-database to itself, again whenever the last one has come from the -wal into the file, so that an older copy never has
-it; 0 once it was closed and all of the -wal is in the file. -used holds the marks that are on their way, and each again
-once it is in the file for good. The mark is read from the file itself, so that it tells what lies there and travels
-with copies.
+The mark is `pragma application_id`: a new number for each process that opens the database, and another one whenever the
+last has come from the -wal into the file, so an older copy never has it. It is 0 once the database was closed with all
+of the -wal in it. -used holds the marks that are on their way, and each again once it is in the file for good. The mark
+is read from the file itself: it tells what lies there and travels with copies. Only one process writes at a time, which
+the lock on the home ensures, so a mark that this process did not set is somebody else's file.
 
 A clean stop is recorded last, once SQLite has closed the file: the file and the empty -used get the same time, which no
 write to the file leaves. After a kill, a power cut or a change by another program the times differ.
@@ -33,51 +33,42 @@ were removed or moved; what they held is saved through it.
 
 import asyncio
 import contextlib
-import fcntl
 import logging
 import os
 import secrets
 import sqlite3
-import stat
 import struct
-import sys
 import threading
 import time
-from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias
 
 from shoal.kernel.errors import StoreCorrupt
 from shoal.kernel.regular_files import read_regular, regular_only
+from shoal.store.sqlite_checks import (
+    CLOSED_MARK,
+    WHAT_TO_DO,
+    ReadThrough,
+    check_file,
+    connect_read_only,
+    copy_connection,
+)
+from shoal.store.sqlite_errors import storing_failed
+from shoal.store.wal_index import INDEX, WalIndex, parse_index, read_index, salts_of
 
 log = logging.getLogger(__name__)
 
 START_CHECK_SECONDS = 1.0
 """How long a start looks for damage; a file that takes longer is looked through in the background."""
-CLOSED_MARK = 0
-WAL_HEADER_BYTES = 32
-FRAME_HEADER_BYTES = 24
 BACKGROUND_CHECK_SECONDS = 120.0
 """How long the daily check may take; it holds back the reuse of the -wal meanwhile."""
 RESCUES_MAX = 100
 MARKS_MAX = 128
-"""Marks that processes have announced or confirmed lately; at most one of each is on its way into the file."""
-BACKGROUND_NICENESS = 19
-DISK_LOOK_SECONDS = 2.0
-DISK_READ_BYTES = 1 << 20
-STORING_FAILED = "Storing failed"
-"""How the damage begins that a restart may well mend."""
-WHAT_TO_DO = "`shoal restore` names the newest backup and says how to go on."
-
-CheckKind: TypeAlias = Literal["quick_check", "integrity_check"]
-"""Of the whole check's time the quick one, which does not compare indexes with their tables, takes a sixth."""
+"""Marks that were announced or confirmed lately; at most one of each is on its way into the file."""
 
 _MARK = struct.Struct(">I")
 _MARK_OFFSET = 68
 _WAL_VERSION_OFFSET = 18
-_INDEX = struct.Struct("=14xHI12x8s56xI")
-"""The start of -shm: page size, last frame, salts, frames that are in the database (sqlite.org/walformat.html)."""
 
 
 class Health:
@@ -104,34 +95,6 @@ class Health:
         """Look at all of the database for at most so many seconds, at low priority. A server sees to its own."""
 
 
-class _Index(NamedTuple):
-    """What SQLite last noted in -shm of the -wal."""
-
-    page_bytes: int
-    last_frame: int
-    salts: bytes
-    frames_copied: int
-
-    @property
-    def frames_needed(self) -> int:
-        """How many frames the -wal has to hold; none once all of them are in the database."""
-        return self.last_frame if self.frames_copied < self.last_frame else 0
-
-    @property
-    def bytes_needed(self) -> int:
-        """How long the -wal is at least while SQLite may read from it."""
-        page_bytes = 65_536 if self.page_bytes == 1 else self.page_bytes
-        return WAL_HEADER_BYTES + self.last_frame * (page_bytes + FRAME_HEADER_BYTES) if self.last_frame else 0
-
-    def may_have_copied(self, before: "_Index") -> bool:
-        """Whether SQLite may have written to the database since. The -wal begins anew, with the next number, when all
-        of it was copied."""
-        if self.salts == before.salts:
-            return self.frames_copied != before.frames_copied
-        rounds = int.from_bytes(self.salts[:4]) - int.from_bytes(before.salts[:4])
-        return rounds != 1 or self.frames_copied > 0 or before.frames_copied < before.last_frame
-
-
 class FileHealth(Health):
     """Watches the files of one SQLite database for the process that writes to it.
 
@@ -150,10 +113,8 @@ class FileHealth(Health):
         self._wal_at = str(self._wal)
         self._mark: int | None = None
         self._next_mark: int | None = None  # is in the -wal
-        self._former_marks: deque[int] = deque(maxlen=MARKS_MAX)
-        self._is_alone = True
         self._marking = threading.Lock()
-        self._written: tuple[int, _Index] | None = None
+        self._written: tuple[int, WalIndex] | None = None
         self._is_foreign = False
         self._guard: sqlite3.Connection | None = None
         self._has_ended = False
@@ -190,14 +151,14 @@ class FileHealth(Health):
             self._wal.rename(self._wal.with_name(f"{self._wal.name}.left"))
             self._shm.unlink(missing_ok=True)
             wal_bytes = 0
-        before, salts = _index(self._shm) if wal_bytes else None, _salts(self._wal)
+        before, salts = read_index(self._shm) if wal_bytes else None, salts_of(self._wal)
         if accept_loss or wal_bytes or not self._is_as_it_was_closed():
             problem = check_file(self._path, "quick_check", START_CHECK_SECONDS).problem
             if problem:
                 raise StoreCorrupt(f"{self._path} is damaged: {problem}. {WHAT_TO_DO}")
         if not accept_loss:
             refuse_without_wal(self._path, self._marked(), wal_bytes)
-        after = _index(self._shm)
+        after = read_index(self._shm)
         if before is not None and salts in (before.salts, b"") and not accept_loss:
             found = after.last_frame if after is not None else 0
             if found < before.frames_needed:
@@ -257,11 +218,10 @@ class FileHealth(Health):
         with self._marking:
             mark = self._marked()
             if mark == self._next_mark and mark is not None and self._mark is not None:
-                self._former_marks.append(self._mark)
                 self._mark, self._next_mark = mark, None
                 self._confirm(mark)
-            overwritten = self._mark is not None and mark != self._mark and not self._is_shared()
-        index = _parse_index(os.pread(self._files[self._shm], _INDEX.size, 0))  # first: the -wal only grows
+            overwritten = self._mark is not None and mark != self._mark
+        index = parse_index(os.pread(self._files[self._shm], INDEX.size, 0))  # first: the -wal only grows
         found = {path: _look_at(path) for path in self._known}
         lost = [path for path, known in self._known.items() if found[path][0] != known]
         cut = not lost and index is not None and found[self._wal_at][1] < index.bytes_needed
@@ -283,7 +243,7 @@ class FileHealth(Health):
 
     def renew_mark(self, writer: sqlite3.Connection) -> None:
         """Have the file get another mark with what is copied into it next. Raises sqlite3.Error, OSError."""
-        if self._mark is None or self._next_mark is not None or not self._is_alone or self.damage:
+        if self._mark is None or self._next_mark is not None or self.damage:
             return
         mark = secrets.randbelow(2**31 - 1) + 1
         with self._marking:
@@ -303,7 +263,7 @@ class FileHealth(Health):
         if self.damage:
             return
         loop = asyncio.get_running_loop()
-        check = _Check(self._path, "integrity_check")
+        check = ReadThrough(self._path, "integrity_check")
         timer = loop.call_later(seconds, check.expire)
         thread = ThreadPoolExecutor(1, "shoal-check")
         try:
@@ -363,28 +323,9 @@ class FileHealth(Health):
         self._announce(mark)
 
     def _announce(self, mark: int) -> None:
-        """Tell the other processes of a mark that will come into the database. Raises OSError."""
-        used = self._files[self._used]
-        fcntl.flock(used, fcntl.LOCK_EX)
-        try:
-            kept = (MARKS_MAX - 1) * _MARK.size
-            os.pwrite(used, os.pread(used, MARKS_MAX * _MARK.size, 0)[-kept:] + _MARK.pack(mark), 0)
-        finally:
-            fcntl.flock(used, fcntl.LOCK_UN)
-
-    def _is_shared(self) -> bool:
-        """Whether the mark is that of another process, which has the same database open too, or has closed it."""
-        found = self._marked()
-        try:
-            with open(self._used, "rb", opener=regular_only) as used:
-                fcntl.flock(used, fcntl.LOCK_SH)
-                marks = _MARK.iter_unpack(used.read())
-            is_shared = (found,) in marks and found not in self._former_marks
-        except FileNotFoundError:
-            is_shared = found == CLOSED_MARK
-        if is_shared:
-            self._mark, self._is_alone = found, False
-        return is_shared
+        """Note a mark that will come into the database. Raises OSError."""
+        used, kept = self._files[self._used], (MARKS_MAX - 1) * _MARK.size
+        os.pwrite(used, os.pread(used, MARKS_MAX * _MARK.size, 0)[-kept:] + _MARK.pack(mark), 0)
 
     def _describe(self, lost: list[str], *, overwritten: bool, problem: str) -> str:
         if overwritten or problem:
@@ -430,18 +371,6 @@ class FileHealth(Health):
         return _MARK.unpack(found)[0] if len(found) == _MARK.size else None
 
 
-def refuse_what_is_no_file(path: Path) -> None:
-    """Raise StoreCorrupt where a folder or a pipe lies in the database's place, or a link that leads nowhere."""
-    try:
-        is_file = stat.S_ISREG(path.stat().st_mode)
-    except FileNotFoundError:
-        return
-    except OSError:
-        is_file = False
-    if not is_file:
-        raise StoreCorrupt(f"{path} is no file. Move it away; {WHAT_TO_DO}")
-
-
 def refuse_without_wal(path: Path, mark: int | None = None, wal_bytes: int | None = None) -> None:
     """Raise StoreCorrupt if the database was in use and its -wal is gone with what was stored last. What is not given
     is looked up.
@@ -480,153 +409,6 @@ _PUT_BACK = (
 )
 
 
-class Checked(NamedTuple):
-    """What a look through a database found: `problem` is empty where nothing is wrong.
-
-    `is_whole` is False where the time was up before all of it was looked at.
-    """
-
-    problem: str
-    is_whole: bool
-
-
-class _Check:
-    """A look through a database on a connection of its own, which another thread may end."""
-
-    def __init__(self, path: Path, kind: CheckKind) -> None:
-        self._connection = connect_read_only(path)
-        self._kind = kind
-        self._is_expired = False
-
-    def expire(self) -> None:
-        self._is_expired = True
-        with contextlib.suppress(sqlite3.ProgrammingError):  # it is closed
-            self._connection.interrupt()
-
-    def run(self) -> Checked:
-        """Look, and close the connection."""
-        try:
-            found = str(self._connection.execute(f"pragma {self._kind}(1)").fetchone()[0])
-            if self._is_expired:  # what it had not looked at yet may be told as missing
-                return Checked("", False)
-            return Checked("" if found == "ok" else found, True)
-        except (sqlite3.Error, UnicodeDecodeError) as error:
-            if is_damage(error):
-                return Checked(why(error), True)
-            if self._is_expired:
-                return Checked("", False)
-            raise
-        finally:
-            self._connection.close()
-
-    def run_nicely(self) -> Checked:
-        """The same at the lowest priority, for a thread of its own."""
-        if sys.platform == "linux":  # elsewhere the priority is the whole process's
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), BACKGROUND_NICENESS)
-        return self.run()
-
-
-def check_file(path: Path, kind: CheckKind, seconds: float = 0.0) -> Checked:
-    """Look through a database for at most so many seconds (0: however long it takes).
-
-    Raises sqlite3.Error where it cannot be opened for another reason than damage.
-    """
-    check = _Check(path, kind)
-    if not seconds:
-        return check.run()
-    timer = threading.Timer(seconds, check.expire)
-    timer.start()
-    try:
-        return check.run()
-    finally:
-        timer.cancel()
-
-
-def copy_connection(reading: sqlite3.Connection, target: Path) -> None:
-    """Copy what a connection sees into a file, which is a closed database then. Raises sqlite3.Error."""
-    writing = sqlite3.connect(target)
-    try:
-        reading.backup(writing)
-        writing.execute("pragma journal_mode = delete")  # one file, until it is used
-        writing.execute(f"pragma application_id = {CLOSED_MARK}")
-    finally:
-        writing.close()
-
-
-def disk_failed(error: BaseException | None) -> bool:
-    """Whether this error of SQLite means that the disk failed, after which only a new process knows what is stored."""
-    return getattr(error, "sqlite_errorcode", 0) in _UNREADABLE
-
-
-def storing_failed(path: Path, words: str) -> str:
-    """Return what to tell of a disk that failed; `words` are its own."""
-    return (
-        f"{STORING_FAILED}: the disk of {path} reports “{words}”. Look at the disk, then restart Shoal: it checks "
-        "the database when it starts."
-    )
-
-
-def disk_words(path: Path) -> str:
-    """Return what the disk says where the files of a database cannot be read; empty where they can. Blocking.
-
-    SQLite calls it damage when the disk fails to read a page, after which a restart may find all of it whole. The files
-    stay open: closing them would drop the locks that SQLite has on them in this process.
-    """
-    until = time.monotonic() + DISK_LOOK_SECONDS
-    for file in (path, path.with_name(f"{path.name}-wal")):
-        try:
-            opened = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
-            at = 0
-            while time.monotonic() < until and (read := len(os.pread(opened, DISK_READ_BYTES, at))):
-                at += read
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            return error.strerror or str(error)
-    return ""
-
-
-def is_damage(error: BaseException | None) -> bool:
-    """Whether this error of SQLite means that what is stored cannot be read. Statements are Shoal's own: what one does
-    not find was there once."""
-    if _is_unreadable_text(error):
-        return True
-    if isinstance(error, sqlite3.OperationalError) and str(error).startswith(("no such table", "no such column")):
-        return True
-    code = getattr(error, "sqlite_errorcode", 0)
-    return code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or disk_failed(error)
-
-
-def why(error: BaseException) -> str:
-    """What the error says, without what is stored."""
-    return "it holds text that is not UTF-8" if _is_unreadable_text(error) else str(error)
-
-
-def _is_unreadable_text(error: BaseException | None) -> bool:
-    return isinstance(error, UnicodeDecodeError) or (
-        isinstance(error, sqlite3.OperationalError) and str(error).startswith("Could not decode to UTF-8")
-    )
-
-
-_UNREADABLE = frozenset(
-    {
-        sqlite3.SQLITE_IOERR_READ,
-        sqlite3.SQLITE_IOERR_SHORT_READ,
-        sqlite3.SQLITE_IOERR_FSYNC,
-        sqlite3.SQLITE_IOERR_CORRUPTFS,
-        sqlite3.SQLITE_IOERR_DATA,
-    }
-)
-"""Failures of a disk after which the file is not what it should be; a full one fails in other ways."""
-
-
-def connect_read_only(path: Path) -> sqlite3.Connection:
-    """A connection that changes nothing. Raises StoreCorrupt where no file lies there, sqlite3.Error."""
-    refuse_what_is_no_file(path)
-    uri = f"{path.absolute().as_uri()}?mode=ro"
-    return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
-
-
 def _look_at(path: str | Path) -> tuple[tuple[int, int], int, int]:
     """Which file is there, how long it is, and when it was written (nanoseconds); zeros where there is none."""
     try:
@@ -634,32 +416,3 @@ def _look_at(path: str | Path) -> tuple[tuple[int, int], int, int]:
     except OSError:
         return (0, 0), 0, 0
     return (found.st_dev, found.st_ino), found.st_size, found.st_mtime_ns
-
-
-def _index(shm: Path) -> _Index | None:
-    try:
-        with shm.open("rb") as file:
-            return _parse_index(file.read(_INDEX.size))
-    except OSError:
-        return None
-
-
-def _parse_index(start: bytes) -> _Index | None:
-    return _Index(*_INDEX.unpack(start)) if len(start) == _INDEX.size else None
-
-
-def _salts(wal: Path) -> bytes:
-    """What tells a -wal from its earlier rounds; empty where its header is damaged or there is none."""
-    try:
-        with wal.open("rb") as file:
-            header = file.read(WAL_HEADER_BYTES)
-    except OSError:
-        return b""
-    if len(header) < WAL_HEADER_BYTES:
-        return b""
-    order = ">" if header[3] & 1 else "<"
-    first = second = 0
-    for low, high in struct.iter_unpack(f"{order}II", header[:24]):
-        first = (first + low + second) & 0xFFFFFFFF
-        second = (second + high + first) & 0xFFFFFFFF
-    return header[16:24] if header[24:] == struct.pack(">II", first, second) else b""

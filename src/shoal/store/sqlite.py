@@ -47,19 +47,10 @@ from shoal.store.driver import (
     refuse_other_schemas,
     statements,
 )
-from shoal.store.health import (
-    WHAT_TO_DO,
-    FileHealth,
-    Health,
-    disk_failed,
-    disk_words,
-    is_damage,
-    refuse_what_is_no_file,
-    refuse_without_wal,
-    storing_failed,
-    why,
-)
+from shoal.store.health import FileHealth, Health, refuse_without_wal
 from shoal.store.search import places, spread
+from shoal.store.sqlite_checks import WHAT_TO_DO, refuse_what_is_no_file
+from shoal.store.sqlite_errors import disk_failed, disk_words, is_damage, storing_failed, why
 
 BATCH_SCRIPTS_MAX = 256
 READERS_MAX = 2

@@ -24,8 +24,9 @@ from shoal.store.driver import (
     query,
     text,
 )
-from shoal.store.health import DISK_READ_BYTES, check_file
 from shoal.store.sqlite import SqliteDriver
+from shoal.store.sqlite_checks import check_file
+from shoal.store.sqlite_errors import DISK_READ_BYTES
 from shoal.testing.clock import ManualClock
 
 KEYS = [f"{number:03}" for number in range(120)]

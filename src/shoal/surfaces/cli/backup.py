@@ -33,9 +33,9 @@ from shoal.kernel.clock import SystemClock
 from shoal.kernel.errors import Conflict, HomeLocked, InvalidInput, NotFound, StoreCorrupt, StoreError
 from shoal.kernel.phrases import counted
 from shoal.store.driver import migrations, refuse_other_schemas
-from shoal.store.health import connect_read_only
 from shoal.store.lock import is_held
 from shoal.store.sqlite import schema_number
+from shoal.store.sqlite_checks import connect_read_only
 from shoal.store.store import Store
 from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.init import make_home

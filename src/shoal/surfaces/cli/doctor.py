@@ -42,9 +42,10 @@ from shoal.permissions.access import EVERYBODY
 from shoal.sandbox.choose import open_sandbox, reach, server_enclosure
 from shoal.setup.prices import PRICE_TODO, lacks_price, unpriced_note
 from shoal.store.driver import migrations
-from shoal.store.health import WHAT_TO_DO, FileHealth, check_file
+from shoal.store.health import FileHealth
 from shoal.store.lock import is_held
 from shoal.store.sqlite import refuse_schema
+from shoal.store.sqlite_checks import WHAT_TO_DO, check_file
 from shoal.surfaces.cli.backup import schema_version
 from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.output import print_json, sentence, tell, when

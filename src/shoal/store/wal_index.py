@@ -1,0 +1,71 @@
+"""What SQLite notes in -shm of the -wal, by its documented format (sqlite.org/walformat.html).
+
+It outlives a killed process, and costs no write of ours for each commit. It tells how many frames the -wal must have,
+and whether SQLite itself may have copied frames into the database.
+"""
+
+import struct
+from pathlib import Path
+from typing import NamedTuple
+
+WAL_HEADER_BYTES = 32
+FRAME_HEADER_BYTES = 24
+INDEX = struct.Struct("=14xHI12x8s56xI")
+"""The start of -shm: page size, last frame, salts, frames that are in the database (sqlite.org/walformat.html)."""
+
+
+class WalIndex(NamedTuple):
+    """What SQLite last noted in -shm of the -wal."""
+
+    page_bytes: int
+    last_frame: int
+    salts: bytes
+    frames_copied: int
+
+    @property
+    def frames_needed(self) -> int:
+        """How many frames the -wal has to hold; none once all of them are in the database."""
+        return self.last_frame if self.frames_copied < self.last_frame else 0
+
+    @property
+    def bytes_needed(self) -> int:
+        """How long the -wal is at least while SQLite may read from it."""
+        page_bytes = 65_536 if self.page_bytes == 1 else self.page_bytes
+        return WAL_HEADER_BYTES + self.last_frame * (page_bytes + FRAME_HEADER_BYTES) if self.last_frame else 0
+
+    def may_have_copied(self, before: "WalIndex") -> bool:
+        """Whether SQLite may have written to the database since. The -wal begins anew, with the next number, when all
+        of it was copied."""
+        if self.salts == before.salts:
+            return self.frames_copied != before.frames_copied
+        rounds = int.from_bytes(self.salts[:4]) - int.from_bytes(before.salts[:4])
+        return rounds != 1 or self.frames_copied > 0 or before.frames_copied < before.last_frame
+
+
+def read_index(shm: Path) -> WalIndex | None:
+    try:
+        with shm.open("rb") as file:
+            return parse_index(file.read(INDEX.size))
+    except OSError:
+        return None
+
+
+def parse_index(start: bytes) -> WalIndex | None:
+    return WalIndex(*INDEX.unpack(start)) if len(start) == INDEX.size else None
+
+
+def salts_of(wal: Path) -> bytes:
+    """What tells a -wal from its earlier rounds; empty where its header is damaged or there is none."""
+    try:
+        with wal.open("rb") as file:
+            header = file.read(WAL_HEADER_BYTES)
+    except OSError:
+        return b""
+    if len(header) < WAL_HEADER_BYTES:
+        return b""
+    order = ">" if header[3] & 1 else "<"
+    first = second = 0
+    for low, high in struct.iter_unpack(f"{order}II", header[:24]):
+        first = (first + low + second) & 0xFFFFFFFF
+        second = (second + high + first) & 0xFFFFFFFF
+    return header[16:24] if header[24:] == struct.pack(">II", first, second) else b""
