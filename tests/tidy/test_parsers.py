@@ -25,7 +25,7 @@ READERS = {
     "surfaces/cli/reports.py": {"zipfile"},  # only writes
     "surfaces/cli/setup_checks.py": {"plistlib"},  # macOS's own answer
     "surfaces/export.py": {"latex2mathml", "xml"},  # FORMULA_CHARS_MAX
-    "surfaces/features/evals/cli.py": {"xml"},  # only writes
+    "features/evals/cli.py": {"xml"},  # only writes
     "tools/attachments.py": {"PIL"},  # AREA_MAX by the head, in a thread
     "tools/builtin/web.py": {"turbohtml"},  # FETCH_BYTES_MAX; linear at any depth
     "tools/document_readers.py": {"email", "pypdf", "turbohtml", "xml", "zipfile"},  # a process with few resources

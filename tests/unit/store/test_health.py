@@ -423,6 +423,23 @@ async def test_a_start_without_the_wal_that_was_in_use_is_refused(
     await driver.close()
 
 
+async def test_a_lost_wal_is_missed_though_a_reader_kept_the_mark_from_the_file(tmp_path: Path) -> None:
+    """Marks then tell nothing: the time of the last commit does."""
+    path = await stopped(tmp_path)
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as reader:
+        reader.execute("begin")
+        reader.execute("select count(*) from settings").fetchone()
+        driver = SqliteDriver(path)
+        await driver.write(put("early"))
+    checkpoint(path)
+    await driver.write(put("late"))
+    left = copy_files(path, tmp_path / "left")
+    await driver.close()
+    beside(left, "-wal").unlink()
+    with pytest.raises(StoreCorrupt, match=r"its shoal\.db-wal is gone"):
+        SqliteDriver(left)
+
+
 async def test_a_wal_that_another_program_took_over_is_not_missed(left: Path, tmp_path: Path) -> None:
     path = copy_files(left, tmp_path)
     with contextlib.closing(sqlite3.connect(path)) as other:
