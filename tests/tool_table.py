@@ -1,4 +1,4 @@
-"""What each built-in tool is: the table of docs/permissions.md, from the tools' own traits.
+"""The tables of docs/permissions.md: what follows from an effect, and what each built-in tool is, from the code.
 
     python -m tests.tool_table     write the page anew
 
@@ -6,17 +6,35 @@
 """
 
 from pathlib import Path
+from typing import get_args
 
-from shoal.kernel.traits import ANYTHING, Traits, Treatment
+from shoal.kernel.traits import ANYTHING, Effect, Traits, Treatment
+from shoal.permissions.effects import ANSWERS, WORDS, EffectCase
 from tests.known_tools import TRAITS
 
 PAGE = Path(__file__).parents[1] / "docs/permissions.md"
 BEGIN, END = "<!-- from the tools' traits: python -m tests.tool_table -->\n", "<!-- end -->\n"
+EFFECTS_BEGIN = "<!-- from permissions/effects.py: python -m tests.tool_table -->\n"
+EFFECTS_END = "<!-- end of effects -->\n"
+EFFECT_COLUMNS = {
+    "owner and trusted people": (True, False),
+    "the same, after untrusted content": (True, True),
+    "other people": (False, False),
+    "other people, after untrusted content": (False, True),
+}
+ANSWER_WORDS = {"allow": "runs", "guard": "runs unless the guard finds harm", "ask": "asks"}
+PLACES = {
+    "listed": "allow in its own folders; else ask",
+    "shown": "allow in its own folders; else ask",
+    "edited": "allow in /workspace and /scratch, except inside .git; else ask",
+    "replaced": "allow in /workspace and /scratch, except inside .git; else ask",
+    "sent": "allow for files of its own folders; else ask",
+}
 COLUMNS = ("tool", "effect", "standard", "guarded", "locked", "after untrusted content", "undo")
 HARM = {
     "none": "as before",
     "file": "asks outside the workspace, and for what others execute",
-    "command": "asks unless it is known to be harmless",
+    "command": "asks unless it is known to be harmless, or contained and nobody else has a hand in the turn",
 }
 COMMANDS = "allow; deny what changes something elsewhere; ask for opaque ones"
 UNDO = {"files": "`/undo`", "agent": "`/agent undo`", "": ""}
@@ -27,6 +45,30 @@ def said(answer: Treatment) -> str:
     if answer.allow in (ANYTHING, ".*"):
         return "allow"
     return f"allow: {answer.allows}; else {other}" if answer.allow else other
+
+
+def by_effect(tool: Traits) -> str:
+    """What `standard` says."""
+    if tool.treatments.standard != Treatment():
+        return said(tool.treatments.standard)
+    if tool.takes_commands and tool.effect == "unknown":
+        return "by what it does"
+    if tool.harmless:
+        return f"allow for {', '.join(f'`{detail}`' for detail in tool.harmless)}; else ask"
+    return PLACES.get(tool.names) or ANSWERS[EffectCase(tool.effect, True, False, True)]
+
+
+def effects() -> str:
+    """One row for each effect, with the answers to all of its cases."""
+    lines = [f"| effect | {' | '.join(EFFECT_COLUMNS)} |", f"{'|---' * (len(EFFECT_COLUMNS) + 1)}|"]
+    for effect in get_args(Effect):
+        cells = [f"*{effect}*: {WORDS[effect]}"]
+        for trusted, tainted in EFFECT_COLUMNS.values():
+            held, loose = (ANSWERS[EffectCase(effect, trusted, tainted, isolated)] for isolated in (True, False))
+            more = f"; a command without a sealed sandbox {ANSWER_WORDS[loose]}" if loose != held else ""
+            cells.append(ANSWER_WORDS[held] + more)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
 
 
 def effect(tool: Traits) -> str:
@@ -40,7 +82,7 @@ def table() -> str:
     for name, tool in TRAITS.items():
         treatments = tool.treatments
         guarded = COMMANDS if tool.takes_commands else said(treatments.guarded)
-        answers = (said(treatments.standard), guarded, said(treatments.locked))
+        answers = (by_effect(tool), guarded, said(treatments.locked))
         steered = HARM.get(tool.harm, "asks")
         if tool.harmless:
             steered += f", but for {', '.join(f'`{detail}`' for detail in tool.harmless)}"
@@ -51,8 +93,10 @@ def table() -> str:
 
 
 def page(text: str) -> str:
-    before, _, rest = text.partition(BEGIN)
-    return f"{before}{BEGIN}{table()}{END}{rest.partition(END)[2]}"
+    for begin, rows, end in ((EFFECTS_BEGIN, effects(), EFFECTS_END), (BEGIN, table(), END)):
+        before, _, rest = text.partition(begin)
+        text = f"{before}{begin}{rows}{end}{rest.partition(end)[2]}"
+    return text
 
 
 if __name__ == "__main__":

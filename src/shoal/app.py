@@ -402,8 +402,20 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
         presence = Presence(admissions, tokens, adapters, approvers)
 
         hooks = HookRunner({**extension_hooks(), **overrides.hooks})
+        checkpoints = open_checkpoints(config.checkpoints, files, home, tainted_files)
         executor = Executor(
-            tools, sandbox, store, outlets, home, clock, prompt_files, config, everyones_hub, hooks, presence.upholds
+            tools,
+            sandbox,
+            store,
+            outlets,
+            home,
+            clock,
+            prompt_files,
+            config,
+            everyones_hub,
+            hooks,
+            presence.upholds,
+            checkpoints.gap,
         )
         watch_secrets(config, executor.redactor.learn)
 
@@ -436,7 +448,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
             confirm=backend.engine.confirm,
             stop_children=children.stop,
             push=folders.push,
-            checkpoints=open_checkpoints(config.checkpoints, files, home, tainted_files),
+            checkpoints=checkpoints,
             known_models=partial(model_names, models),
             tell_unknown_window=notices.of_window,
             outage_seconds=config.model.outage_seconds,

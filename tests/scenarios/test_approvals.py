@@ -75,7 +75,7 @@ async def test_a_question_outlives_a_restart(tmp_path: Path) -> None:
 
 
 async def test_the_first_click_wins(tmp_path: Path) -> None:
-    async with scenario(tmp_path, FakeModel(bash("true"), "done"), profile="standard") as world:
+    async with scenario(tmp_path, FakeModel(bash("touch made"), "done"), profile="standard") as world:
         await world.ada.says("go")
         approval = await world.ada.is_asked()
         await world.ada.decides(approval.id, allow=False)
@@ -133,7 +133,7 @@ async def test_what_changed_since_it_was_shown_does_not_run(tmp_path: Path) -> N
 
 
 async def test_who_writes_on_while_a_question_waits_is_told_once_that_it_comes_first(tmp_path: Path) -> None:
-    model = FakeModel(bash("true"), "done", "noon")
+    model = FakeModel(bash("touch made"), "done", "noon")
     async with scenario(tmp_path, model, profile="standard") as world:
         await world.ada.says("go")
         approval = await world.ada.is_asked()
@@ -147,7 +147,7 @@ async def test_who_writes_on_while_a_question_waits_is_told_once_that_it_comes_f
 
 
 async def test_other_threads_go_on_while_one_waits(tmp_path: Path) -> None:
-    async with scenario(tmp_path, FakeModel(bash("true"), "quick"), profile="standard") as world:
+    async with scenario(tmp_path, FakeModel(bash("touch made"), "quick"), profile="standard") as world:
         bob = world.person("bob", "2")
         await world.ada.says("go")
         await world.ada.is_asked()
@@ -156,7 +156,7 @@ async def test_other_threads_go_on_while_one_waits(tmp_path: Path) -> None:
 
 
 async def test_decisions_are_journaled_and_audited(tmp_path: Path) -> None:
-    async with scenario(tmp_path, FakeModel(bash("true"), "done"), profile="standard") as world:
+    async with scenario(tmp_path, FakeModel(bash("touch made"), "done"), profile="standard") as world:
         await world.ada.says("go")
         approval = await world.ada.is_asked()
         await world.ada.decides(approval.id, allow=True)

@@ -52,9 +52,21 @@ async def test_a_function_that_a_profile_allows_runs_with_who_asked(tmp_path: Pa
     assert kitchen.orders == ["ada: 2 tea"]
 
 
-async def test_a_tool_that_no_rule_names_is_neither_shown_nor_run(tmp_path: Path) -> None:
+async def test_a_tool_that_says_nothing_of_itself_asks(tmp_path: Path) -> None:
     kitchen = Kitchen()
     async with scenario(tmp_path, FakeModel(ORDER, "No."), profile="standard") as world:
+        world.app.tools.add(kitchen.tool())
+        await world.ada.says("two teas")
+        approval = await world.ada.is_asked()
+        assert kitchen.orders == []
+        await world.ada.decides(approval.id, allow=True)
+        await world.ada.sees("No.")
+    assert kitchen.orders != []
+
+
+async def test_a_tool_that_the_profile_denies_is_neither_shown_nor_run(tmp_path: Path) -> None:
+    kitchen = Kitchen()
+    async with scenario(tmp_path, FakeModel(ORDER, "No."), profile="locked") as world:
         world.app.tools.add(kitchen.tool())
         await world.ada.says("two teas")
         await world.ada.sees("No.")

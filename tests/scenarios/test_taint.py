@@ -36,7 +36,6 @@ SINKS = [
     call("bash", command="echo x > /tmp/shoal-outside"),
     call("bash", command="cat .env"),
     call("read_url", url="https://evil.example/"),
-    call("web_search", query="x"),
     call("remember", text="x"),
 ]
 
@@ -53,6 +52,14 @@ async def test_after_a_strangers_page_a_sink_asks(tmp_path: Path, sink: Reply) -
         await world.ada.is_asked()
         (request,) = await asked(world)
         assert "the page of a stranger" in request.reason
+
+
+async def test_a_search_goes_to_its_provider_alone_and_goes_on(tmp_path: Path) -> None:
+    model = FakeModel(call("time_page"), call("web_search", query="x"), "done")
+    async with scenario(tmp_path, model, tools=(time_page,)) as world:
+        await world.ada.says("go")
+        await world.ada.sees("done")
+        assert await asked(world) == []
 
 
 async def test_what_is_harmless_goes_on(tmp_path: Path) -> None:

@@ -190,11 +190,11 @@ def test_guarded_leaves_out_what_wants_to_be_left_out(guarded: Treatment, decisi
 def test_profiles_follow_the_tools_there_are() -> None:
     traits = TraitsByName(dict(TRAITS.items()))
     profiles = Profiles(traits)
-    assert hidden(profiles.get("standard"), "water")
+    assert hidden(profiles.get("locked"), "water")
     traits.add("water", MADE_UP)
-    assert not hidden(profiles.get("standard"), "water")
+    assert not hidden(profiles.get("locked"), "water")
     traits.remove("water")
-    assert hidden(profiles.get("standard"), "water")
+    assert hidden(profiles.get("locked"), "water")
 
 
 def test_taint_treats_it_as_it_says() -> None:

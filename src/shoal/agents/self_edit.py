@@ -521,7 +521,6 @@ _EDIT = Traits(
     changes="home",
     undo="agent",
     treatments=Treatments(
-        standard=Treatment(otherwise="ask", others=AGENT_ITSELF),
         guarded=Treatment(otherwise="deny", others=AGENT_ITSELF),
     ),
 )

@@ -41,8 +41,8 @@ class Action(msgspec.Struct, frozen=True):
     Of a shell command, all paths as commands know them (`/workspace/…`): `harmless` where its program and each of its
     options is known to run nothing and to change no file that a later command executes. `runs` are the files whose
     content decides what it does (a script, a makefile, a repository's configuration; of an upload the file); with
-    `runs_more` it may also run content that it does not name. `reads` are the files and folders that it can read, None
-    where that is not known.
+    `runs_more` it may also run content that it does not name. `reads` are the files and folders that it can read, and
+    `writes` those that it changes or makes; None where that is not known.
     """
 
     text: str
@@ -54,6 +54,7 @@ class Action(msgspec.Struct, frozen=True):
     runs: tuple[str, ...] = ()
     runs_more: bool = False
     reads: tuple[str, ...] | None = ()
+    writes: tuple[str, ...] | None = ()
 
     @property
     def tool(self) -> str:

@@ -221,7 +221,7 @@ class SandboxSettings(Section, frozen=True, kw_only=True):
 
 class ProfileSettings(Section, frozen=True, kw_only=True):
     """Rules for what an agent may do: regular expressions that must match a whole action. What matches deny is refused,
-    else what matches allow runs, else what matches ask is asked, and all the rest is refused."""
+    else what matches allow runs, else what matches ask is asked. Of the rest the effect decides, or it is refused."""
 
     extends: str = ""
     """Profile whose rules are taken over first."""
@@ -233,6 +233,9 @@ class ProfileSettings(Section, frozen=True, kw_only=True):
     """Actions a person is asked about."""
     trusted_allow: tuple[str, ...] = ()
     """Actions that run without a question even after untrusted content was read."""
+    effects: bool = False
+    """Whether the effect of an action decides where no rule matches it: what reads or can be undone runs, the rest is
+    asked."""
 
 
 class OverrideSettings(Section, frozen=True, kw_only=True):

@@ -12,8 +12,7 @@
     turn/prompt, evals, links     a line for the instructions, use in an agent's cases, what its results may hold
 
 Tools of extensions and of MCP servers have the defaults, unless their authors say more: nothing is known of them, so
-they count as able to do anything, their results are foreign text, and no profile but `open` and `guarded` lets them run
-before the owner allows it.
+they count as able to do anything, their results are foreign text, `standard` asks for each call and `locked` denies it.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,9 +35,9 @@ Offered: TypeAlias = Literal["always", "deferred", "if_few", "by_name"]
 """When models see it: from the start; once they look it up; from the start while its group is small; only if an agent
 names it."""
 
-Names: TypeAlias = Literal["", "listed", "shown", "edited", "replaced", "sent", "command", "address"]
+Names: TypeAlias = Literal["", "listed", "shown", "edited", "replaced", "sent", "command", "address", "query"]
 """What the detail of its actions names: a folder whose names are listed; a file that is shown, edited, replaced unseen
-or sent unseen; a shell command; the address of a page. Empty: anything."""
+or sent unseen; a shell command; the address of a page; words for the configured search provider. Empty: anything."""
 
 Harm: TypeAlias = Literal["", "none", "file", "command", "lasting", "agent", "message", "outside"]
 """What untrusted content could do through it. `file` and `command` depend on the detail; empty: nobody said."""
@@ -77,7 +76,8 @@ class Treatment(msgspec.Struct, frozen=True):
 
 
 class Treatments(msgspec.Struct, frozen=True):
-    """How the built-in profiles treat a tool. `open` allows everything."""
+    """How the built-in profiles treat a tool. `open` allows everything. `standard` goes by the effect where a tool says
+    nothing of it."""
 
     locked: Treatment = Treatment()
     standard: Treatment = Treatment()
@@ -86,12 +86,9 @@ class Treatments(msgspec.Struct, frozen=True):
 
 UNTREATED = Treatments()
 LOOKED_UP = Treatment(A_LINE, "looking up the time, memory, skills, reminders and past messages")
-KEEPS = Treatments(standard=Treatment(ANYTHING, "remembering, reminders and subagents"))
-WEB_PAGES = "web pages and searches"
-FILES_ELSEWHERE = "reading, writing and sending files elsewhere"
+KEEPS = Treatments(standard=Treatment(ANYTHING, "remembering and reminders"))
 AGENT_ITSELF = "changing the agent itself"
-RUNS_ON = "messages elsewhere, and commands that run on"
-NO_HARDWARE = Treatments(guarded=Treatment())
+NO_HARDWARE = Treatments(standard=Treatment(otherwise="deny", others="hardware"), guarded=Treatment())
 
 
 class Traits(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,7 +157,7 @@ LOOKUP = Traits(
     idempotent=True,
     origin="mixed",
     harm="none",
-    treatments=Treatments(locked=LOOKED_UP, standard=LOOKED_UP),
+    treatments=Treatments(locked=LOOKED_UP),
 )
 """A tool that shows what the agent may see anyway."""
 

@@ -107,6 +107,7 @@ class CommandPaths:
             reads=None if reads is None else tuple(dict.fromkeys(reads)),
             runs=tuple(dict.fromkeys(runs)),
             runs_more=effect.runs_more or (bool(effect.git) and not harmless),
+            writes=self._written(effect, places) if harmless else None,
         )
 
     def of_text(self, target: str, part: Part) -> list[str] | None:
@@ -127,6 +128,16 @@ class CommandPaths:
             return False
         host = self._to_host(name)
         return host is not None and not runs_as_code(host)
+
+    def _written(self, effect: Effect, places: Sequence[str] | None) -> tuple[str, ...] | None:
+        """What a harmless program changes or makes; None when that is not known."""
+        names: list[str] = []
+        for word in (*effect.writes, *effect.makes):
+            found = self._of_word(word, places)
+            if found is None:
+                return None
+            names += (name for name in found if name not in _SINKS)
+        return tuple(dict.fromkeys(names))
 
     def _writes_are_harmless(self, effect: Effect, places: Sequence[str] | None) -> bool:
         for word in effect.writes:
@@ -330,7 +341,7 @@ def shell_actions(
     whole = Action(f"tool:{tool_name}:{command}", whole=True)
     if taken is None:
         one_line = "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in command)
-        unreadable = Action(f"tool:{tool_name}:{one_line}", opaque=True, runs_more=True, reads=None)
+        unreadable = Action(f"tool:{tool_name}:{one_line}", opaque=True, runs_more=True, reads=None, writes=None)
         return (unreadable, whole, *_fragments(tool_name, command))
     host = cwd.resolve()
     paths = CommandPaths(host, tuple(mounts) or (Mount(host, "/workspace", writable=True),), taken, isolated=isolated)
@@ -370,7 +381,7 @@ def judged_by_words(command: str) -> Action:
     taken = _taken(command)
     parts = [part for part in taken.parts if not part.view] if taken is not None else []
     harmless = len(parts) == 1 and parts[0].effect.harmless and not parts[0].opaque
-    return Action(command, harmless=harmless, reads=() if harmless else None)
+    return Action(command, harmless=harmless, reads=() if harmless else None, writes=None)
 
 
 def _fragments(tool_name: str, command: str) -> list[Action]:
@@ -392,7 +403,7 @@ def _redirection(begin: str, part: Part, paths: CommandPaths) -> list[Action]:
     names = None if target is None or network or not target else paths.of_text(target, part)
     if names is None:
         shown = f"{part.operator} {part.text}"
-        return [Action(begin + shown, opaque=True, also=(f"{tool}{part.text}",), reads=None)]
+        return [Action(begin + shown, opaque=True, also=(f"{tool}{part.text}",), reads=None, writes=None)]
     actions: list[Action] = []
     for name in names:
         if name in _SILENT:
@@ -400,7 +411,8 @@ def _redirection(begin: str, part: Part, paths: CommandPaths) -> list[Action]:
         harmless = reads or paths.may_be_written(name, target or "")
         readable = (name,) if part.keeps or (reads and not is_special(name)) else () if harmless and not reads else None
         shown = f"{begin}{part.operator} {quote(name)}"
-        actions.append(Action(shown, also=(tool + name,), harmless=harmless, reads=readable))
+        writes = () if reads else (name,)
+        actions.append(Action(shown, also=(tool + name,), harmless=harmless, reads=readable, writes=writes))
     lexical = str(PurePosixPath(os.path.normpath(target or "")))
     if lexical.startswith("/") and lexical not in names and lexical not in _SILENT:
         actions.append(Action(tool + lexical, whole=True))

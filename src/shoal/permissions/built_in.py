@@ -1,17 +1,18 @@
-"""The rules of the built-in profiles, made of what the tools there are say on their decorators (`domain.traits`).
+"""The rules of the built-in profiles, made of what the tools there are say on their decorators (`kernel.traits`).
 
 open       everything
-standard   what tools say that it allows; it asks about the rest that they name
+standard   what tools say that it allows; of the rest the effect decides (`permissions.effects`)
 guarded    everything but what changes something elsewhere by a command, and what tools say otherwise
 locked     what tools say that it allows
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeAlias
 
 from shoal.kernel.settings import ProfileSettings
-from shoal.kernel.traits import AGENT_ITSELF, ANYTHING, FILES_ELSEWHERE, RUNS_ON, WEB_PAGES, TraitsByName, Treatment
+from shoal.kernel.traits import AGENT_ITSELF, ANYTHING, TraitsByName, Treatment
 
 RuleList: TypeAlias = Literal["deny", "allow", "ask", "trusted_allow"]
 EVERYTHING = "(?s:.*)"
@@ -19,16 +20,11 @@ EVERYTHING = "(?s:.*)"
 BUILT_IN = ("open", "standard", "guarded", "locked")
 MCP_TOOLS = "tools of MCP servers"
 
-# What tools of extensions and host programs are usually called, by what the built-in profiles ask about.
+# What tools of extensions and host programs are usually called, by what rules are about.
 ALIKE_WEB = ("fetch", "web_fetch", "browse")
 ALIKE_READERS = ("ls", "glob", "grep", "search", "find")
 ALIKE_WRITERS = ("append",)
-_ALIKE = {
-    WEB_PAGES: ALIKE_WEB,
-    FILES_ELSEWHERE: (*ALIKE_READERS, *ALIKE_WRITERS),
-    AGENT_ITSELF: ("self_edit[a-z_]*", "set_[a-z_]+"),
-    RUNS_ON: ("message[a-z_]*", "process[a-z_]*"),
-}
+_ALIKE_EDITORS = ("self_edit[a-z_]*", "set_[a-z_]+")
 _NEVER_ALLOWED = ("i2c_", "spi_", "mcp_", "message")
 """How the names of tools begin that `guarded` does not allow, whosever they are."""
 
@@ -142,7 +138,7 @@ def built_in(name: str, traits: TraitsByName) -> ProfileSettings:
     """A built-in profile, as it would be written."""
     rules = built_in_rules(name, traits)
     deny, allow, ask = (tuple(one.pattern for one in rules if one.list == kind) for kind in ("deny", "allow", "ask"))
-    return ProfileSettings(deny=deny, allow=allow, ask=ask)
+    return ProfileSettings(deny=deny, allow=allow, ask=ask, effects=name == "standard")
 
 
 def built_in_rules(name: str, traits: TraitsByName) -> tuple[WordedRule, ...]:
@@ -157,8 +153,7 @@ def _rules(name: str, traits: TraitsByName, version: int) -> tuple[WordedRule, .
             return tuple(_allowing({tool: one.treatments.locked for tool, one in tools}))
         case "standard":
             answers = {tool: one.treatments.standard for tool, one in tools}
-            asking = _otherwise("ask", answers, tuple(_ALIKE))
-            return (*_allowing(answers), *asking, WordedRule("ask", "(?s:tool:mcp[_.:-].*)", MCP_TOOLS))
+            return (*_allowing(answers), *_otherwise("ask", answers), *_otherwise("deny", answers))
         case "guarded":
             return _guarded({tool: one.treatments.guarded for tool, one in tools}, commands(traits))
         case _:
@@ -175,7 +170,7 @@ def _guarded(answers: Mapping[str, Treatment], commands: str) -> tuple[WordedRul
     rest = rf"(?s:tool:(?!(i2c|spi|mcp)_|message{named}).*)"
     return (
         *denied,
-        *_otherwise("deny", others, (AGENT_ITSELF,)),
+        *_otherwise("deny", others, {AGENT_ITSELF: _ALIKE_EDITORS}),
         WordedRule("allow", rest, "all but hardware, tools of MCP servers and messages"),
         *_allowing(others),
         *_otherwise("ask", others),
@@ -196,16 +191,17 @@ def _allowing(answers: Mapping[str, Treatment]) -> Iterator[WordedRule]:
 
 
 def _otherwise(
-    otherwise: Literal["ask", "deny"], answers: Mapping[str, Treatment], always: Sequence[str] = ()
+    otherwise: Literal["ask", "deny"],
+    answers: Mapping[str, Treatment],
+    alike: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> Iterator[WordedRule]:
-    """Rules for all other calls, and `always` for tools that are called alike."""
-    groups: dict[str, list[str]] = {words: [] for words in always}
+    """Rules for all other calls, and for those of tools with names that are `alike`."""
+    groups: dict[str, list[str]] = {words: [] for words in alike}
     for tool, answer in answers.items():
         if answer.otherwise == otherwise:
             groups.setdefault(answer.others, []).append(tool)
     for words, names in groups.items():
-        alike = _ALIKE.get(words, ()) if words in always else ()
-        yield WordedRule(otherwise, f"(?s:tool:{_one_of((*names, *alike))}:.*)", words)
+        yield WordedRule(otherwise, f"(?s:tool:{_one_of((*names, *alike.get(words, ())))}:.*)", words)
 
 
 def commands(traits: TraitsByName) -> str:

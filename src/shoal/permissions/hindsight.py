@@ -15,6 +15,7 @@ from shoal.kernel.ids import ThreadId
 from shoal.kernel.permissions import NO_COVERAGE, Action, Decision
 from shoal.kernel.records import Approval, PastCheck
 from shoal.permissions.actions import action_of
+from shoal.permissions.effects import STRICTEST, Situation
 from shoal.permissions.profiles import Profile, decide
 from shoal.permissions.rule_words import literal_pattern
 from shoal.text.toml_edit import literal
@@ -38,11 +39,13 @@ class ChangedDecision(msgspec.Struct, frozen=True):
     at: datetime
 
 
-def decided_anew(checks: Iterable[PastCheck], profile: Profile) -> list[ChangedDecision]:
+def decided_anew(
+    checks: Iterable[PastCheck], profile: Profile, situation: Situation = STRICTEST
+) -> list[ChangedDecision]:
     """Those of which the profile decides otherwise than was decided, the most frequent first."""
     found: list[ChangedDecision] = []
     for check in checks:
-        now, before = decide(profile, action_of(check.action)), check.decision
+        now, before = decide(profile, action_of(check.action), situation), check.decision
         if now.decision != before:
             asked = check.count, check.thread, check.at
             found.append(ChangedDecision(check.action, before, now.decision, now.rule, *asked))
@@ -69,7 +72,10 @@ class SuggestedRule(msgspec.Struct, frozen=True):
 
 
 def suggestions(
-    approvals: Sequence[Approval], agent_of: Mapping[ThreadId, str], profile_of: Mapping[str, Profile]
+    approvals: Sequence[Approval],
+    agent_of: Mapping[ThreadId, str],
+    profile_of: Mapping[str, Profile],
+    situation: Situation = STRICTEST,
 ) -> list[SuggestedRule]:
     """The rules that these decisions speak for, those first that would have saved most questions."""
     groups: dict[tuple[str, tuple[str, ...]], list[Approval]] = {}
@@ -82,7 +88,7 @@ def suggestions(
         if any(one.state == "deny" for one in asked):
             continue
         allowed = [one for one in asked if one.state in ("allow", "used") and _a_rule_would_do(one)]
-        patterns = _patterns(actions, profile_of[agent]) if len(allowed) >= ASKED_MIN else ()
+        patterns = _patterns(actions, profile_of[agent], situation) if len(allowed) >= ASKED_MIN else ()
         if patterns:
             since = min(one.created_at for one in allowed)
             found.append(SuggestedRule(agent, patterns, allowed[0].shown, len(allowed), since))
@@ -100,12 +106,12 @@ def _a_rule_would_do(asked: Approval) -> bool:
     return covers == NO_COVERAGE or (only_git and not covers.sends)
 
 
-def _patterns(actions: Sequence[str], profile: Profile) -> tuple[str, ...]:
+def _patterns(actions: Sequence[str], profile: Profile, situation: Situation) -> tuple[str, ...]:
     """Patterns for exactly what the profile asks about; none where they would not settle it."""
     found: list[str] = []
     for text in actions:
         action = action_of(text)
-        ruling = decide(profile, action)
+        ruling = decide(profile, action, situation)
         is_unclear = action.opaque or (text.startswith("tool:bash:") and action == Action(text))
         if ruling.decision == "deny" or is_unclear or len(text) > PATTERN_CHARS_MAX:
             return ()

@@ -5,6 +5,7 @@
 | any deny pattern, of the profile, of what it extends, or of an override | deny |
 | else, in the first layer that has a match: an allow pattern (of an opaque action: one that names it) | allow |
 | the same: an ask pattern | ask |
+| nothing, and a layer says `effects` | by the action's effect (`permissions.effects`) |
 | nothing | deny |
 
 Of several actions the strictest answer counts. Views that only serve deny patterns (`Action.whole`) never allow.
@@ -23,6 +24,7 @@ from shoal.kernel.permissions import STRICTNESS, Action, Asker, Decision, Ruling
 from shoal.kernel.settings import OverrideSettings, ProfileSettings
 from shoal.kernel.traits import NO_TOOLS, TraitsByName
 from shoal.permissions.built_in import BUILT_IN, EVERYTHING, RuleList, built_in
+from shoal.permissions.effects import STRICTEST, Situation, answer_to
 from shoal.permissions.patterns import Automaton, PatternRefused, literal_prefixes
 from shoal.text.order import natural
 
@@ -93,6 +95,7 @@ class Profile:
         self.layers = tuple(layers)
         self.rules = tuple(rules)
         self.automaton = automaton
+        self.effects = any(isinstance(layer, ProfileSettings) and layer.effects for layer in layers)
 
     def matching(self, text: str) -> list[Rule]:
         """The rules whose pattern matches the whole text, in the order they are asked. Linear in the text's length."""
@@ -233,7 +236,7 @@ class Profiles:
         return hidden(self.of_agent(agent, asker), tool_name)
 
 
-def decide(profile: Profile, action: Action) -> Ruling:
+def decide(profile: Profile, action: Action, situation: Situation = STRICTEST) -> Ruling:
     """The answer for one action. Total and deterministic; linear in the length of the action's text."""
     allowing: list[Rule] = []
     asking: list[Rule] = []
@@ -251,15 +254,21 @@ def decide(profile: Profile, action: Action) -> Ruling:
         return Ruling(action.text, "allow", allow.shown)
     if ask is not None:
         return Ruling(action.text, "ask", ask.shown)
+    if profile.effects and not action.whole:
+        effect, answer = answer_to(action, profile.traits, situation)
+        decision: Decision = "ask" if answer == "ask" else "allow"
+        return Ruling(action.text, decision, f"{decision} effect {effect}")
     return Ruling(action.text, "deny")
 
 
-def decide_all(profile: Profile, actions: Sequence[Action]) -> tuple[Decision, tuple[Ruling, ...]]:
+def decide_all(
+    profile: Profile, actions: Sequence[Action], situation: Situation = STRICTEST
+) -> tuple[Decision, tuple[Ruling, ...]]:
     """The strictest answer over all actions, and the ruling of each; a view for deny patterns is listed when denied.
 
     No action at all, or nothing but such views, is denied.
     """
-    decided = [(action.whole, decide(profile, action)) for action in actions]
+    decided = [(action.whole, decide(profile, action, situation)) for action in actions]
     rulings = tuple(one for whole, one in decided if not whole or (one.decision == "deny" and one.rule))
     if all(whole for whole, _ in decided):
         return "deny", rulings
@@ -270,12 +279,13 @@ def decide_all(profile: Profile, actions: Sequence[Action]) -> tuple[Decision, t
 def hidden(profile: Profile, tool_name: str) -> bool:
     """Whether every call of the tool would be denied, whatever its arguments; such a tool is not shown to the model.
 
-    True when a deny pattern matches everything of the tool, or no allow or ask pattern can match anything of it.
+    True when a deny pattern matches everything of the tool, or no allow or ask pattern can match anything of it and its
+    effect is not asked for either.
     """
     alive, matching_all = profile.automaton.after(f"tool:{tool_name}:")
     if any(profile.rules[number].list == "deny" for number in matching_all):
         return True
-    return not any(profile.rules[number].list in ("allow", "ask") for number in alive)
+    return not profile.effects and not any(profile.rules[number].list in ("allow", "ask") for number in alive)
 
 
 @lru_cache(maxsize=256)

@@ -5,15 +5,18 @@ else brings in text that such content had a hand in (docs/security.md lists the 
 everything the model does may be steered by them. The taint ends when the conversation is cleared, or with a trusted
 person's message once nothing untrusted is left in the model's window. A summary of untrusted content is untrusted.
 
-Sinks are listed the safe way round: a call is harmless only if it is known to be.
+Sinks are listed the safe way round: a call is harmless only if it is known to be. Contained calls in a turn in which
+nobody but trusted people has a hand are harmless, too (`permissions.effects`): they cannot leave, can be undone, and
+mark what they write.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from shoal.kernel import lazy_re
 from shoal.kernel.events import (
@@ -33,6 +36,7 @@ from shoal.kernel.permissions import Action, Decision
 from shoal.kernel.traits import Names, TraitsByName
 from shoal.kernel.untrusted import short_source
 from shoal.permissions.code_files import is_executed
+from shoal.permissions.effects import STRICTEST, Situation, answer_to
 from shoal.permissions.profiles import Profile
 from shoal.permissions.secret_files import is_secret_file
 
@@ -49,33 +53,6 @@ _SECRET = lazy_re.compile(
     r"|credential|secret|passw(?:or)?d|api[_-]?key|token",
     re.IGNORECASE,
 )
-
-_FETCHERS = frozenset(
-    """
-    curl wget wget2 http https httpie xh lynx w3m links elinks aria2c axel yt-dlp youtube-dl ssh sshpass scp sftp
-    rsync ftp lftp ncftp telnet nc ncat netcat socat whois dig host nslookup gh glab hub rclone s3cmd fetchmail
-    getmail svn hg bzr fossil cvs darcs gdown kaggle huggingface-cli hf dvc aws gsutil gcloud az azcopy s5cmd b2
-    ipfs croc wormhole smbclient sshfs mosh newsboat npx pnpx bunx uvx gallery-dl monolith httrack
-    """.split()  # noqa: SIM905
-)
-_INSTALLERS = frozenset(
-    """
-    pip pip3 pipx uv poetry pdm pixi hatch rye conda mamba micromamba npm pnpm yarn bun deno cargo gem bundle
-    composer go mvn gradle sbt dotnet nuget mix cabal stack opam luarocks cpan cpanm brew apt apt-get dnf yum pacman
-    apk zypper port nix nix-env guix flatpak snap docker podman nerdctl helm ollama vcpkg conan pod carthage swift
-    dart flutter pub terraform tofu ansible-galaxy mise asdf git-lfs jj
-    """.split()  # noqa: SIM905
-)
-_INSTALLS = frozenset(
-    """
-    install i ci add get download update upgrade up sync fetch pull restore require clone create dlx exec x deps.get cp
-    init init-project plugin use
-    """.split()  # noqa: SIM905
-)
-_FETCHES = r"(?:clone|fetch|pull|ls-remote|submodule|remote update)\b"
-_GIT_COMMAND = lazy_re.compile(rf"(?:\A|/)git(?: -\S++(?: (?!{_FETCHES})[^-\s]\S*+)?+)*+")
-_GIT_FETCH = lazy_re.compile(rf" {_FETCHES}")
-
 
 MESSAGE_OF = "a message of "
 """How the name of a source begins that is a person's own words."""
@@ -129,6 +106,11 @@ class TaintState(msgspec.Struct, frozen=True):
         return ", ".join(names[:3]) + more
 
     @property
+    def by_people(self) -> bool:
+        """Whether words of somebody who is not trusted are among it."""
+        return any(MESSAGE_OF in source.name for source in self.sources)
+
+    @property
     def cause(self) -> str:
         """Why taint makes an action wait, as the beginning of a sentence for a person. People in the conversation are
         named as such: only what they bring in is content."""
@@ -171,13 +153,29 @@ def taint_of(events: Iterable[Event]) -> str:
     return state.shown if state.active else ""
 
 
-def sink_of(action: Action, traits: TraitsByName) -> str:
-    """What harm an action could do with untrusted content in mind, as the end of "it would …"; empty when none."""
+def no_address(_address: str) -> bool:
+    return False
+
+
+def sink_of(
+    action: Action,
+    traits: TraitsByName,
+    situation: Situation = STRICTEST,
+    is_given: Callable[[str], bool] = no_address,
+) -> str:
+    """What harm an action could do with untrusted content in mind, as the end of "it would …"; empty when none.
+
+    `is_given` tells which addresses the model did not make up (`permissions.addresses`).
+    """
     tool, detail = traits.of(action.tool), action.detail
+    if situation.trusted and (tool.names == "query" or (tool.names == "address" and is_given(detail))):
+        return ""
     is_secret = tool.harm != "lasting" and _SECRET.search(detail) is not None
     if is_secret or (tool.names in _FILES and is_secret_file(detail)):
         return "touch something that looks like a secret"
     if detail in tool.harmless:
+        return ""
+    if tool.takes_commands and answer_to(action, traits, replace(situation, tainted=True))[1] == "allow":
         return ""
     match tool.harm or _harm_by_name(action.tool):
         case "none":
@@ -224,34 +222,14 @@ def _command_sink(action: Action, detail: str) -> str:
     return ""
 
 
-def fetched_by(actions: Iterable[Action], traits: TraitsByName) -> str:
-    """What a command with these actions brings in that others wrote, empty when nothing that its words tell.
-
-    That is: a program is named that fetches or installs, also inside of what cannot be seen through, or code on the
-    command line holds an address. What a script fetches by itself is not seen.
-    """
-    from shoal.shell.commands import base_name
-
-    for action in actions:
-        detail = action.detail if traits.of(action.tool).takes_commands else ""
-        words = detail.split(" ")
-        name = base_name(words[0])
-        if words[1:2] == ["-m"] and name.startswith(("python", "pypy")):
-            name, words = words[2] if len(words) > 2 else "", words[2:]
-        installs = name in _INSTALLERS and (not _INSTALLS.isdisjoint(words[1:]) or words == ["yarn"])
-        if name in _FETCHERS or installs or git_fetches(detail):
-            return f"what {name} fetched"
-        if "/dev/tcp/" in detail or (action.opaque and "://" in detail):
-            return "what a command fetched"
-    return ""
-
-
-def git_fetches(command: str) -> bool:
-    """Whether a command is git, by any path, with options and a subcommand that fetches."""
-    return any(_GIT_FETCH.match(command, git.end()) for git in _GIT_COMMAND.finditer(command))
-
-
-def gate(decision: Decision, actions: Sequence[Action], taint: TaintState, profile: Profile) -> tuple[Decision, str]:
+def gate(
+    decision: Decision,
+    actions: Sequence[Action],
+    taint: TaintState,
+    profile: Profile,
+    situation: Situation = STRICTEST,
+    is_given: Callable[[str], bool] = no_address,
+) -> tuple[Decision, str]:
     """The decision with taint taken into account, and the reason for a person, empty when taint has nothing to say.
 
     Never less strict than `decision`. An action that a `trusted_allow` rule of the profile matches (an opaque one: that
@@ -260,7 +238,7 @@ def gate(decision: Decision, actions: Sequence[Action], taint: TaintState, profi
     if not taint.active or decision == "deny":
         return decision, ""
     for action in actions:
-        harm = "" if action.whole else sink_of(action, profile.traits)
+        harm = "" if action.whole else sink_of(action, profile.traits, situation, is_given)
         if harm and not trusted(profile, action):
             return "ask", f"{taint.cause}, and this would {harm}."
     return decision, ""

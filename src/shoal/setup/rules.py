@@ -83,6 +83,8 @@ def with_rule(text: str, was: OwnRule | None, now: OwnRule | None) -> str:
 def with_profile(text: str, name: str, source: ProfileSettings) -> str:
     """The text of shoal.toml with one more profile, which has the rules of `source`. Raises CannotPlace."""
     fields: dict[str, Value] = {kind: patterns for kind in LISTS if (patterns := getattr(source, kind))}
+    if source.effects:
+        fields["effects"] = True
     if source.extends:
         fields = {"extends": source.extends, **fields}
     for key, value in (fields or {"allow": ()}).items():

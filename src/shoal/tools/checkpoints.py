@@ -108,6 +108,17 @@ class Checkpoints:
             del self._seen[next(iter(self._seen))]  # the one that was used longest ago
         return scan
 
+    async def gap(self, workspace: Path) -> str:
+        """What of a workspace could not be undone, in a sentence; empty when a checkpoint covers all of it."""
+        if not self._settings.days:
+            return "Checkpoints are switched off."
+        name = self.name_of(workspace)
+        try:
+            async with self.alone(name):
+                return " ".join((await self.take(name)).notes)
+        except OSError as error:
+            return f"The workspace could not be read or kept ({system_words(error)})."
+
     def marking(self, workspace: str, source: str, seconds_max: float) -> AbstractAsyncContextManager[None]:
         """While the block runs, at most so long, what changes in a workspace is marked; nothing without a source."""
         return self._marked.during([self.path_of(workspace)], source, seconds_max)

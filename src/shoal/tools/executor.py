@@ -25,6 +25,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import NamedTuple, Self
 
 import msgspec
@@ -48,9 +49,11 @@ from shoal.kernel.traits import Traits
 from shoal.kernel.triggers import NewTrigger, Trigger, first_time
 from shoal.kernel.untrusted import written_after
 from shoal.permissions.access import approval_digest
+from shoal.permissions.effects import Situation, only_reads
+from shoal.permissions.fetching import fetched_by
 from shoal.permissions.profiles import Profile, decide_all, hidden_by
 from shoal.permissions.redact import Redactor
-from shoal.permissions.taint import Source, TaintState, fetched_by, gate, trusted
+from shoal.permissions.taint import Source, TaintState, gate, trusted
 from shoal.store.store import Store
 from shoal.text.shown import strip_controls
 from shoal.tools.coverage import NOTHING, Content, ContentReader, coverage_key, swapped_of
@@ -78,6 +81,8 @@ PRIVATE = "untrusted content in a private conversation"
 CHANGED = "What was approved is not what would run now, because something it depends on has changed. Ask again."
 CALL_SECONDS_MAX = 900.0
 """Longest that a call may take."""
+TURNS_KEPT_MAX = 256
+"""Turns of which it is kept what their checkpoint does not restore."""
 _LOOKERS = frozenset(
     "true false echo printf pwd cd ls cat head tail grep rg wc cut tr nl find stat file du df date diff test [".split()  # noqa: SIM905
 )
@@ -156,8 +161,10 @@ class Executor:
         hub: LiveHub,
         hooks: HookRunner,
         upholds: Callable[[Approval], Awaitable[bool]],
+        gap: Callable[[Path], Awaitable[str]],
     ) -> None:
-        """`upholds` says whether the person who allowed something could still allow it."""
+        """`upholds` says whether the person who allowed something could still allow it, `gap` what of a workspace no
+        checkpoint restores (empty when one restores all)."""
         self.registry = registry
         self.sandbox = sandbox
         self.is_sealed = sandbox.isolated and config.sandbox.network == "off"
@@ -174,6 +181,8 @@ class Executor:
         self._shown = ShownArtifacts(store.artifacts, services.artifacts, prompt_files.marks)
         self._home = home
         self._clock = clock
+        self._gap = gap
+        self._gaps: dict[TurnId, str] = {}
         self._hub = hub
         self._hooks = hooks
         self.page = config.web.public_url.rstrip("/")
@@ -193,8 +202,10 @@ class Executor:
         except ToolError as error:
             return _refuse(call, str(error), tainted_by=await self._behind(error, context))
         actions = invocation.actions
+        gap = await self._gap_of(tool.traits, actions, context)
+        situation = self._situation(context, context.taint, covered=not gap)
         # Of several profiles the strictest decides, the first of those that are.
-        by_profiles = [decide_all(profile, actions) for profile in profiles]
+        by_profiles = [decide_all(profile, actions, situation) for profile in profiles]
         decision, rulings = max(by_profiles, key=lambda decided: STRICTNESS[decided[0]])
         user, name, turn = context.asker.user, agent.name, context.turn
         audit = tuple(
@@ -206,10 +217,14 @@ class Executor:
             rule = f" (rule {worst.rule})" if worst.rule else ""
             return _refuse(call, DENIED.format(action=strip_controls(worst.action), rule=rule), audit)
         asks, taint = decision == "ask", context.taint
-        if not taint.active and self._gated(decision, actions, context, STEERED)[0] != decision:
+        if not taint.active and self._gated(decision, actions, context, STEERED, situation)[0] != decision:
             # Marks are looked up only where they would change the decision.
             taint = await self._marked_taint(actions, context) or taint
-        decision, reason = self._gated(decision, actions, context, taint)
+        decision, reason = self._gated(
+            decision, actions, context, taint, self._situation(context, taint, covered=not gap)
+        )
+        if gap and asks and not reason:
+            reason = f"It may change what cannot be undone: {gap}"
         if decision == "allow" and taint.active and agent.taint:
             mapped, traits = self._maps(context.mounts), self.registry.traits
             held = [action for action in actions if not all(trusted(profile, action) for profile in profiles)]
@@ -218,7 +233,9 @@ class Executor:
                 decision = "ask"
                 reason = f"{taint.cause}, and {why}."
         raised = decision == "ask" and not asks
-        if decision == "allow" and tool.traits.runs_commands and self._asks_for_commands:
+        isolated = self.sandbox.isolated
+        looks = all(action.whole or only_reads(action, isolated=isolated) for action in actions)
+        if decision == "allow" and tool.traits.runs_commands and self._asks_for_commands and not looks:
             decision, reason = "ask", "No sandbox isolates commands on this machine."
         if self._hooks.asks_before_calls:
             ruled = await self._hooks.before_call(_planned(call, context, invocation, decision, taint))
@@ -452,14 +469,44 @@ class Executor:
         return TaintState((Source(0, source),), active=True) if source else None
 
     def _gated(
-        self, decision: Decision, actions: Sequence[Action], context: CallContext, taint: TaintState
+        self,
+        decision: Decision,
+        actions: Sequence[Action],
+        context: CallContext,
+        taint: TaintState,
+        situation: Situation,
     ) -> tuple[Decision, str]:
         reason = ""
         if context.agent.taint:
             for profile in (context.profile, *context.bounds):
-                decision, why = gate(decision, actions, taint, profile)
+                decision, why = gate(decision, actions, taint, profile, situation)
                 reason = reason or why
         return decision, reason
+
+    @property
+    def situation(self) -> Situation:
+        """That of a turn of somebody trusted in which nothing is tainted and a checkpoint restores all files."""
+        return Situation(isolated=self.sandbox.isolated, sealed=self.is_sealed, covered=True, trusted=True)
+
+    def _situation(self, context: CallContext, taint: TaintState, *, covered: bool) -> Situation:
+        tainted = taint.active and context.agent.taint
+        trusted = context.asker.trust != "untrusted" and not (tainted and taint.by_people)
+        return replace(self.situation, covered=covered, trusted=trusted, tainted=tainted)
+
+    async def _gap_of(self, traits: Traits, actions: Sequence[Action], context: CallContext) -> str:
+        """What a command may change in the workspace that the turn's checkpoint would not restore; empty when nothing.
+
+        It is looked up once a turn, and only for commands that do more than read in a sealed sandbox.
+        """
+        if not (traits.takes_commands and self.is_sealed):
+            return ""
+        if all(action.whole or only_reads(action, isolated=True) for action in actions):
+            return ""
+        if context.turn not in self._gaps:
+            while len(self._gaps) >= TURNS_KEPT_MAX:
+                del self._gaps[next(iter(self._gaps))]
+            self._gaps[context.turn] = await self._gap(context.agent.workspace)
+        return self._gaps[context.turn]
 
     def _ask(self, asking: "_Asking", why: str) -> MustAsk:
         """Ask a person; `why` is what is to be said beside the reason of the rules."""

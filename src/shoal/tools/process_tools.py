@@ -14,7 +14,7 @@ from shoal.kernel.ids import ThreadId
 from shoal.kernel.permissions import Action
 from shoal.kernel.phrases import counted
 from shoal.kernel.ports import Command, Invocation, Mount, Tool, ToolContext, ToolOutput
-from shoal.kernel.traits import LOOKED_UP, LOOKUP, RUNS_ON, Traits, Treatment, Treatments
+from shoal.kernel.traits import LOOKUP, Traits
 from shoal.tools.builtin.shell import ShellActions, checked_command, command_environment
 from shoal.tools.functions import PreparedCommand, as_tool_error, canonical, planned, tool
 from shoal.tools.processes import ProcessService, line_of
@@ -46,12 +46,10 @@ class HookArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = 10.0
 
 
-_ASKED = Treatments(standard=Treatment(otherwise="ask", others=RUNS_ON))
 _LOOK = replace(
     LOOKUP,
     group="processes",
     shows_output=True,
-    treatments=Treatments(locked=LOOKED_UP, standard=replace(LOOKED_UP, otherwise="ask", others=RUNS_ON)),
 )
 PROCESS_LIST = tool(_LOOK, name="process_list")
 PROCESS_LOGS = tool(_LOOK, name="process_logs")
@@ -59,13 +57,13 @@ PROCESS_START = tool(
     Traits(
         group="processes",
         offered="deferred",
+        effect="lasting",
         runs_commands=True,
         origin="mixed",
         names="command",
         harm="outside",
         undo="files",
         shows_output=True,
-        treatments=_ASKED,
     ),
     name="process_start",
 )
@@ -78,7 +76,6 @@ PROCESS_KILL = tool(
         origin="mixed",
         harm="outside",
         changes="nothing",
-        treatments=_ASKED,
     ),
     name="process_kill",
 )

@@ -1,6 +1,5 @@
 """Profiles are checked when they are loaded; extending and overriding never lose a deny."""
 
-import re
 from functools import cache
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from shoal.kernel.errors import ConfigError, InvalidInput
 from shoal.kernel.permissions import Action, Asker, Decision
 from shoal.kernel.settings import OverrideSettings, ProfileSettings
-from shoal.permissions.built_in import BUILT_IN, built_in_rules
+from shoal.permissions.built_in import ALIKE_READERS, ALIKE_WEB, ALIKE_WRITERS, BUILT_IN
 from shoal.permissions.profiles import (
     EXTENDS_MAX,
     Profile,
@@ -177,7 +176,7 @@ EXPECTED: dict[str, dict[str, Decision]] = {
     "tool:bash:npm publish": {"open": "allow", "standard": "ask", "guarded": "deny", "locked": "deny"},
     "tool:bash:curl -X POST http://x": {"open": "allow", "standard": "ask", "guarded": "deny", "locked": "deny"},
     "tool:bash:curl http://x": {"open": "allow", "standard": "ask", "guarded": "allow", "locked": "deny"},
-    "tool:read_url:https://x": {"open": "allow", "standard": "ask", "guarded": "allow", "locked": "deny"},
+    "tool:read_url:https://x": {"open": "allow", "standard": "allow", "guarded": "allow", "locked": "deny"},
     "tool:self_edit_permissions:open": {"open": "allow", "standard": "ask", "guarded": "deny", "locked": "deny"},
     "tool:set_system_prompt:obey": {"open": "allow", "standard": "ask", "guarded": "deny", "locked": "deny"},
     "tool:set_model:other": {"open": "allow", "standard": "ask", "guarded": "deny", "locked": "deny"},
@@ -203,7 +202,7 @@ EXPECTED: dict[str, dict[str, Decision]] = {
     "tool:mcp_files_read:{\n}": {"open": "allow", "standard": "ask", "guarded": "ask", "locked": "deny"},
     "tool:i2c_write:1 0x20 ff": {"open": "allow", "standard": "deny", "guarded": "deny", "locked": "deny"},
     "tool:spi_transfer:0.0 ff": {"open": "allow", "standard": "deny", "guarded": "deny", "locked": "deny"},
-    "tool:made_up:x": {"open": "allow", "standard": "deny", "guarded": "allow", "locked": "deny"},
+    "tool:made_up:x": {"open": "allow", "standard": "ask", "guarded": "allow", "locked": "deny"},
 }
 
 
@@ -218,7 +217,7 @@ def test_built_in_profiles(name: str, action: str) -> None:
 def test_no_profile_allows_a_tool_for_its_name_that_is_none_of_ours(name: str, detail: str) -> None:
     """A tool of an extension that calls itself `search` is no better than any other."""
     ours = {tool for tool, _ in TRAITS.items()}
-    words = set(re.findall("[a-z_]+", " ".join(str(built_in_rules(one, TRAITS)) for one in BUILT_IN)))
+    words = {*ALIKE_READERS, *ALIKE_WRITERS, *ALIKE_WEB}
     assert {"search", "grep", "append"} <= words - ours
     profile = built_in().get(name)
     assert [word for word in sorted(words - ours) if answer(profile, f"tool:{word}:{detail}") == "allow"] == []

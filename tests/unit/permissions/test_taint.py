@@ -24,12 +24,12 @@ from shoal.kernel.permissions import Action
 from shoal.kernel.settings import ProfileSettings
 from shoal.kernel.untrusted import NAME_CHARS_MAX
 from shoal.permissions.actions import shell_actions
+from shoal.permissions.fetching import fetched_by
 from shoal.permissions.profiles import Profile, Profiles, decide_all
 from shoal.permissions.taint import (
     SOURCES_MAX,
     Source,
     TaintState,
-    fetched_by,
     gate,
     sink_of,
     taint_of,

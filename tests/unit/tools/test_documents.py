@@ -9,11 +9,13 @@ from tests.tidy.source import ROOT
 
 from shoal.kernel.permissions import Action
 from shoal.permissions.actions import shell_actions
+from shoal.permissions.effects import Situation
 from shoal.permissions.profiles import Profiles, decide_all
 from shoal.testing.model import FakeModel
 from shoal.testing.scenario import scenario
 
 PAGE = (ROOT / "docs" / "tools.md").read_text(encoding="utf-8")
+SEALED = Situation(isolated=True, sealed=True, covered=True, trusted=True)
 PROFILES = ("open", "standard", "guarded", "locked")
 ROW = re.compile(
     r"^\|(?: `(?P<tool>\w+)` \|)? `(?P<action>tool:.*)` \| (\w+) \| (\w+) \| (\w+) \| (\w+) \|$", re.MULTILINE
@@ -36,4 +38,4 @@ def test_the_decisions_are_as_told(tool: str, action: str, decisions: tuple[str,
     if tool == "bash":
         actions = shell_actions("bash", action.removeprefix("tool:bash:"), cwd=Path("/workspace"))
     profiles = Profiles(TRAITS)
-    assert tuple(decide_all(profiles.get(name), actions)[0] for name in PROFILES) == decisions
+    assert tuple(decide_all(profiles.get(name), actions, SEALED)[0] for name in PROFILES) == decisions

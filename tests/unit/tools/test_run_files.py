@@ -9,7 +9,7 @@ from tests.known_tools import TRAITS
 from shoal.kernel.permissions import Coverage
 from shoal.kernel.ports import Mount
 from shoal.permissions.actions import shell_actions
-from shoal.permissions.taint import fetched_by
+from shoal.permissions.fetching import fetched_by
 from shoal.tools.coverage import ContentReader, coverage_key
 
 CASES = [line.split("\t") for line in Path(__file__).with_name("run_files.txt").read_text().splitlines()]

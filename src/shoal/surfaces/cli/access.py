@@ -1,12 +1,15 @@
 """`shoal permissions`, `pair` and `token`: who may do what."""
 
+import asyncio
 import sys
 from pathlib import Path
 
 import click
 import msgspec
 
+from shoal.agents.registry import AgentDefaults, AgentRegistry
 from shoal.agents.toolbox import built_in_traits
+from shoal.config import default_model
 from shoal.kernel.errors import ConfigError, InvalidInput
 from shoal.kernel.permissions import TOKEN_SCOPES, Decision, Ruling
 from shoal.kernel.phrases import counted
@@ -16,10 +19,10 @@ from shoal.kernel.untrusted import BAD_TOML, decode_toml
 from shoal.permissions.actions import action_of, shell_actions
 from shoal.permissions.built_in import BUILT_IN
 from shoal.permissions.profiles import Profile, Profiles, compile_profile, decide, decide_all
-from shoal.surfaces.cli.client import as_usage, call_api, get, path_part
+from shoal.surfaces.cli.client import ASKER, as_usage, call_api, get, path_part
 from shoal.surfaces.cli.completion import agent_option, complete_agents
 from shoal.surfaces.cli.context import CommandContext, command
-from shoal.surfaces.cli.offline import known_traits
+from shoal.surfaces.cli.offline import known_traits, situation_here
 from shoal.surfaces.cli.output import hours_of, print_json, print_records, print_table, printable, tell, when
 from shoal.surfaces.http.endpoints import Removed
 from shoal.surfaces.http.routes_access import (
@@ -50,47 +53,54 @@ permissions = click.Group("permissions", help="What agents may do.")
 @click.option("--profile", metavar="NAME|FILE", help="A profile, or a TOML file with deny, allow and ask lists.")
 @click.option("--shell", "command", metavar="COMMAND", help="Decide on a whole shell command and list its parts.")
 @click.option("--tool", default=SHELL_TOOL, show_default=True, help="The tool that would run the shell command.")
+@agent_option("Whose rules count.")
 @click.argument("actions", nargs=-1, metavar="[ACTION…|-]")
 def check(
     context: CommandContext,
     profile: str | None,
     command: str | None,
     tool: str,
+    agent: str,
     actions: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Say what a profile decides on each ACTION: allow, ask or deny, and by which rule.
+    """Say what is decided on each ACTION for the owner, before untrusted content was read: allow, ask or deny, and by
+    which rule. Rules of your own and this machine's sandbox count, as in a turn.
 
     An action is tool:NAME:DETAIL, e.g. "tool:bash:git status" or "tool:write:/workspace/notes.md". With - one action a
     line is read from standard input.
     """
     if (command is None) == (not actions):
         raise click.UsageError("Give actions, or --shell with one command.")
-    rules = load_profile(context, profile)
+    rules, situation = load_profile(context, profile, agent), asyncio.run(situation_here(context.config()))
     if command is not None:
-        decision, rulings = decide_all(rules, shell_actions(tool, command, cwd=Path("/workspace")))
+        actions_of = shell_actions(tool, command, cwd=Path("/workspace"), isolated=situation.isolated)
+        decision, rulings = decide_all(rules, actions_of, situation)
         record = ShellDecision(decision, rulings)
         if not as_json:
             print(decision)
     else:
         texts = [line.rstrip("\r\n") for line in sys.stdin] if actions == ("-",) else list(actions)
-        record = rulings = [decide(rules, action_of(text)) for text in texts if text]
+        record = rulings = [decide(rules, action_of(text), situation) for text in texts if text]
     rows = [(ruling.decision, ruling.action, ruling.rule or "no rule matches") for ruling in rulings]
     print_records(record, as_json, ("decision", "action", "rule"), rows, "There was no action to decide on.")
 
 
-def load_profile(context: CommandContext, name: str | None) -> Profile:
-    """The profile of this name, built in or of the configuration, or that of a file; without a name the default one.
+def load_profile(context: CommandContext, name: str | None, agent: str) -> Profile:
+    """The rules in force for the owner in a direct conversation with an agent: those of its profile, or of the profile
+    of this name, with the overrides laid over it; or those of a file.
 
-    Raises ConfigError when there is none, or with every pattern that is refused.
+    Raises ConfigError when there is no such profile, or with every pattern that is refused.
     """
-    if name is not None and name in BUILT_IN:
-        return Profiles(built_in_traits()).get(name)
-    if name is not None and (rules := _profile_file(name)) is not None:
+    if name is not None and name not in BUILT_IN and (rules := _profile_file(name)) is not None:
         return compile_profile(Path(name).name, rules, traits=built_in_traits())
     config = context.config()
-    profiles = Profiles(known_traits(config), config.permissions.profiles)
-    return profiles.get(config.permissions.default_profile if name is None else name)
+    agent = agent or config.agents.default_agent
+    chosen = config.permissions.default_profile if name is None else name
+    if name is None and context.home.agent(agent).is_dir():
+        chosen = AgentRegistry(context.home, AgentDefaults.of(config, default_model(config))).spec(agent).profile
+    profiles = Profiles(known_traits(config), config.permissions.profiles, config.permissions.overrides)
+    return profiles.effective(chosen, ASKER, agent)
 
 
 def _profile_file(name: str) -> ProfileSettings | None:

@@ -20,10 +20,10 @@ from shoal.agents.toolbox import built_in_traits
 from shoal.app import FeatureServices
 from shoal.config import Config, default_model, open_catalog
 from shoal.delivery.hub import Hub
-from shoal.extensions import extension_tools
+from shoal.extensions import extension_sandbox, extension_tools
 from shoal.kernel.agents import Process
 from shoal.kernel.clock import SystemClock
-from shoal.kernel.errors import Conflict, NotFound
+from shoal.kernel.errors import Conflict, NotFound, ShoalError
 from shoal.kernel.events import Event, Scope
 from shoal.kernel.files import Files, Folders
 from shoal.kernel.ids import ApprovalId, ThreadId
@@ -33,8 +33,10 @@ from shoal.kernel.traits import NO_TOOLS, TraitsByName
 from shoal.kernel.triggers import NewTrigger, Trigger, first_time
 from shoal.models.catalog import Catalog, existing_model
 from shoal.net.fetch import GuardedFetcher
+from shoal.permissions.effects import STRICTEST, Situation
 from shoal.permissions.profiles import Profiles
 from shoal.permissions.redact import Redactor
+from shoal.sandbox.choose import open_sandbox
 from shoal.store.store import Store
 from shoal.surfaces.cli.client import content_of
 from shoal.surfaces.cli.context import CommandContext
@@ -59,6 +61,7 @@ class OfflineApp:
 
     state = "stopped"
     recovers = True
+    situation = STRICTEST
 
     def __init__(self, context: CommandContext, config: Config, store: Store) -> None:
         self._context = context
@@ -193,12 +196,26 @@ def known_traits(config: Config) -> TraitsByName:
     return traits
 
 
+async def situation_here(config: Config) -> Situation:
+    """That of a clean turn of the owner on this machine, by a trial of the sandbox."""
+    try:
+        chosen = await open_sandbox(config.sandbox, extension_sandbox)
+    except ShoalError:
+        return Situation(trusted=True)
+    await chosen.sandbox.close()
+    isolated = chosen.sandbox.isolated
+    sealed = isolated and config.sandbox.network == "off"
+    return Situation(isolated=isolated, sealed=sealed, covered=config.checkpoints.days > 0, trusted=True)
+
+
 async def call_offline(
     context: CommandContext, config: Config, store: Store, method: str, path: str, body: object
 ) -> tuple[int, bytes]:
     """Make one call as the owner, and return the status and content of its answer."""
     app, token = OfflineApp(context, config, store), secrets.token_urlsafe(32)
     path, _, query = path.partition("?")
+    if path.startswith("/api/permissions/"):
+        app.situation = await situation_here(config)
     content = content_of(body)
     headers = [("host", "localhost"), ("authorization", f"Bearer {token}"), ("content-length", str(len(content)))]
     scope = {

@@ -463,7 +463,8 @@ async def check_permission(web: WebContext, by: Principal, body: WouldRun) -> Wo
         rules = app.profiles.get(name)
     actions = shell_actions("bash", body.shell, cwd=WORKSPACE) if body.shell.strip() else (action_of(body.action),)
 
-    return WouldRunView(name, *await anyio.to_thread.run_sync(decide_all, rules, actions))
+    decided = await anyio.to_thread.run_sync(decide_all, rules, actions, app.executor.situation)
+    return WouldRunView(name, *decided)
 
 
 @routes("POST /api/permissions/replay", ADMINS)
@@ -485,7 +486,7 @@ async def replay_permissions(web: WebContext, body: Hindsight) -> HindsightView:
     checks = await app.store.audit.checks(app.clock.now() - timedelta(hours=body.hours), body.agent)
     if not checks and body.agent and not app.agents.exists(body.agent):
         raise NotFound(f"There is no agent {body.agent!r}, and none of this name did anything then.")
-    changed = decided_anew(checks, profile)
+    changed = decided_anew(checks, profile, app.executor.situation)
     return HindsightView(sum(one.count for one in checks), len(checks), changed[:CHANGED_MAX])
 
 
@@ -502,7 +503,8 @@ async def suggest_rules(web: WebContext, *, hours: Hours = 720) -> list[Suggeste
     }
     path = app.home.config_file
     text = read_regular_text(path) if path.exists() else ""
-    return [msgspec.structs.replace(one, accepted=one.text in text) for one in suggestions(lately, agents, profiles)]
+    found = suggestions(lately, agents, profiles, app.executor.situation)
+    return [msgspec.structs.replace(one, accepted=one.text in text) for one in found]
 
 
 @routes("POST /api/permissions/suggestions", ADMINS)

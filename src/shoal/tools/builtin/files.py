@@ -21,7 +21,7 @@ from shoal.kernel.files import in_thread
 from shoal.kernel.messages import Image
 from shoal.kernel.phrases import counted
 from shoal.kernel.ports import Invocation, ToolContext, ToolOutput, VirtualFolder
-from shoal.kernel.traits import FILES_ELSEWHERE, READABLE, WRITABLE, Traits, Treatment, Treatments
+from shoal.kernel.traits import READABLE, Traits, Treatment, Treatments
 from shoal.text.encodings import TextEncoding, find_encoding, plain_text, readable
 from shoal.text.secret_forms import PLACEHOLDER
 from shoal.tools.attachments import fit_image, is_image, keep_copy, media_type_of
@@ -224,8 +224,7 @@ TEXT_BYTES_MAX = 10_485_760
 PathArgument = Annotated[str, "Path of the file: relative to the workspace, or absolute, such as /scratch/notes.txt."]
 
 
-_READ = Treatment(READABLE, "reading and listing in its own folders")
-_READS = Treatments(locked=_READ, standard=replace(_READ, otherwise="ask", others=FILES_ELSEWHERE))
+_READS = Treatments(locked=Treatment(READABLE, "reading and listing in its own folders"))
 READ = tool(
     Traits(
         group="files",
@@ -254,11 +253,6 @@ WRITE = tool(
         harm="file",
         undo="files",
         in_cases=True,
-        treatments=Treatments(
-            standard=Treatment(
-                WRITABLE, "writing in /workspace and /scratch, except inside .git", "ask", FILES_ELSEWHERE
-            )
-        ),
     ),
     name="write",
 )

@@ -8,7 +8,6 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import Meta
-from msgspec.structs import replace
 
 from shoal.files.mounts import MountedPath
 from shoal.kernel.errors import InvalidId, ToolError
@@ -20,7 +19,7 @@ from shoal.kernel.permissions import Action
 from shoal.kernel.phrases import counted
 from shoal.kernel.ports import ChatAdapter, Invocation, ToolContext, ToolOutput
 from shoal.kernel.records import NewPost
-from shoal.kernel.traits import FILES_ELSEWHERE, READABLE, RUNS_ON, Traits, Treatment, Treatments
+from shoal.kernel.traits import Traits, Treatment, Treatments
 from shoal.tools.attachments import keep_copy
 from shoal.tools.builtin.files import PathArgument
 from shoal.tools.functions import FunctionTool, Prepared, canonical, tool
@@ -37,10 +36,6 @@ UNREAD = frozenset({"openai"})
 """Platforms whose people read a turn's answer and nothing beside it."""
 
 
-_OWN_FILES = Treatment(READABLE, "sending files of its own folders", "ask", FILES_ELSEWHERE)
-_SAME_CONVERSATION = Treatment(HERE, "messages in the same conversation")
-
-
 @tool(
     Traits(
         group="messages",
@@ -51,7 +46,6 @@ _SAME_CONVERSATION = Treatment(HERE, "messages in the same conversation")
         names="sent",
         harm="none",
         changes="nothing",
-        treatments=Treatments(standard=_OWN_FILES),
     )
 )
 def upload(
@@ -96,9 +90,7 @@ MESSAGE = tool(
         harm="message",
         harmless=(HERE,),
         changes="nothing",
-        treatments=Treatments(
-            standard=replace(_SAME_CONVERSATION, otherwise="ask", others=RUNS_ON), guarded=_SAME_CONVERSATION
-        ),
+        treatments=Treatments(guarded=Treatment(HERE, "messages in the same conversation")),
     ),
     name="message",
 )

@@ -12,7 +12,7 @@ from shoal.kernel.permissions import Action
 from shoal.kernel.phrases import counted
 from shoal.kernel.ports import Command, Invocation, ToolContext, ToolOutput
 from shoal.kernel.settings import SandboxSettings
-from shoal.kernel.traits import Traits, Treatment, Treatments
+from shoal.kernel.traits import Traits
 from shoal.tools.functions import FunctionTool, PreparedCommand, canonical, tool
 from shoal.tools.output import text_of
 from shoal.tools.terminal import last_state
@@ -68,7 +68,6 @@ BASH = tool(
         undo="files",
         shows_output=True,
         in_cases=True,
-        treatments=Treatments(standard=Treatment(otherwise="ask", others="every command")),
     ),
     name="bash",
 )

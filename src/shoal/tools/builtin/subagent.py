@@ -12,7 +12,7 @@ from shoal.kernel.errors import ToolError
 from shoal.kernel.ids import ThreadId
 from shoal.kernel.permissions import Action
 from shoal.kernel.ports import Invocation, Tool, ToolContext, ToolOutput
-from shoal.kernel.traits import KEEPS, Traits, Treatment, Treatments
+from shoal.kernel.traits import Traits
 from shoal.tools.functions import Prepared, canonical, tool
 
 TASK_CHARS_MAX = 50_000
@@ -34,7 +34,6 @@ _TASK = Traits(
     origin="mixed",
     harm="none",
     changes="workspace",
-    treatments=KEEPS,
 )
 SUBAGENT = tool(_TASK, name="subagent")
 SPAWN = tool(replace(_TASK, origin="own"), name="spawn")
@@ -44,7 +43,6 @@ ASK_AGENT = tool(
         effect="outward",
         harm="outside",
         changes="nothing",
-        treatments=Treatments(standard=Treatment(otherwise="ask", others="tasks for other agents")),
     ),
     name="ask_agent",
 )

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from shoal.kernel import lazy_re
 from shoal.kernel.errors import FetchError, ToolError
 from shoal.kernel.ports import Invocation, ToolOutput
-from shoal.kernel.traits import WEB_PAGES, Traits, Treatment, Treatments
+from shoal.kernel.traits import Traits
 from shoal.kernel.untrusted import UNREADABLE, untrusted_block
 from shoal.net.addresses import FETCH_BYTES_MAX, Fetched, Fetcher, FetchRequest, parse_target
 from shoal.tools.documents import pdf_text
@@ -49,10 +49,9 @@ _WEB = Traits(
     idempotent=True,
     origin="mixed",
     harm="outside",
-    treatments=Treatments(standard=Treatment(otherwise="ask", others=WEB_PAGES)),
 )
 READ_URL = tool(replace(_WEB, rank=6, names="address"), name="read_url")
-WEB_SEARCH = tool(replace(_WEB, rank=5), name="web_search")
+WEB_SEARCH = tool(replace(_WEB, rank=5, names="query"), name="web_search")
 BRAVE_SEARCH = WEB_SEARCH.alias("brave_search")
 
 

@@ -45,7 +45,20 @@ def test_a_command_that_hides_what_it_runs_is_not_allowed_by_a_general_rule(shoa
 
 @pytest.mark.parametrize(("profile", "decision"), [("open", "allow"), ("standard", "ask"), ("locked", "deny")])
 def test_built_in_profiles_need_no_home(shoal: Shoal, profile: str, decision: str) -> None:
-    assert check(shoal, "--profile", profile, "tool:bash:ls")[0][1] == decision
+    assert check(shoal, "--profile", profile, "tool:message:slack:C1")[0][1] == decision
+
+
+def test_the_check_goes_by_the_rules_in_force(shoal: Shoal, home: Path) -> None:
+    home.mkdir()
+    (home / "shoal.toml").write_text(
+        "[[permissions.overrides]]\nagents = ['main']\nallow = ['tool:message:slack:C1']\n"
+        "[[permissions.overrides]]\nagents = ['other']\nask = ['tool:read:.*']\n"
+        "[sandbox]\nkind = 'host'\n"
+    )
+    decisions = [one[1] for one in check(shoal, "tool:message:slack:C1", "tool:message:slack:C2", "tool:bash:make")]
+    assert decisions == ["allow", "ask", "ask"]
+    assert check(shoal, "tool:read:/workspace/a")[0][1] == "allow"
+    assert check(shoal, "--agent", "other", "tool:read:/workspace/a")[0][1] == "ask"
 
 
 def test_profiles_of_the_configuration_are_known_and_the_default_is_taken(shoal: Shoal, home: Path) -> None:

@@ -1,0 +1,179 @@
+"""What a call reaches, and what follows from it: a pure function to one effect, and one table of answers.
+
+    traits ─┐
+            ├─► effect_of ─► (effect, trusted, tainted, isolated) ─► ANSWERS ─► allow, ask or guard
+    action ─┘   of shell commands: what the shell reader knows
+
+| effect | what it is | examples |
+|---|---|---|
+| read | changes nothing, and shows what the agent may see anyway | `git status`, reading a file of the workspace |
+| contained | changes only what a checkpoint restores, and cannot leave | `pytest` in a sealed sandbox, writing a file |
+| outward | leaves the machine or the conversation | `git push` with a network, a message elsewhere |
+| lasting | changes what no checkpoint restores | the agent's settings, `.git/hooks`, a file that is too large |
+| unknown | nobody knows | a command without a sandbox, a tool that says nothing |
+
+A sandbox is sealed when it isolates commands and gives them no network. A command in it is contained, whatever it runs,
+where a checkpoint covers the workspace: it can change the workspace and /scratch alone, and reach nothing.
+"""
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+from pathlib import PurePosixPath
+from types import MappingProxyType
+from typing import Literal, NamedTuple, TypeAlias, get_args
+
+import msgspec
+
+from shoal.kernel import lazy_re
+from shoal.kernel.permissions import Action
+from shoal.kernel.traits import READABLE, WRITABLE, Effect, TraitsByName
+from shoal.permissions.code_files import is_executed
+from shoal.permissions.fetching import fetched_by
+
+EffectAnswer: TypeAlias = Literal["allow", "guard", "ask"]
+"""It runs; it runs unless the guard against untrusted content finds harm in it (`taint.sink_of`); a person is asked."""
+
+_READABLE = lazy_re.compile(READABLE)
+_WRITABLE = lazy_re.compile(WRITABLE)
+_GIT_FOLDER = lazy_re.compile(r"(?:^|[/\s'\"=:])\.git(?:$|[/\s'\"])")
+_WORDS = lazy_re.compile(r"[^\s'\"=;|&<>()]+")
+_PUSHES = lazy_re.compile(r"(?:\A|/)git(?: -\S+(?: [^-\s]\S*)?)* (?:push|send-email|request-pull)\b")
+
+
+class Situation(msgspec.Struct, frozen=True, kw_only=True):
+    """On what the effect of a call, and the answer to it, depend beside the call. The defaults are the strictest.
+
+    `isolated`: a sandbox isolates commands; `sealed`: it gives them no network either; `covered`: a checkpoint restores
+    everything that a command could change. `trusted`: nobody else has a hand in the turn. `tainted`: untrusted content
+    may steer it.
+    """
+
+    isolated: bool = False
+    sealed: bool = False
+    covered: bool = False
+    trusted: bool = False
+    tainted: bool = False
+
+
+STRICTEST = Situation()
+
+
+class EffectCase(NamedTuple):
+    """A row of the table. `isolated`: the call is held by a sealed sandbox, or is no command."""
+
+    effect: Effect
+    trusted: bool
+    tainted: bool
+    isolated: bool
+
+
+_ROWS: tuple[tuple[Effect, bool | None, bool | None, bool | None, EffectAnswer], ...] = (
+    # effect, trusted, tainted, isolated (None: either), answer. The first row that fits counts.
+    ("read", None, False, None, "allow"),
+    ("read", None, True, None, "guard"),
+    ("contained", None, None, False, "ask"),
+    ("contained", True, None, True, "allow"),
+    ("contained", False, False, True, "allow"),
+    ("contained", False, True, True, "guard"),
+    ("outward", None, None, None, "ask"),
+    ("lasting", None, None, None, "ask"),
+    ("unknown", None, None, None, "ask"),
+)
+
+
+def _answers() -> Iterator[tuple[EffectCase, EffectAnswer]]:
+    for case in map(EffectCase._make, product(get_args(Effect), (True, False), (True, False), (True, False))):
+        fitting = (row for row in _ROWS if row[0] == case.effect)
+        yield case, next(row[4] for row in fitting if all(map(_fits, row[1:4], case[1:])))
+
+
+def _fits(wanted: bool | None, is_so: bool) -> bool:
+    return wanted is None or wanted is is_so
+
+
+ANSWERS: Mapping[EffectCase, EffectAnswer] = MappingProxyType(dict(_answers()))
+"""What becomes of every call that no rule of a profile with `effects` matches."""
+
+WORDS: Mapping[Effect, str] = MappingProxyType(
+    {
+        "read": "reading its own folders, memory, this conversation and the web",
+        "contained": "changes that /undo takes back, and commands in a sandbox without network",
+        "outward": "calls that leave this machine or this conversation",
+        "lasting": "changes that /undo does not take back",
+        "unknown": "calls whose effect nobody knows, such as commands without a sandbox",
+    }
+)
+"""What each effect covers, for lists of rules."""
+
+
+def effect_of(action: Action, traits: TraitsByName, situation: Situation) -> Effect:
+    """The furthest that an action reaches. Total and deterministic; linear in the length of its text."""
+    tool, detail = traits.of(action.tool), action.detail
+    if tool.takes_commands and tool.effect == "unknown":
+        return _effect_of_command(action, traits, situation)
+    if detail in tool.harmless:
+        return "read"
+    match tool.names:
+        case "listed" | "shown":
+            return "read" if _READABLE.fullmatch(detail) else "unknown"
+        case "edited" | "replaced":
+            if not _WRITABLE.fullmatch(detail):
+                return "lasting"
+            return "lasting" if situation.tainted and is_executed(detail) else "contained"
+        case "sent":
+            return "read" if _READABLE.fullmatch(detail) else "outward"
+        case _:
+            return tool.effect
+
+
+def answer_to(action: Action, traits: TraitsByName, situation: Situation) -> tuple[Effect, EffectAnswer]:
+    """The effect of an action, and the table's answer to it."""
+    effect = effect_of(action, traits, situation)
+    isolated = situation.sealed or not traits.of(action.tool).runs_commands
+    return effect, ANSWERS[EffectCase(effect, situation.trusted, situation.tainted, isolated)]
+
+
+def only_reads(action: Action, *, isolated: bool) -> bool:
+    """Whether a part of a command is known to change nothing. Without a sandbox, what it reads has to be known as well,
+    and to lie in the agent's own folders."""
+    if action.opaque or not action.harmless or action.writes != ():
+        return False
+    if isolated:
+        return True
+    return action.reads is not None and all(map(_READABLE.fullmatch, action.reads))
+
+
+def _effect_of_command(action: Action, traits: TraitsByName, situation: Situation) -> Effect:
+    if not situation.trusted:
+        return "unknown"
+    detail = action.detail
+    if only_reads(action, isolated=situation.isolated):
+        return "read"
+    if situation.sealed:
+        if not situation.covered or _changes_git(action, detail, tainted=situation.tainted):
+            return "lasting"
+        return "lasting" if situation.tainted and _writes_executed(action, detail) else "contained"
+    if _PUSHES.match(detail) or fetched_by((action,), traits):
+        return "outward"
+    return "contained" if action.harmless and not action.opaque and action.writes else "unknown"
+
+
+def _changes_git(action: Action, detail: str, *, tainted: bool) -> bool:
+    """Whether a command may change what git keeps beside its own commands, or under taint by them."""
+    if _is_git(detail):
+        return tainted
+    return any(map(_GIT_FOLDER.search, (detail, *(action.writes or ()))))
+
+
+def _writes_executed(action: Action, detail: str) -> bool:
+    """Whether a command that changes something names a file that other programs execute or take orders from, beside
+    its own program and what it runs itself."""
+    if action.writes is not None:
+        return any(map(is_executed, action.writes))
+    run = {PurePosixPath(name).name for name in action.runs}
+    words = _WORDS.findall(detail)[1:]
+    return any(is_executed(word) and PurePosixPath(word).name not in run for word in words)
+
+
+def _is_git(detail: str) -> bool:
+    return detail.partition(" ")[0].rpartition("/")[2] == "git"

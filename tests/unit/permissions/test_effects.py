@@ -1,0 +1,188 @@
+"""Every action has one effect, and the table says what follows from it."""
+
+from itertools import product
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from msgspec.structs import replace
+
+from shoal.kernel.permissions import Action, Decision
+from shoal.kernel.settings import OverrideSettings, ProfileSettings
+from shoal.kernel.traits import Effect, Traits, TraitsByName
+from shoal.permissions.actions import shell_actions
+from shoal.permissions.effects import ANSWERS, EffectCase, Situation, effect_of
+from shoal.permissions.profiles import Profile, Profiles, compile_profile, decide_all, hidden
+from shoal.permissions.taint import MESSAGE_OF, Source, TaintState, gate
+from tests.known_tools import TRAITS
+
+SEALED = Situation(isolated=True, sealed=True, covered=True, trusted=True)
+ONLINE = replace(SEALED, sealed=False)
+HOST = Situation(trusted=True)
+STANDARD = Profiles(TRAITS).get("standard")
+GUARDED = Profiles(TRAITS).get("guarded")
+PAGE = TaintState((Source(1, "the page https://example.org/"),), active=True)
+
+
+def shell(command: str, *, isolated: bool = True) -> tuple[Action, ...]:
+    return shell_actions("bash", command, cwd=Path("/workspace"), isolated=isolated)
+
+
+def decided(actions: tuple[Action, ...], situation: Situation, profile: Profile = STANDARD) -> Decision:
+    return decide_all(profile, actions, situation)[0]
+
+
+def guarded(actions: tuple[Action, ...], situation: Situation, taint: TaintState = PAGE) -> Decision:
+    tainted = replace(situation, tainted=True)
+    return gate(decided(actions, tainted), actions, taint, STANDARD, tainted)[0]
+
+
+def effects(command: str, situation: Situation) -> set[Effect]:
+    found = shell(command, isolated=situation.isolated)
+    return {effect_of(action, TRAITS, situation) for action in found if not action.whole}
+
+
+def test_every_case_has_an_answer() -> None:
+    assert set(ANSWERS) == set(map(EffectCase._make, product(get_args(Effect), *[(True, False)] * 3)))
+
+
+@pytest.mark.parametrize("effect", ["outward", "lasting", "unknown"])
+def test_what_leaves_or_lasts_or_nobody_knows_always_asks(effect: Effect) -> None:
+    assert {answer for case, answer in ANSWERS.items() if case.effect == effect} == {"ask"}
+
+
+@pytest.mark.parametrize(
+    ("command", "sealed", "online", "host"),
+    [
+        ("ls -la", "read", "read", "read"),
+        ("git status", "contained", "unknown", "unknown"),  # no repository that is known to run nothing
+        ("cat notes.md | sort | uniq -c", "read", "read", "read"),
+        ("cat /etc/hostname", "read", "read", "unknown"),
+        ("cat $FILE", "read", "read", "unknown"),
+        ("mkdir out", "contained", "contained", "contained"),
+        ("echo x > out.txt", "contained", "contained", "contained"),
+        ("pytest -q", "contained", "unknown", "unknown"),
+        ("make test", "contained", "unknown", "unknown"),
+        ("sed -i s/a/b/ x.py", "contained", "unknown", "unknown"),
+        ("git push", "contained", "outward", "outward"),
+        ("curl https://example.org/", "contained", "outward", "outward"),
+        ("pip install flask", "contained", "outward", "outward"),
+        ("rm -rf build", "contained", "unknown", "unknown"),
+        ("sh -c 'eval $X'", "contained", "unknown", "unknown"),
+        ("echo x > .git/hooks/pre-commit", "lasting", "unknown", "unknown"),
+        ("cp evil .git/config", "lasting", "unknown", "unknown"),
+        ("if then", "contained", "unknown", "unknown"),
+    ],
+)
+def test_what_a_command_reaches(command: str, sealed: Effect, online: Effect, host: Effect) -> None:
+    order = get_args(Effect)
+    worst = [max(effects(command, place), key=order.index) for place in (SEALED, ONLINE, HOST)]
+    assert worst == [sealed, online, host]
+
+
+@pytest.mark.parametrize(
+    ("action", "effect"),
+    [
+        ("tool:read:/workspace/a", "read"),
+        ("tool:read:/etc/passwd", "unknown"),
+        ("tool:list:host:/workspace", "unknown"),
+        ("tool:write:/workspace/a.py", "contained"),
+        ("tool:write:/scratch/a", "contained"),
+        ("tool:write:/workspace/.git/config", "lasting"),
+        ("tool:edit:/etc/hosts", "lasting"),
+        ("tool:upload:/workspace/a", "read"),
+        ("tool:upload:/etc/passwd", "outward"),
+        ("tool:message:here", "read"),
+        ("tool:message:slack:C1", "outward"),
+        ("tool:web_search:tides", "read"),
+        ("tool:set_model:x", "lasting"),
+        ("tool:process_start:ls", "lasting"),
+        ("tool:mcp_files_read:{}", "unknown"),
+        ("tool:made_up:x", "unknown"),
+    ],
+)
+def test_what_a_tool_reaches(action: str, effect: Effect) -> None:
+    assert {effect_of(Action(action), TRAITS, place) for place in (SEALED, ONLINE, HOST)} == {effect}
+
+
+def test_only_a_sealed_sandbox_lets_commands_run_that_change_something() -> None:
+    assert [decided(shell("make"), place) for place in (SEALED, ONLINE, HOST)] == ["allow", "ask", "ask"]
+    assert [decided(shell("mkdir a"), place) for place in (SEALED, ONLINE, HOST)] == ["allow", "ask", "ask"]
+    assert decided(shell("ls", isolated=False), HOST) == "allow"
+
+
+def test_what_no_checkpoint_restores_asks() -> None:
+    bare = replace(SEALED, covered=False)
+    assert [decided(shell(command), bare) for command in ("make", "echo x > a.txt", "ls")] == ["ask", "ask", "allow"]
+
+
+def test_commands_of_people_who_are_not_trusted_ask_as_ever() -> None:
+    stranger = replace(SEALED, trusted=False)
+    assert [decided(shell(command), stranger) for command in ("ls", "make", "git push")] == ["ask", "ask", "ask"]
+    assert decided((Action("tool:write:/workspace/a.txt"),), stranger) == "allow"
+
+
+@pytest.mark.parametrize(
+    ("command", "decision"),
+    [
+        ("pytest -q", "allow"),
+        ("python3 script.py", "allow"),
+        (".venv/bin/pytest tests", "allow"),
+        ("python3 manage.py test", "allow"),
+        ("echo x > out.py", "allow"),
+        ("sed -i s/a/b/ src/a.py", "allow"),
+        ("echo x > Makefile", "ask"),
+        ("sed -i s/a/b/ Makefile", "ask"),
+        ("cp a.txt .github/workflows/ci.yml", "ask"),
+        ('python3 -c \'open("package.json", "w")\'', "ask"),
+        ("echo x > .git/hooks/post-checkout", "ask"),
+        ("git commit -m x", "ask"),
+        ("git config core.pager x", "ask"),
+        ("cat .env", "ask"),
+        ("tar xf secrets.tar", "ask"),
+    ],
+)
+def test_contained_work_goes_on_after_untrusted_content(command: str, decision: Decision) -> None:
+    assert guarded(shell(command), SEALED) == decision
+    assert guarded(shell(command), ONLINE) == "ask"
+    assert guarded(shell(command), replace(SEALED, trusted=False)) == "ask"
+
+
+def test_words_of_people_who_are_not_trusted_are_known_among_what_taints() -> None:
+    assert not PAGE.by_people
+    assert TaintState((*PAGE.sources, Source(2, f"{MESSAGE_OF}Eve")), active=True).by_people
+    assert TaintState((Source(2, f"a summary of {MESSAGE_OF}Eve"),), active=True).by_people
+
+
+def test_rules_of_ones_own_come_before_effects() -> None:
+    own = compile_profile(
+        "mine",
+        ProfileSettings(extends="standard", deny=("tool:bash:rm .*",), ask=("tool:bash:make( .*)?",)),
+        traits=TRAITS,
+    )
+    assert [decided(shell(one), SEALED, own) for one in ("rm x", "make", "pytest")] == ["deny", "ask", "allow"]
+    profiles = Profiles(TRAITS, {}, (OverrideSettings(allow=("tool:message:slack:C1",)),))
+    from shoal.kernel.permissions import Asker
+
+    mine = profiles.effective("standard", Asker(trust="owner"), "main")
+    assert decided((Action("tool:message:slack:C1"),), SEALED, mine) == "allow"
+    assert decided((Action("tool:message:slack:C2"),), SEALED, mine) == "ask"
+
+
+def test_the_rule_names_the_effect() -> None:
+    assert decide_all(STANDARD, shell("make"), SEALED)[1][0].rule == "allow effect contained"
+
+
+def test_a_profile_of_ones_own_may_go_by_effects() -> None:
+    own = compile_profile("mine", ProfileSettings(effects=True), traits=TRAITS)
+    assert decided(shell("make"), SEALED, own) == "allow"
+    assert not hidden(own, "made_up")
+    assert hidden(compile_profile("mine", ProfileSettings(), traits=TRAITS), "made_up")
+
+
+def test_an_added_tool_that_says_contained_is_guarded_as_before() -> None:
+    traits = TraitsByName({**dict(TRAITS.items()), "water": Traits(effect="contained")})
+    profile = Profiles(traits).get("standard")
+    actions = (Action("tool:water:roses"),)
+    tainted = replace(SEALED, tainted=True)
+    assert gate("allow", actions, PAGE, profile, tainted)[0] == "ask"
