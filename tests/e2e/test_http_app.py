@@ -71,12 +71,12 @@ async def test_a_message_is_answered(tmp_path: Path) -> None:
 
 
 async def test_an_approval_given_through_the_api_lets_the_call_run(tmp_path: Path) -> None:
-    model = FakeModel(Reply(calls=(Call("bash", '{"command": "echo tide"}'),)), "done")
+    model = FakeModel(Reply(calls=(Call("bash", '{"command": "echo tide | tee out"}'),)), "done")
     async with site(tmp_path, model, profile="standard") as found:
         await found.post(f"{PATH}/messages", {"text": "run it"})
         await found.world.happens(THREAD, "approval_requested")
         (asked,) = (await found.client.get("/api/approvals")).json()
-        assert asked["shown"] == "echo tide"
+        assert asked["shown"] == "echo tide | tee out"
         decided = await found.post(f"/api/approvals/{asked['id']}", {"decision": "allow"})
         assert decided.json() == {"id": asked["id"], "state": "allow"}
         await found.world.happens(THREAD, "turn_finished")

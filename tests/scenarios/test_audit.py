@@ -24,7 +24,7 @@ async def entries(world: World, kind: str, chain: str = "") -> list[AuditEntry]:
 
 
 async def test_a_decision_that_is_refused_is_told(tmp_path: Path) -> None:
-    async with scenario(tmp_path, FakeModel(bash("true"), "done"), profile="standard") as world:
+    async with scenario(tmp_path, FakeModel(bash("touch made"), "done"), profile="standard") as world:
         await world.ada.says("go")
         approval = await world.ada.is_asked()
         with pytest.raises(Forbidden):
@@ -54,7 +54,7 @@ async def test_every_call_is_told_once_whether_it_runs_alone_or_beside_others(
 
 async def test_a_decision_after_its_time_is_told(tmp_path: Path) -> None:
     clock = ManualClock()
-    async with scenario(tmp_path, FakeModel(bash("true"), "done"), profile="standard", clock=clock) as world:
+    async with scenario(tmp_path, FakeModel(bash("touch made"), "done"), profile="standard", clock=clock) as world:
         await world.ada.says("go")
         approval = await world.ada.is_asked()
         await clock.advance(3700)
@@ -77,7 +77,7 @@ async def test_settings_that_are_others_than_at_the_last_start_are_told(tmp_path
 
 
 async def test_a_long_command_is_shown_in_part_and_where_the_whole_is(tmp_path: Path) -> None:
-    command = f"echo {'x' * 5000} the-end"
+    command = f"touch {'x' * 5000} the-end"
     async with scenario(tmp_path, FakeModel(bash(command), "done"), profile="standard") as world:
         await world.ada.says("go")
         approval = await world.ada.is_asked()
@@ -105,7 +105,7 @@ async def test_an_agents_own_rights_that_are_others_than_at_the_last_start_are_t
 
 async def test_the_card_of_a_long_command_leads_to_the_page_where_its_address_is_known(tmp_path: Path) -> None:
     settings = {"web": {"public_url": "https://shoal.example/"}}
-    model = FakeModel(bash(f"echo {'x' * 5000}"))
+    model = FakeModel(bash(f"touch {'x' * 5000}"))
     async with scenario(tmp_path, model, profile="standard", settings=settings) as world:
         await world.ada.says("go")
         card = await world.ada.sees("characters are not shown here")

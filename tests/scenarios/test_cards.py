@@ -53,16 +53,16 @@ async def test_the_card_says_who_denied_it(tmp_path: Path) -> None:
 
 async def test_the_card_says_that_nobody_answered(tmp_path: Path) -> None:
     clock = ManualClock()
-    async with scenario(tmp_path, FakeModel(bash("true"), "done"), profile="standard", clock=clock) as world:
+    async with scenario(tmp_path, FakeModel(bash("touch made"), "done"), profile="standard", clock=clock) as world:
         await world.ada.says("go")
         await world.ada.is_asked()
-        await world.ada.sees("true")
+        await world.ada.sees("touch made")
         await clock.advance(3700)
         await in_time(clock, card(world, "Expired: nobody answered in time."))
 
 
 async def test_the_card_says_that_stop_cancelled_it(tmp_path: Path) -> None:
-    async with scenario(tmp_path, FakeModel(bash("true"), "done"), profile="standard") as world:
+    async with scenario(tmp_path, FakeModel(bash("touch made"), "done"), profile="standard") as world:
         await world.ada.says("go")
         await world.ada.is_asked()
         await world.ada.stops()
@@ -70,7 +70,7 @@ async def test_the_card_says_that_stop_cancelled_it(tmp_path: Path) -> None:
 
 
 async def test_the_card_says_that_it_was_stopped_while_it_ran(tmp_path: Path) -> None:
-    async with scenario(tmp_path, FakeModel(bash("sleep 600"), "done"), profile="standard") as world:
+    async with scenario(tmp_path, FakeModel(bash("/bin/sleep 600"), "done"), profile="standard") as world:
         await world.ada.says("go")
         approval = await world.ada.is_asked()
         await world.ada.decides(approval.id, allow=True)
@@ -120,7 +120,7 @@ async def test_words_that_come_with_a_file_decide_nothing(tmp_path: Path) -> Non
 )
 async def test_the_owner_and_the_approvers_decide(tmp_path: Path, by: Asker) -> None:
     permissions = {"default_profile": "standard", "approvers": ["fake:bob", "role:ops"]}
-    model = FakeModel(bash("true"), "done")
+    model = FakeModel(bash("touch made"), "done")
     async with scenario(tmp_path, model, settings={"permissions": permissions}) as world:
         await world.ada.says("go")
         approval = await world.ada.is_asked()

@@ -106,7 +106,7 @@ async def test_what_is_in_another_channel_is_for_the_owner_in_private(tmp_path: 
 
 
 async def test_tasks_tell_what_waits_for_whom(tmp_path: Path) -> None:
-    model = FakeModel(calls("bash", arguments='{"command": "true"}'), "done", "done")
+    model = FakeModel(calls("bash", arguments='{"command": "touch made"}'), "done", "done")
     async with scenario(tmp_path, model, profile="standard") as world:
         assert await world.ada.asks("/tasks") == "main has nothing to do."
         await world.ada.says("try it")

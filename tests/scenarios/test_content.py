@@ -334,7 +334,7 @@ async def test_it_holds_for_who_is_trusted_as_far_as_who_gave_it(
 
 
 async def test_it_does_not_hold_in_a_turn_that_is_tainted(tmp_path: Path) -> None:
-    list_it = call("bash", command="ls")
+    list_it = call("bash", command="touch made")
     model = FakeModel(list_it, "listed", call("time_page"), list_it)
     async with scenario(tmp_path, model, profile="standard", tools=(time_page,), settings=PAGES) as world:
         await world.ada.says("go")

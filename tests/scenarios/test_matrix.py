@@ -179,10 +179,10 @@ async def test_a_post_that_was_never_confirmed_is_found_although_its_transaction
 
 
 async def test_an_outage_of_an_hour_loses_nothing_either_way(tmp_path: Path, pier: Pier) -> None:
-    model = FakeModel(Reply(calls=(Call("bash", '{"command": "true"}'),)), "after the outage", "and again")
+    model = FakeModel(Reply(calls=(Call("bash", '{"command": "touch made"}'),)), "after the outage", "and again")
     async with running(tmp_path, pier, model, profile="standard") as app:
         await pier.fake.says(pier.direct, "go")
-        await pier.sees(pier.direct, "true")
+        await pier.sees(pier.direct, "touch made")
         await pier.fake.stop()
         (asked,) = await app.store.approvals.search()
         await app.orchestrator.decide(asked.id, True, Asker(trust="trusted", user=ADA, platform="matrix"))

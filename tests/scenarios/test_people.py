@@ -23,7 +23,7 @@ def bash(command: str) -> Reply:
 async def test_the_other_identity_may_decide_what_one_asked_for(tmp_path: Path) -> None:
     settings = {**ADA, "permissions": {"default_profile": "standard"}}
     access = AccessRules(allow=("ada",))
-    async with scenario(tmp_path, FakeModel(bash("true"), "done"), settings=settings, access=access) as world:
+    async with scenario(tmp_path, FakeModel(bash("touch made"), "done"), settings=settings, access=access) as world:
         await world.ada.says("go")
         approval = await world.ada.is_asked()
         decide = world.app.orchestrator.decide
@@ -40,7 +40,7 @@ async def test_the_other_identity_may_decide_what_one_asked_for(tmp_path: Path) 
 async def test_an_approver_is_one_with_any_identity_and_role(tmp_path: Path) -> None:
     for number, approver in enumerate(("telegram:4711", "role:captain")):
         settings = {**ADA, "permissions": {"default_profile": "standard", "approvers": [approver]}}
-        async with scenario(tmp_path / str(number), FakeModel(bash("true"), "done"), settings=settings) as world:
+        async with scenario(tmp_path / str(number), FakeModel(bash("touch made"), "done"), settings=settings) as world:
             bob = world.person("bob", "2")
             await bob.says("go")
             approval = await bob.is_asked()

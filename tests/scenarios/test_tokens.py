@@ -78,7 +78,7 @@ async def test_a_linked_person_is_one_person_everywhere(tmp_path: Path) -> None:
 
 
 async def test_an_approval_is_asked_by_whom_it_is_for_and_decided_by_who_may(tmp_path: Path) -> None:
-    model = FakeModel(Reply(calls=(Call("bash", '{"command": "true"}'),)), "done")
+    model = FakeModel(Reply(calls=(Call("bash", '{"command": "touch made"}'),)), "done")
     settings = {"permissions": {"default_profile": "standard"}}
     async with scenario(tmp_path, model, settings=settings) as world, served(world.app) as address:
         async with (
