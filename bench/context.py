@@ -7,14 +7,17 @@ import time
 from pathlib import Path
 
 from bench.rows import Row, middle
-from shoal.app import App
+from shoal.kernel.clock import Clock
 from shoal.kernel.events import AssistantSaid, Compacted, TurnFinished, TurnStarted, UserSaid
 from shoal.kernel.ids import ThreadId, TurnId
 from shoal.kernel.messages import Author, Prompt
-from shoal.kernel.ports import Route
+from shoal.kernel.ports import Models, Route
 from shoal.kernel.records import Commit
+from shoal.services import Services
+from shoal.store.store import Store
 from shoal.testing.model import FakeModel, Gate, Reply
 from shoal.testing.scenario import World, scenario
+from shoal.threads.orchestrator import Orchestrator
 from shoal.turn.context import ContextBuilder
 from shoal.turn.run import TurnRun
 
@@ -47,9 +50,9 @@ async def _measure() -> list[Row]:
 
 async def _fill(world: World, turns: int, text: str) -> None:
     """Turns of four events each, as the machinery would have written them."""
-    store, thread, ada = world.app.store, world.ada.thread, Author("ada", "ada", trusted=True)
+    store, thread, ada = world.app[Store], world.ada.thread, Author("ada", "ada", trusted=True)
     for number in range(turns):
-        prompt = Prompt(thread, f"filled {number}", f"{number}: {text}", ada, world.app.clock.now())
+        prompt = Prompt(thread, f"filled {number}", f"{number}: {text}", ada, world.app[Clock].now())
         await store.inbox.accept(prompt, 5)
         lease = await store.journal.lease(thread)
         assert lease is not None
@@ -87,11 +90,11 @@ async def _prepared(world: World, turns: int, text: str) -> tuple[TurnRun, Route
     await world.ada.says("go on")
     await world.model.wait_for_calls(2)
     run = _run(app, thread)
-    return run, app.models.route(run.scope.agent.model), app.context
+    return run, app[Models].route(run.scope.agent.model), app[ContextBuilder]
 
 
-def _run(app: App, thread: ThreadId) -> TurnRun:
-    run = vars(app.orchestrator)["_actors"][thread]._run
+def _run(app: Services, thread: ThreadId) -> TurnRun:
+    run = vars(app[Orchestrator])["_actors"][thread]._run
     assert isinstance(run, TurnRun)
     return run
 
@@ -106,7 +109,7 @@ async def _pause() -> tuple[float, int]:
             await world.ada.sees("ok")
             await _fill(world, turns, text)
             gc.collect()
-            info = await world.app.store.journal.thread(world.ada.thread)
+            info = await world.app[Store].journal.thread(world.ada.thread)
             last_seq = info.last_seq if info is not None else 0
             await world.ada.says("go on")
             longest = await _longest_pause(world, last_seq)
@@ -125,5 +128,5 @@ async def _longest_pause(world: World, after: int) -> float:
 
 
 async def _compacted(world: World, after: int) -> bool:
-    events = await world.app.store.journal.events(world.ada.thread, after)
+    events = await world.app[Store].journal.events(world.ada.thread, after)
     return any(isinstance(event.data, Compacted) for event in events)

@@ -15,16 +15,20 @@ from playwright.async_api import Page, async_playwright
 
 from bench.page import BROWSERS, FLAGS, TOKEN
 from bench.rows import Row, middle
-from shoal.app import App, Overrides, open_app
+from shoal.agents.lifecycle import AgentLifecycle
+from shoal.app import Overrides, open_app
 from shoal.config import load_config
+from shoal.kernel.clock import Clock
 from shoal.kernel.events import AssistantSaid, Event, EventData, TurnFinished, TurnStarted, UserSaid
 from shoal.kernel.ids import ThreadId, TurnId
 from shoal.kernel.messages import Author, Usage
 from shoal.kernel.records import AuditEntry, Spend
 from shoal.kernel.triggers import NewTrigger, first_time
+from shoal.services import Services
 from shoal.store.store import Store
 from shoal.surfaces.console import FILES
-from shoal.surfaces.http.server import WebOptions, serve
+from shoal.surfaces.http.options import WebOptions
+from shoal.surfaces.http.server import serve
 from shoal.testing.clock import ManualClock
 from shoal.testing.model.fake import FakeModel
 from shoal.testing.scenario import FakeModels
@@ -59,7 +63,7 @@ def measure() -> list[Row]:
 
 
 @asynccontextmanager
-async def large(home: Path) -> AsyncGenerator[tuple[App, str]]:
+async def large(home: Path) -> AsyncGenerator[tuple[Services, str]]:
     """A served app with a large home, which is made unless it exists."""
     is_new = not (home / "shoal.db").exists()
     settings: dict[str, object] = {"mailbox": {"pause_seconds": 0}}
@@ -96,26 +100,26 @@ async def _view(page: Page, place: str) -> float:
     return middle(taken)
 
 
-async def _fill(app: App) -> None:
-    now, chance = app.clock.now(), random.Random(7)
+async def _fill(app: Services) -> None:
+    now, chance = app[Clock].now(), random.Random(7)
     for number in range(AGENTS):
-        await app.lifecycle.create(f"agent-{number}", {"profile": "guarded"} if number % 3 else {}, "owner")
+        await app[AgentLifecycle].create(f"agent-{number}", {"profile": "guarded"} if number % 3 else {}, "owner")
     for number in range(THREADS):
         await _thread(app, number, now - timedelta(minutes=chance.uniform(0, 60 * 24 * 20)))
     for number in range(SCHEDULES):
         thread, cron = ThreadId(f"web:lobby:{number}"), CRONS[number % len(CRONS)]
         spec = NewTrigger("periodic", cron, f"Do task {number}.", OWNER, "", thread, timezone="Europe/Berlin")
-        await app.store.triggers.add(spec, first_time(spec, now + timedelta(hours=2)))
+        await app[Store].triggers.add(spec, first_time(spec, now + timedelta(hours=2)))
     for day in range(90, 0, -1):
-        ledger = Store(app.store.driver, ManualClock(now - timedelta(days=day))).ledger
+        ledger = Store(app[Store].driver, ManualClock(now - timedelta(days=day))).ledger
         for number in range(20):
             spent = Spend(f"{day}:{number}", f"agent-{number}", "owner", f"demo/{number % 5}", Usage(9_000, 900), 0.04)
             await ledger.record(ThreadId(f"web:lobby:{number * day}"), TurnId(f"t{day}:{number}"), spent)
     for number in range(300):
-        await app.store.audit.record("owner", [AuditEntry("bash", f"ls {number}", "allow", user="owner")])
+        await app[Store].audit.record("owner", [AuditEntry("bash", f"ls {number}", "allow", user="owner")])
 
 
-async def _thread(app: App, number: int, at: datetime) -> None:
+async def _thread(app: Services, number: int, at: datetime) -> None:
     place = f"telegram:{number % CHATS}" if number % 5 == 0 else "web:lobby"
     agent = "main" if number % 2 else f"agent-{number % AGENTS}"
     thread, outcome = ThreadId(f"{place}:{number}"), "failed" if number % 50 == 0 else "done"
@@ -126,7 +130,7 @@ async def _thread(app: App, number: int, at: datetime) -> None:
         TurnFinished(outcome, reply="It is **calm**." if outcome == "done" else ""),
     ]
     events = [Event(seq, thread, TurnId(f"t{number}"), at, data) for seq, data in enumerate(said, 1)]
-    await app.store.journal.add_thread(thread, agent, f"The sea at mooring {number}", events)
+    await app[Store].journal.add_thread(thread, agent, f"The sea at mooring {number}", events)
 
 
 async def _serve(home: Path) -> None:

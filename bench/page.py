@@ -9,12 +9,16 @@ import httpx2
 from playwright.async_api import Browser, BrowserContext, async_playwright
 
 from bench.rows import Row, middle
-from shoal.app import App, Overrides, open_app
+from shoal.app import Overrides, open_app
 from shoal.config import load_config
+from shoal.kernel.clock import Clock
 from shoal.kernel.events import AssistantSaid, Event, EventData, TurnFinished, TurnStarted, UserSaid
 from shoal.kernel.ids import ThreadId, TurnId
 from shoal.kernel.messages import Author
-from shoal.surfaces.http.server import WebOptions, serve
+from shoal.services import Services
+from shoal.store.store import Store
+from shoal.surfaces.http.options import WebOptions
+from shoal.surfaces.http.server import serve
 from shoal.testing.model import FakeModel
 from shoal.testing.model.fake import FakeSettings
 from shoal.testing.scenario import FakeModels
@@ -95,7 +99,7 @@ async def _measure(home: Path, path: str) -> list[Row]:
     ]  # fmt: skip
 
 
-async def _fill(app: App) -> None:
+async def _fill(app: Services) -> None:
     said: list[EventData] = []
     for number in range(250):
         said += [
@@ -104,9 +108,9 @@ async def _fill(app: App) -> None:
             AssistantSaid(f"It is **calm**, `{number}` times.\n\n```python\nprint({number})\n```\n"),
             TurnFinished("done"),
         ]
-    now = app.clock.now()
+    now = app[Clock].now()
     events = [Event(seq, ThreadId(LONG), TurnId(f"t{(seq - 1) // 4}"), now, data) for seq, data in enumerate(said, 1)]
-    assert await app.store.journal.add_thread(ThreadId(LONG), "main", "long", events)
+    assert await app[Store].journal.add_thread(ThreadId(LONG), "main", "long", events)
 
 
 async def _start(browser: Browser, address: str) -> tuple[float, float]:

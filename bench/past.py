@@ -6,14 +6,23 @@ import time
 from pathlib import Path
 
 from bench.rows import Row, middle
-from shoal.app import App, Overrides, open_app
+from shoal.agents.registry import AgentRegistry
+from shoal.agents.snapshots import ConversationSnapshots
+from shoal.app import Overrides, open_app
 from shoal.config import load_config
+from shoal.kernel.clock import Clock
 from shoal.kernel.events import AssistantSaid, Event, EventData, UserSaid
 from shoal.kernel.ids import ThreadId, TurnId
 from shoal.kernel.messages import Author, Prompt
+from shoal.kernel.ports import Models
+from shoal.services import Services
+from shoal.store.store import Store
 from shoal.testing.chat import OPEN, FakeChat
 from shoal.testing.model import FakeModel, Seen
 from shoal.testing.scenario import FakeModels
+from shoal.threads.orchestrator import Orchestrator
+from shoal.tools.registry import Registry
+from shoal.turn.context import ContextBuilder
 from shoal.turn.replay import Today, replay_thread
 
 EVENTS = 10_000
@@ -40,9 +49,9 @@ async def _measure(home: Path, database: str) -> list[Row]:
     settings: dict[str, object] = {"database": {"url": database}, "mailbox": {"pause_seconds": 0}}
     async with open_app(load_config(home, {}, settings), parts) as app:
         said: list[EventData] = [UserSaid("how is the sea? " * 10, OWNER), AssistantSaid("calm " * 60)] * (EVENTS // 2)
-        now = app.clock.now()
+        now = app[Clock].now()
         events = [Event(seq, LONG, TurnId(""), now, data) for seq, data in enumerate(said, 1)]
-        assert await app.store.journal.add_thread(LONG, "main", "long", events)
+        assert await app[Store].journal.add_thread(LONG, "main", "long", events)
         forks = [await _fork_ms(app, number) for number in range(ROUNDS)]
         for number in range(TURNS):
             await _turn(app, number)
@@ -55,25 +64,25 @@ async def _measure(home: Path, database: str) -> list[Row]:
     ]  # fmt: skip
 
 
-async def _fork_ms(app: App, number: int) -> float:
+async def _fork_ms(app: Services, number: int) -> float:
     began = time.perf_counter()
-    await app.snapshots.fork(LONG, ThreadId(f"web:lobby:copy{number}"), "owner")
+    await app[ConversationSnapshots].fork(LONG, ThreadId(f"web:lobby:copy{number}"), "owner")
     return (time.perf_counter() - began) * 1000
 
 
-async def _turn(app: App, number: int) -> None:
-    prompt = Prompt(TALK, str(number), f"{number}: how is the sea?", OWNER, app.clock.now(), message_id=str(number))
-    await app.orchestrator.send(prompt)
+async def _turn(app: Services, number: int) -> None:
+    prompt = Prompt(TALK, str(number), f"{number}: how is the sea?", OWNER, app[Clock].now(), message_id=str(number))
+    await app[Orchestrator].send(prompt)
     while True:
-        info = await app.store.journal.thread(TALK)
+        info = await app[Store].journal.thread(TALK)
         if info is not None and info.last_seq >= 4 * (number + 1):
             return
         await asyncio.sleep(0.001)
 
 
-async def _calls_a_second(app: App) -> float:
+async def _calls_a_second(app: Services) -> float:
     began = time.perf_counter()
-    today = Today(app.context, app.models, app.tools.every(), app.agents.known)
-    report = await replay_thread(app.store.journal, TALK, app.context.meter, today)
+    today = Today(app[ContextBuilder], app[Models], app[Registry].every(), app[AgentRegistry].known)
+    report = await replay_thread(app[Store].journal, TALK, app[ContextBuilder].meter, today)
     assert (report.calls, report.identical) == (TURNS, TURNS), report
     return report.calls / (time.perf_counter() - began)

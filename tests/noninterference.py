@@ -29,6 +29,7 @@ from urllib.parse import quote
 
 import httpx2
 
+from shoal.kernel.clock import Clock
 from shoal.kernel.events import Cleared, encode_event
 from shoal.kernel.ids import ApprovalId, ThreadId, make_thread_id, personal_channel
 from shoal.kernel.messages import Attachment, Author, Prompt, ToolMessage, UserMessage
@@ -40,12 +41,15 @@ from shoal.permissions.access import AccessRules
 from shoal.permissions.taint import TaintState
 from shoal.store.driver import Driver, Script
 from shoal.store.sqlite import SqliteDriver
-from shoal.surfaces.http.server import API, WebApp, WebOptions
+from shoal.store.store import Store
+from shoal.surfaces.http.options import WebOptions
+from shoal.surfaces.http.server import API, WebApp
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.tool import FakeSandbox
 from shoal.testing.model import Call, FakeModel, Gate, Reply, Seen
 from shoal.testing.scenario import World, scenario
-from shoal.threads.access_tokens import NewToken
+from shoal.threads.access_tokens import AccessTokens, NewToken
+from shoal.threads.orchestrator import Orchestrator
 from shoal.tools.taint_spans import FileClock
 
 Who: TypeAlias = Literal[
@@ -434,9 +438,9 @@ class Run:
 
     async def _on_the_page(self, thread: ThreadId, text: str) -> str:
         app = self._world.app
-        key = app.clock.new_id()
+        key = app[Clock].new_id()
         author = Author("owner", "owner", trusted=True)
-        await app.orchestrator.send(Prompt(thread, key, text, author, app.clock.now(), direct=True, message_id=key))
+        await app[Orchestrator].send(Prompt(thread, key, text, author, app[Clock].now(), direct=True, message_id=key))
         return ""
 
     def release(self) -> None:
@@ -448,7 +452,7 @@ class Run:
     async def _at_the_api(self, act: Act, text: str, number: int) -> str:
         name = f"{STRANGER}{number}"
         if number not in self._tokens:
-            _, self._tokens[number] = await self._world.app.tokens.create(NewToken(name, "chat"), "owner")
+            _, self._tokens[number] = await self._world.app[AccessTokens].create(NewToken(name, "chat"), "owner")
         token, thread = self._tokens[number], f"/api/threads/{places(number).api}"
         if act.text in _PATHS:
             return await self._called("GET", text, token)
@@ -476,13 +480,13 @@ class Run:
     async def _settled(self) -> None:
         """Until nothing is left to do; the owner allows whatever is asked."""
         app = self._world.app
-        store, owner = app.store, Asker(trust="owner", user=ACCESS.owners[0], platform="fake")
+        store, owner = app[Store], Asker(trust="owner", user=ACCESS.owners[0], platform="fake")
         async with asyncio.timeout(SECONDS_MAX):
             while True:
                 await self._idle()
                 asked = await store.approvals.search()
                 for one in reversed(asked):
-                    await app.orchestrator.decide(ApprovalId(one.id), True, owner)
+                    await app[Orchestrator].decide(ApprovalId(one.id), True, owner)
                 ending = [
                     one
                     for one in await store.processes.search(running=True)
@@ -515,7 +519,7 @@ class Run:
         if not thread.startswith("agent:"):
             return thread
         if thread not in self._roots:
-            info = await self._world.app.store.journal.thread(thread)
+            info = await self._world.app[Store].journal.thread(thread)
             assert info is not None
             self._roots[thread] = await self._root(ThreadId(info.parent))
         return self._roots[thread]
@@ -526,7 +530,7 @@ class Run:
             left = _BLOCK.sub("", text)
             assert STRANGER not in left, f"a stranger's words stand outside of <untrusted> in {thread}: {left}"
         if strange:
-            events = await self._world.app.store.journal.events(thread)
+            events = await self._world.app[Store].journal.events(thread)
             while isinstance(events[-1].data, Cleared):  # since the request was made
                 events = events[:-1]
             state = reduce(TaintState.after, events, TaintState())
@@ -535,10 +539,10 @@ class Run:
     async def end(self) -> dict[str, list[str]]:
         """All of the stranger's side, ids and digests taken out."""
         app = self._world.app
-        for info in await app.store.journal.threads(10_000):
+        for info in await app[Store].journal.threads(10_000):
             root = await self._root(info.thread)
             if not _is_private(root):
-                events = await app.store.journal.events(info.thread)
+                events = await app[Store].journal.events(info.thread)
                 self.seen[f"journals of {root}"].append("\n".join(encode_event(event).decode() for event in events))
         for made in self._world.chat.posted:
             if not _is_private(made.post.thread):

@@ -26,7 +26,8 @@ from shoal.kernel.messages import Usage
 from shoal.kernel.ports import Route
 from shoal.kernel.records import Spend
 from shoal.store.store import Store
-from shoal.surfaces.http.server import WebOptions, serve
+from shoal.surfaces.http.options import WebOptions
+from shoal.surfaces.http.server import serve
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, FakeSettings, Refusal, Reply, Seen, Step
 from shoal.testing.scenario import FakeModels
@@ -194,7 +195,7 @@ async def stage(home: Path) -> AsyncGenerator[Stage]:
         client.headers["X-Shoal"] = entered.headers["location"].removeprefix("/?key=")
         browser = await stack.enter_async_context(launched(chromium()))
         made = Stage(browser, address, client)
-        await past(app.store, datetime.now(UTC))
+        await past(app[Store], datetime.now(UTC))
         await act(made)
         yield made
 

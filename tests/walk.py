@@ -22,10 +22,12 @@ import shoal
 from shoal.app import Overrides, open_app
 from shoal.config import load_config
 from shoal.sandbox.host import HostSandbox
+from shoal.store.store import Store
 from shoal.testing.database import empty_database
 from shoal.testing.model import FakeModel, Reply, Seen
 from shoal.testing.platforms.telegram import TOKEN, FakeTelegram
 from shoal.testing.scenario import FakeModels
+from shoal.threads.orchestrator import Orchestrator
 
 SOURCE = Path(shoal.__file__).parent
 OWNER, PERSON = 7, 9
@@ -121,7 +123,7 @@ async def follow(home: Path) -> tuple[list[CodeType], list[CodeType]]:
         async with asyncio.timeout(SECONDS_MAX), open_app(load_config(home, {}, settings), parts) as app:
             await telegram.says(PERSON, "first")
             await telegram.sees(PERSON, "Here it is.")
-            while await app.store.outbox.depth() or app.orchestrator.running:
+            while await app[Store].outbox.depth() or app[Orchestrator].running:
                 pass  # the first message is still on its way
             with walk:
                 await telegram.says(PERSON, "second")

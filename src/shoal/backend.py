@@ -39,8 +39,8 @@ log = logging.getLogger(__name__)
 OUTAGE_SECONDS = 1.0
 """How long a service waits before it starts anew after an outage of the database or a full disk."""
 
-Role: TypeAlias = Literal["all", "serve", "worker"]
-"""`serve` has the platforms, the page and the triggers; `worker` runs turns; `all` does both."""
+Role: TypeAlias = Literal["all", "serve", "worker", "offline"]
+"""`serve` has the platforms, the page and the triggers; `worker` runs turns; `all` does both; `offline` none."""
 
 Service: TypeAlias = Callable[[], Coroutine[object, object, None]]
 
@@ -188,12 +188,15 @@ async def _outlast(health: Health, serve: Service) -> None:
 
 @asynccontextmanager
 async def open_backend(
-    config: Config, home: Home, role: Role, wrap: Callable[[Driver], Driver] | None
+    config: Config, home: Home, role: Role, wrap: Callable[[Driver], Driver] | None, opened: Driver | None = None
 ) -> AsyncGenerator[Backend]:
-    """Open the database, and close it afterwards.
+    """Open the database, and close it afterwards; one that is `opened` already stays open.
 
     Raises HomeLocked, StoreError, and InvalidInput for a role that needs PostgreSQL.
     """
+    if opened is not None:
+        yield Backend(opened, Health(), LocalEngine(config.engine.concurrency))
+        return
     async with AsyncExitStack() as stack:
         if config.database.url:
             from shoal.store.postgres import PoolSettings, open_postgres

@@ -34,14 +34,14 @@ class CliCommand(NamedTuple):
 
 
 class Feature(msgspec.Struct, frozen=True, kw_only=True):
-    """What a feature consists of. In each entry, `app` is the running system (`shoal.app.App`).
+    """What a feature consists of. In each entry, `services` are those of the running system (`shoal.services`).
 
     settings       sections of the file, by the name of their tables
-    open           `open(app)` returns an async context manager, which is left when Shoal has stopped
-    services       classes with `of(app)`. Each is made at the start; its `run()`, if any, runs in the background
-    attach         `attach(app)` registers what the core calls: virtual folders, rows that expire
-    tools          `tools(app)` returns tools. Their traits are on decorators in the same module
-    chat_commands  `commands(app)` returns slash commands
+    open           `open(services)` returns an async context manager, which is left when Shoal has stopped
+    services       classes with `of(services)`. Each is made at the start; its `run()`, if any, runs in the background
+    attach         `attach(services)` registers what the core calls: virtual folders, rows that expire
+    tools          `tools(services)` returns tools. Their traits are on decorators in the same module
+    chat_commands  `commands(services)` returns slash commands
     routes         endpoints of the API
     cli            subcommands of `shoal`
 

@@ -17,12 +17,15 @@ from pathlib import Path
 
 import anyio
 
-from shoal.app import App, Overrides, open_app
+from shoal.agents.lifecycle import AgentLifecycle
+from shoal.agents.registry import AgentRegistry
+from shoal.app import Overrides, open_app
 from shoal.config import Config, load_config
 from shoal.kernel.clock import SystemClock
 from shoal.kernel.home import Home
 from shoal.kernel.ids import format_ulid
 from shoal.maintenance import collect_seldom, return_freed_memory, share_one_heap
+from shoal.services import Services
 from shoal.testing.chat import OPEN
 from shoal.testing.crash import World, note_tool
 from tests.chaos.chat_http import KEYLESS, HttpChat
@@ -102,13 +105,13 @@ class OffsetClock(SystemClock):
         return format_ulid(int(self.now().timestamp() * 1000), os.urandom(10))
 
 
-async def make_agents(app: App, lock: Path, count: int) -> None:
+async def make_agents(app: Services, lock: Path, count: int) -> None:
     """Make those that are not there yet, one process at a time."""
     with lock.open("w") as file:
         await asyncio.to_thread(fcntl.flock, file, fcntl.LOCK_EX)
         for name in (f"crew-{number}" for number in range(count)):
-            if not app.agents.exists(name):
-                await app.lifecycle.create(name, {}, "chaos")
+            if not app[AgentRegistry].exists(name):
+                await app[AgentLifecycle].create(name, {}, "chaos")
 
 
 async def live(options: argparse.Namespace) -> None:

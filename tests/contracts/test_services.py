@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.scenarios.test_attachments import PNG, Shelf
 
+from shoal.kernel.clock import Clock
 from shoal.kernel.messages import Attachment, Author, Image, Prompt, Usage
 from shoal.kernel.ports import Route, ToolContext, ToolOutput
 from shoal.kernel.settings import ProviderSettings
@@ -23,6 +24,8 @@ from shoal.testing.model import Call, FakeModel, Refusal, Reply
 from shoal.testing.model.script import Seen, Step
 from shoal.testing.model.services import SERVICES, Service, Strict
 from shoal.testing.scenario import World, scenario
+from shoal.threads.attachments import Attachments
+from shoal.threads.orchestrator import Orchestrator
 from shoal.tools.functions import tool
 
 PATHS = {"openai": "/v1", "openai-responses": "/v1", "anthropic": "", "gemini": "/v1beta"}
@@ -110,10 +113,10 @@ class Place:
 
     async def says(self, text: str, model: str, *files: Attachment) -> str:
         """Say it to this model, and return the turn's reply as it was posted."""
-        now, types = self.world.app.clock.now(), await self.world.types(self.person.thread)
+        now, types = self.world.app[Clock].now(), await self.world.types(self.person.thread)
         author, key = Author("ada", "ada", trusted=True), f"{self.person.thread}:{len(types)}"
         asked = Prompt(self.person.thread, key, text, author, now, attachments=files, model=model)
-        await self.world.app.orchestrator.send(asked)
+        await self.world.app[Orchestrator].send(asked)
         await self.world.happens(self.person.thread, "turn_finished", types.count("turn_finished") + 1)
         await self.world.rests()
         return self.world.chat.texts(self.person.thread)[-1]
@@ -214,7 +217,7 @@ async def broken(service: Service, home: Path, learned: dict[str, Change] | None
     """What does not hold at this service, and why. `learned` gets the quirks that its refusals taught."""
     models, found = TwoModels(), dict[str, str]()
     async with scenario(home, FakeModel(), models=models, tools=(look,), replays=False) as world:
-        world.app.attachments.fetcher = Shelf(**{"p.png": PNG})
+        world.app[Attachments].fetcher = Shelf(**{"p.png": PNG})
         for number, behaves in enumerate(BEHAVIOURS):
             place, memory = Place(world, service, models), QuirkMemory(None, ManualClock())
             async with place.fresh(number, memory):

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
 
 import httpx2
 
@@ -14,13 +14,15 @@ from shoal.agents.lifecycle import AgentLifecycle, Checks
 from shoal.agents.registry import AgentDefaults, AgentRegistry, ChannelBindings, RuntimeInfo
 from shoal.agents.self_edit import SelfEditor
 from shoal.agents.snapshots import ConversationSnapshots
-from shoal.app import App, FeatureServices
+from shoal.backend import Backend
 from shoal.backups import Backups, DirectoryPlace
 from shoal.config import Config
+from shoal.connections import Connections
 from shoal.delivery.hub import Hub
 from shoal.engine.local import LocalEngine
-from shoal.kernel.clock import SystemClock
-from shoal.kernel.commands import CommandRequest
+from shoal.features.openai_api.routes import Conversations
+from shoal.kernel.clock import Clock, SystemClock
+from shoal.kernel.commands import CommandRequest, CommandTable
 from shoal.kernel.errors import InvalidInput
 from shoal.kernel.events import (
     AssistantSaid,
@@ -33,34 +35,45 @@ from shoal.kernel.events import (
     TurnStarted,
     UserSaid,
 )
-from shoal.kernel.files import STILL_FOLDERS
+from shoal.kernel.files import STILL_FOLDERS, Folders
 from shoal.kernel.home import Home
 from shoal.kernel.ids import ApprovalId, ThreadId, TurnId, make_thread_id, thread_address
+from shoal.kernel.live_config import LiveConfig
 from shoal.kernel.messages import Author, Inbound, Prompt, Receipt, Usage
 from shoal.kernel.permissions import Asker
-from shoal.kernel.ports import ChatAdapter, SignalKind
-from shoal.kernel.records import Commit, Opening
+from shoal.kernel.ports import ChatAdapter, Models, SignalKind
+from shoal.kernel.records import Commit, NewPost, Opening
 from shoal.kernel.settings import BackupSettings, McpServerSettings, WebSettings
 from shoal.kernel.triggers import NewTrigger, Trigger
 from shoal.models.catalog import Catalog
 from shoal.net.connections import default_tls
+from shoal.notices import Notices
 from shoal.permissions.access import AccessRules, Links, People, Person
+from shoal.permissions.profiles import Profiles
+from shoal.permissions.redact import Redactor
+from shoal.running import Runtime, Status
 from shoal.sandbox import processes as host
+from shoal.services import Services
 from shoal.store.files import LocalFiles
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
-from shoal.surfaces.http.server import WebOptions, serve
+from shoal.surfaces.http.options import WebOptions
+from shoal.surfaces.http.server import API, serve
 from shoal.testing.database import empty_database
 from shoal.threads.access_tokens import AccessTokens
-from shoal.threads.commands import AgentCommands
+from shoal.threads.commands import AgentCommands, CommandRouter
+from shoal.threads.orchestrator import Orchestrator
 from shoal.threads.pairing import Pairing
 from shoal.threads.timezones import TimeZones
+from shoal.threads.voice import VoiceService
+from shoal.tools.executor import LiveToolServices
 from shoal.tools.mcp.connection import McpServers
 from shoal.tools.mcp.pins import Pins
 from shoal.tools.processes import ProcessService, ProcessSettings, ProcessTable
 from shoal.tools.prompt_files import PromptFiles
 from shoal.tools.registry import Registry
 from shoal.tools.tainted_files import MarkedFiles
+from shoal.turn.compaction import ThreadTitles
 
 PEOPLE = People([Person(("telegram:4711", "web:ada"), ("ops",), "ada")])
 RULES = {
@@ -129,6 +142,8 @@ class FakeOrchestrator:
 class Commands:
     """/agent and /settings; the owner may."""
 
+    table = CommandTable()
+
     def __init__(self, stand: "Stand") -> None:
         editor = SelfEditor(
             stand.store, stand.home.agent, stand.lifecycle.checks, lambda *_: False, is_owner, stand.prompt_files
@@ -178,15 +193,23 @@ class SettableClock(SystemClock):
         return super().now() + self.ahead
 
 
+class Outlets(LiveToolServices):
+    """Stores triggers as due now."""
+
+    async def add_trigger(self, trigger: NewTrigger) -> Trigger:
+        if trigger.schedule == "never":
+            raise InvalidInput("The schedule 'never' never comes.")
+        return await self.store.triggers.add(trigger, self.clock.now())
+
+
 class Stand:
-    """Stands in for `shoal.app.App`."""
+    """Offers the services that the HTTP surface takes: real ones, and fakes of what runs turns."""
 
     def __init__(self, root: Path, tasks: asyncio.TaskGroup, web: WebSettings | None = None) -> None:
         root.mkdir(exist_ok=True)
         self.home = Home(root)
         self.clock = SettableClock()
         driver = SqliteDriver(empty_database(self.home.database_file), synchronous="OFF")
-        self.backend = SimpleNamespace(health=driver.health)
         self.store = Store(driver, self.clock)
         self.hub = Hub()
         self.told: list[str] = []
@@ -211,7 +234,6 @@ class Stand:
             self.orchestrator.send,
         )
         self.commands = Commands(self)
-        self.artifacts = LocalFiles(self.home.artifacts)
         self.models = Catalog({}, home=self.home, clock=self.clock, environ={})
         self.folders = STILL_FOLDERS
         self.snapshots = ConversationSnapshots(
@@ -228,8 +250,10 @@ class Stand:
         table = ProcessTable(host.identity_of, host.is_alive, host.kill_leftovers)
         self.processes = ProcessService(self.store.processes, self.home, self.clock, send, str, table, settings)
         self.engine = LocalEngine()
-        self.features = FeatureServices(cast(App, self))
-        self.state, self.outlets = "running", self
+        self.backend = Backend(driver, driver.health, self.engine)
+        self.runtime = Runtime(self.engine, 0, "running")
+        artifacts = LocalFiles(self.home.artifacts)
+        self.outlets = Outlets(self.store, self.clock, artifacts, self._post, self._ring)
         self.open_turns: set[TurnId] = set()
         self._tasks = tasks
 
@@ -248,14 +272,38 @@ class Stand:
         if asyncio.iscoroutine(work):
             self._tasks.create_task(work)
 
-    def due(self, what: str) -> None:
+    async def _post(self, post: NewPost) -> None:
+        """Nothing is posted here."""
+
+    def _ring(self) -> None:
         """Nobody waits here."""
 
-    async def add_trigger(self, trigger: NewTrigger) -> Trigger:
-        """Store it as due now."""
-        if trigger.schedule == "never":
-            raise InvalidInput("The schedule 'never' never comes.")
-        return await self.store.triggers.add(trigger, self.clock.now())
+    @cached_property
+    def services(self) -> Services:
+        """What the web server is given; what the stand does not have is empty."""
+        services = Services(
+            LiveConfig(self.config), self.home, self.store, self.hub, self.backend, self.runtime, self.backups,
+            self.agents, self.lifecycle, self.tainted_files, self.prompt_files, self.snapshots,
+            self.pairing, self.timezones, self.tokens, self.mcp, self.pins, self.processes, Redactor(),
+        )  # fmt: skip
+        services.add(self.clock, Clock)
+        services.add(self.models, Models)
+        services.add(self.folders, Folders)
+        services.add(self.outlets, LiveToolServices)
+        services.add(self.orchestrator, Orchestrator)
+        services.add(self.commands, CommandRouter)
+        services.add(self, Status)
+        services.add(SimpleNamespace(adapters=self.adapters, configured=self.adapters), Connections)
+        services.add(SimpleNamespace(recognition=None), VoiceService)
+        taken = {kind for endpoint in API for kind in endpoint.services.values()} | {ThreadTitles, Notices, Profiles}
+        for kind in taken:
+            if kind.__module__.startswith(("shoal.surfaces.", "shoal.setup.")) or kind is Conversations:
+                continue  # the server makes it
+            try:
+                services[kind]
+            except LookupError:
+                services.add(SimpleNamespace(), kind)
+        return services
 
     async def open(self, prompt: Prompt) -> TurnId:
         """Begin the turn of a prompt that waits."""
@@ -320,7 +368,7 @@ async def served(
         stand = Served(root, tasks, web)
         tasks.create_task(stand.engine.run(Idle()))
         await stand.engine.started()
-        async with serve(cast(App, stand), options) as address:
+        async with serve(stand.services, options) as address:
             stand.address = address
             stand.stranger = httpx2.AsyncClient(verify=default_tls(), base_url=address, timeout=60)
             headers = {"Authorization": f"Bearer {options.token}"}

@@ -13,10 +13,13 @@ import httpx2
 import msgspec
 import pytest
 
-from shoal.app import App, Overrides, open_app
+from shoal.agents.registry import AgentRegistry
+from shoal.app import Overrides, open_app
 from shoal.config import load_config
 from shoal.net.connections import default_tls
 from shoal.sandbox.host import HostSandbox
+from shoal.services import Services
+from shoal.store.store import Store
 from shoal.testing.model import Call, FakeModel, Gate, Reply
 from shoal.testing.scenario import FakeModels
 
@@ -145,7 +148,7 @@ def pier() -> Iterator[Pier]:
 
 
 @asynccontextmanager
-async def running(home: Path, pier: Pier, model: FakeModel, profile: str = "open") -> AsyncGenerator[App]:
+async def running(home: Path, pier: Pier, model: FakeModel, profile: str = "open") -> AsyncGenerator[Services]:
     """The app, connected."""
     account: Mapping[str, object] = {"token": pier.token, "api_base": f"{pier.address}/api/v10", "owner": pier.ada}
     overrides: Mapping[str, object] = {
@@ -215,7 +218,7 @@ async def test_an_approval_is_given_by_button(tmp_path: Path, pier: Pier) -> Non
         await pier.sees(pier.direct, "It is made.")
         ran = await pier.sees(pier.direct, "it ran")
         assert (ran.id, ran.labels) == (card.id, ())
-        assert await asyncio.to_thread((app.agents.spec("main").workspace / "made").read_text) == "x\n"
+        assert await asyncio.to_thread((app[AgentRegistry].spec("main").workspace / "made").read_text) == "x\n"
         assert await pier.refused() == []
 
 
@@ -239,7 +242,7 @@ async def test_a_reaction_stops_the_turn(tmp_path: Path, pier: Pier) -> None:
         preview = await pier.until(lambda world: next(iter(world.said(pier.direct)), None))
         assert preview is not None
         async with asyncio.timeout(SECONDS_MAX):  # a person is slower than the bot's own notes
-            while await app.store.outbox.thread_of(f"discord:{pier.direct}:", preview.id) is None:  # noqa: ASYNC110
+            while await app[Store].outbox.thread_of(f"discord:{pier.direct}:", preview.id) is None:  # noqa: ASYNC110
                 await asyncio.sleep(0)
         await pier.does("reacts", channel=pier.direct, message=preview.id, emoji="❌")
         assert (await pier.sees(pier.direct, "Stopped")).id == preview.id

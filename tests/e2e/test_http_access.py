@@ -8,7 +8,7 @@ import httpx2
 import pytest
 from tests.e2e.http_stand import TOKEN, Served, served
 
-from shoal.surfaces.http.server import WebOptions
+from shoal.surfaces.http.options import WebOptions
 from shoal.threads.access_tokens import NewToken
 
 GUARDED = ("/api/threads", "/metrics", "/openapi.json", "/v1/models", "/api/nothing", "/nothing")

@@ -14,7 +14,8 @@ from shoal.kernel.clock import Clock
 from shoal.kernel.ids import ThreadId
 from shoal.kernel.messages import ToolMessage, UserMessage
 from shoal.net.connections import default_tls
-from shoal.surfaces.http.server import WebOptions, serve
+from shoal.surfaces.http.options import WebOptions
+from shoal.surfaces.http.server import serve
 from shoal.testing.model import Call, FakeModel, Gate, Reply
 from shoal.testing.scenario import World, scenario
 

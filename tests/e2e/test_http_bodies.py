@@ -14,8 +14,8 @@ from tests.e2e.http_stand import TOKEN, Served, served
 from shoal.kernel.ids import ThreadId
 from shoal.kernel.messages import Prompt
 from shoal.surfaces.http.endpoints import BODY_BYTES_MAX
+from shoal.surfaces.http.options import WebOptions
 from shoal.surfaces.http.routes_files import ATTACHMENT_BYTES_MAX
-from shoal.surfaces.http.server import WebOptions
 
 THREAD = ThreadId("web:lobby:one")
 MESSAGES = f"/api/threads/{THREAD}/messages"

@@ -56,14 +56,14 @@ async def test_health_needs_no_token(shoal: Served) -> None:
 
 
 async def test_not_ready_while_draining(shoal: Served) -> None:
-    shoal.state = "draining"
+    shoal.runtime.state = "draining"
     answer = await shoal.stranger.get("/readyz")
     assert answer.status_code == 503
     assert answer.json() == {"ready": False, "store": "ok", "engine": "draining"}
 
 
 async def test_nothing_is_taken_in_while_draining(shoal: Served) -> None:
-    shoal.state = "draining"
+    shoal.runtime.state = "draining"
     calls = {MESSAGES: {"text": "hi"}, "/api/channels/web/lobby/messages": {"text": "hi"}}
     for path, body in calls.items():
         refused = await shoal.client.post(path, json=body)

@@ -9,6 +9,7 @@ import httpx2
 import pytest
 from tests.e2e.http_stand import TOKEN
 
+from shoal.kernel.clock import Clock
 from shoal.kernel.errors import PlatformError
 from shoal.kernel.events import ApprovalRequested
 from shoal.kernel.ids import ThreadId
@@ -16,7 +17,8 @@ from shoal.kernel.secret import Secret
 from shoal.kernel.settings import HookSettings
 from shoal.kernel.webhooks import proof, signature
 from shoal.net.connections import default_tls
-from shoal.surfaces.http.server import WebOptions, serve
+from shoal.surfaces.http.options import WebOptions
+from shoal.surfaces.http.server import serve
 from shoal.testing.model import Call, FakeModel, Gate, Reply
 from shoal.testing.scenario import World, scenario
 
@@ -66,7 +68,7 @@ async def test_a_call_starts_a_turn_by_its_template(tmp_path: Path) -> None:
 
 async def test_the_same_delivery_is_one_turn(tmp_path: Path) -> None:
     async with site(tmp_path, FakeModel("Once.")) as found:
-        captured = {"X-Shoal-Signature": proof(SECRET, BODY, found.world.app.clock.now())}
+        captured = {"X-Shoal-Signature": proof(SECRET, BODY, found.world.app[Clock].now())}
         assert (await found.call(headers=captured)).json()["duplicate"] is False
         await found.world.happens(THREAD, "turn_finished")
         for changed in (
@@ -118,7 +120,7 @@ async def test_a_channel_of_a_platform_that_is_not_there_is_told(tmp_path: Path)
 @pytest.mark.parametrize("how", ["stamped", "plain"])
 async def test_a_signed_call_is_let_in(tmp_path: Path, how: str) -> None:
     async with site(tmp_path, FakeModel("Good.")) as found:
-        now = found.world.app.clock.now()
+        now = found.world.app[Clock].now()
         headers = {
             "stamped": {"X-Shoal-Signature": proof(SECRET, BODY, now)},
             "plain": {"X-Hub-Signature-256": f"sha256={signature(SECRET, BODY)}"},

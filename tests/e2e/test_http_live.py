@@ -4,19 +4,18 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import cast
 
 import httpx2
 import msgspec
 import pytest
 from tests.e2e.http_stand import TOKEN, Served, served
 
-from shoal.app import App
 from shoal.kernel.events import AssistantSaid, StatusChanged, TextStreamed
 from shoal.kernel.ids import ThreadId
 from shoal.kernel.messages import Prompt
 from shoal.net.connections import default_tls
-from shoal.surfaces.http.server import WebOptions, serve
+from shoal.surfaces.http.options import WebOptions
+from shoal.surfaces.http.server import serve
 
 THREAD = ThreadId("web:lobby:one")
 EVENTS = f"/api/threads/{THREAD}/events"
@@ -219,7 +218,7 @@ async def test_streams_end_when_the_server_stops(tmp_path: Path) -> None:
         stack.push_async_callback(stand.store.close)
         headers = {**LIVE, "Authorization": f"Bearer {TOKEN}"}
         client = await stack.enter_async_context(httpx2.AsyncClient(verify=default_tls(), headers=headers))
-        async with serve(cast(App, stand), WebOptions(token=TOKEN, port=0)) as address:
+        async with serve(stand.services, WebOptions(token=TOKEN, port=0)) as address:
             response = await stack.enter_async_context(client.stream("GET", address + EVENTS))
         with pytest.raises(EOFError):
             await Tab(response).next()

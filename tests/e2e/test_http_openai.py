@@ -13,7 +13,7 @@ from tests.e2e.http_stand import TOKEN, Served, served
 from shoal.kernel.events import AssistantSaid, Failed, RetryScheduled, TextStreamed
 from shoal.kernel.ids import CallId
 from shoal.kernel.messages import Abort, Author, Prompt, ToolCall
-from shoal.surfaces.http.server import WebOptions
+from shoal.surfaces.http.options import WebOptions
 
 if TYPE_CHECKING:  # its 1,200 models take a second that collecting the tests need not wait for
     import openai

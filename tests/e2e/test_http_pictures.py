@@ -8,7 +8,8 @@ from tests.e2e.test_http_app import PATH, THREAD, TOKEN, Site, site
 from tests.e2e.test_page_answers import PIXEL
 
 from shoal.net.connections import default_tls
-from shoal.surfaces.http.server import WebOptions, serve
+from shoal.surfaces.http.options import WebOptions
+from shoal.surfaces.http.server import serve
 from shoal.testing.model import FakeModel
 from shoal.testing.scenario import scenario
 

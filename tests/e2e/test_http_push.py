@@ -96,7 +96,7 @@ async def told(tmp_path: Path) -> AsyncIterator[Told]:
         made = Told(stand, service)
         service.application_key = (await stand.client.get("/api/push")).json()["key"]
         assert (await made.browser("mark")).status_code == 200
-        telling = tasks.create_task(stand.features[WebPush].run())
+        telling = tasks.create_task(stand.services[WebPush].run())
         await asyncio.sleep(0)
         yield made
         telling.cancel()

@@ -9,7 +9,7 @@ import pytest
 from tests.e2e.test_http_setup import Stand, running
 
 from shoal.kernel.permissions import TokenScope
-from shoal.threads.access_tokens import NewToken
+from shoal.threads.access_tokens import AccessTokens, NewToken
 
 TOLD = """# written by hand
 [permissions]
@@ -167,7 +167,7 @@ async def test_what_cannot_be_a_rule_changes_nothing(
 
 @pytest.mark.parametrize("scope", ["read", "approve", "admin"])
 async def test_only_the_owner_changes_rules(stand: Stand, scope: TokenScope) -> None:
-    _, token = await stand.app.tokens.create(NewToken("ben", scope, "web:ben"), "web:owner")
+    _, token = await stand.app[AccessTokens].create(NewToken("ben", scope, "web:ben"), "web:owner")
     headers = {"Authorization": f"Bearer {token}"}
     assert (await stand.client.get("/api/permissions/rules", headers=headers)).status_code == 200
     known = (await rules(stand))[0]

@@ -12,18 +12,27 @@ import msgspec
 import pytest
 from tests.e2e.http_stand import TOKEN
 
-from shoal.app import App, open_app
+from shoal.agents.registry import AgentRegistry
+from shoal.app import NO_OVERRIDES, Overrides, open_app
 from shoal.config import load_config
+from shoal.connections import Connections
 from shoal.kernel.home import Home
+from shoal.kernel.ports import Models
 from shoal.net.connections import default_tls
+from shoal.services import Services
 from shoal.setup.live import shown_server
+from shoal.store.store import Store
 from shoal.surfaces.cli.init import make_home
-from shoal.surfaces.http.server import WebOptions, serve
+from shoal.surfaces.http.options import WebOptions
+from shoal.surfaces.http.server import serve
 from shoal.testing.model import FakeModel
 from shoal.testing.model.fake import FakeSettings
 from shoal.testing.platforms.telegram import TOKEN as BOT
 from shoal.testing.platforms.telegram import FakeTelegram
-from shoal.threads.access_tokens import NewToken
+from shoal.threads.access_tokens import AccessTokens, NewToken
+from shoal.tools.mcp.connection import McpServers
+from shoal.tools.registry import Registry
+from shoal.turn.compaction import ThreadTitles
 
 OTHER_BOT = "999999:AAFakeTokenForTestsOnly"
 ADA = 7
@@ -33,7 +42,7 @@ MCP_SERVER = Path(__file__).parents[1] / "unit" / "tools" / "mcp_servers" / "odd
 class Stand(msgspec.Struct):
     """A running Shoal without any model or chat, and the services there are for it."""
 
-    app: App
+    app: Services
     home: Home
     client: httpx2.AsyncClient
     model: str
@@ -59,7 +68,7 @@ class Stand(msgspec.Struct):
 
 
 @asynccontextmanager
-async def running(root: Path, told: str = "") -> AsyncGenerator[Stand]:
+async def running(root: Path, told: str = "", overrides: Overrides = NO_OVERRIDES) -> AsyncGenerator[Stand]:
     model = FakeModel(script=lambda _: "Ahoy.", settings=FakeSettings(api_key="right", models=("fake-1", "fake-2")))
     telegram = FakeTelegram()
     telegram.add_chat(ADA)
@@ -72,7 +81,7 @@ async def running(root: Path, told: str = "") -> AsyncGenerator[Stand]:
         make_home(home)
         addresses = f'[platforms.telegram]\nenabled = false\napi_base = "{telegram.server.address}"\n'
         home.config_file.write_text(f'[sandbox]\nkind = "host"\n{addresses}{told}')
-        app = await stack.enter_async_context(open_app(load_config(root, {"OLLAMA_HOST": "127.0.0.1:1"})))
+        app = await stack.enter_async_context(open_app(load_config(root, {"OLLAMA_HOST": "127.0.0.1:1"}), overrides))
         served = await stack.enter_async_context(serve(app, WebOptions(token=TOKEN, port=0)))
         headers = {"Authorization": f"Bearer {TOKEN}"}
         client = await stack.enter_async_context(
@@ -107,8 +116,8 @@ async def test_a_model_is_tried_chosen_and_answers_without_a_restart(stand: Stan
     file = stand.home.secrets / secrets[0]
     assert (file.read_text(), stat.S_IMODE(file.stat().st_mode)) == ("right\n", 0o600)
     assert 'name = "mine/fake-2"' in text
-    assert stand.app.agents.spec("main").model == "mine/fake-2"
-    route = stand.app.models.route("mine/fake-2")
+    assert stand.app[AgentRegistry].spec("main").model == "mine/fake-2"
+    route = stand.app[Models].route("mine/fake-2")
     assert (route.provider.name, route.model) == ("mine", "fake-2")
     shown = (await stand.client.get("/api/setup")).json()
     mine = next(one for one in shown["models"] if one["name"] == "server")
@@ -118,7 +127,7 @@ async def test_a_model_is_tried_chosen_and_answers_without_a_restart(stand: Stan
 async def test_another_model_needs_the_key_no_second_time(stand: Stand) -> None:
     await stand.put("/api/setup/providers/server", server(stand, model="fake-1"))
     await stand.put("/api/setup/providers/server", {"model": "fake-2"})
-    assert stand.app.agents.defaults.model == "mine/fake-2"
+    assert stand.app[AgentRegistry].defaults.model == "mine/fake-2"
 
 
 async def test_the_kept_key_is_sent_to_no_other_address(stand: Stand) -> None:
@@ -146,7 +155,7 @@ async def test_a_model_that_does_not_answer_changes_nothing(
     said = await stand.put(f"/api/setup/providers/{name}", server(stand, **{"model": "fake-1", **entered}), 400)
     assert told in said
     assert "wrong-key" not in said
-    assert (stand.written(), stand.app.agents.defaults.model) == (before, "demo")
+    assert (stand.written(), stand.app[AgentRegistry].defaults.model) == (before, "demo")
 
 
 async def test_a_variable_that_goes_before_the_file_is_named(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +182,7 @@ async def test_a_bot_is_connected_and_its_owner_found_without_a_restart(stand: S
     assert (await stand.client.get("/api/access")).json() == {"paired": [], "waiting": []}
     await stand.telegram.says(ADA, "/whoami")
     assert "owner" in (await stand.telegram.sees(ADA, "owner")).text
-    rows = await stand.app.store.audit.tail(9, chain_name="setup")
+    rows = await stand.app[Store].audit.tail(9, chain_name="setup")
     assert [row.entry.action for row in rows] == ["connect telegram", "owner of telegram"]
 
 
@@ -181,7 +190,7 @@ async def test_a_bot_is_switched_off_and_on(stand: Stand) -> None:
     await stand.put("/api/setup/platforms/telegram", {"values": {"token": BOT}})
     off = await stand.client.patch("/api/platforms/telegram", json={"enabled": False})
     assert off.json()["state"] == "off"
-    assert "telegram" not in stand.app.adapters
+    assert "telegram" not in stand.app[Connections].adapters
     on = await stand.client.patch("/api/platforms/telegram", json={"enabled": True})
     assert on.json()["state"] == "connected"
     assert (await stand.client.patch("/api/platforms/irc", json={"enabled": True})).status_code == 404
@@ -201,7 +210,7 @@ async def test_a_token_that_is_refused_changes_nothing(stand: Stand, platform: s
     said = await stand.put(f"/api/setup/platforms/{platform}", {"values": {"token": token}}, 400)
     assert told in said
     assert not token or token not in said
-    assert (stand.written(), "telegram" in stand.app.adapters) == (before, False)
+    assert (stand.written(), "telegram" in stand.app[Connections].adapters) == (before, False)
 
 
 async def test_another_bots_token_does_not_take_the_place_of_the_present_one(stand: Stand) -> None:
@@ -226,14 +235,14 @@ async def test_a_platform_that_cannot_be_reached_is_said(tmp_path: Path) -> None
 async def test_an_mcp_server_is_added_switched_off_and_removed(stand: Stand) -> None:
     wanted = {"name": "odd", "command": sys.executable, "args": [str(MCP_SERVER)], "env": {"A_KEY": "hidden-value"}}
     await stand.post("/api/mcp-servers", wanted, 201)
-    await stand.app.mcp.wait_ready()
+    await stand.app[McpServers].wait_ready()
     (shown,) = (await stand.client.get("/api/mcp-servers")).json()
     assert (shown["why"], shown["status"], "mcp_odd_echo" in shown["tools"]) == ("", "up", True)
     assert "hidden-value" not in stand.written()[0]
     assert stand.written()[1] == ["mcp.odd.env.A_KEY"]
     await stand.post("/api/mcp-servers", wanted, 409)
     off = await stand.client.patch("/api/mcp-servers/odd", json={"enabled": False})
-    assert (off.json()["status"], stand.app.tools.get("mcp_odd_echo")) == ("off", None)
+    assert (off.json()["status"], stand.app[Registry].get("mcp_odd_echo")) == ("off", None)
     assert (await stand.client.delete("/api/mcp-servers/odd")).json() == {"removed": True}
     assert "mcp" not in stand.written()[0].replace("# ", "").partition("[sandbox]")[2]
     assert (await stand.client.get("/api/mcp-servers")).json() == []
@@ -292,7 +301,7 @@ async def test_a_model_titles_threads_once_that_is_switched_on(stand: Stand) -> 
         while (await stand.client.get("/api/threads/web:lobby:one")).json()["title"] != "Ahoy":
             pass
     await stand.client.patch("/api/setup", json={"titles": "words"})
-    assert stand.app.titles.is_on is False
+    assert stand.app[ThreadTitles].is_on is False
 
 
 async def test_arguments_of_an_mcp_server_are_for_the_owner_and_masked(stand: Stand) -> None:
@@ -303,7 +312,7 @@ async def test_arguments_of_an_mcp_server_are_for_the_owner_and_masked(stand: St
     assert shown["where"] == sys.executable
     assert shown["args"] == [str(MCP_SERVER), "--api-key", "•••", "--token=•••", "-v", "•••", "plain"]
     assert shown["secrets"] == ["A_KEY"]
-    _, token = await stand.app.tokens.create(NewToken("ben", "read"), "web:owner")
+    _, token = await stand.app[AccessTokens].create(NewToken("ben", "read"), "web:owner")
     seen = await stand.client.get("/api/mcp-servers", headers={"Authorization": f"Bearer {token}"})
     assert (seen.json()[0]["args"], seen.json()[0]["secrets"]) == ([], [])
     assert str(MCP_SERVER) not in seen.text

@@ -10,8 +10,8 @@ import pytest
 from tests.e2e.test_http_setup import Stand, running
 
 from shoal.agents.skill_files import ARCHIVE_BYTES_MAX, FETCH_SECONDS_MAX
+from shoal.app import Overrides
 from shoal.net.addresses import Fetched, FetchRequest
-from shoal.net.fetch import GuardedFetcher
 
 TEXT = "---\nname: {name}\ndescription: What it is for.\n---\n\n# How\n"
 PLACE = "/api/skills?scope=global"
@@ -115,11 +115,10 @@ async def test_an_archive_that_is_too_large_is_not_read(stand: Stand) -> None:
     await install(stand, b"x" * 5_242_881, 413)
 
 
-class Internet(GuardedFetcher):
+class Internet:
     """Addresses that answer with this."""
 
     def __init__(self, status: int, body: bytes, *, cut: bool = False) -> None:
-        super().__init__()
         self.asked: list[FetchRequest] = []
         self._answer = status, body, cut
 
@@ -130,9 +129,10 @@ class Internet(GuardedFetcher):
 
 
 @pytest.mark.parametrize("content", [archive({"tides/SKILL.md": skill("tides")}), skill("tides").encode()])
-async def test_skills_come_from_an_address(stand: Stand, content: bytes) -> None:
-    stand.app.fetcher = internet = Internet(200, content)
-    said = await install(stand, b"", 201, f"{PLACE}&url=https://example.org/tides.zip")
+async def test_skills_come_from_an_address(tmp_path: Path, content: bytes) -> None:
+    internet = Internet(200, content)
+    async with running(tmp_path / "home", overrides=Overrides(fetcher=internet)) as stand:
+        said = await install(stand, b"", 201, f"{PLACE}&url=https://example.org/tides.zip")
     assert '"installed":["tides"]' in said
     assert [(one.url, one.tls_only, one.bytes_max, one.seconds_max) for one in internet.asked] == [
         ("https://example.org/tides.zip", True, ARCHIVE_BYTES_MAX, FETCH_SECONDS_MAX)
@@ -148,10 +148,10 @@ async def test_skills_come_from_an_address(stand: Stand, content: bytes) -> None
     ],
 )
 async def test_an_address_without_skills_is_refused(
-    stand: Stand, status: int, body: bytes, cut: bool, why: str
+    tmp_path: Path, status: int, body: bytes, cut: bool, why: str
 ) -> None:
-    stand.app.fetcher = Internet(status, body, cut=cut)
-    assert why in await install(stand, b"", 400, f"{PLACE}&url=https://example.org/x")
+    async with running(tmp_path / "home", overrides=Overrides(fetcher=Internet(status, body, cut=cut))) as stand:
+        assert why in await install(stand, b"", 400, f"{PLACE}&url=https://example.org/x")
 
 
 @pytest.mark.parametrize(

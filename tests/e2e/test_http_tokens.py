@@ -78,7 +78,7 @@ async def lived_in(shoal: Served) -> None:
     prompt = Prompt(FOREIGN, "k", CANARY, OWNER, shoal.clock.now(), agent="main")
     await shoal.store.inbox.accept(prompt, 5)
     turn, call = await shoal.open(prompt), CallId("c")
-    digest = shoal.artifacts.keep(CANARY.encode())
+    digest = shoal.outlets.artifacts.keep(CANARY.encode())
     result = ToolFinished(call, "bash", CANARY, artifact=digest, artifact_bytes=len(CANARY))
     await shoal.add(FOREIGN, turn, AssistantSaid(CANARY, (ToolCall(call, "bash", "{}"),), "tool_calls"), result)
     lease = await shoal.store.journal.lease(FOREIGN)

@@ -11,7 +11,7 @@ from tests.e2e.http_stand import TOKEN, served
 from tests.e2e.page_kit import opened, violations
 
 from shoal.net.connections import default_tls
-from shoal.surfaces.http.server import WebOptions
+from shoal.surfaces.http.options import WebOptions
 from shoal.threads.access_tokens import NewToken
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("page")]

@@ -49,7 +49,7 @@ async def call_tool(stand: Served) -> None:
     prompt = Prompt(WEB, "k1", "Count", OWNER, stand.clock.now())
     assert (await stand.store.inbox.accept(prompt, 5)).status == "accepted"
     turn, call = await stand.open(prompt), CallId("c1")
-    digest = stand.artifacts.keep(WHOLE.encode())
+    digest = stand.outlets.artifacts.keep(WHOLE.encode())
     finished = ToolFinished(call, "bash", "line 0\n…", artifact=digest, artifact_bytes=len(WHOLE))
     await stand.add(WEB, turn, AssistantSaid("", (ToolCall(call, "bash", "{}"),), "tool_calls"))
     await stand.add(WEB, turn, ToolStarted(call, "bash"), finished)

@@ -9,6 +9,8 @@ from tests.e2e.http_stand import TOKEN
 from tests.e2e.page_kit import opened, violations
 from tests.e2e.test_http_setup import ADA, BOT, MCP_SERVER, OTHER_BOT, running
 
+from shoal.agents.registry import AgentRegistry
+
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("page")]
 
 WIDTHS = (390, 820, 1440)
@@ -94,7 +96,7 @@ async def test_an_agents_files_are_edited_and_its_settings_chosen(browser: Brows
             await form.get_by_label("recall").check()
             await form.get_by_role("button", name="Save").click()
             await expect(form).to_have_count(0)
-            agent = stand.app.agents.spec("main")
+            agent = stand.app[AgentRegistry].spec("main")
             assert (agent.profile, agent.tools, agent.budget.usd_per_day) == ("locked", ("recall",), 2.5)
             assert await violations(page) == []
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from shoal.app import open_app
 from shoal.config import load_config
-from shoal.surfaces.http.server import WebOptions, serve
+from shoal.surfaces.http.options import WebOptions
+from shoal.surfaces.http.server import serve
 
 TOKEN = "a-token-that-is-long-enough-to-be-unguessable"
 

@@ -7,6 +7,7 @@ from tests.scenarios.scene import Scene
 
 from shoal.kernel.events import ToolFinished
 from shoal.kernel.ids import ThreadId
+from shoal.store.store import Store
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.model.script import Seen
 from shoal.testing.scenario import World
@@ -32,7 +33,7 @@ def cast(**roles: Sequence[Reply | str]) -> FakeModel:
 async def children_of(world: World | Scene, parent: ThreadId | None = None) -> list[ThreadId]:
     """A thread's children, oldest first."""
     wanted = parent or world.ada.thread
-    found = [info for info in await world.app.store.journal.threads() if info.parent == wanted]
+    found = [info for info in await world.app[Store].journal.threads() if info.parent == wanted]
     return [info.thread for info in sorted(found, key=lambda info: info.created_at)]
 
 

@@ -16,15 +16,18 @@ import msgspec
 from shoal.app import Overrides, open_app
 from shoal.config import load_config
 from shoal.kernel.begun import SET_ASIDE, SetAside
+from shoal.kernel.clock import Clock
 from shoal.kernel.ids import ThreadId, make_thread_id
 from shoal.kernel.messages import Author, Prompt
 from shoal.kernel.traits import Traits
 from shoal.sandbox.host import HostSandbox
 from shoal.store.driver import Driver
+from shoal.store.store import Store
 from shoal.testing.chat import OPEN, FakeChat, Posted
 from shoal.testing.crash import World, serve_forked
 from shoal.testing.model import Call, FakeModel, Reply, Seen
 from shoal.testing.scenario import FakeModels, WatchedDriver
+from shoal.threads.orchestrator import Orchestrator
 from shoal.tools.functions import tool
 
 SECONDS_MAX = 30.0
@@ -104,10 +107,10 @@ async def live(life: Life) -> int:
     async with open_app(load_config(Path(life.home), {}, settings), parts) as app, asyncio.timeout(SECONDS_MAX):
         for thread, text in ((OTHER, "hello"), (THREAD, "poison")):
             author = Author("ada", trusted=True)
-            await app.orchestrator.send(Prompt(thread, text, text, author, app.clock.now(), message_id=text))
-        while await app.store.inbox.waiting() or await app.store.outbox.depth():
+            await app[Orchestrator].send(Prompt(thread, text, text, author, app[Clock].now(), message_id=text))
+        while await app[Store].inbox.waiting() or await app[Store].outbox.depth():
             await drivers[0].moves()
-        for _, stored in await app.store.settings.page(SET_ASIDE):
+        for _, stored in await app[Store].settings.page(SET_ASIDE):
             world.note("aside", lane=msgspec.json.decode(stored, type=SetAside).lane)
     return 0
 

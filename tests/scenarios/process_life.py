@@ -10,17 +10,21 @@ from pathlib import Path
 
 import msgspec
 
-from shoal.app import App, Overrides, open_app
+from shoal.app import Overrides, open_app
 from shoal.config import load_config
+from shoal.kernel.clock import Clock
 from shoal.kernel.ids import ThreadId, make_thread_id
 from shoal.kernel.messages import Author, Prompt
 from shoal.sandbox.host import HostSandbox
+from shoal.services import Services
 from shoal.store.driver import Driver
+from shoal.store.store import Store
 from shoal.testing.chat import OPEN, FakeChat, Posted
 from shoal.testing.crash import World, serve_forked
 from shoal.testing.faults import KillingDriver, Side
 from shoal.testing.model import Call, FakeModel, Reply, Seen
 from shoal.testing.scenario import FakeModels
+from shoal.threads.orchestrator import Orchestrator
 
 THREAD: ThreadId = make_thread_id("fake", "harbour", "1")
 SECONDS_MAX = 60.0
@@ -75,21 +79,21 @@ async def live(life: Life) -> int:
     }
     async with open_app(load_config(Path(life.home), {}, overrides), parts) as app:
         async with asyncio.timeout(SECONDS_MAX):
-            await app.orchestrator.send(
-                Prompt(THREAD, "asked", "start it", Author("ada", trusted=True), app.clock.now(), message_id="asked")
+            await app[Orchestrator].send(
+                Prompt(THREAD, "asked", "start it", Author("ada", trusted=True), app[Clock].now(), message_id="asked")
             )
             await _all_quiet(app)
     return drivers[0].writes
 
 
-async def _all_quiet(app: App) -> None:
+async def _all_quiet(app: Services) -> None:
     """Until no turn runs, no process runs, and all that ended was told."""
     while True:
-        await app.clock.sleep(0.05)
-        processes = await app.store.processes.search()
+        await app[Clock].sleep(0.05)
+        processes = await app[Store].processes.search()
         if any(one.state == "running" or not one.told for one in processes):
             continue
-        if not await app.store.inbox.waiting() and await app.store.outbox.depth() == 0:
+        if not await app[Store].inbox.waiting() and await app[Store].outbox.depth() == 0:
             return
 
 

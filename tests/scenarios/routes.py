@@ -7,16 +7,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from shoal.agents.folder import make_folder
+from shoal.agents.snapshots import ConversationSnapshots
 from shoal.kernel.clock import SystemClock
 from shoal.kernel.events import Event, ToolStarted, TurnFinished, UserSaid
 from shoal.kernel.home import Home
 from shoal.kernel.ids import ThreadId
 from shoal.kernel.records import Approval
 from shoal.permissions.access import AccessRules
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.model.script import Seen
 from shoal.testing.scenario import World
+from shoal.threads.orchestrator import Orchestrator
 
 ACCESS = AccessRules(owners=("ada",), allow=("*",))
 """Ada owns the agent; whoever else comes in is not trusted."""
@@ -118,10 +121,10 @@ class Chain:
         route, text = self._routes[number], STEP.format(number + 1)
         where = {"message": "told", "conversation": thread.rpartition(":")[2]}.get(route, f"fresh{number}")
         if route == "snapshot":
-            saved = await world.app.snapshots.save(thread, "saved")
+            saved = await world.app[ConversationSnapshots].save(thread, "saved")
             await world.chat.says("harbour", where, "hello", user="ada")
             await world.is_quiet()
-            await world.app.snapshots.restore(ThreadId(f"fake:harbour:{where}"), saved.id, "ada")
+            await world.app[ConversationSnapshots].restore(ThreadId(f"fake:harbour:{where}"), saved.id, "ada")
         await world.chat.says("harbour", where, text, user="ada")
 
     def _go(self, number: int) -> Path:
@@ -139,7 +142,7 @@ class Chain:
         ((said, _),) = turns
         assert isinstance(said.data, UserSaid)
         root = said.data.caller.root if said.data.caller is not None else said.thread
-        await world.app.orchestrator.clear(root, "ada")
+        await world.app[Orchestrator].clear(root, "ada")
         self._go(number).touch()
 
     async def _finished(self, world: World, number: int) -> ThreadId:
@@ -152,7 +155,7 @@ class Chain:
 
     async def _asked(self, world: World) -> tuple[Approval, UserSaid]:
         async with asyncio.timeout(SECONDS_MAX):
-            while not (pending := await world.app.store.approvals.search()):
+            while not (pending := await world.app[Store].approvals.search()):
                 for said, events in await self._turns(world, len(self._routes)):
                     ran = [one.data for one in events if isinstance(one.data, ToolStarted) and one.turn == said.turn]
                     assert not ran, f"the sink ran unasked at the end of {self._routes}"
@@ -165,8 +168,8 @@ class Chain:
     async def _turns(self, world: World, number: int) -> list[tuple[Event, list[Event]]]:
         """What began turn `number`, and the journal that it stands in."""
         found: list[tuple[Event, list[Event]]] = []
-        for info in await world.app.store.journal.threads():
-            events = await world.app.store.journal.events(info.thread)
+        for info in await world.app[Store].journal.threads():
+            events = await world.app[Store].journal.events(info.thread)
             for event in events:
                 said = event.data.text if isinstance(event.data, UserSaid) and event.turn else ""
                 found += [(event, events)] if STEP.format(number) in said else []

@@ -9,17 +9,21 @@ from typing import TypeVar
 from tests.scenarios.kit import in_time
 from tests.scenarios.stands import FakeStand, File, Seen, Stand
 
-from shoal.app import App, Overrides, open_app
+from shoal.app import Overrides, open_app
 from shoal.config import load_config
+from shoal.connections import Connections
 from shoal.kernel.clock import SystemClock
 from shoal.kernel.events import Event
 from shoal.kernel.ids import ThreadId
 from shoal.kernel.ports import Tool
 from shoal.permissions.access import AccessRules
 from shoal.sandbox.host import HostSandbox
+from shoal.services import Services
+from shoal.store.store import Store
 from shoal.testing.database import empty_database
 from shoal.testing.model import FakeModel
 from shoal.testing.scenario import FakeModels
+from shoal.tools.registry import Registry
 
 T = TypeVar("T")
 
@@ -67,7 +71,7 @@ class Someone:
 class Scene:
     """The running app of a scene, and who is in it."""
 
-    def __init__(self, app: App, stand: Stand, model: FakeModel) -> None:
+    def __init__(self, app: Services, stand: Stand, model: FakeModel) -> None:
         self.app = app
         self.stand = stand
         self.model = model
@@ -95,7 +99,7 @@ class Scene:
 
     async def journal(self, thread: ThreadId | None = None) -> list[Event]:
         """The events of a thread, ada's own unless told."""
-        return await self.app.store.journal.events(thread or self.ada.thread)
+        return await self.app[Store].journal.events(thread or self.ada.thread)
 
     async def happens(self, thread: ThreadId, kind: str, times: int = 1) -> Event:
         """Wait until the journal has an event of this type that many times; returns the last."""
@@ -109,7 +113,7 @@ class Scene:
     async def thread_of(self, seen: Seen) -> ThreadId:
         """The thread that wrote a message, once that is noted; people are slower than that."""
         prefix = self.stand.thread(seen.channel).rpartition(":")[0]
-        return await self.comes(lambda: self.app.store.outbox.thread_of(f"{prefix}:", seen.id))
+        return await self.comes(lambda: self.app[Store].outbox.thread_of(f"{prefix}:", seen.id))
 
     def texts(self, channel: str = "") -> list[str]:
         """What the bot has in a channel, ada's own unless told."""
@@ -151,7 +155,7 @@ async def playing(
     empty_database(home / "shoal.db")
     async with open_app(load_config(home, {}, overrides), parts) as app:
         for tool in tools:
-            app.tools.add(tool)
+            app[Registry].add(tool)
         scene = Scene(app, stand, model)
-        await scene.until(lambda: stand.hears(app.adapters[stand.platform]))
+        await scene.until(lambda: stand.hears(app[Connections].adapters[stand.platform]))
         yield scene

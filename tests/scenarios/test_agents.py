@@ -8,11 +8,16 @@ from pathlib import Path
 import pytest
 from tests.scenarios.kit import Door, calls
 
+from shoal.agents.registry import AgentRegistry
+from shoal.kernel.clock import Clock
 from shoal.kernel.errors import PlatformError
 from shoal.kernel.ids import ThreadId
 from shoal.kernel.messages import Author, Prompt
+from shoal.notices import Notices
+from shoal.store.store import Store
 from shoal.testing.model import FakeModel, Seen
 from shoal.testing.scenario import SECONDS_MAX, Person, World, scenario
+from shoal.threads.orchestrator import Orchestrator
 
 MANAGED: Mapping[str, object] = {"agents": {"managers": ["fake:ada", "fake:role:captain"]}}
 
@@ -42,7 +47,7 @@ async def test_what_an_agent_answers_in_its_channel_is_chosen_and_shown(tmp_path
         place = made.rpartition(" ")[2].rstrip(".")
         assert f"in {place}: threads" in await world.ada.asks("/agent list")
         assert f"{place} (threads)" in await world.ada.asks("/agent show deck")
-        assert world.app.agents.spec("deck").system_prompt == "Keeps the deck clean."
+        assert world.app[AgentRegistry].spec("deck").system_prompt == "Keeps the deck clean."
         assert "what names it in this channel" in await world.ada.asks("/agent bind deck listen=named")
         assert "in fake:harbour: named" in await world.ada.asks("/agent list")
         assert "every message in this channel" in await world.ada.asks("/agent bind deck")
@@ -54,17 +59,17 @@ async def test_what_an_agent_answers_in_its_channel_is_chosen_and_shown(tmp_path
 async def test_an_agent_is_made_with_what_is_chosen_for_it(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(script=named), settings=MANAGED) as world:
         await world.ada.asks("/agent create deck model=demo permissions=locked listen=named Keeps it clean, a=b.")
-        spec = world.app.agents.spec("deck")
+        spec = world.app[AgentRegistry].spec("deck")
         assert (spec.model, spec.profile, spec.system_prompt) == ("demo", "locked", "Keeps it clean, a=b.")
         assert "in fake:deck: named" in await world.ada.asks("/agent list")
         told = await world.ada.asks("/agent create x colour=red")
         assert "`colour` cannot be set. What can be: listen, model" in told
         assert "Created" not in await world.ada.asks("/agent create x permissions=nope")
-        assert world.app.agents.names() == ["deck", "main"]
+        assert world.app[AgentRegistry].names() == ["deck", "main"]
         await world.ada.asks("/agent config deck permissions standard")
-        assert world.app.agents.spec("deck").profile == "standard"
+        assert world.app[AgentRegistry].spec("deck").profile == "standard"
         await world.ada.asks("/agent config permissions guarded")
-        assert world.app.agents.spec("main").profile == "guarded"
+        assert world.app[AgentRegistry].spec("main").profile == "guarded"
 
 
 async def test_a_channel_that_cannot_be_made_is_told_and_the_agent_stays(tmp_path: Path) -> None:
@@ -118,7 +123,7 @@ async def test_a_configured_agent_answers_so_from_the_next_turn(tmp_path: Path) 
         assert "- model `other/one`" in shown
         assert "- tools: read, write" in shown
         assert "tokens_per_day 500,000" in shown
-        audited = [entry.entry.action for entry in await world.app.store.audit.tail(1000, chain_name="agents")]
+        audited = [entry.entry.action for entry in await world.app[Store].audit.tail(1000, chain_name="agents")]
         assert audited == ["agent:create", "agent:bind", "agent:config model", "agent:config tools",
                            "agent:config budget.tokens_per_day"]  # fmt: skip
 
@@ -136,7 +141,7 @@ async def test_a_destroyed_agent_is_stopped_first_and_its_files_are_kept_or_not(
         assert (await world.types(thread))[-1] == "turn_finished"
         assert door.left == 0
         assert [path.read_text() for path in tmp_path.glob("removed/deck-*/workspace/soap")] == ["green"]
-        assert await world.app.store.registry.bindings() == []
+        assert await world.app[Store].registry.bindings() == []
         assert (await answer(world, "deck")).startswith("main")
         await world.ada.asks("/agent create deck")
         assert "deleted" in await deletes(world.ada, "deck")
@@ -175,9 +180,9 @@ async def test_a_message_that_names_its_agent_goes_there_all_the_same(tmp_path: 
         for name in ("deck", "mast"):
             await world.ada.asks(f"/agent create {name}")
         await world.ada.asks("/agent bind deck")
-        at = world.app.clock.now()
+        at = world.app[Clock].now()
         prompt = Prompt(ThreadId("fake:harbour:77"), "k77", "who?", Author("ada", trusted=True), at, agent="mast")
-        await world.app.orchestrator.send(prompt)
+        await world.app[Orchestrator].send(prompt)
         assert (await world.chat.sees(prompt.thread, "by")).markdown.startswith("mast by")
 
 
@@ -189,14 +194,14 @@ async def test_what_does_not_fit_is_told_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "agents/mast/agent.toml").write_text("colour = 1\n")
     (tmp_path / "agents/keel").mkdir()
     async with scenario(tmp_path, FakeModel(), settings=MANAGED) as world:
-        told = "\n".join(world.app.notices.notes)
+        told = "\n".join(world.app[Notices].notes)
         assert "The agent deck is known, but agents/deck/ is gone" in told
         assert "fake:deck is bound to the agent deck, which is gone" in told
         assert "mast/agent.toml" in told
-        assert "keel" in {row.name for row in await world.app.store.registry.all()}
+        assert "keel" in {row.name for row in await world.app[Store].registry.all()}
         assert "deleted" in await deletes(world.ada, "deck")
     async with scenario(tmp_path, FakeModel(), settings=MANAGED) as world:
-        assert not any("deck" in note for note in world.app.notices.notes)
+        assert not any("deck" in note for note in world.app[Notices].notes)
 
 
 async def test_an_agent_stops_at_its_own_budget_and_others_go_on(tmp_path: Path) -> None:
@@ -212,7 +217,7 @@ async def test_an_agent_stops_at_its_own_budget_and_others_go_on(tmp_path: Path)
 async def test_an_account_whose_agent_does_not_exist_is_told_at_the_start(tmp_path: Path) -> None:
     account = {"token": "1:x", "api_base": "http://127.0.0.1:9", "agent": "nosuch"}
     async with scenario(tmp_path, FakeModel(), settings={"platforms": {"telegram": [account]}}) as world:
-        (told,) = [note for note in world.app.notices.notes if "nosuch" in note]
+        (told,) = [note for note in world.app[Notices].notes if "nosuch" in note]
     assert told.startswith(
         "The account telegram names the agent 'nosuch', which does not exist; the default one answers"
     )

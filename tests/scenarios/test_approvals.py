@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 from tests.scenarios.kit import calls, in_time
 
+from shoal.agents.registry import AgentRegistry
 from shoal.kernel.errors import Conflict, Gone, NotFound
 from shoal.kernel.events import ApprovalRequested, ApprovalSettled, ToolFinished
 from shoal.kernel.ids import ApprovalId
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import World, scenario
@@ -21,7 +23,7 @@ def bash(command: str) -> Reply:
 
 
 def made(world: World, name: str) -> Path:
-    return world.app.agents.spec("main").workspace / name
+    return world.app[AgentRegistry].spec("main").workspace / name
 
 
 async def results(world: World) -> list[ToolFinished]:
@@ -39,7 +41,7 @@ async def test_an_allowed_call_runs_once_and_the_turn_goes_on(tmp_path: Path) ->
         assert await world.ada.decides(approval.id, allow=True) == "allow"
         await world.ada.sees("done")
         assert made(world, "log").read_text() == "x\n"
-        found = await world.app.store.approvals.get(approval.id)
+        found = await world.app[Store].approvals.get(approval.id)
         assert found is not None
         assert found.state == "used"
 
@@ -163,7 +165,7 @@ async def test_decisions_are_journaled_and_audited(tmp_path: Path) -> None:
         await world.ada.sees("done")
         settled = [event.data for event in await world.journal() if isinstance(event.data, ApprovalSettled)]
         assert [(one.decision, one.by) for one in settled] == [("allow", "ada")]
-        rows = await world.app.store.audit.tail()
+        rows = await world.app[Store].audit.tail()
         assert {row.entry.kind for row in rows} >= {"check", "approval"}
 
 

@@ -8,15 +8,19 @@ from pathlib import Path
 from tests.scenarios.kit import calls
 
 from shoal.kernel.events import ToolFinished
+from shoal.kernel.files import Folders
+from shoal.kernel.home import Home
 from shoal.kernel.ids import parse_thread_id
 from shoal.kernel.traits import Traits
 from shoal.permissions.access import AccessRules
 from shoal.sandbox.bubblewrap import BubblewrapSandbox
 from shoal.store.files import LocalFiles
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Reply, Seen, Step
 from shoal.testing.model.script import Script
 from shoal.testing.scenario import World, scenario
+from shoal.threads.orchestrator import Orchestrator
 from shoal.tools.functions import tool
 from shoal.tools.storage import Retention
 
@@ -73,13 +77,13 @@ async def test_a_thread_lists_its_artifacts_and_no_other_thread_reads_them(tmp_p
     async with scenario(tmp_path, model, tools=[report]) as world:
         await world.ada.says("go")
         await world.ada.sees("done")
-        (kept,) = await world.app.store.artifacts.of_thread(world.ada.thread)
+        (kept,) = await world.app[Store].artifacts.of_thread(world.ada.thread)
         assert (kept.name, kept.size_bytes) == ("report", len(REPORT))
         other = parse_thread_id("fake:harbour:2")
-        assert await world.app.store.artifacts.of_thread(other) == []
-        assert await world.app.store.artifacts.find(other, kept.digest) is None
-        assert await world.app.store.artifacts.find(world.ada.thread, kept.digest[:8]) == kept
-        assert await world.app.store.artifacts.find(world.ada.thread, "%") is None
+        assert await world.app[Store].artifacts.of_thread(other) == []
+        assert await world.app[Store].artifacts.find(other, kept.digest) is None
+        assert await world.app[Store].artifacts.find(world.ada.thread, kept.digest[:8]) == kept
+        assert await world.app[Store].artifacts.find(world.ada.thread, "%") is None
 
 
 async def test_the_same_result_in_two_threads_is_one_file_and_goes_with_the_last(tmp_path: Path) -> None:
@@ -87,9 +91,9 @@ async def test_the_same_result_in_two_threads_is_one_file_and_goes_with_the_last
     model = FakeModel(script=reader())
     async with scenario(tmp_path, model, tools=[report], clock=clock) as world:
         bob = world.person("bob", "2")
-        files = LocalFiles(world.app.home.artifacts)
+        files = LocalFiles(world.app[Home].artifacts)
         app = world.app
-        places = (app.store, files, app.folders, app.orchestrator.undo.checkpoints, app.home)
+        places = (app[Store], files, app[Folders], app[Orchestrator].undo.checkpoints, app[Home])
         retention = Retention(*places, clock, days=2, checkpoint_days=14)
         await world.ada.says("go")
         await world.ada.sees("done")
@@ -97,11 +101,11 @@ async def test_the_same_result_in_two_threads_is_one_file_and_goes_with_the_last
         await bob.says("go")
         await bob.sees("done")
         digest = (await results(world))[0].artifact
-        assert [path.name for path in world.app.home.artifacts.rglob("*") if path.is_file()] == [digest]
+        assert [path.name for path in world.app[Home].artifacts.rglob("*") if path.is_file()] == [digest]
         os.utime(files.path(digest), (0, 0))
         clock.jump(1.5 * 86_400)
         assert await retention.expire() == 0
-        assert await world.app.store.artifacts.of_thread(world.ada.thread) == []
+        assert await world.app[Store].artifacts.of_thread(world.ada.thread) == []
         assert files.path(digest).exists()
         clock.jump(86_400)
         assert await retention.expire() == 1
@@ -113,7 +117,7 @@ async def test_a_clock_that_is_wrong_for_some_minutes_makes_no_result_old(tmp_pa
     async with scenario(tmp_path, FakeModel(script=reader()), tools=[report], clock=clock) as world:
         await world.ada.says("go")
         await world.ada.sees("done")
-        stored = LocalFiles(world.app.home.artifacts).path((await results(world))[0].artifact)
+        stored = LocalFiles(world.app[Home].artifacts).path((await results(world))[0].artifact)
         os.utime(stored, (0, 0))
         await clock.advance(3000)
         clock.jump(wrong)
@@ -145,7 +149,7 @@ async def test_the_agent_reads_its_own_log_and_context(tmp_path: Path) -> None:
     async with scenario(tmp_path, model) as world:
         await world.ada.says("the harbour is closed")
         await world.happens(world.ada.thread, "turn_finished", 1)
-        await world.app.orchestrator.clear(world.ada.thread, "fake:ada")
+        await world.app[Orchestrator].clear(world.ada.thread, "fake:ada")
         await world.ada.says("what was said?")
         await world.ada.sees("done")
         model.follow(own_files(artifact="context.jsonl", limit=15_000))
@@ -168,11 +172,11 @@ async def test_what_a_stranger_said_taints_who_reads_it_in_the_log_again(tmp_pat
     async with scenario(tmp_path, model, access=access) as world:
         await world.person("eve", "1").says("the harbour is MINE")
         await world.happens(world.ada.thread, "turn_finished", 1)
-        await world.app.orchestrator.clear(world.ada.thread, "fake:ada")
+        await world.app[Orchestrator].clear(world.ada.thread, "fake:ada")
         await world.ada.says("what of the harbour?")
         await world.happens(world.ada.thread, "turn_finished", 2)
         model.follow(own_files(artifact="log.jsonl", grep="what of"))
-        await world.app.orchestrator.clear(world.ada.thread, "fake:ada")
+        await world.app[Orchestrator].clear(world.ada.thread, "fake:ada")
         await world.ada.says("what did I ask?")
         await world.happens(world.ada.thread, "turn_finished", 3)
         of_stranger, of_ada = await results(world)

@@ -15,6 +15,7 @@ from PIL import Image as Picture
 from tests import s3
 from tests.scenarios.delegation import results
 
+from shoal.kernel.clock import Clock
 from shoal.kernel.errors import FetchError, StoreUnavailable
 from shoal.kernel.events import UserSaid
 from shoal.kernel.home import Home
@@ -24,10 +25,12 @@ from shoal.kernel.settings import ContextSettings
 from shoal.net.addresses import Fetched, FetchRequest
 from shoal.sandbox.bubblewrap import BubblewrapSandbox
 from shoal.sandbox.host import HostSandbox
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Gate, Reply, Seen, Step
 from shoal.testing.scenario import World, scenario
 from shoal.threads.attachments import Attachments
+from shoal.threads.orchestrator import Orchestrator
 from shoal.tools.tainted_files import MarkedFiles
 
 
@@ -67,10 +70,10 @@ class Shelf:
 
 async def sent(world: World, shelf: Shelf, *attachments: Attachment) -> tuple[Attachment, ...]:
     """Send them with a message, wait for the answer, and return them as the journal has them."""
-    world.app.attachments.fetcher = shelf
-    now = world.app.clock.now()
+    world.app[Attachments].fetcher = shelf
+    now = world.app[Clock].now()
     prompt = Prompt(world.ada.thread, "k1", "look", Author("ada", "ada", trusted=True), now, attachments=attachments)
-    await world.app.orchestrator.send(prompt)
+    await world.app[Orchestrator].send(prompt)
     await world.ada.sees("seen")
     return next(event.data.attachments for event in await world.journal() if isinstance(event.data, UserSaid))
 
@@ -95,15 +98,15 @@ async def test_a_message_is_accepted_only_with_files_that_every_machine_can_have
         keys = {"access_key": "k", "secret_key": "s", "region": "us-east-1"}
         settings = {"files": {"url": "s3://ours/x", "endpoint": endpoint, **keys}}
         async with scenario(tmp_path, FakeModel("seen"), settings=settings, replays=False) as world:
-            thread, now = world.ada.thread, world.app.clock.now()
-            path = world.app.home.attachments(thread) / "map.txt"
+            thread, now = world.ada.thread, world.app[Clock].now()
+            path = world.app[Home].attachments(thread) / "map.txt"
             path.parent.mkdir(parents=True)
             path.write_text("a map")
             stack.close()  # the store is gone
             files, author = (Attachment("map.txt", path=str(path)),), Author("ada", "ada", trusted=True)
             with pytest.raises(StoreUnavailable):
-                await world.app.orchestrator.send(Prompt(thread, "k1", "look", author, now, attachments=files))
-            assert await world.app.store.journal.thread(thread) is None
+                await world.app[Orchestrator].send(Prompt(thread, "k1", "look", author, now, attachments=files))
+            assert await world.app[Store].journal.thread(thread) is None
 
 
 async def test_an_image_is_shown_whatever_it_is_called(tmp_path: Path) -> None:
@@ -112,7 +115,7 @@ async def test_an_image_is_shown_whatever_it_is_called(tmp_path: Path) -> None:
         (kept,) = await sent(world, Shelf(photo=PNG), at("photo", "text/html"))
         assert (kept.media_type, kept.size_bytes, kept.error) == ("image/png", len(PNG), "")
         assert Path(kept.path).read_bytes() == PNG
-        assert Path(kept.path).parent == world.app.home.attachments(world.ada.thread)
+        assert Path(kept.path).parent == world.app[Home].attachments(world.ada.thread)
         message = model.requests[-1].messages[-1]
         assert kept.path in message.text
         assert [image.path for image in message.images] == [kept.path]  # pyrefly: ignore[missing-attribute]
@@ -217,12 +220,12 @@ async def test_a_turn_does_not_wait_for_a_slow_file_for_ever(tmp_path: Path) -> 
     model, clock = FakeModel("seen"), ManualClock()
     shelf = SlowShelf(notes=b"hello")
     async with scenario(tmp_path, model, clock=clock) as world:
-        world.app.attachments.fetcher = shelf
+        world.app[Attachments].fetcher = shelf
         files = (at("notes"), at("gone"))
         prompt = Prompt(
             world.ada.thread, "k1", "look", Author("ada", "ada", trusted=True), clock.now(), attachments=files
         )
-        await world.app.orchestrator.send(prompt)
+        await world.app[Orchestrator].send(prompt)
         await shelf.asked.wait()
         while not model.requests:
             await clock.advance_to_next()
@@ -230,7 +233,7 @@ async def test_a_turn_does_not_wait_for_a_slow_file_for_ever(tmp_path: Path) -> 
         places = [Path(found) for found in re.findall(r"it will be at (\S+?)[\]\n]", text)]
         assert len(places) == 2
         shelf.may_answer.set()
-        await world.app.attachments.settled()
+        await world.app[Attachments].settled()
         assert await asyncio.to_thread(places[0].read_text) == "hello"
         assert "could not be downloaded: There is no host there." in await asyncio.to_thread(places[1].read_text)
 
@@ -239,14 +242,14 @@ async def test_a_download_begins_while_an_earlier_turn_runs(tmp_path: Path) -> N
     shelf = SlowShelf(notes=b"hello")
     gate = Gate()
     async with scenario(tmp_path, FakeModel(Reply("one", gate=gate), "second answer")) as world:
-        world.app.attachments.fetcher = shelf
+        world.app[Attachments].fetcher = shelf
         await world.ada.says("first")
         await gate.reached.wait()
-        now = world.app.clock.now()
+        now = world.app[Clock].now()
         prompt = Prompt(
             world.ada.thread, "k2", "look", Author("ada", "ada", trusted=True), now, attachments=(at("notes"),)
         )
-        await world.app.orchestrator.send(prompt)
+        await world.app[Orchestrator].send(prompt)
         await shelf.asked.wait()
         shelf.may_answer.set()
         gate.open()
@@ -273,13 +276,13 @@ async def test_a_threads_files_come_one_after_the_other_and_hold_up_no_other_thr
     crates = {f"crate{number}": b"full" for number in range(6)}
     shelf = HeldShelf(**crates, notes=b"hello")
     async with scenario(tmp_path, FakeModel("seen", "seen too")) as world:
-        world.app.attachments.fetcher = shelf
-        now, author = world.app.clock.now(), Author("ada", "ada", trusted=True)
+        world.app[Attachments].fetcher = shelf
+        now, author = world.app[Clock].now(), Author("ada", "ada", trusted=True)
         files = tuple(at(name) for name in crates)
-        await world.app.orchestrator.send(Prompt(world.ada.thread, "k1", "look", author, now, attachments=files))
+        await world.app[Orchestrator].send(Prompt(world.ada.thread, "k1", "look", author, now, attachments=files))
         other = world.person("ada", "2")
         notes = Prompt(other.thread, "k2", "and here", author, now, attachments=(at("notes"),))
-        await world.app.orchestrator.send(notes)
+        await world.app[Orchestrator].send(notes)
         await other.sees("seen")
         assert shelf.asked == ["crate0", "notes"]
         shelf.may_answer.set()
@@ -290,7 +293,7 @@ async def test_a_threads_files_come_one_after_the_other_and_hold_up_no_other_thr
 async def test_a_download_that_is_cut_off_begins_anew(tmp_path: Path) -> None:
     clock, home = ManualClock(), Home(tmp_path / "files")
     async with scenario(tmp_path, FakeModel("seen")) as world:
-        marked = MarkedFiles(world.app.store.settings, home)
+        marked = MarkedFiles(world.app[Store].settings, home)
         first, again = SlowShelf(notes=b"hello"), Shelf(notes=b"hello")
         attachments = Attachments(home, first, ContextSettings(), clock, marked)
         author = Author("ada", "ada", trusted=True)
@@ -339,4 +342,4 @@ async def test_a_name_cannot_lead_elsewhere(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("seen")) as world:
         file = Attachment("../../x", url="https://files.example.org/notes")
         (kept,) = await sent(world, Shelf(notes=b"hello"), file)
-        assert Path(kept.path).resolve().parent == world.app.home.attachments(world.ada.thread).resolve()
+        assert Path(kept.path).resolve().parent == world.app[Home].attachments(world.ada.thread).resolve()

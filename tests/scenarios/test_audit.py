@@ -9,9 +9,11 @@ from tests.scenarios.kit import echo, in_time
 from shoal.kernel.errors import Conflict, Forbidden, Gone
 from shoal.kernel.permissions import Asker
 from shoal.kernel.records import AuditEntry
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import World, scenario
+from shoal.threads.orchestrator import Orchestrator
 
 
 def bash(command: str) -> Reply:
@@ -19,7 +21,7 @@ def bash(command: str) -> Reply:
 
 
 async def entries(world: World, kind: str, chain: str = "") -> list[AuditEntry]:
-    rows = await world.app.store.audit.tail(1000, chain_name=chain or world.ada.thread)
+    rows = await world.app[Store].audit.tail(1000, chain_name=chain or world.ada.thread)
     return [row.entry for row in rows if row.entry.kind == kind]
 
 
@@ -28,7 +30,7 @@ async def test_a_decision_that_is_refused_is_told(tmp_path: Path) -> None:
         await world.ada.says("go")
         approval = await world.ada.is_asked()
         with pytest.raises(Forbidden):
-            await world.app.orchestrator.decide(approval.id, True, Asker(trust="trusted", user="eve", platform="fake"))
+            await world.app[Orchestrator].decide(approval.id, True, Asker(trust="trusted", user="eve", platform="fake"))
         await world.ada.decides(approval.id, allow=False)
         with pytest.raises(Conflict):
             await world.ada.decides(approval.id, allow=True)

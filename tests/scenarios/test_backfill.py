@@ -7,6 +7,7 @@ from pathlib import Path
 
 from shoal.app import Overrides, open_app
 from shoal.config import load_config
+from shoal.kernel.clock import Clock
 from shoal.kernel.errors import PlatformError
 from shoal.kernel.events import ApprovalRequested, Failed, UserSaid
 from shoal.kernel.messages import Author, Prompt
@@ -16,11 +17,12 @@ from shoal.testing.chat import FakeChat
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import FakeModels, World, scenario
+from shoal.threads.orchestrator import Orchestrator
 
 
 def missed(world: World, key: str, text: str, *, minutes: float, user: str = "bob") -> Prompt:
     """A message of the platform's, this many minutes old."""
-    at = world.app.clock.now() - timedelta(minutes=minutes)
+    at = world.app[Clock].now() - timedelta(minutes=minutes)
     return Prompt(world.ada.thread, key, text, Author(user, user, trusted=True), at, message_id=key)
 
 
@@ -84,7 +86,7 @@ async def test_what_was_cleared_does_not_come_back(tmp_path: Path) -> None:
         await world.ada.says("hi")
         await world.ada.sees("one")
         await clock.advance(600)
-        await world.app.orchestrator.clear(world.ada.thread, "ada")
+        await world.app[Orchestrator].clear(world.ada.thread, "ada")
         await clock.advance(600)
         world.chat.past = [
             missed(world, "p1", "before", minutes=15),

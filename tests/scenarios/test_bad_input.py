@@ -13,12 +13,16 @@ from tests.e2e.test_http_app import site
 from shoal.agents.folder import KEYS, AgentFile, read_agent, read_shared, set_key
 from shoal.config import load_config
 from shoal.features.evals.cases import Case, parse_case
+from shoal.kernel.clock import Clock
 from shoal.kernel.errors import ShoalError
 from shoal.kernel.home import Home
 from shoal.kernel.settings import Config
+from shoal.store.store import Store
 from shoal.surfaces.cli.imports import hermes, nanobot, openclaw
 from shoal.testing.model import FakeModel
 from shoal.testing.scenario import scenario
+from shoal.threads.orchestrator import Orchestrator
+from shoal.tools.prompt_files import PromptFiles
 from shoal.triggers.files import EventFiles
 from shoal.turn.skills import SkillProblem, parse_skill
 
@@ -146,9 +150,14 @@ async def test_what_is_wrong_with_an_event_file_is_said_in_words(tmp_path: Path)
     async with scenario(tmp_path, FakeModel()) as world:
         app = world.app
         events = EventFiles(
-            app.home.events, app.store.triggers, app.orchestrator, app.clock, lambda: None, app.prompt_files.source_of
+            app[Home].events,
+            app[Store].triggers,
+            app[Orchestrator],
+            app[Clock],
+            lambda: None,
+            app[PromptFiles].source_of,
         )
-        folder = app.home.events
+        folder = app[Home].events
         for name in ("done", "failed"):
             (folder / name).mkdir(parents=True, exist_ok=True)
         for number, body in enumerate((*BODIES, '{"type": "often", "text": "x"}', '{"type": "immediate", "text": 5}')):

@@ -12,6 +12,7 @@ from shoal.kernel.events import Cleared, Revised, ToolFinished
 from shoal.kernel.messages import Author
 from shoal.kernel.traits import Traits
 from shoal.store.driver import Driver, Script
+from shoal.store.store import Store
 from shoal.testing.model import FakeModel
 from shoal.testing.scenario import World, scenario
 from shoal.threads.actor import ABORTED_CALL
@@ -106,7 +107,7 @@ async def test_what_others_journal_in_that_moment_is_judged_with_the_call(tmp_pa
     model = FakeModel(calls("remember", arguments='{"text": "x"}'), "done")
     async with scenario(tmp_path, model, wrap_driver=moment.around) as world:
         stranger = Revised(Author("mallory", trusted=False), "m1", "remember what I say")
-        moment.happens = lambda: world.app.store.journal.append(world.ada.thread, [stranger])
+        moment.happens = lambda: world.app[Store].journal.append(world.ada.thread, [stranger])
         await world.ada.says("go on")
         await world.ada.is_asked()
         assert (await world.types())[-3:] == ["revised", "assistant_message", "approval_requested"]
@@ -115,7 +116,7 @@ async def test_what_others_journal_in_that_moment_is_judged_with_the_call(tmp_pa
 async def test_a_call_whose_message_was_journaled_alone_runs_once(tmp_path: Path) -> None:
     moment = Moment()
     async with scenario(tmp_path, FakeModel(echoes("a"), "done"), tools=[echo], wrap_driver=moment.around) as world:
-        moment.happens = lambda: world.app.store.journal.append(world.ada.thread, [Cleared("ada")])
+        moment.happens = lambda: world.app[Store].journal.append(world.ada.thread, [Cleared("ada")])
         await world.ada.says("go")
         await world.ada.sees("done")
         called = ["assistant_message", "checkpointed", "tool_started", "tool_result"]

@@ -21,7 +21,8 @@ from msgspec.structs import replace
 from tests.postgres import database
 from tests.scenarios.kit import echo, echoes
 
-from shoal.agents.snapshots import COPYING
+from shoal.agents.snapshots import COPYING, ConversationSnapshots
+from shoal.kernel.clock import Clock
 from shoal.kernel.errors import (
     Conflict,
     Forbidden,
@@ -33,6 +34,7 @@ from shoal.kernel.errors import (
     UnderWay,
 )
 from shoal.kernel.events import Branched, Forked, ToolFinished, UserSaid, spans_to
+from shoal.kernel.home import Home
 from shoal.kernel.ids import ThreadId
 from shoal.kernel.messages import Attachment, Author, Deletion, Edit, ModelRequest, Prompt, Receipt
 from shoal.kernel.permissions import Asker
@@ -41,14 +43,17 @@ from shoal.permissions.access import AccessRules
 from shoal.permissions.taint import TaintState
 from shoal.store.driver import Driver, Script
 from shoal.store.projections import Projections
+from shoal.store.store import Store
 from shoal.testing.chat import LIMITS, FakeChat
 from shoal.testing.clock import ManualClock
 from shoal.testing.faults import Side, WrappedDriver
 from shoal.testing.model import Call, FakeModel, Gate, Refusal, Reply, Seen, Step
 from shoal.testing.model.script import own_words
 from shoal.testing.scenario import Person, World, scenario
-from shoal.threads.orchestrator import COPIED
+from shoal.threads.orchestrator import COPIED, Orchestrator
 from shoal.tools.locks import FileLock
+from shoal.tools.tainted_files import MarkedFiles
+from shoal.turn.context import ContextBuilder
 from shoal.turn.replay import replay_thread
 
 T = TypeVar("T")
@@ -72,7 +77,7 @@ async def turn(world: World, text: str) -> None:
 async def again(world: World, seq: int = 0, asker: Asker | None = None) -> None:
     """The answer to a message tried again."""
     done = (await world.types()).count("turn_finished")
-    await world.app.orchestrator.try_again(world.ada.thread, asker or world.ada.asker, seq)
+    await world.app[Orchestrator].try_again(world.ada.thread, asker or world.ada.asker, seq)
     await world.happens(world.ada.thread, "turn_finished", done + 1)
 
 
@@ -112,7 +117,7 @@ async def test_an_earlier_turn_tried_again_leaves_what_followed_on_another_branc
         await again(world, second.seq)
         await turn(world, "four")
         assert said(model.requests[-1]) == ["[ada] one", "heard 1", "[ada] two", "heard 3", "[ada] four"]
-        await world.app.orchestrator.go_to(world.ada.thread, tip, "ada")
+        await world.app[Orchestrator].go_to(world.ada.thread, tip, "ada")
         await turn(world, "five")
         assert said(model.requests[-1])[2:] == ["[ada] two", "heard 3", "[ada] three", "heard 5", "[ada] five"]
 
@@ -141,7 +146,7 @@ async def test_the_end_of_a_subagent_is_told_once_on_every_branch_that_has_begun
         assert told() == 1
         await turn(world, "three")
         assert told() == 1
-        await world.app.orchestrator.go_to(world.ada.thread, tip, "ada")
+        await world.app[Orchestrator].go_to(world.ada.thread, tip, "ada")
         await turn(world, "four")
         assert told() == 1
         before = len(model.requests)
@@ -153,14 +158,14 @@ async def test_another_message_in_the_place_of_ones_own(tmp_path: Path) -> None:
     model = FakeModel(script=counting())
     async with scenario(tmp_path, model) as world:
         await turn(world, "one")
-        clock, thread = world.app.clock, world.ada.thread
+        clock, thread = world.app[Clock], world.ada.thread
         instead = Prompt(thread, "k", "uno", ADA, clock.now(), message_id="k")
-        await world.app.orchestrator.say_instead(instead, 0)
+        await world.app[Orchestrator].say_instead(instead, 0)
         await world.happens(thread, "turn_finished", 2)
         assert said(model.requests[-1]) == ["uno"]
         eve = Prompt(thread, "e", "mine now", Author("eve", trusted=True), clock.now())
         with pytest.raises(Forbidden, match="your own"):
-            await world.app.orchestrator.say_instead(eve, 0)
+            await world.app[Orchestrator].say_instead(eve, 0)
 
 
 async def test_only_its_author_and_the_owner_have_a_message_answered_again(tmp_path: Path) -> None:
@@ -179,13 +184,13 @@ async def test_a_strangers_message_tried_again_by_the_owner_is_still_a_strangers
         eve = world.person("eve", "7")
         await eve.says("give me the keys")
         await world.happens(eve.thread, "turn_finished")
-        await world.app.orchestrator.try_again(eve.thread, OWNER)
+        await world.app[Orchestrator].try_again(eve.thread, OWNER)
         await world.happens(eve.thread, "turn_finished", 2)
         first, second = (event.data for event in await world.journal(eve.thread) if isinstance(event.data, UserSaid))
         assert (second.author, second.author.trusted) == (first.author, False)
         assert "<untrusted" in model.requests[-1].messages[0].text
         copy = ThreadId("web:lobby:copy")
-        await world.app.snapshots.fork(eve.thread, copy, "owner")
+        await world.app[ConversationSnapshots].fork(eve.thread, copy, "owner")
         taint = reduce(TaintState.after, await world.journal(copy), TaintState())
         assert taint.active, "a copy is as tainted as its original"
 
@@ -210,9 +215,9 @@ async def test_an_event_that_there_is_not(tmp_path: Path, after: int) -> None:
         await turn(world, "one")
         before = await world.types()
         with pytest.raises(InvalidInput, match="none of number"):
-            await world.app.orchestrator.go_to(world.ada.thread, after, "ada")
+            await world.app[Orchestrator].go_to(world.ada.thread, after, "ada")
         with pytest.raises(InvalidInput, match="within a turn"):
-            await world.app.orchestrator.go_to(world.ada.thread, 2, "ada")
+            await world.app[Orchestrator].go_to(world.ada.thread, 2, "ada")
         assert await world.types() == before
 
 
@@ -222,20 +227,20 @@ async def test_a_fork_has_what_was_said_and_what_it_says_never_reaches_the_origi
         await turn(world, "one")
         events, copy = await world.journal(), ThreadId("web:lobby:copy")
         await turn(world, "two")
-        await world.app.snapshots.fork(world.ada.thread, copy, "owner", events[-1].seq)
+        await world.app[ConversationSnapshots].fork(world.ada.thread, copy, "owner", events[-1].seq)
         copied = await world.journal(copy)
         assert [event.data for event in copied[:-1]] == [event.data for event in events]
         assert copied[-1].data == Forked(world.ada.thread, events[-1].seq, "owner")
-        owner, clock = Author("owner", trusted=True), world.app.clock
-        await world.app.orchestrator.send(Prompt(copy, "c1", "and here?", owner, clock.now(), direct=True))
+        owner, clock = Author("owner", trusted=True), world.app[Clock]
+        await world.app[Orchestrator].send(Prompt(copy, "c1", "and here?", owner, clock.now(), direct=True))
         await world.happens(copy, "turn_finished", 2)
         assert said(model.requests[-1])[:-1] == ["[ada] one", "", "sea", "one done"]
         await turn(world, "three")
         assert said(model.requests[-1])[-3:] == ["[ada] two", "two done", "[ada] three"]
         with pytest.raises(Conflict, match="already"):
-            await world.app.snapshots.fork(world.ada.thread, copy, "owner")
+            await world.app[ConversationSnapshots].fork(world.ada.thread, copy, "owner")
         with pytest.raises(NotFound):
-            await world.app.snapshots.fork(ThreadId("fake:harbour:none"), ThreadId("web:lobby:x"), "owner")
+            await world.app[ConversationSnapshots].fork(ThreadId("fake:harbour:none"), ThreadId("web:lobby:x"), "owner")
 
 
 async def test_a_fork_within_a_turn_ends_that_turn(tmp_path: Path) -> None:
@@ -244,10 +249,10 @@ async def test_a_fork_within_a_turn_ends_that_turn(tmp_path: Path) -> None:
         await turn(world, "one")
         called = next(event for event in await world.journal() if event.type == "assistant_message")
         copy = ThreadId("web:lobby:copy")
-        await world.app.snapshots.fork(world.ada.thread, copy, "owner", called.seq)
+        await world.app[ConversationSnapshots].fork(world.ada.thread, copy, "owner", called.seq)
         assert [event.type for event in await world.journal(copy)][-2:] == ["turn_finished", "forked"]
         owner = Author("owner", trusted=True)
-        await world.app.orchestrator.send(Prompt(copy, "c1", "well?", owner, world.app.clock.now(), direct=True))
+        await world.app[Orchestrator].send(Prompt(copy, "c1", "well?", owner, world.app[Clock].now(), direct=True))
         await world.happens(copy, "turn_finished", 2)
         assert said(model.requests[-1])[2].startswith("Interrupted")
 
@@ -260,20 +265,20 @@ async def test_a_fork_has_no_grant_of_the_original(tmp_path: Path) -> None:
         await world.ada.decides(asked.id, allow=True, whole_thread=True)
         await world.happens(world.ada.thread, "turn_finished")
         copy = ThreadId("fake:harbour:copy")
-        await world.app.snapshots.fork(world.ada.thread, copy, "ada")
+        await world.app[ConversationSnapshots].fork(world.ada.thread, copy, "ada")
         await world.chat.says("harbour", "copy", "again", user="ada")
         await world.happens(copy, "approval_requested", 2)
 
 
 async def sends(world: World, person: Person, name: str, *, trusted: bool = True) -> Path:
     """A message with a file, and the end of its turn; where the thread has the file."""
-    sent = world.app.home.attachments(person.thread) / name
+    sent = world.app[Home].attachments(person.thread) / name
     sent.parent.mkdir(parents=True, exist_ok=True)
     sent.write_text(f"what {name} says")
-    clock, thread, author = world.app.clock, person.thread, Author(person.name, trusted=trusted)
-    done = (await world.types(thread)).count("turn_finished") if await world.app.store.journal.thread(thread) else 0
+    clock, thread, author = world.app[Clock], person.thread, Author(person.name, trusted=trusted)
+    done = (await world.types(thread)).count("turn_finished") if await world.app[Store].journal.thread(thread) else 0
     files = (Attachment(name, "text/plain", path=str(sent)).sent_by(author, mine=trusted),)
-    await world.app.orchestrator.send(Prompt(thread, name, f"see {name}", author, clock.now(), attachments=files))
+    await world.app[Orchestrator].send(Prompt(thread, name, f"see {name}", author, clock.now(), attachments=files))
     await world.happens(thread, "turn_finished", done + 1)
     return sent
 
@@ -283,20 +288,20 @@ async def test_a_fork_has_files_of_its_own_as_far_as_it_goes(tmp_path: Path) -> 
         early = await sends(world, world.ada, "early.txt")
         upto, copy = (await world.journal())[-1].seq, ThreadId("web:lobby:copy")
         await sends(world, world.ada, "late.txt")
-        await world.app.snapshots.fork(world.ada.thread, copy, "owner", upto)
+        await world.app[ConversationSnapshots].fork(world.ada.thread, copy, "owner", upto)
         early.unlink()
-        (file,) = world.app.home.attachments(copy).iterdir()
+        (file,) = world.app[Home].attachments(copy).iterdir()
         assert (file.name, file.read_text()) == (early.name, "what early.txt says")
         (said_there,) = [event.data for event in await world.journal(copy) if isinstance(event.data, UserSaid)]
         assert [one.path for one in said_there.attachments] == [str(file)]
-        assert not [path for path in world.app.home.channel(copy).iterdir() if path.name.startswith(COPYING)]
+        assert not [path for path in world.app[Home].channel(copy).iterdir() if path.name.startswith(COPYING)]
 
 
 async def test_a_strangers_file_is_as_tainted_in_a_fork(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(script=counting()), access=AccessRules(allow=("ada", "*"))) as world:
         await sends(world, world.person("eve", "7"), "evil.txt", trusted=False)
-        copy, home, marked = ThreadId("web:lobby:copy"), world.app.home, world.app.tainted_files
-        await world.app.snapshots.fork(ThreadId("fake:harbour:7"), copy, "owner")
+        copy, home, marked = ThreadId("web:lobby:copy"), world.app[Home], world.app[MarkedFiles]
+        await world.app[ConversationSnapshots].fork(ThreadId("fake:harbour:7"), copy, "owner")
         (file,) = home.attachments(copy).iterdir()
         assert "eve" in (await marked.sources([home.attachments(copy)]))(file)
 
@@ -307,16 +312,16 @@ async def test_a_refused_fork_leaves_nothing_behind(tmp_path: Path) -> None:
         bob = world.person("bob", "2")
         await bob.says("hello")
         await world.happens(bob.thread, "turn_finished")
-        home = world.app.home
+        home = world.app[Home]
         for thread in (world.ada.thread, bob.thread):
             while Projections(home).last_seq(thread) < (await world.journal(thread))[-1].seq:
                 pass  # its files are about to be written
         before = sorted((tmp_path / "data").rglob("*"))
         for target in (bob.thread, world.ada.thread):
             with pytest.raises(Conflict, match="already"):
-                await world.app.snapshots.fork(world.ada.thread, target, "owner")
+                await world.app[ConversationSnapshots].fork(world.ada.thread, target, "owner")
         with pytest.raises(InvalidInput, match="none of number 99999"):
-            await world.app.snapshots.fork(world.ada.thread, ThreadId("web:lobby:new"), "owner", 99_999)
+            await world.app[ConversationSnapshots].fork(world.ada.thread, ThreadId("web:lobby:new"), "owner", 99_999)
         assert sorted((tmp_path / "data").rglob("*")) == before
         assert not home.attachments(bob.thread).exists()
 
@@ -330,11 +335,11 @@ async def test_a_fork_with_a_file_replays_alike_whoever_names_its_path(tmp_path:
         path = str(await sends(world, world.ada, "map.txt"))
         await turn(world, "and now?")
         copy = ThreadId("web:lobby:copy")
-        await world.app.snapshots.fork(world.ada.thread, copy, "owner")
+        await world.app[ConversationSnapshots].fork(world.ada.thread, copy, "owner")
         results = [event.data.text for event in await world.journal(copy) if isinstance(event.data, ToolFinished)]
         assert results == [path], "what was said is not written anew"
         for thread in (world.ada.thread, copy):
-            report = await replay_thread(world.app.store.journal, thread, world.app.context.meter, None)
+            report = await replay_thread(world.app[Store].journal, thread, world.app[ContextBuilder].meter, None)
             assert (report.calls, report.differences) == (3, ())
 
 
@@ -343,17 +348,17 @@ async def test_a_journal_of_a_newer_version_is_not_forked_and_begins_no_branch(t
         await turn(world, "one")
         second = "update events set type = ? where seq = 2"
         copy, (_, event, *_) = ThreadId("web:lobby:copy"), await world.journal()
-        with sqlite3.connect(world.app.home.database_file) as database:
+        with sqlite3.connect(world.app[Home].database_file) as database:
             database.execute(second, ("of_tomorrow",))
         with pytest.raises(StoreNewer, match="newer Shoal"):
-            await world.app.snapshots.fork(world.ada.thread, copy, "owner")
+            await world.app[ConversationSnapshots].fork(world.ada.thread, copy, "owner")
         with pytest.raises(StoreNewer, match="newer Shoal"):
-            await world.app.orchestrator.try_again(world.ada.thread, OWNER, 2)
+            await world.app[Orchestrator].try_again(world.ada.thread, OWNER, 2)
         with pytest.raises(StoreNewer, match="newer Shoal"):
-            await world.app.store.branches.branch(world.ada.thread, 0, "owner")
-        with sqlite3.connect(world.app.home.database_file) as database:
+            await world.app[Store].branches.branch(world.ada.thread, 0, "owner")
+        with sqlite3.connect(world.app[Home].database_file) as database:
             database.execute(second, (event.type,))
-        assert await world.app.store.journal.thread(copy) is None
+        assert await world.app[Store].journal.thread(copy) is None
         assert "branched" not in await world.types()
 
 
@@ -439,7 +444,7 @@ async def obeyed_once(tmp_path: Path, side: Side, url: str) -> None:
 
     async def asks(world: World, text: str, at: int) -> tuple[str, bool]:
         """Its answer, and whether the database failed before."""
-        drivers[0].left, key = at, world.app.clock.new_id()
+        drivers[0].left, key = at, world.app[Clock].new_id()
         try:
             receipt, failed = await world.ada.says(text, message_id=key), False
         except StoreUnavailable:
@@ -456,14 +461,14 @@ async def obeyed_once(tmp_path: Path, side: Side, url: str) -> None:
         access=owner,
         settings={"database": {"url": url}},
     ) as world:
-        file, thread = world.app.home.agent("main") / "workspace" / "a.txt", world.ada.thread
+        file, thread = world.app[Home].agent("main") / "workspace" / "a.txt", world.ada.thread
         for command in ("/undo last", "/retry", "/fork"):
             failures = 0
             for at in range(1, 7):
                 await turn(world, f"{at}-one")
                 await turn(world, f"{at}-two")
                 await world.rests()
-                before, threads = await world.types(), len(await world.app.store.journal.threads())
+                before, threads = await world.types(), len(await world.app[Store].journal.threads())
                 told, failed = await asks(world, command, at)
                 failures += failed
                 where = f"{command}, {side} write {at}: {told}"
@@ -475,7 +480,7 @@ async def obeyed_once(tmp_path: Path, side: Side, url: str) -> None:
                     await world.is_quiet()
                 after = await world.types()
                 assert after.count("branched") - before.count("branched") == (command == "/retry"), where
-                assert len(await world.app.store.journal.threads()) - threads == (command == "/fork"), where
+                assert len(await world.app[Store].journal.threads()) - threads == (command == "/fork"), where
                 assert file.read_text() == f"{at}-{'one' if command == '/undo last' else 'two'}", where
             assert failures >= (1 if command == "/fork" else 2), command  # the sender makes the copy, afterwards
 
@@ -488,11 +493,11 @@ async def test_a_fork_in_a_channel_goes_on_in_a_thread_of_its_own(tmp_path: Path
         (copy,) = [post.post.thread for post in world.chat.posted if post.markdown == COPIED]
         assert (await world.types(copy))[-1] == "forked"
         assert (await world.types())[-1] == "turn_finished"
-        titles = {one.thread: one.title for one in await world.app.store.journal.threads()}
+        titles = {one.thread: one.title for one in await world.app[Store].journal.threads()}
         assert titles == {world.ada.thread: "one", copy: "Copy of one"}
         again = ThreadId("web:lobby:again")
-        await world.app.snapshots.fork(copy, again, "owner")
-        found = await world.app.store.journal.thread(again)
+        await world.app[ConversationSnapshots].fork(copy, again, "owner")
+        found = await world.app[Store].journal.thread(again)
         assert found is not None
         assert found.title == "Copy of one"
 
@@ -503,17 +508,17 @@ async def test_a_copy_at_which_another_process_is_comes_later_and_what_a_dead_on
     async with scenario(tmp_path, FakeModel(script=counting())) as world:
         await turn(world, "one")
         copy = ThreadId("web:lobby:copy")
-        here = world.app.home.thread(copy)
+        here = world.app[Home].thread(copy)
         left = here.with_name(f"{COPYING}{here.name}")
         left.mkdir(parents=True)
         (left / "half").write_text("half")
         lock = FileLock(left)
         assert lock.take()
         with pytest.raises(UnderWay, match="by another process"):
-            await world.app.snapshots.fork(world.ada.thread, copy, "owner")
+            await world.app[ConversationSnapshots].fork(world.ada.thread, copy, "owner")
         assert (left / "half").exists()
         lock.release()
-        await world.app.snapshots.fork(world.ada.thread, copy, "owner")
+        await world.app[ConversationSnapshots].fork(world.ada.thread, copy, "owner")
         assert (await world.types(copy))[-1] == "forked"
         assert not left.exists()
 
@@ -523,14 +528,14 @@ async def test_a_post_that_opened_a_copy_at_which_another_process_is_tries_again
     async with scenario(tmp_path, FakeModel(script=counting()), chat=chat) as world:
         await turn(world, "one")
         copy = world.person("ada", "fork:late:0").thread
-        here = world.app.home.thread(copy)
+        here = world.app[Home].thread(copy)
         left = here.with_name(f"{COPYING}{here.name}")
         left.mkdir(parents=True)
         lock = FileLock(left)
         assert lock.take()
         await chat.says("harbour", "1", "/fork", message_id="late")
         await world.rests()
-        assert await world.app.store.journal.thread(copy) is None
+        assert await world.app[Store].journal.thread(copy) is None
         lock.release()
         await world.happens(copy, "forked")
         await world.is_quiet()
@@ -546,8 +551,8 @@ async def test_a_copy_that_two_processes_open_is_made_once_and_no_failure_is_tol
         with contextlib.closing(sqlite3.connect(tmp_path / "shoal.db")) as database:
             ((name,),) = database.execute("select id from outbox where id like '%fork%' or payload like '%copies%'")
         post = NewPost(name, world.ada.thread, COPIED, "opening", copies=CopyOf(world.ada.thread, 1, "ada"))
-        row = OutboxRow(name, world.ada.thread, post, 0, 0, world.app.clock.now())
-        await world.app.orchestrator.opened(row, opened.post.thread, ())
+        row = OutboxRow(name, world.ada.thread, post, 0, 0, world.app[Clock].now())
+        await world.app[Orchestrator].opened(row, opened.post.thread, ())
         await world.is_quiet()
         assert not [text for text in world.chat.texts(opened.post.thread) if "could not be copied" in text]
 
@@ -558,7 +563,7 @@ async def test_a_copy_that_the_platform_refuses_is_told_where_it_was_asked_for(t
         world.chat.troubles.append(PlatformError("The channel takes no threads.", permanent=True))
         assert await world.ada.asks("/fork") == ""
         await world.ada.sees("Our conversation could not be copied. The channel takes no threads.")
-        assert len(await world.app.store.journal.threads()) == 1
+        assert len(await world.app[Store].journal.threads()) == 1
 
 
 async def test_a_thread_in_which_somebody_spoke_before_it_was_a_copy_says_that_it_is_none(tmp_path: Path) -> None:
@@ -614,7 +619,7 @@ def test_a_branch_is_what_it_would_be_if_only_it_had_happened(acts: list[tuple[s
 
         model = FakeModel(script=answer)
         async with scenario(root, model, clock=ManualClock()) as world:
-            orchestrator, person = world.app.orchestrator, world.ada
+            orchestrator, person = world.app[Orchestrator], world.ada
             stops, happened, forks = [Stop(0, ())], tuple[str | tuple[str, ...], ...](), 0
             for number, (act, pick) in enumerate([*acts, ("say", 0)]):
                 said_at = [place for place, one in enumerate(happened) if isinstance(one, str)]
@@ -629,7 +634,7 @@ def test_a_branch_is_what_it_would_be_if_only_it_had_happened(acts: list[tuple[s
                 elif act == "edit" and said_at:
                     happened = (*happened[: said_at[-1]], f"w{number}")
                     ada = Author("ada", name="ada", trusted=True)
-                    clock = world.app.clock
+                    clock = world.app[Clock]
                     await orchestrator.say_instead(
                         Prompt(person.thread, f"edit{number}", f"w{number}", ada, clock.now()), 0
                     )
@@ -639,7 +644,7 @@ def test_a_branch_is_what_it_would_be_if_only_it_had_happened(acts: list[tuple[s
                 elif act == "fork" and len(stops) > 1:
                     forks += 1
                     copy = world.person("ada", f"copy{forks}")
-                    await world.app.snapshots.fork(person.thread, copy.thread, "owner")
+                    await world.app[ConversationSnapshots].fork(person.thread, copy.thread, "owner")
                     person = copy
                 elif act == "undo" and len(stops) > 1:
                     try:
@@ -690,7 +695,7 @@ async def test_a_restart_goes_on_with_the_branch(tmp_path: Path) -> None:
         await world.ada.says("three")
         await world.happens(world.ada.thread, "turn_finished", 4)
         assert said(model.requests[0]) == ["[ada] one", "heard 1", "[ada] two", "heard 3", "[ada] three"]
-    context = (world.app.home.thread(world.ada.thread) / "context.jsonl").read_text()
+    context = (world.app[Home].thread(world.ada.thread) / "context.jsonl").read_text()
     assert context.count('"role":"user"') == 3, "the readable context is the branch's too"
 
 
@@ -698,9 +703,9 @@ async def test_a_snapshot_begins_a_new_thread(tmp_path: Path) -> None:
     model = FakeModel(script=lambda seen: "boats" if "Describe" in seen.user_text else f"heard {len(seen.messages)}")
     async with scenario(tmp_path, model) as world:
         await turn(world, "one")
-        saved = await world.app.snapshots.save(world.ada.thread)
+        saved = await world.app[ConversationSnapshots].save(world.ada.thread)
         new = ThreadId("fake:harbour:2")
-        await world.app.snapshots.restore(new, saved.id, "ada")
+        await world.app[ConversationSnapshots].restore(new, saved.id, "ada")
         await world.chat.says("harbour", "2", "go on", user="ada")
         await world.happens(new, "turn_finished")
         assert [text.rpartition(") ")[2] for text in said(model.requests[-1])] == ["one", "heard 1", "[ada] go on"]

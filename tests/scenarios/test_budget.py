@@ -8,13 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.scenarios.kit import calls, echo
 
+from shoal.agents.snapshots import ConversationSnapshots
+from shoal.kernel.clock import Clock
 from shoal.kernel.commands import CommandRequest
 from shoal.kernel.events import LimitReached, TurnFinished, TurnStarted
 from shoal.kernel.messages import Author, Usage
 from shoal.permissions.access import AccessRules
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import FakeModel, Gate, Refusal, Reply, Seen
 from shoal.testing.scenario import World, scenario
+from shoal.threads.commands import CommandRouter
 from shoal.turn.spending import LOW_SHARE
 from shoal.turn.tokens import Gauge
 
@@ -57,14 +61,14 @@ async def test_a_report_that_cannot_be_true_is_charged_as_an_estimate(tmp_path: 
     async with scenario(tmp_path, model) as world:
         await world.ada.says("hi")
         await world.ada.sees("The quick brown fox")
-        (row,) = await world.app.store.ledger.usage()
+        (row,) = await world.app[Store].ledger.usage()
         request = model.requests[0]
         assert row.usage.input_tokens == pytest.approx(Gauge().request(request), rel=0.1)
         assert len(PARAGRAPH) // 5 < row.usage.output_tokens < len(PARAGRAPH)
         assert row.usage.estimated == 1
         await world.ada.says("hi")
         await world.ada.sees("again")
-        (after,) = await world.app.store.ledger.usage()
+        (after,) = await world.app[Store].ledger.usage()
         assert after.usage.input_tokens - row.usage.input_tokens == 50_000
         assert (after.calls, after.usage.estimated) == (2, 1)
 
@@ -94,7 +98,7 @@ async def test_what_an_answer_took_is_recorded_once_whatever_it_asks_for(tmp_pat
     async with scenario(tmp_path, model, tools=[echo]) as world:
         await world.ada.says("hi")
         await world.ada.sees("done")
-        (row,) = await world.app.store.ledger.usage()
+        (row,) = await world.app[Store].ledger.usage()
         assert (row.calls, row.usage.input_tokens, row.usage.output_tokens) == (4, 1111 * 9_000, 400)
 
 
@@ -113,7 +117,7 @@ async def test_what_was_used_counts_and_what_was_set_aside_does_not(tmp_path: Pa
         for text in ("one", "two"):
             await world.ada.says("hi")
             await world.ada.sees(text)
-        (day,) = await world.app.store.budget.standings()
+        (day,) = await world.app[Store].budget.standings()
         assert day.scope == "day"
         assert 150_002 <= day.tokens < 150_010, "the two answers are estimated"
 
@@ -136,7 +140,7 @@ async def test_the_owner_lifts_it_for_the_day(tmp_path: Path) -> None:
     async with scenario(tmp_path, model, clock=clock, settings=budget(tokens_per_day=50)) as world:
         await world.ada.says("hi")
         await world.ada.sees("I stopped: the budget")
-        await world.app.store.budget.lift()
+        await world.app[Store].budget.lift()
         await world.ada.says("again")
         await world.ada.sees("welcome back")
 
@@ -156,7 +160,7 @@ async def test_without_a_ceiling_nothing_is_kept(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("hello")) as world:
         await world.ada.says("hi")
         await world.ada.sees("hello")
-        assert await world.app.store.budget.standings() == []
+        assert await world.app[Store].budget.standings() == []
 
 
 async def test_a_raised_ceiling_counts_from_the_next_start(tmp_path: Path) -> None:
@@ -166,7 +170,7 @@ async def test_a_raised_ceiling_counts_from_the_next_start(tmp_path: Path) -> No
     async with scenario(tmp_path, FakeModel("welcome back"), settings=budget(tokens_per_day=1_000_000)) as world:
         await world.ada.says("again")
         await world.ada.sees("welcome back")
-        (day,) = await world.app.store.budget.standings()
+        (day,) = await world.app[Store].budget.standings()
         assert day.tokens_max == 1_000_000
 
 
@@ -176,11 +180,11 @@ async def test_an_answer_that_was_stopped_is_paid_for(tmp_path: Path) -> None:
     async with scenario(tmp_path, model, settings=budget(tokens_per_day=1_000_000)) as world:
         await world.ada.says("hi")
         await gate.reached.wait()
-        (before,) = await world.app.store.budget.standings()
+        (before,) = await world.app[Store].budget.standings()
         await world.ada.stops()
         await world.happens(world.ada.thread, "turn_finished")
-        (day,) = await world.app.store.budget.standings()
-        (row,) = await world.app.store.ledger.usage()
+        (day,) = await world.app[Store].budget.standings()
+        (row,) = await world.app[Store].ledger.usage()
         assert row.calls == 1
         assert row.usage.input_tokens > 100
         assert 0 < row.usage.output_tokens < 20
@@ -196,8 +200,8 @@ async def test_an_answer_that_broke_off_is_paid_for_beside_the_one_that_came(
     async with scenario(tmp_path, model, settings=settings) as world:
         await world.ada.says("hi")
         await world.ada.sees("at last")
-        (row,) = await world.app.store.ledger.usage()
-        (day,) = await world.app.store.budget.standings()
+        (row,) = await world.app[Store].ledger.usage()
+        (day,) = await world.app[Store].budget.standings()
         assert row.calls == 2
         assert day.tokens == row.usage.input_tokens + row.usage.output_tokens > 1100
 
@@ -207,8 +211,8 @@ async def test_a_call_that_never_began_costs_nothing(tmp_path: Path) -> None:
     async with scenario(tmp_path, model, settings=budget(tokens_per_day=1_000_000)) as world:
         await world.ada.says("hi")
         await world.happens(world.ada.thread, "turn_finished")
-        assert [one.tokens for one in await world.app.store.budget.standings()] == [0]
-        assert await world.app.store.ledger.usage() == []
+        assert [one.tokens for one in await world.app[Store].budget.standings()] == [0]
+        assert await world.app[Store].ledger.usage() == []
 
 
 async def test_describing_a_saved_conversation_is_paid_for(tmp_path: Path) -> None:
@@ -216,10 +220,10 @@ async def test_describing_a_saved_conversation_is_paid_for(tmp_path: Path) -> No
     async with scenario(tmp_path, model, settings=budget(tokens_per_day=1_000_000)) as world:
         await world.ada.says("hi")
         await world.ada.sees("hello")
-        saved = await world.app.snapshots.save(world.ada.thread)
+        saved = await world.app[ConversationSnapshots].save(world.ada.thread)
         assert saved.description == "They greeted."
-        assert [one.tokens for one in await world.app.store.budget.standings()] == [80_006]
-        assert [row.calls for row in await world.app.store.ledger.usage()] == [2]
+        assert [one.tokens for one in await world.app[Store].budget.standings()] == [80_006]
+        assert [row.calls for row in await world.app[Store].ledger.usage()] == [2]
 
 
 async def test_a_ceiling_in_the_way_of_a_description_leaves_a_plain_one(tmp_path: Path) -> None:
@@ -227,7 +231,7 @@ async def test_a_ceiling_in_the_way_of_a_description_leaves_a_plain_one(tmp_path
     async with scenario(tmp_path, model, settings=budget(tokens_per_day=1_000_000)) as world:
         await world.ada.says("hi")
         await world.ada.sees("hello")
-        saved = await world.app.snapshots.save(world.ada.thread)
+        saved = await world.app[ConversationSnapshots].save(world.ada.thread)
         assert "2 messages" in saved.description
         assert len(model.requests) == 1
 
@@ -248,8 +252,8 @@ async def test_a_summary_is_paid_for(tmp_path: Path) -> None:
             await world.happens(world.ada.thread, "turn_finished", number + 1)
         await world.happens(world.ada.thread, "compacted")
     async with scenario(tmp_path, FakeModel(), settings=settings) as world:
-        (day,) = await world.app.store.budget.standings()
-        (row,) = await world.app.store.ledger.usage()
+        (day,) = await world.app[Store].budget.standings()
+        (row,) = await world.app[Store].ledger.usage()
         assert summaries
         assert row.calls >= 14 + len(summaries)
         assert day.tokens == row.usage.input_tokens + row.usage.output_tokens
@@ -263,7 +267,7 @@ async def test_fifty_threads_at_once_never_break_a_ceiling(tmp_path: Path) -> No
             await person.says("hi")
         for person in people:
             await world.happens(person.thread, "turn_finished")
-        (day,) = await world.app.store.budget.standings()
+        (day,) = await world.app[Store].budget.standings()
         outcomes = [
             event.data.outcome
             for person in people
@@ -288,8 +292,10 @@ async def test_status_says_what_was_spent_and_what_is_left(tmp_path: Path) -> No
     async with scenario(tmp_path, FakeModel(used("hello", 70_000)), settings=budget(tokens_per_day=1_000_000)) as world:
         await world.ada.says("hi")
         await world.ada.sees("hello")
-        author, now = Author("ada", trusted=True), world.app.clock.now()
-        status = await world.app.commands.command(CommandRequest(world.ada.thread, author, "status", "", "k", now))
+        author, now = Author("ada", trusted=True), world.app[Clock].now()
+        status = await world.app[CommandRouter].command(
+            CommandRequest(world.ada.thread, author, "status", "", "k", now)
+        )
         assert "Today, in all conversations: 1 model call, 70,002 tokens." in status
         assert "Left: 929,998 of 1,000,000 tokens (all together today)." in status
 
@@ -336,7 +342,7 @@ async def test_a_plausible_count_of_input_is_learned_from_though_the_output_is_a
         await world.ada.sees("The quick brown fox")
         await world.ada.says("hi")
         await world.ada.sees("again")
-        (both,) = await world.app.store.ledger.usage()
+        (both,) = await world.app[Store].ledger.usage()
         assert both.usage.estimated == 2
         guessed = both.usage.input_tokens - 20_000
         assert guessed > 1.5 * Gauge().request(model.requests[1]), "the model's tokens are short"

@@ -8,9 +8,11 @@ from tests.scenarios.kit import calls, fail, in_time
 from shoal.kernel.errors import Forbidden
 from shoal.kernel.messages import Attachment
 from shoal.kernel.permissions import Asker
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import World, scenario
+from shoal.threads.orchestrator import Orchestrator
 
 
 def bash(command: str) -> Reply:
@@ -89,8 +91,8 @@ async def test_a_stranger_decides_nothing(tmp_path: Path) -> None:
             Asker(trust="trusted", platform="fake"),
         ):
             with pytest.raises(Forbidden):
-                await world.app.orchestrator.decide(approval.id, True, stranger)
-        found = await world.app.store.approvals.get(approval.id)
+                await world.app[Orchestrator].decide(approval.id, True, stranger)
+        found = await world.app[Store].approvals.get(approval.id)
         assert found is not None
         assert found.state == "pending"
 
@@ -104,7 +106,7 @@ async def test_words_that_come_with_a_file_decide_nothing(tmp_path: Path) -> Non
         approval = await world.ada.is_asked()
         files = (Attachment("letter.txt", "text/plain", path=str(letter)),)
         await world.chat.says("harbour", "1", f"allow {approval.id}", user="ada", attachments=files)
-        found = await world.app.store.approvals.get(approval.id)
+        found = await world.app[Store].approvals.get(approval.id)
         assert found is not None
         assert found.state == "pending"
 
@@ -124,5 +126,5 @@ async def test_the_owner_and_the_approvers_decide(tmp_path: Path, by: Asker) -> 
     async with scenario(tmp_path, model, settings={"permissions": permissions}) as world:
         await world.ada.says("go")
         approval = await world.ada.is_asked()
-        assert await world.app.orchestrator.decide(approval.id, True, by) == "allow"
+        assert await world.app[Orchestrator].decide(approval.id, True, by) == "allow"
         await world.ada.sees("done")

@@ -5,13 +5,17 @@ from pathlib import Path
 
 import pytest
 
+from shoal.agents.registry import AgentRegistry
 from shoal.features.evals.cases import Expectation
 from shoal.features.evals.checks import CaseChecks, CaseOutcome, read_cases, save_case
 from shoal.kernel.errors import Conflict, InvalidInput, NotFound
+from shoal.kernel.home import Home
 from shoal.kernel.permissions import Asker
 from shoal.kernel.traits import Traits
+from shoal.store.store import Store
 from shoal.testing.model import Call, FakeModel, Refusal, Reply
 from shoal.testing.scenario import World, scenario
+from shoal.tools.executor import Executor
 from shoal.tools.functions import tool
 
 OWNER = Asker(trust="owner", user="owner", platform="web")
@@ -34,7 +38,7 @@ def call(name: str, **arguments: str) -> Reply:
 
 
 def folder(world: World) -> Path:
-    return world.app.home.agent("main")
+    return world.app[Home].agent("main")
 
 
 def put(world: World, name: str, text: str) -> Path:
@@ -46,15 +50,15 @@ def put(world: World, name: str, text: str) -> Path:
 
 async def save(world: World, *expect: Expectation, name: str = "looks", turn: str = "") -> None:
     await save_case(
-        world.app.store.journal, world.ada.thread, turn, expect, about="", sandbox=False,
-        clean=world.app.executor.redactor.redact, check_tool=world.app.features[CaseChecks].check_tool,
+        world.app[Store].journal, world.ada.thread, turn, expect, about="", sandbox=False,
+        clean=world.app[Executor].redactor.redact, check_tool=world.app[CaseChecks].check_tool,
         folder=folder(world), name=name,
     )  # fmt: skip
 
 
 async def check(world: World) -> list[CaseOutcome]:
-    agent = world.app.agents.spec("main")
-    return [one async for one in world.app.features[CaseChecks].run(agent, read_cases(agent.home), OWNER, None)]
+    agent = world.app[AgentRegistry].spec("main")
+    return [one async for one in world.app[CaseChecks].run(agent, read_cases(agent.home), OWNER, None)]
 
 
 async def test_a_saved_turn_passes_while_it_is_answered_so_and_fails_when_it_is_not(tmp_path: Path) -> None:
@@ -101,7 +105,7 @@ async def test_a_throw_away_workspace_is_not_the_agents(tmp_path: Path) -> None:
         call("bash", command="touch /tmp/shoal-case-was-here"), "done",
     )  # fmt: skip
     async with scenario(tmp_path, model) as world:
-        agent = world.app.agents.spec("main")
+        agent = world.app[AgentRegistry].spec("main")
         (agent.workspace / "notes.md").write_text("mine")
         put(world, "writes", SANDBOXED)
         (outcome,) = await check(world)
@@ -110,9 +114,9 @@ async def test_a_throw_away_workspace_is_not_the_agents(tmp_path: Path) -> None:
         assert "new" in results[1].text
         assert [getattr(one, "is_error", None) for one in results] == [False, False, True, True, True]
         assert (agent.workspace / "notes.md").read_text() == "mine"
-        assert not (world.app.home.data / "MEMORY.md").exists()
+        assert not (world.app[Home].data / "MEMORY.md").exists()
         assert not Path("/tmp/shoal-case-was-here").exists()
-        rows = [row.entry for row in await world.app.store.audit.tail(50) if row.chain == "checks"]
+        rows = [row.entry for row in await world.app[Store].audit.tail(50) if row.chain == "checks"]
         assert {entry.decision for entry in rows} == {"allow", "deny"}
 
 
@@ -139,10 +143,10 @@ async def test_a_card_says_how_many_cases_would_fail(tmp_path: Path) -> None:
         assert approval.reason == "1 of 2 cases would fail (b)."
         checked = [request for request in model.requests if "Never look." in request.system]
         assert len(checked) == 3
-        assert world.app.agents.spec("main").system_prompt == ""
+        assert world.app[AgentRegistry].spec("main").system_prompt == ""
         await world.ada.decides(approval.id, allow=True)
         await world.ada.sees("changed")
-        assert world.app.agents.spec("main").system_prompt == "Never look."
+        assert world.app[AgentRegistry].spec("main").system_prompt == "Never look."
 
 
 @pytest.mark.parametrize("name", ["SOUL.md", "SYSTEM.md"])
@@ -210,7 +214,7 @@ async def test_cases_have_a_bound_before_a_change(tmp_path: Path) -> None:
 
 async def test_secrets_do_not_come_into_a_case(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("ok")) as world:
-        world.app.executor.redactor.learn("tide-table-key-4711")
+        world.app[Executor].redactor.learn("tide-table-key-4711")
         await world.ada.says("my key is tide-table-key-4711")
         await world.ada.sees("ok")
         await save(world, SAYS)
@@ -240,7 +244,7 @@ async def test_what_cannot_be_saved_is_said_and_writes_nothing(tmp_path: Path) -
             read_cases(folder(world))
         wrong.write_text('[[messages]]\nrole = "user"\ntext = "hi"\n[[expect]]\nnever_calls = "bassh"\n')
         with pytest.raises(InvalidInput, match=r"cases/b.toml, line 5: There is no tool 'bassh'\. Did"):
-            read_cases(folder(world), (), world.app.features[CaseChecks].check_tool)
+            read_cases(folder(world), (), world.app[CaseChecks].check_tool)
         wrong.unlink()
         await save(world, SAYS)
         with pytest.raises(Conflict, match="There is a case looks already"):

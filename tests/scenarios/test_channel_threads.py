@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 from shoal.kernel.ids import ThreadId
+from shoal.store.store import Store
 from shoal.testing.chat import Posted
 from shoal.testing.model import Call, FakeModel, Gate, Reply, Seen
 from shoal.testing.scenario import SECONDS_MAX, World, scenario
@@ -30,7 +31,7 @@ async def sees(world: World, thread: ThreadId, part: str) -> Posted:
 async def is_known(world: World) -> None:
     """Wait until what was posted is noted, so that it can be answered; people are slower than that."""
     async with asyncio.timeout(SECONDS_MAX):
-        while await world.app.store.outbox.depth():
+        while await world.app[Store].outbox.depth():
             pass
 
 

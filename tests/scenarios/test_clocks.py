@@ -16,10 +16,13 @@ from shoal.kernel.permissions import Asker
 from shoal.kernel.posts import OutboundPost
 from shoal.kernel.records import Ceiling, Reservation
 from shoal.kernel.triggers import NewTrigger
+from shoal.store.store import Store
 from shoal.testing.chat import FakeChat
 from shoal.testing.clock import START, ManualClock
 from shoal.testing.model import Call, FakeModel, Refusal, Reply, Seen
 from shoal.testing.scenario import scenario
+from shoal.threads.orchestrator import Orchestrator
+from shoal.tools.executor import LiveToolServices
 from shoal.triggers.service import POLL_SECONDS
 from shoal.turn.spending import STANDS_SECONDS
 
@@ -102,7 +105,7 @@ async def test_a_question_is_answered_or_expires(tmp_path: Path, settings: dict[
             assert (await world.happens(world.ada.thread, "approval_decided")).data.decision == "expired"  # pyrefly: ignore[missing-attribute]
         else:
             asker = Asker(trust="trusted", user="ada", platform="fake")
-            assert await world.app.orchestrator.decide(question.id, False, asker) == "deny"
+            assert await world.app[Orchestrator].decide(question.id, False, asker) == "deny"
         await in_time(clock, world.ada.sees("done"), 5)
 
 
@@ -114,7 +117,9 @@ async def test_a_trigger_comes_once_at_its_time_of_the_clock_that_is(
     settings = {**settings, "triggers": {"catch_up_seconds": int(41 * DAY)}}
     async with scenario(tmp_path, model, clock=clock, settings=settings) as world:
         for kind, schedule in (("one-shot", "2026-01-05T09:10:00+00:00"), ("periodic", "10 9 * * *")):
-            await world.app.outlets.add_trigger(NewTrigger(kind, schedule, kind, ADA, "", thread=world.ada.thread))
+            await world.app[LiveToolServices].add_trigger(
+                NewTrigger(kind, schedule, kind, ADA, "", thread=world.ada.thread)
+            )
         await clock.advance(60)
         clock.jump(jump)
         await clock.advance(POLL_SECONDS + 1)
@@ -136,7 +141,7 @@ async def test_a_trigger_whose_turn_failed_comes_again_after_its_pause(
     settings = {**settings, "triggers": {"catch_up_seconds": int(41 * DAY)}}
     async with scenario(tmp_path, model, clock=clock, settings=settings) as world:
         spec = NewTrigger("one-shot", "2026-01-05T09:10:00+00:00", "go", ADA, "", thread=world.ada.thread)
-        await world.app.outlets.add_trigger(spec)
+        await world.app[LiveToolServices].add_trigger(spec)
         await clock.advance(600)
         await world.happens(world.ada.thread, "turn_finished")
         clock.jump(jump)
@@ -154,7 +159,7 @@ async def test_what_a_killed_process_had_set_aside_stands_no_longer_than_the_clo
         ceilings = (Ceiling("total", "", 0.0, 30_000),)
         clock.jump(40 * DAY)
         left = Reservation("left", ceilings, 0.0, 29_000, clock.now() + timedelta(seconds=STANDS_SECONDS))
-        assert (await world.app.store.budget.reserve(left)).blocked is None
+        assert (await world.app[Store].budget.reserve(left)).blocked is None
         clock.jump(-40 * DAY)
         await world.ada.says("hello")
         await in_time(clock, world.ada.sees("hi"), 5)

@@ -8,18 +8,23 @@ import msgspec
 import pytest
 from tests.scenarios.kit import in_time
 
+from shoal.agents.snapshots import ConversationSnapshots
 from shoal.features.evals.answers import Wanted
 from shoal.features.evals.comparisons import ComparedStep, ComparisonProgress, Comparisons
+from shoal.kernel.clock import Clock
 from shoal.kernel.errors import InvalidInput, NotFound
 from shoal.kernel.messages import ModelRequest, Usage
 from shoal.kernel.permissions import Asker
 from shoal.kernel.ports import Route
 from shoal.kernel.records import Ceiling
 from shoal.kernel.traits import Traits
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Gate, Refusal, Reply
 from shoal.testing.scenario import FakeModels, World, scenario
 from shoal.tools.functions import tool
+from shoal.tools.registry import Registry
+from shoal.turn.spending import Spending
 
 OWNER = Asker(trust="owner", user="owner", platform="web")
 LIST = Reply(calls=(Call("list", '{"path": "."}'),))
@@ -33,10 +38,10 @@ class PricedModels(FakeModels):
 
 
 def comparisons(world: World, *, priced: bool = False) -> Comparisons:
-    app, spending = world.app, world.app.spending
+    app, spending = world.app, world.app[Spending]
     if priced:
         spending = msgspec.structs.replace(spending, models=PricedModels(world.model))
-    return msgspec.structs.replace(app.features[Comparisons], spending=spending)
+    return msgspec.structs.replace(app[Comparisons], spending=spending)
 
 
 def told(request: ModelRequest) -> list[tuple[str, str, str]]:
@@ -141,11 +146,11 @@ async def test_no_more_is_asked_than_the_ceiling_has_room_for(tmp_path: Path) ->
         done = await run(service, wanted, estimate / 100)
         assert [bool(one.stopped) for one in done] == [True]
         assert "Raise the ceiling" in done[0].stopped
-        await world.app.store.budget.lift()
+        await world.app[Store].budget.lift()
         assert (await run(service, wanted, estimate / 100))[0].stopped
         assert len(model.requests) == 2
         assert len(await run(service, wanted, estimate * 100)) == 2
-        spent = [row for row in await world.app.store.ledger.usage() if row.model == "other"]
+        spent = [row for row in await world.app[Store].ledger.usage() if row.model == "other"]
         assert spent[0].calls == 2
 
 
@@ -154,8 +159,8 @@ async def test_the_owners_ceilings_hold_too(tmp_path: Path) -> None:
     async with scenario(tmp_path, model, settings={"budget": {"tokens_per_day": 20_000}}) as world:
         await world.ada.says("one")
         await world.ada.sees("one")
-        spent = Ceiling("day", world.app.clock.now().date().isoformat(), 0.0, 20_000)
-        charge = (await world.app.store.budget.standings([("day", spent.day)]))[0]
+        spent = Ceiling("day", world.app[Clock].now().date().isoformat(), 0.0, 20_000)
+        charge = (await world.app[Store].budget.standings([("day", spent.day)]))[0]
         assert charge.tokens < 20_000
         done = await run(comparisons(world), Wanted("other", thread=world.ada.thread, runs=20))
         assert "budget" in done[-1].stopped
@@ -170,7 +175,7 @@ async def test_tags_profiles_and_other_instructions(tmp_path: Path) -> None:
         await world.ada.sees("one")
         await other.says("second")
         await other.sees("two")
-        await world.app.store.threads.change(other.thread, title="A question #boats")
+        await world.app[Store].threads.change(other.thread, title="A question #boats")
         service = comparisons(world)
         (step,) = await detail(service, Wanted("other", tag="Boats"))
         assert step.thread == other.thread
@@ -188,13 +193,13 @@ async def test_what_a_fork_copied_is_asked_once(tmp_path: Path) -> None:
             await world.ada.says(word)
             await world.ada.sees(word)
         copy = world.person("ada", "2")
-        await world.app.snapshots.fork(world.ada.thread, copy.thread, "ada")
+        await world.app[ConversationSnapshots].fork(world.ada.thread, copy.thread, "ada")
         await copy.says("three")
         await copy.sees("three")
         await world.ada.says("four")
         await world.ada.sees("four")
         for thread in (world.ada.thread, copy.thread):
-            await world.app.store.threads.change(thread, title="Sea #tide")
+            await world.app[Store].threads.change(thread, title="Sea #tide")
         for wanted in (Wanted("other", last=9), Wanted("other", tag="tide")):
             steps = await detail(comparisons(world), wanted)
             assert [(one.thread, one.asked.split()[0]) for one in steps] == [
@@ -213,8 +218,8 @@ async def test_a_deleted_thread_takes_its_answers_along(tmp_path: Path) -> None:
         await run(service, wanted)
         state = await service.begin(wanted, 0.0)
         await world.is_quiet()
-        await world.app.store.threads.delete(world.ada.thread, "owner", "")
-        assert await world.app.features[Comparisons].rows.answers(state.id) == {}
+        await world.app[Store].threads.delete(world.ada.thread, "owner", "")
+        assert await world.app[Comparisons].rows.answers(state.id) == {}
         assert await service.detail(await service.get(state.id)) == []
 
 
@@ -242,6 +247,6 @@ async def test_the_tools_are_those_that_were_told_then(tmp_path: Path) -> None:
     async with scenario(tmp_path, model, tools=(ring,), changes=("tools",)) as world:
         await world.ada.says("first")
         await world.ada.sees("one")
-        world.app.tools.remove("ring")
+        world.app[Registry].remove("ring")
         await run(comparisons(world), Wanted("other", last=1))
         assert "ring" in [name for name, *_ in told(model.requests[1])]

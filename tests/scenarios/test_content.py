@@ -12,6 +12,7 @@ from tests.scenarios.test_taint import asked, call, time_page
 from shoal.agents.folder import make_folder
 from shoal.app import Overrides, open_app
 from shoal.config import load_config
+from shoal.connections import Connections
 from shoal.kernel.clock import SystemClock
 from shoal.kernel.errors import Forbidden, InvalidInput
 from shoal.kernel.events import ToolFinished
@@ -22,10 +23,13 @@ from shoal.kernel.records import Approval
 from shoal.permissions.access import AccessRules
 from shoal.sandbox.bounded import BoundedSandbox
 from shoal.sandbox.host import HostSandbox
+from shoal.store.store import Store
 from shoal.testing.chat import FakeChat
 from shoal.testing.model import FakeModel, Reply
 from shoal.testing.model.script import Seen
 from shoal.testing.scenario import FakeModels, World, scenario
+from shoal.threads.orchestrator import Orchestrator
+from shoal.tools.executor import Executor
 
 IN_TIME_SECONDS = 20.0
 BUILD = call("bash", command="python3 build.py")
@@ -48,7 +52,7 @@ async def asks(world: World, count: int) -> list[str]:
 
 
 async def decides(world: World, *, whole_thread: bool = False) -> None:
-    (approval, *_) = await world.app.store.approvals.search(thread=world.ada.thread)
+    (approval, *_) = await world.app[Store].approvals.search(thread=world.ada.thread)
     await world.ada.decides(approval.id, allow=True, whole_thread=whole_thread)
 
 
@@ -169,7 +173,7 @@ async def test_what_is_swapped_at_the_last_moment_does_not_run_and_is_asked_anew
     async with scenario(tmp_path, FakeModel(BUILD, "done"), profile="standard") as world:
         sandbox = Swapping(HostSandbox())
         sandbox.path = tmp_path / "swapped"
-        world.app.executor.sandbox = sandbox
+        world.app[Executor].sandbox = sandbox
         put(world, {"build.py": "print('good')\n"})
         await world.ada.says("go")
         await asks(world, 1)
@@ -198,7 +202,7 @@ async def test_a_process_whose_script_is_swapped_at_the_last_moment_is_asked_for
     async with scenario(tmp_path, FakeModel(start, "done"), profile="standard") as world:
         sandbox = Swapping(HostSandbox())
         sandbox.path = tmp_path / "swapped"
-        world.app.executor.sandbox = sandbox
+        world.app[Executor].sandbox = sandbox
         put(world, {"build.py": "print('good')\n"})
         await world.ada.says("go")
         await asks(world, 1)
@@ -217,7 +221,7 @@ async def asked_anywhere(world: World, besides: str = "") -> Approval:
     async with asyncio.timeout(IN_TIME_SECONDS):
         while not found:
             await SystemClock().sleep(0.01)
-            found = [one for one in await world.app.store.approvals.search() if one.id != besides]
+            found = [one for one in await world.app[Store].approvals.search() if one.id != besides]
     return found[0]
 
 
@@ -253,8 +257,8 @@ async def test_what_a_subagent_runs_is_covered_by_its_content_too(tmp_path: Path
         await world.ada.decides(first.id, allow=True)
         again = await asked_anywhere(world, besides=first.id)
         assert "build.py changed since you were asked: 14 → 23 bytes." in again.reason
-        child = [info.thread for info in await world.app.store.journal.threads() if is_child(info.thread)]
-        events = await world.app.store.journal.events(child[0])
+        child = [info.thread for info in await world.app[Store].journal.threads() if is_child(info.thread)]
+        events = await world.app[Store].journal.events(child[0])
         assert [event for event in events if isinstance(event.data, ToolFinished)] == []
 
 
@@ -297,10 +301,10 @@ async def test_a_stranger_cannot_allow_what_their_own_words_led_to(tmp_path: Pat
     async with owned(
         tmp_path, FakeModel(call("bash", command="echo low > tide; python3 tide"), "ran"), "guarded"
     ) as world:
-        eve, door = world.person("eve", "1"), world.app.gates[world.chat.platform]
+        eve, door = world.person("eve", "1"), world.app[Connections].gates[world.chat.platform]
         await eve.says("run it")
         await world.happens(eve.thread, "approval_requested")
-        (approval,) = await world.app.store.approvals.search(thread=eve.thread)
+        (approval,) = await world.app[Store].approvals.search(thread=eve.thread)
         by = world.person(who, "1").asker
         if who != "ada":
             with pytest.raises(Forbidden):
@@ -321,7 +325,7 @@ async def test_it_holds_for_who_is_trusted_as_far_as_who_gave_it(
         put(world, {"build.py": "print('good')\n"})
         await world.person(giver, "1").says("go")
         first = await world.ada.is_asked()
-        door = world.app.gates[world.chat.platform]
+        door = world.app[Connections].gates[world.chat.platform]
         by = world.person(giver, "1")
         await door.decide(first.id, True, by.asker, "thread")
         await world.ada.sees("ran")
@@ -364,7 +368,7 @@ async def test_it_does_not_hold_for_a_marked_file(tmp_path: Path) -> None:
         await world.ada.sees("ran")
         await world.ada.says("read the page, then write the same")
         await world.ada.sees("written")
-        await world.app.orchestrator.clear(world.ada.thread, "ada")
+        await world.app[Orchestrator].clear(world.ada.thread, "ada")
         await world.ada.says("run it")
         assert "'build.py', written after the page of a stranger" in (await asks(world, 2))[1]
 
@@ -380,7 +384,7 @@ async def test_where_it_cannot_be_known_what_runs_it_can_only_be_allowed_once(tm
             await world.ada.decides(approval.id, allow=True, whole_thread=True)
         await world.ada.says(f"allow {approval.id} always")
         await world.ada.sees("This can only be allowed once, because")
-        assert [one.id for one in await world.app.store.approvals.search()] == [approval.id]
+        assert [one.id for one in await world.app[Store].approvals.search()] == [approval.id]
 
 
 @pytest.mark.parametrize("command", ["cp x.txt y.sh && bash y.sh", "git checkout other && make", "tar xf x.tar; ./x"])
@@ -414,7 +418,7 @@ async def test_a_marked_script_is_asked_for_where_a_rule_allows_it(tmp_path: Pat
     async with scenario(tmp_path, model, tools=(time_page,), profile="open") as world:
         await world.ada.says("read the page")
         await world.ada.sees("written")
-        await world.app.orchestrator.clear(world.ada.thread, "ada")
+        await world.app[Orchestrator].clear(world.ada.thread, "ada")
         await world.ada.says("run it")
         assert f"'{name}', written after the page of a stranger" in (await asks(world, 1))[0]
 
@@ -426,10 +430,10 @@ async def test_names_links_and_rights_that_change_leave_a_mark_where_it_is(tmp_p
     async with scenario(tmp_path, model, tools=(time_page,), profile="open") as world:
         await world.ada.says("read the page")
         await world.ada.sees("written")
-        await world.app.orchestrator.clear(world.ada.thread, "ada")
+        await world.app[Orchestrator].clear(world.ada.thread, "ada")
         await world.ada.says("touch it")
         await world.ada.sees("touched")
-        await world.app.orchestrator.clear(world.ada.thread, "ada")
+        await world.app[Orchestrator].clear(world.ada.thread, "ada")
         await world.ada.says("read it")
         await world.ada.sees("done")
         assert (await results(world))[-1].tainted_by == "'notes.md', written after the page of a stranger"

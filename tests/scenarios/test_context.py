@@ -10,16 +10,21 @@ from types import FunctionType
 import msgspec
 import pytest
 
-from shoal.kernel.clock import SystemClock
+from shoal.backend import Backend
+from shoal.kernel.clock import Clock, SystemClock
 from shoal.kernel.errors import StoreFull
 from shoal.kernel.events import Compacted, Event, Failed, TurnFinished, TurnStarted
 from shoal.kernel.ids import ThreadId
 from shoal.kernel.messages import Author, ModelMessage, ModelRequest, Prompt, ToolMessage
+from shoal.kernel.ports import Models
 from shoal.kernel.records import Commit, Committed, Lease
+from shoal.notices import Notices
 from shoal.store.journal import Journal
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock, in_time
 from shoal.testing.model import Call, FakeModel, Gate, Refusal, Reply, Seen, Step
 from shoal.testing.scenario import FakeModels, World, scenario
+from shoal.threads.orchestrator import Orchestrator
 from shoal.turn.compaction import Compactor
 
 PARAGRAPH = "The quick brown fox jumps over the lazy dog near the river bank. " * 60
@@ -147,8 +152,8 @@ async def test_a_message_that_another_process_has_taken_in_ends_a_background_sum
         await filled(world, gate)
         thread, key = world.ada.thread, clock.new_id()
         prompt = Prompt(thread, key, "urgent", Author("ada", trusted=True), clock.now(), message_id=key)
-        await world.app.store.inbox.accept(prompt, 5)
-        await world.app.engine.woken(thread)
+        await world.app[Store].inbox.accept(prompt, 5)
+        await world.app[Backend].engine.woken(thread)
         await world.ada.sees("here")
         gate.open()
 
@@ -184,12 +189,12 @@ async def test_a_message_that_comes_right_before_a_background_summary_does_not_w
         for number in range(1, turns):
             await world.ada.says(f"part {number}: {PARAGRAPH}")
             await world.happens(world.ada.thread, "turn_finished", number)
-        while world.app.orchestrator.running:
-            await world.app.clock.sleep(0.02)
-        services = world.app.orchestrator._services
+        while world.app[Orchestrator].running:
+            await world.app[Clock].sleep(0.02)
+        services = world.app[Orchestrator]._services
         slow = Slow(services.project)
-        world.app.orchestrator._actors.clear()
-        world.app.orchestrator._services = msgspec.structs.replace(services, project=slow.project)
+        world.app[Orchestrator]._actors.clear()
+        world.app[Orchestrator]._services = msgspec.structs.replace(services, project=slow.project)
         await world.ada.says(f"part {turns}: {PARAGRAPH}")
         await slow.reached.wait()
         await world.ada.says("urgent")
@@ -205,7 +210,7 @@ async def filled(world: World, gate: Gate) -> int:
         number += 1
         await world.ada.says(f"part {number}: {PARAGRAPH}")
         await world.happens(world.ada.thread, "turn_finished", number)
-        await world.app.clock.sleep(0.02)
+        await world.app[Clock].sleep(0.02)
     return number
 
 
@@ -220,10 +225,10 @@ async def test_what_was_cleared_during_its_summary_stays_cleared(tmp_path: Path)
     model = FakeModel(script=script)
     async with scenario(tmp_path, model, settings={"model": {"context_tokens_max": 24_000}}) as world:
         number = await filled(world, gate)
-        await world.app.orchestrator.clear(world.ada.thread, "ada")
+        await world.app[Orchestrator].clear(world.ada.thread, "ada")
         gate.open()
-        while world.app.orchestrator.running:
-            await world.app.clock.sleep(0.02)
+        while world.app[Orchestrator].running:
+            await world.app[Clock].sleep(0.02)
         await world.ada.says("Where were we?")
         await world.happens(world.ada.thread, "turn_finished", number + 1)
         (asked,) = conversation(list(model.requests))[-1].messages
@@ -267,18 +272,19 @@ async def test_a_model_of_unknown_window_that_refuses_for_length_teaches_it(tmp_
 
     model = FakeModel(script=script)
     async with scenario(tmp_path, model) as world:
-        assert isinstance(world.app.models, FakeModels)
-        world.app.models.context_tokens = 0
+        models = world.app[Models]
+        assert isinstance(models, FakeModels)
+        models.context_tokens = 0
         for number in range(6):
             await world.ada.says(f"part {number}: {PARAGRAPH * 20}")
             await world.happens(world.ada.thread, "turn_finished", number + 1)
         finished = [event.data for event in await world.journal() if isinstance(event.data, TurnFinished)]
         assert [one.outcome for one in finished] == ["done"] * 6
         assert 1 <= len(refused) <= (1 if is_stated else 4), "it is learnt once, not anew by every turn"
-        notes = [note for note in world.app.notices.notes if "context window of demo is not known" in note]
+        notes = [note for note in world.app[Notices].notes if "context window of demo is not known" in note]
         assert len(notes) == 1
     async with scenario(tmp_path, FakeModel("noted")) as world:
-        assert await world.app.store.settings.get("windows", "demo") == "128000"
+        assert await world.app[Store].settings.get("windows", "demo") == "128000"
 
 
 async def test_instructions_that_fill_the_window_that_was_learnt_are_fitted_to_it(tmp_path: Path) -> None:
@@ -398,7 +404,7 @@ class FullOnce(Journal):
 async def test_a_prompt_is_stored_though_the_first_turn_that_has_it_could_not_be_opened(tmp_path: Path) -> None:
     clock = ManualClock()
     async with scenario(tmp_path, FakeModel("hello"), clock=clock) as world:
-        store = world.app.store
+        store = world.app[Store]
         store.journal = FullOnce(store.driver, clock)
         await world.ada.says("hi")
         await in_time(clock, world.ada.sees("hello"))

@@ -8,10 +8,13 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from shoal.backend import Backend
 from shoal.kernel.errors import StoreCorrupt
 from shoal.maintenance import HEALTH_CHECK_SECONDS
 from shoal.net.connections import default_tls
-from shoal.surfaces.http.server import WebOptions, serve
+from shoal.store.store import Store
+from shoal.surfaces.http.options import WebOptions
+from shoal.surfaces.http.server import serve
 from shoal.testing import ManualClock
 from shoal.testing.model import FakeModel, Gate, Reply
 from shoal.testing.scenario import World, scenario
@@ -57,7 +60,7 @@ def replace_file(home: Path) -> None:
 async def until_noticed(world: World, clock: ManualClock) -> None:
     """Let a look at the files come due."""
     async with asyncio.timeout(20):
-        while not world.app.backend.health.damage:
+        while not world.app[Backend].health.damage:
             await clock.advance(HEALTH_CHECK_SECONDS)
 
 
@@ -76,7 +79,7 @@ async def test_damage_stops_intake_says_so_and_the_process_stays(tmp_path: Path,
         await owner.says("ahoy")
         await owner.sees("Aye.")
         await world.is_quiet()
-        await world.app.store.settings.put(*OWNER_IN, owner.thread)
+        await world.app[Store].settings.put(*OWNER_IN, owner.thread)
         assert (await client.get("/readyz")).status_code == 200
         damage(tmp_path)
         if damage is overwrite_pages:  # noticed when it is read, at the latest by the turn

@@ -5,13 +5,18 @@ from pathlib import Path
 import pytest
 from tests.scenarios.kit import calls
 
+from shoal.agents.snapshots import ConversationSnapshots
 from shoal.kernel.errors import Conflict
 from shoal.kernel.events import TurnFinished
+from shoal.kernel.files import Folders
+from shoal.kernel.home import Home
 from shoal.kernel.ids import ThreadId
 from shoal.kernel.records import DeletedThread
 from shoal.kernel.traits import Traits
+from shoal.store.store import Store
 from shoal.testing.model import FakeModel, Gate, Reply, Seen, Step
 from shoal.testing.scenario import World, scenario
+from shoal.tools.executor import LiveToolServices
 from shoal.tools.functions import tool
 from shoal.tools.storage import delete_thread
 
@@ -31,27 +36,29 @@ def reporter(seen: Seen) -> Step | str:
 
 async def delete(world: World, thread: ThreadId) -> DeletedThread:
     app = world.app
-    return await delete_thread(app.store, app.home, app.artifacts, app.folders, thread, "web:owner")
+    return await delete_thread(
+        app[Store], app[Home], app[LiveToolServices].artifacts, app[Folders], thread, "web:owner"
+    )
 
 
 async def test_nothing_that_was_said_or_made_is_left(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(script=reporter), tools=[report]) as world:
-        bob, home = world.person("bob", "2"), world.app.home
+        bob, home = world.person("bob", "2"), world.app[Home]
         for person in (world.ada, bob):
             await person.says("the treasure is under the pier")
             await person.sees("1 said")
-        saved = await world.app.snapshots.save(world.ada.thread, "the pier")
-        (kept,) = await world.app.store.artifacts.of_thread(world.ada.thread)
+        saved = await world.app[ConversationSnapshots].save(world.ada.thread, "the pier")
+        (kept,) = await world.app[Store].artifacts.of_thread(world.ada.thread)
         (home.scratch(world.ada.thread) / "deep").mkdir(parents=True)
         await delete(world, world.ada.thread)
         assert not home.thread(world.ada.thread).exists()
         assert not (home.agent("main") / "sessions" / f"{saved.id}.json").exists()
-        assert await world.app.snapshots.history(bob.thread) == []
-        assert world.app.artifacts.has(kept.digest), "bob's thread keeps the same result"
+        assert await world.app[ConversationSnapshots].history(bob.thread) == []
+        assert world.app[LiveToolServices].artifacts.has(kept.digest), "bob's thread keeps the same result"
         await delete(world, bob.thread)
-        assert not world.app.artifacts.has(kept.digest)
-        assert await world.app.store.search.said("treasure") == []
-        assert await world.app.store.journal.threads() == []
+        assert not world.app[LiveToolServices].artifacts.has(kept.digest)
+        assert await world.app[Store].search.said("treasure") == []
+        assert await world.app[Store].journal.threads() == []
 
 
 async def test_a_message_after_it_begins_a_conversation_that_knows_nothing(tmp_path: Path) -> None:
@@ -66,7 +73,7 @@ async def test_a_message_after_it_begins_a_conversation_that_knows_nothing(tmp_p
         events = await world.journal()
         assert events[0].seq == 1
         assert [event.data.reply for event in events if isinstance(event.data, TurnFinished)] == ["1 said"]
-        folder = world.app.home.thread(world.ada.thread)
+        folder = world.app[Home].thread(world.ada.thread)
     log = (folder / "log.jsonl").read_text()
     assert "three" in log
     assert "two" not in log
@@ -77,7 +84,7 @@ async def test_a_thread_at_work_is_refused_with_its_files_untouched(tmp_path: Pa
     async with scenario(tmp_path, FakeModel("first", Reply("second", gate=gate))) as world:
         await world.ada.says("one")
         await world.ada.sees("first")
-        note = world.app.home.scratch(world.ada.thread) / "note"
+        note = world.app[Home].scratch(world.ada.thread) / "note"
         note.parent.mkdir(parents=True, exist_ok=True)
         note.write_text("mine")
         await world.ada.says("two")

@@ -8,16 +8,22 @@ import pytest
 from tests.scenarios.routes import call
 
 from shoal.accounts import OWNERS
+from shoal.connections import Standing
+from shoal.kernel.clock import Clock
 from shoal.kernel.events import UserSaid
 from shoal.kernel.messages import Author, Origin, Prompt
 from shoal.kernel.permissions import Asker
 from shoal.kernel.triggers import NewTrigger
 from shoal.permissions.access import AccessRules, Links, People, Person
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import FakeModel, Gate, Reply, Seen
 from shoal.testing.scenario import World, scenario
-from shoal.threads.access_tokens import NewToken
-from shoal.threads.departures import BY
+from shoal.threads.access_gate import Admissions
+from shoal.threads.access_tokens import AccessTokens, NewToken
+from shoal.threads.departures import BY, Departures
+from shoal.threads.orchestrator import Orchestrator
+from shoal.threads.pairing import Pairing
 from shoal.triggers.service import message_of
 
 WITH_BEN = AccessRules(owners=("ada",), allow=("ben", "carl", "role:crew"))
@@ -26,13 +32,13 @@ WITHOUT_BEN = AccessRules(owners=("ada",), allow=("carl",))
 
 def shut_out(world: World, rules: AccessRules = WITHOUT_BEN) -> None:
     """As changed lists of owners and of people let in do."""
-    links = world.app.admissions.links
+    links = world.app[Admissions].links
     people = People(owners=(*OWNERS, *(f"fake:{owner}" for owner in rules.owners)))
     links.become(Links(people, {**links.rules, "fake": rules}))
 
 
 def reminder(world: World, author: Author, thread: str) -> NewTrigger:
-    at = (world.app.clock.now() + timedelta(days=1)).isoformat()
+    at = (world.app[Clock].now() + timedelta(days=1)).isoformat()
     return msgspec.convert(
         {
             "kind": "one-shot", "schedule": at, "text": f"stretch, {author.id}", "tainted_by": "", "thread": thread,
@@ -47,19 +53,19 @@ async def test_what_somebody_left_is_ended_and_the_owner_is_told_once(tmp_path: 
     model = FakeModel(Reply("held", gate=gate), Reply("for carl"), Reply("for carl, too"))
     async with scenario(tmp_path, model, access=WITH_BEN) as world:
         owner = world.person("ada", "1", "dm-ada", direct=True)
-        await world.app.store.settings.put("owner", "direct", owner.thread)
+        await world.app[Store].settings.put("owner", "direct", owner.thread)
         ben, carl = world.person("ben", "1", "square"), world.person("carl", "1", "square")
-        triggers = world.app.store.triggers
+        triggers = world.app[Store].triggers
         for name, person in (("ben", ben), ("carl", carl)):
             spec = reminder(world, Author(name, trusted=True), person.thread)
-            await triggers.add(spec, world.app.clock.now() + timedelta(days=1))
+            await triggers.add(spec, world.app[Clock].now() + timedelta(days=1))
         await ben.says("first")
         await gate.reached.wait()
         await carl.says("mine")
         await ben.says("second")
         shut_out(world)
-        await world.app.departures.sweep()
-        await world.app.departures.sweep()  # the turn may still be open
+        await world.app[Departures].sweep()
+        await world.app[Departures].sweep()  # the turn may still be open
         gate.open()
         await carl.sees("for carl")
         await world.is_quiet()
@@ -69,9 +75,9 @@ async def test_what_somebody_left_is_ended_and_the_owner_is_told_once(tmp_path: 
         (notice,) = [text for text in world.chat.texts(owner.thread) if "has no access" in text]
         for part in ("stretch, ben", "“second”", "the answer to “first”"):
             assert part in notice
-        await world.app.departures.sweep()
+        await world.app[Departures].sweep()
         shut_out(world, WITH_BEN)
-        await world.app.departures.sweep()
+        await world.app[Departures].sweep()
         await world.is_quiet()
         assert len([text for text in world.chat.texts(owner.thread) if "has no access" in text]) == 1
         assert len(await triggers.all()) == 1
@@ -89,7 +95,7 @@ async def test_a_message_of_somebody_shut_out_is_not_answered_without_any_sweep(
         gate.open()
         await world.is_quiet()
         assert len(model.requests) == 1
-        assert not await world.app.store.inbox.queued(carl.thread)
+        assert not await world.app[Store].inbox.queued(carl.thread)
 
 
 async def test_whoever_still_has_access_is_left_alone(tmp_path: Path) -> None:
@@ -99,28 +105,28 @@ async def test_whoever_still_has_access_is_left_alone(tmp_path: Path) -> None:
             person = world.person(name, "1", f"dm-{name}", direct=True)
             await person.says("hi")
             await person.sees("done")
-            await world.app.store.triggers.add(
-                reminder(world, Author(name, trusted=True), person.thread), world.app.clock.now() + timedelta(days=1)
+            await world.app[Store].triggers.add(
+                reminder(world, Author(name, trusted=True), person.thread), world.app[Clock].now() + timedelta(days=1)
             )
         for author in (Author("owner", trusted=True), Author("shoal", trusted=True)):
-            await world.app.store.triggers.add(
-                reminder(world, author, person.thread), world.app.clock.now() + timedelta(days=1)
+            await world.app[Store].triggers.add(
+                reminder(world, author, person.thread), world.app[Clock].now() + timedelta(days=1)
             )
-        await world.app.departures.sweep()
-        assert len(await world.app.store.triggers.all()) == 5
+        await world.app[Departures].sweep()
+        assert len(await world.app[Store].triggers.all()) == 5
 
 
 async def test_the_last_token_of_somebody_takes_what_they_asked_for_along(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(), access=WITH_BEN) as world:
-        departures, tokens = world.app.departures, world.app.tokens
+        departures, tokens = world.app[Departures], world.app[AccessTokens]
         await tokens.create(NewToken("ben", "chat"), "web:owner")
         person, thread = Author("web:ben", trusted=False), "web:web%3Aben:one"
-        await world.app.store.triggers.add(reminder(world, person, thread), world.app.clock.now() + timedelta(days=1))
+        await world.app[Store].triggers.add(reminder(world, person, thread), world.app[Clock].now() + timedelta(days=1))
         await departures.sweep()
-        assert len(await world.app.store.triggers.all()) == 1
+        assert len(await world.app[Store].triggers.all()) == 1
         await tokens.revoke("ben", "web:owner")
         await departures.sweep()
-        assert not await world.app.store.triggers.all()
+        assert not await world.app[Store].triggers.all()
 
 
 async def test_a_message_for_the_running_turn_ends_with_its_authors_access(tmp_path: Path) -> None:
@@ -128,13 +134,13 @@ async def test_a_message_for_the_running_turn_ends_with_its_authors_access(tmp_p
     model = FakeModel(Reply(calls=call("time").calls, gate=gate), "done")
     async with scenario(tmp_path, model, access=WITH_BEN) as world:
         owner = world.person("ada", "1", "dm-ada", direct=True)
-        await world.app.store.settings.put("owner", "direct", owner.thread)
+        await world.app[Store].settings.put("owner", "direct", owner.thread)
         carl, ben = world.person("carl", "1", "square"), world.person("ben", "1", "square")
         await carl.says("first")
         await gate.reached.wait()
         await ben.asks("/steer take all of it")
         shut_out(world)
-        await world.app.departures.sweep()
+        await world.app[Departures].sweep()
         gate.open()
         await carl.sees("done")
         assert not [text for text in map(str, model.requests) if "take all of it" in text]
@@ -156,7 +162,7 @@ async def test_a_subagent_ends_with_the_access_of_the_person_it_works_for(tmp_pa
         await ben.sees("it has begun")
         await gate.reached.wait()
         shut_out(world)
-        await world.app.departures.sweep()
+        await world.app[Departures].sweep()
         gate.open()
         await world.is_quiet()
         assert not list(tmp_path.rglob("ran.txt"))
@@ -183,10 +189,10 @@ async def test_what_somebody_allowed_for_a_thread_ends_with_their_rights(
     async with scenario(tmp_path, model, access=rules, settings=settings) as world:
         asker = world.person("ada" if by.trust == "owner" else "carl", "1", "square")
         if by.token:
-            await world.app.tokens.create(NewToken("ben", "approve", "fake:ben"), "web:owner")
+            await world.app[AccessTokens].create(NewToken("ben", "approve", "fake:ben"), "web:owner")
         await asker.says("go")
         asked = await asker.is_asked()
-        await world.app.orchestrator.decide(asked.id, True, by, "thread")
+        await world.app[Orchestrator].decide(asked.id, True, by, "thread")
         await asker.sees("first")
         if rights == "lost":
             shut_out(world, AccessRules(owners=("ada",), allow=("carl", "ben") if by.trust == "owner" else ("carl",)))
@@ -195,7 +201,7 @@ async def test_what_somebody_allowed_for_a_thread_ends_with_their_rights(
             await asker.sees("second")
         else:
             await world.happens(asker.thread, "approval_requested", 2)
-            (waiting,) = await world.app.store.approvals.search(thread=asker.thread)
+            (waiting,) = await world.app[Store].approvals.search(thread=asker.thread)
             assert "lost the right" in waiting.reason
 
 
@@ -207,9 +213,9 @@ async def test_a_removed_approver_allows_nothing_for_a_thread_any_more(tmp_path:
         await carl.says("go")
         asked = await carl.is_asked()
         by = Asker(trust="trusted", user="ben", platform="fake")
-        await world.app.orchestrator.decide(asked.id, True, by, "thread")
+        await world.app[Orchestrator].decide(asked.id, True, by, "thread")
         await carl.sees("first")
-        world.app.standing.approvers.remove("fake:ben")
+        world.app[Standing].approvers.remove("fake:ben")
         await carl.says("again")
         await world.happens(carl.thread, "approval_requested", 2)
 
@@ -219,12 +225,12 @@ async def test_a_reminder_that_has_come_and_waits_ends_with_its_authors_access(t
     model = FakeModel(Reply("held", gate=gate), "later")
     async with scenario(tmp_path, model, clock=clock, access=WITH_BEN) as world:
         owner = world.person("ada", "1", "dm-ada", direct=True)
-        await world.app.store.settings.put("owner", "direct", owner.thread)
+        await world.app[Store].settings.put("owner", "direct", owner.thread)
         carl = world.person("carl", "1", "square")
         spec = reminder(world, Author("ben", trusted=True), carl.thread)
         await carl.says("first")
         await gate.reached.wait()
-        await world.app.orchestrator.send(message_of(spec, "T@1", spec.text, spec.author, clock.now()))
+        await world.app[Orchestrator].send(message_of(spec, "T@1", spec.text, spec.author, clock.now()))
         shut_out(world)
         gate.open()
         await world.is_quiet()
@@ -239,9 +245,9 @@ async def test_what_somebody_left_runs_with_no_more_than_their_trust_of_now(tmp_
         carl = world.person("carl", "1", "square")
         await carl.says("first")
         await gate.reached.wait()
-        now = world.app.clock.now()
+        now = world.app[Clock].now()
         left = Prompt(carl.thread, "later", "do it", Author("ben", trusted=True), now, origin=origin)
-        await world.app.orchestrator.send(left)
+        await world.app[Orchestrator].send(left)
         shut_out(world, AccessRules(owners=("ada",), allow=("carl", "*")))
         gate.open()
         await world.happens(carl.thread, "turn_finished", 2)
@@ -252,44 +258,44 @@ async def test_what_somebody_left_runs_with_no_more_than_their_trust_of_now(tmp_
 async def test_access_to_another_account_keeps_nothing_alive_here(tmp_path: Path) -> None:
     """The same user id on two platforms, or two accounts of one, is one person only where [access.people] says so."""
     async with scenario(tmp_path, FakeModel(), access=WITH_BEN) as world:
-        world.app.standing.gated.add("fake.work")
-        world.app.admissions.links.rules["fake.work"] = AccessRules(allow=("ben",))
+        world.app[Standing].gated.add("fake.work")
+        world.app[Admissions].links.rules["fake.work"] = AccessRules(allow=("ben",))
         ben = world.person("ben", "1", "square")
         spec = reminder(world, Author("ben", trusted=True), ben.thread)
-        await world.app.store.triggers.add(spec, world.app.clock.now() + timedelta(days=1))
+        await world.app[Store].triggers.add(spec, world.app[Clock].now() + timedelta(days=1))
         shut_out(world)
-        await world.app.departures.sweep()
-        assert not await world.app.store.triggers.all()
+        await world.app[Departures].sweep()
+        assert not await world.app[Store].triggers.all()
 
 
 async def test_a_linked_identity_keeps_the_person_until_it_is_removed_too(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(), access=WITH_BEN) as world:
-        links, gated = world.app.admissions.links, world.app.standing.gated
+        links, gated = world.app[Admissions].links, world.app[Standing].gated
         gated.add("mail")
-        ben, triggers = world.person("ben", "1", "square"), world.app.store.triggers
+        ben, triggers = world.person("ben", "1", "square"), world.app[Store].triggers
         spec = reminder(world, Author("ben", trusted=True), ben.thread)
-        await triggers.add(spec, world.app.clock.now() + timedelta(days=1))
+        await triggers.add(spec, world.app[Clock].now() + timedelta(days=1))
         linked = People((Person(("fake:ben", "mail:7")),), OWNERS)
         links.become(Links(linked, {**links.rules, "fake": WITHOUT_BEN, "mail": AccessRules(allow=("7",))}))
-        await world.app.departures.sweep()
+        await world.app[Departures].sweep()
         assert await triggers.all()
         links.become(Links(linked, {**links.rules, "mail": AccessRules()}))
-        await world.app.departures.sweep()
+        await world.app[Departures].sweep()
         assert not await triggers.all()
 
 
 async def test_who_was_let_in_by_code_leaves_with_the_pairing(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(), access=WITHOUT_BEN) as world:
-        pairing, triggers = world.app.pairing, world.app.store.triggers
+        pairing, triggers = world.app[Pairing], world.app[Store].triggers
         code = await pairing.ask("fake", Author("ben", trusted=False))
         await pairing.confirm(code, ("fake",), "web:owner")
         ben = world.person("ben", "1", "square")
         spec = reminder(world, Author("ben", trusted=True), ben.thread)
-        await triggers.add(spec, world.app.clock.now() + timedelta(days=1))
-        await world.app.departures.sweep()
+        await triggers.add(spec, world.app[Clock].now() + timedelta(days=1))
+        await world.app[Departures].sweep()
         assert await triggers.all()
         await pairing.remove("fake", "ben", "web:owner")
-        await world.app.departures.sweep()
+        await world.app[Departures].sweep()
         assert not await triggers.all()
 
 
@@ -301,11 +307,11 @@ async def test_a_process_that_a_subagent_began_ends_with_the_person(tmp_path: Pa
 
     free = {"permissions": {"default_profile": "open"}}
     async with scenario(tmp_path, FakeModel(script=answers), access=WITH_BEN, settings=free) as world:
-        ben, processes = world.person("ben", "1", "square"), world.app.store.processes
+        ben, processes = world.person("ben", "1", "square"), world.app[Store].processes
         await ben.says("begin")
         await ben.sees("it has begun")
         await world.is_quiet()
         assert [one.killed_by for one in await processes.search()] == [""]
         shut_out(world)
-        await world.app.departures.sweep()
+        await world.app[Departures].sweep()
         assert [one.killed_by for one in await processes.search()] == [BY]

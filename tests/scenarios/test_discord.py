@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 from tests.scenarios.kit import in_time
 
-from shoal.app import App, Overrides, open_app
+from shoal.app import Overrides, open_app
 from shoal.config import load_config
 from shoal.kernel.ports import ROLES_SECONDS
 from shoal.sandbox.host import HostSandbox
+from shoal.services import Services
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.database import empty_database
 from shoal.testing.model import FakeModel, Gate, Reply, Seen, own_words
@@ -46,10 +48,10 @@ class Pier:
         """Name the bot in the channel; returns the message's id, which is the thread's."""
         return await self.fake.says(self.harbour, f"<@{BOT}> {text}", user=user)
 
-    async def waits(self, app: App, prompts: int) -> None:
+    async def waits(self, app: Services, prompts: int) -> None:
         """Wait until so many prompts are in the mailboxes, behind a turn that is held."""
         async with asyncio.timeout(SECONDS_MAX):
-            while (await app.store.inbox.backlog()).prompts < prompts:
+            while (await app[Store].inbox.backlog()).prompts < prompts:
                 await in_time(self.clock, self.clock.sleep(STEP_SECONDS), STEP_SECONDS)
 
 
@@ -65,7 +67,7 @@ async def pier() -> AsyncIterator[Pier]:
 async def running(
     home: Path, pier: Pier, model: FakeModel, profile: str = "open",
     overrides: Sequence[Mapping[str, object]] = (), **more: object
-) -> AsyncGenerator[App]:  # fmt: skip
+) -> AsyncGenerator[Services]:  # fmt: skip
     """The app with one bot, whose owner is ada, connected."""
     account: Mapping[str, object] = {"token": TOKEN, "api_base": pier.fake.api_base, "owner": ADA, **more}
     settings: Mapping[str, object] = {
@@ -175,7 +177,7 @@ async def test_a_post_that_was_never_confirmed_is_found_hours_after(tmp_path: Pa
     async with running(tmp_path, pier, FakeModel(script=tides)) as app:
         await pier.fake.says(pier.direct, "how is the tide?")
         await pier.sees(pier.direct, "The tide is low.")
-        while await app.store.outbox.depth():
+        while await app[Store].outbox.depth():
             await pier.clock.advance(STEP_SECONDS)
         pier.fake.server.mute = lambda called: called.method == "POST" and called.path.endswith("/messages")
         await pier.fake.says(pier.direct, "and now?")
@@ -229,7 +231,7 @@ async def test_two_bots_answer_each_in_its_own_name(tmp_path: Path, pier: Pier) 
             await in_time(pier.clock, one.fake.until(lambda one=one: one.fake.world.commands or None))
             await one.fake.says(one.direct, "hi")
             await one.sees(one.direct, "hello")
-        found = {row.thread.partition(":")[0] for row in await app.store.journal.threads()}
+        found = {row.thread.partition(":")[0] for row in await app[Store].journal.threads()}
     assert found == {"discord", "discord.second"}
     await other.fake.stop()
 

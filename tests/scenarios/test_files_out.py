@@ -5,7 +5,8 @@ from pathlib import Path
 
 from tests.scenarios.test_voice import ADA, running, sees, stage
 
-from shoal.app import App
+from shoal.agents.registry import AgentRegistry
+from shoal.services import Services
 from shoal.testing.contracts.chat import PICTURE
 from shoal.testing.model import Call, FakeModel, Reply
 
@@ -15,9 +16,9 @@ def call(name: str, **arguments: object) -> Reply:
     return Reply(calls=(Call(name, json.dumps(arguments)),))
 
 
-def put(app: App, name: str, content: bytes) -> None:
+def put(app: Services, name: str, content: bytes) -> None:
     """Write a file of the workspace."""
-    path = app.agents.spec("main").workspace / name
+    path = app[AgentRegistry].spec("main").workspace / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
 

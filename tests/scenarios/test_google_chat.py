@@ -8,17 +8,22 @@ from pathlib import Path
 import pytest
 from tests.scenarios.kit import in_time
 
-from shoal.app import App, Overrides, open_app
+from shoal.agents.registry import AgentRegistry
+from shoal.app import Overrides, open_app
 from shoal.config import load_config
+from shoal.connections import Connections
 from shoal.kernel.permissions import Asker
 from shoal.platforms.google_chat.adapter import GoogleChatAdapter
 from shoal.sandbox.host import HostSandbox
+from shoal.services import Services
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.database import empty_database
 from shoal.testing.model import Call, FakeModel, Gate, Reply
 from shoal.testing.platforms.google_chat import FakeGoogleChat
 from shoal.testing.platforms.google_chat_wire import ChatMessage
 from shoal.testing.scenario import FakeModels
+from shoal.threads.orchestrator import Orchestrator
 
 DIRECT, HARBOUR = "DmAda", "AAAAharbour"
 SECONDS_MAX = 60.0
@@ -49,7 +54,7 @@ async def quay() -> AsyncIterator[Quay]:
 
 
 @asynccontextmanager
-async def running(home: Path, quay: Quay, model: FakeModel, profile: str = "open") -> AsyncGenerator[App]:
+async def running(home: Path, quay: Quay, model: FakeModel, profile: str = "open") -> AsyncGenerator[Services]:
     """The app with two accounts, whose owner is ada; `quay` delivers to the first."""
     (home / "app.json").write_bytes(quay.fake.key_file())
     first: Mapping[str, object] = {
@@ -69,9 +74,9 @@ async def running(home: Path, quay: Quay, model: FakeModel, profile: str = "open
         yield app
 
 
-def use(quay: Quay, app: App, name: str) -> None:
+def use(quay: Quay, app: Services, name: str) -> None:
     """Deliver to this account from now on."""
-    adapter = app.adapters[name]
+    adapter = app[Connections].adapters[name]
     assert isinstance(adapter, GoogleChatAdapter)
     quay.fake.deliver = adapter.receive
 
@@ -101,13 +106,13 @@ async def test_an_approval_is_given(tmp_path: Path, quay: Quay, by: str) -> None
     async with running(tmp_path, quay, FakeModel(MAKES, "It is made."), profile="standard") as app:
         await quay.fake.says(HARBOUR, "go")
         card = await quay.sees(HARBOUR, "echo x > made")
-        (asked,) = await app.store.approvals.search()
+        (asked,) = await app[Store].approvals.search()
         if by == "button":
             await quay.fake.clicks(card.name, "Allow once")
         else:
             await quay.fake.says(HARBOUR, f"allow {asked.id[-8:]}", thread=card.thread)
         await quay.sees(HARBOUR, "It is made.")
-        assert (app.agents.spec("main").workspace / "made").read_text() == "x\n"
+        assert (app[AgentRegistry].spec("main").workspace / "made").read_text() == "x\n"
         await quay.sees(HARBOUR, "it ran")
     assert card.buttons == ()
 
@@ -124,7 +129,7 @@ async def test_commands_and_reactions_are_obeyed(tmp_path: Path, quay: Quay, by:
         elif by == "menu":
             await quay.fake.chooses(DIRECT, 4)
         else:
-            while await app.store.outbox.thread_of(f"google_chat:{DIRECT}:", shown.name) is None:
+            while await app[Store].outbox.thread_of(f"google_chat:{DIRECT}:", shown.name) is None:
                 await quay.clock.advance(1)
             await quay.fake.reacts(shown.name, "❌")
         await quay.sees(DIRECT, "Stopped")
@@ -160,11 +165,11 @@ async def test_an_outage_of_an_hour_loses_nothing(tmp_path: Path, quay: Quay) ->
         await quay.fake.says(DIRECT, "go")
         await quay.sees(DIRECT, "echo x")
         await quay.fake.stop()
-        (asked,) = await app.store.approvals.search()
-        await app.orchestrator.decide(asked.id, True, Asker(trust="trusted", user="1001", platform="google_chat"))
+        (asked,) = await app[Store].approvals.search()
+        await app[Orchestrator].decide(asked.id, True, Asker(trust="trusted", user="1001", platform="google_chat"))
         for _ in range(60):
             await quay.clock.advance(60)
-        assert await app.store.outbox.depth() > 0
+        assert await app[Store].outbox.depth() > 0
         await quay.fake.start()
         await quay.sees(DIRECT, "after the outage")
     assert [message.text for message in quay.fake.said(DIRECT)].count("after the outage") == 1
@@ -192,5 +197,5 @@ async def test_a_stranger_gets_a_code_and_each_account_answers_its_own(tmp_path:
         use(quay, app, "google_chat.second")
         await quay.fake.says(DIRECT, "second")
         await quay.sees(DIRECT, "two")
-        threads = {str(row.thread) for row in await app.store.journal.threads()}
+        threads = {str(row.thread) for row in await app[Store].journal.threads()}
     assert {f"google_chat:{DIRECT}:0", f"google_chat.second:{DIRECT}:0"} <= threads

@@ -3,9 +3,11 @@
 from datetime import timedelta
 from pathlib import Path
 
+from shoal.kernel.clock import Clock
 from shoal.kernel.settings import ProfileSettings
 from shoal.permissions.hindsight import decided_anew, suggestions
-from shoal.permissions.profiles import compile_profile
+from shoal.permissions.profiles import Profiles, compile_profile
+from shoal.store.store import Store
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import scenario
 
@@ -18,12 +20,12 @@ async def test_what_was_asked_and_allowed_thrice_is_suggested_and_denied_by_a_st
         for number in range(1, 4):
             await world.ada.says("go")
             await world.happens(world.ada.thread, "approval_requested", number)
-            (asked,) = await world.app.store.approvals.search(thread=world.ada.thread)
+            (asked,) = await world.app[Store].approvals.search(thread=world.ada.thread)
             await world.ada.decides(asked.id, allow=True)
             await world.happens(world.ada.thread, "turn_finished", number)
-        store, since = world.app.store, world.app.clock.now() - timedelta(hours=1)
+        store, since = world.app[Store], world.app[Clock].now() - timedelta(hours=1)
         approvals = await store.approvals.search(pending=False)
-        profiles = {"main": world.app.profiles.get("standard")}
+        profiles = {"main": world.app[Profiles].get("standard")}
         (rule,) = suggestions(approvals, {world.ada.thread: "main"}, profiles)
         assert (rule.allow, rule.asked, rule.shown) == (("tool:bash:touch made",), 3, "touch made")
         checks = await store.audit.checks(since)
@@ -33,4 +35,4 @@ async def test_what_was_asked_and_allowed_thrice_is_suggested_and_denied_by_a_st
         (changed,) = [one for one in decided_anew(checks, strict) if one.action == "tool:bash:touch made"]
         assert (changed.before, changed.after, changed.rule) == ("ask", "deny", "deny tool:bash:touch .*")
         assert await store.audit.checks(since, "nobody") == []
-        assert await store.audit.checks(world.app.clock.now() + timedelta(hours=1)) == []
+        assert await store.audit.checks(world.app[Clock].now() + timedelta(hours=1)) == []

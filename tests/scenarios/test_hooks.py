@@ -7,6 +7,7 @@ import pytest
 
 import shoal
 from shoal.kernel.events import ToolFinished
+from shoal.store.store import Store
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import scenario
 
@@ -67,7 +68,7 @@ async def test_what_a_hook_denies_does_not_run_and_the_audit_names_the_hook(tmp_
         assert isinstance(event.data, ToolFinished)
         assert event.data.is_error
         assert event.data.text.startswith("Permission denied by the hook 'night': People are asleep.")
-        rows = await world.app.store.audit.tail(chain_name=world.ada.thread)
+        rows = await world.app[Store].audit.tail(chain_name=world.ada.thread)
         checks = [row.entry for row in rows if row.entry.kind == "hook"]
         assert [(entry.decision, entry.rule, entry.action) for entry in checks] == [
             ("deny", "night", 'tool:ring:{"place":"kitchen"}')

@@ -7,6 +7,9 @@ import psutil
 import pytest
 from tests.scenarios.kit import Door, calls, echo, echoes, in_time
 
+from shoal.agents.registry import AgentRegistry
+from shoal.delivery.hub import Hub
+from shoal.kernel.clock import Clock
 from shoal.kernel.events import (
     ApprovalRequested,
     AssistantSaid,
@@ -18,10 +21,13 @@ from shoal.kernel.events import (
 )
 from shoal.kernel.messages import Abort, Author, ToolMessage, UserMessage
 from shoal.kernel.traits import Traits
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Gate, Refusal, Reply
 from shoal.testing.scenario import World, scenario
+from shoal.threads.orchestrator import Orchestrator
 from shoal.tools.functions import tool
+from shoal.tools.registry import Registry
 
 Data = TypeVar("Data")
 
@@ -76,7 +82,7 @@ async def test_calls_that_a_person_denies_are_no_errors_of_the_model(tmp_path: P
             await world.ada.decides(asked.data.approval_id, allow=False)
         await world.ada.sees("as you like")
         assert await data_of(world, LimitReached) == []
-        assert not (world.app.agents.spec("main").workspace / "made").exists()
+        assert not (world.app[AgentRegistry].spec("main").workspace / "made").exists()
 
 
 async def test_a_steer_may_wait_for_the_whole_step(tmp_path: Path) -> None:
@@ -171,15 +177,15 @@ async def test_after_a_stop_that_is_accepted_while_a_result_is_written_nothing_b
         async def touch() -> str:
             """Work, while a person stops the turn."""
             if where == "another process":
-                await world.app.store.inbox.abort(Abort(thread, Author("ada", trusted=True)))
+                await world.app[Store].inbox.abort(Abort(thread, Author("ada", trusted=True)))
             return "touched"
 
         def stop(event: Event) -> None:
             if where == "this one" and event.type == "tool_result":
-                world.app.orchestrator.signal(thread, "abort", event.turn)
+                world.app[Orchestrator].signal(thread, "abort", event.turn)
 
-        world.app.tools.add(touch)
-        world.app.hub.tap(stop)
+        world.app[Registry].add(touch)
+        world.app[Hub].tap(stop)
         await world.ada.says("go")
         finished = await world.happens(thread, "turn_finished")
         assert isinstance(finished.data, TurnFinished)
@@ -206,10 +212,10 @@ async def test_no_call_of_several_at_once_begins_after_a_stop(tmp_path: Path) ->
 
         def stop(event: Event) -> None:
             if event.type == "tool_started":
-                world.app.orchestrator.signal(thread, "abort", event.turn)
+                world.app[Orchestrator].signal(thread, "abort", event.turn)
 
-        world.app.tools.add(peek)
-        world.app.hub.tap(stop)
+        world.app[Registry].add(peek)
+        world.app[Hub].tap(stop)
         await world.ada.says("go")
         await world.happens(thread, "turn_finished")
         assert peeked == []
@@ -221,7 +227,7 @@ async def test_an_answer_that_ends_after_a_stop_was_accepted_is_kept_and_not_pos
     async with scenario(tmp_path, model) as world:
         await world.ada.says("go")
         await gate.reached.wait()
-        assert (await world.app.store.inbox.abort(Abort(world.ada.thread, Author("ada", trusted=True)))).delivered
+        assert (await world.app[Store].inbox.abort(Abort(world.ada.thread, Author("ada", trusted=True)))).delivered
         gate.open()
         await world.happens(world.ada.thread, "turn_finished")
         (said,) = await data_of(world, AssistantSaid)
@@ -294,7 +300,7 @@ async def test_stop_kills_the_whole_process_tree(tmp_path: Path) -> None:
         await world.ada.says("run it")
         await world.happens(world.ada.thread, "tool_started")
         while len(sleepers()) < 3:
-            await world.app.clock.sleep(0.01)
+            await world.app[Clock].sleep(0.01)
         await world.ada.stops()
         await world.happens(world.ada.thread, "turn_finished")
         assert sleepers() == []
@@ -313,12 +319,12 @@ async def test_stop_ends_a_wait_for_a_person(tmp_path: Path) -> None:
         await world.happens(world.ada.thread, "turn_finished")
         kinds = await world.types()
         assert kinds[-3:] == ["approval_decided", "tool_result", "turn_finished"]
-        found = await world.app.store.approvals.get(approval.id)
+        found = await world.app[Store].approvals.get(approval.id)
         assert found is not None
         assert found.state == "cancelled"
         await world.ada.says("another thing")
         await world.ada.sees("fine")
-        assert not (world.app.agents.spec("main").workspace / "made").exists()
+        assert not (world.app[AgentRegistry].spec("main").workspace / "made").exists()
 
 
 async def test_stop_ends_a_wait_for_the_rate_limit(tmp_path: Path) -> None:
@@ -341,7 +347,7 @@ async def test_a_steer_cancels_the_question_it_overtakes(tmp_path: Path) -> None
         approval = await world.ada.is_asked()
         await world.ada.steers("no, leave it")
         await world.ada.sees("not then")
-        found = await world.app.store.approvals.get(approval.id)
+        found = await world.app[Store].approvals.get(approval.id)
         assert found is not None
         assert found.state == "cancelled"
 
@@ -355,6 +361,6 @@ async def test_what_comes_for_an_ended_turn_does_not_touch_the_next(tmp_path: Pa
         first = (await world.journal())[0].turn
         await world.ada.says("second")
         await gate.reached.wait()
-        world.app.orchestrator.signal(world.ada.thread, "steer" if lane == "steer" else "abort", first)
+        world.app[Orchestrator].signal(world.ada.thread, "steer" if lane == "steer" else "abort", first)
         gate.open()
         await world.ada.sees("two")

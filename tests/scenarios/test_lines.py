@@ -8,9 +8,11 @@ from tests.scenarios.kit import in_time
 
 from shoal.kernel.events import TurnStarted, UserSaid
 from shoal.kernel.messages import Attachment, Deletion, Edit
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import FakeModel, Gate, Reply
 from shoal.testing.scenario import World, scenario
+from shoal.threads.orchestrator import Orchestrator
 
 PAUSING = {"mailbox": {"pause_seconds": 1.5}}
 LINES = [f"line {number}" for number in range(8)]
@@ -81,7 +83,7 @@ async def test_a_line_that_waits_can_be_changed_deleted_and_stopped(tmp_path: Pa
         await gate.reached.wait()
         for number in range(3):
             await world.ada.says(f"line {number}", message_id=f"m{number}")
-        send = world.app.orchestrator.send
+        send = world.app[Orchestrator].send
         said = next(event.data.author for event in await world.journal() if isinstance(event.data, UserSaid))
         await send(Edit(world.ada.thread, "m1", "line one", said))
         await send(Deletion(world.ada.thread, "m2", said))
@@ -105,7 +107,7 @@ async def test_stop_leaves_the_lines_and_stop_all_drops_them(tmp_path: Path) -> 
             await world.ada.says(line)
         await world.ada.stops(everything=True)
         await world.happens(world.ada.thread, "turn_finished", 2)
-        assert await world.app.store.inbox.waiting() == []
+        assert await world.app[Store].inbox.waiting() == []
         assert len(await asked(world)) == 2
 
 

@@ -7,7 +7,9 @@ from pathlib import Path
 
 from tests.scenarios.test_turns import data_of
 
-from shoal.delivery.hub import Subscription
+from shoal.agents.registry import AgentRegistry
+from shoal.delivery.hub import Hub, Subscription
+from shoal.kernel.clock import Clock
 from shoal.kernel.events import LiveData, LiveEvent, OutputShown, StatusChanged, ToolFinished
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Refusal, Reply
@@ -40,7 +42,7 @@ async def status(coming: Subscription, state: str) -> StatusChanged:
 
 def pipe(world: World) -> Path:
     """A named pipe in the workspace."""
-    path = world.app.agents.spec("main").workspace / "go"
+    path = world.app[AgentRegistry].spec("main").workspace / "go"
     path.parent.mkdir(parents=True, exist_ok=True)
     os.mkfifo(path)
     return path
@@ -50,7 +52,7 @@ async def test_what_a_command_writes_is_seen_while_it_runs_and_stored_once(tmp_p
     text = f"echo hello; echo key {SECRET}; read -r line <go; echo $line"
     async with scenario(tmp_path, FakeModel(command(text), "done")) as world:
         go = pipe(world)
-        with world.app.hub.subscribe(world.ada.thread) as coming:
+        with world.app[Hub].subscribe(world.ada.thread) as coming:
             await world.ada.says("run it")
             shown = await seen(coming, OutputShown)
             assert isinstance(shown, OutputShown)
@@ -79,13 +81,13 @@ async def test_a_turn_says_what_it_waits_for_and_for_how_long(tmp_path: Path) ->
     refusal = Refusal(429, headers=(("Retry-After", "20"),))
     model = FakeModel(refusal, command("touch made"), "fine")
     async with scenario(tmp_path, model, clock=ManualClock(), profile="standard") as world:
-        with world.app.hub.subscribe(world.ada.thread) as coming:
+        with world.app[Hub].subscribe(world.ada.thread) as coming:
             await world.ada.says("hello")
             assert await status(coming, "thinking") == StatusChanged("thinking")
             waits = await status(coming, "retrying")
             assert waits.text == "the model has reached its rate limit"
             assert 20 <= waits.seconds < 30
-            clock = world.app.clock
+            clock = world.app[Clock]
             assert isinstance(clock, ManualClock)
             await clock.advance(waits.seconds)
             assert await status(coming, "waiting") == StatusChanged("waiting", "bash")

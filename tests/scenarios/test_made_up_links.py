@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tests.scenarios.kit import calls
 
+from shoal.delivery.hub import Hub
 from shoal.features.openai_api.routes import GrowingReply
 from shoal.kernel.events import AssistantSaid, TextStreamed, TurnFinished
 from shoal.permissions.access import AccessRules
@@ -51,10 +52,10 @@ async def test_what_is_streamed_of_a_strangers_answer_is_what_the_answer_has(tmp
     access = AccessRules(owners=("ada",), allow=("*",))
     async with scenario(tmp_path, FakeModel(picture), access=access) as world:
         eve = world.person("eve", "1", "square")
-        with world.app.hub.subscribe(eve.thread) as coming:
+        with world.app[Hub].subscribe(eve.thread) as coming:
             await eve.says("Draw it.")
             await eve.sees("all there is")
-            world.app.hub.close()
+            world.app[Hub].close()
             items = [item.data async for item in coming]
         pieces = [data for data in items if isinstance(data, TextStreamed)]
         (said,) = [data for data in items if isinstance(data, AssistantSaid)]
@@ -84,7 +85,7 @@ async def test_what_was_written_before_a_stop_makes_no_new_link(tmp_path: Path) 
     model = FakeModel(Reply(f"{ANSWER} And", gate=gate, gate_at=4))
     async with scenario(tmp_path, model, access=access) as world:
         eve = world.person("eve", "1", "square")
-        with world.app.hub.subscribe(eve.thread) as coming:
+        with world.app[Hub].subscribe(eve.thread) as coming:
             await eve.says("Read https://docs.example.org/guide and tell me.")
             shown = ""
             async for item in coming:

@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 from tests.scenarios.kit import in_time
 
-from shoal.app import App, Overrides, open_app
+from shoal.agents.registry import AgentRegistry
+from shoal.app import Overrides, open_app
 from shoal.config import load_config
 from shoal.kernel.permissions import Asker
 from shoal.sandbox.host import HostSandbox
+from shoal.services import Services
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.database import empty_database
 from shoal.testing.model import Call, FakeModel, Gate, Reply, Seen
@@ -19,6 +22,7 @@ from shoal.testing.platforms.matrix import TOKEN, FakeMatrix
 from shoal.testing.platforms.matrix_wire import Written
 from shoal.testing.platforms.matrix_world import ADA, BOT
 from shoal.testing.scenario import FakeModels
+from shoal.threads.orchestrator import Orchestrator
 
 SECONDS_MAX = 60.0
 STEP_SECONDS = 0.5
@@ -55,7 +59,7 @@ def account_of(pier: Pier, **more: object) -> Mapping[str, object]:
 
 
 @asynccontextmanager
-async def running(home: Path, pier: Pier, model: FakeModel, profile: str = "open") -> AsyncGenerator[App]:
+async def running(home: Path, pier: Pier, model: FakeModel, profile: str = "open") -> AsyncGenerator[Services]:
     """The app with one bot that has synced once."""
     overrides: Mapping[str, object] = {
         "platforms": {"matrix": [account_of(pier)]},
@@ -101,7 +105,7 @@ async def test_an_approval_is_given_by_an_emoji(tmp_path: Path, pier: Pier) -> N
         await pier.fake.reacts(pier.direct, card.id, "✅", user=BEN)  # he may not
         await pier.fake.reacts(pier.direct, card.id, "✅")
         await pier.sees(pier.direct, "It is made.")
-        assert (app.agents.spec("main").workspace / "made").read_text() == "x\n"
+        assert (app[AgentRegistry].spec("main").workspace / "made").read_text() == "x\n"
         await pier.sees(pier.direct, "it ran")
 
 
@@ -109,7 +113,7 @@ async def test_an_approval_is_given_in_words(tmp_path: Path, pier: Pier) -> None
     async with running(tmp_path, pier, FakeModel(MAKES, "It is made."), profile="standard") as app:
         await pier.fake.says(pier.direct, "go")
         card = await pier.sees(pier.direct, "echo x > made")
-        (asked,) = await app.store.approvals.search()
+        (asked,) = await app[Store].approvals.search()
         assert f"allow {asked.id[-8:]}" in card.text
         await pier.fake.says(pier.direct, f"allow {asked.id[-8:]}")
         await pier.sees(pier.direct, "It is made.")
@@ -184,11 +188,11 @@ async def test_an_outage_of_an_hour_loses_nothing_either_way(tmp_path: Path, pie
         await pier.fake.says(pier.direct, "go")
         await pier.sees(pier.direct, "touch made")
         await pier.fake.stop()
-        (asked,) = await app.store.approvals.search()
-        await app.orchestrator.decide(asked.id, True, Asker(trust="trusted", user=ADA, platform="matrix"))
+        (asked,) = await app[Store].approvals.search()
+        await app[Orchestrator].decide(asked.id, True, Asker(trust="trusted", user=ADA, platform="matrix"))
         for _ in range(60):
             await pier.clock.advance(60)
-        assert await app.store.outbox.depth() > 0
+        assert await app[Store].outbox.depth() > 0
         missed = await pier.fake.says(pier.harbour, f"{BOT} are you there?")
         await pier.fake.start()
         await pier.sees(pier.direct, "after the outage")
@@ -202,7 +206,7 @@ async def test_a_storm_of_refusals_ends_with_one_reply(tmp_path: Path, pier: Pie
         await pier.fake.says(pier.direct, "go")
         await pier.sees(pier.direct, "at last")
         async with asyncio.timeout(SECONDS_MAX):
-            while await app.store.outbox.depth():
+            while await app[Store].outbox.depth():
                 await pier.clock.advance(STEP_SECONDS)
     assert [message.text for message in pier.fake.said(pier.direct)] == ["at last"]
 
@@ -218,7 +222,7 @@ async def test_two_bots_answer_each_in_its_own_name(tmp_path: Path, pier: Pier) 
             await in_time(pier.clock, one.fake.until(lambda one=one: one.fake.syncs or None))
             await one.fake.says(one.direct, "hi")
             await one.sees(one.direct, "hello")
-        found = {row.thread.partition(":")[0] for row in await app.store.journal.threads()}
+        found = {row.thread.partition(":")[0] for row in await app[Store].journal.threads()}
     assert found == {"matrix", "matrix.second"}
     await other.fake.stop()
 

@@ -10,9 +10,13 @@ from tests.scenarios.kit import Door, calls
 
 from shoal.kernel.events import ToolFinished
 from shoal.kernel.traits import Traits
+from shoal.running import Status
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import World, scenario
 from shoal.tools.functions import tool
+from shoal.tools.mcp.connection import McpServers
+from shoal.tools.mcp.pins import Pins
+from shoal.tools.registry import Registry
 
 pytestmark = pytest.mark.skipif(find_spec("mcp") is None, reason="the extra mcp is not installed")
 
@@ -56,7 +60,7 @@ async def test_a_locked_agent_is_not_told_of_them(tmp_path: Path) -> None:
 
 async def test_a_broken_server_stops_nothing_and_is_known(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("Hello."), settings=SETTINGS) as world:
-        states = {one.state.server: one.state for one in world.app.mcp.connections}
+        states = {one.state.server: one.state for one in world.app[McpServers].connections}
         await world.ada.says("hi")
         await world.ada.sees("Hello.")
     assert states["odd"].status == "up"
@@ -76,7 +80,7 @@ async def test_tools_that_come_during_a_turn_are_told_of_in_the_next(tmp_path: P
     async with scenario(tmp_path, model, tools=(door.tool(),)) as world:
         await world.ada.says("one")
         await door.entered.wait()
-        world.app.tools.add(latecomer)
+        world.app[Registry].add(latecomer)
         door.open.set()
         await world.ada.sees("First.")
         await world.ada.says("two")
@@ -108,11 +112,11 @@ async def test_what_a_server_changed_waits_for_the_owner_who_is_told(tmp_path: P
         await world.ada.sees("Hello again.")
         assert lie not in str(world.model.requests[0])
         assert first in world.model.requests[0].tools
-        assert world.app.info().mcp[0].startswith("odd: up, 9 tools, 2 changed or new")
-        (server,) = await world.app.pins.listed()
+        assert world.app[Status].info().mcp[0].startswith("odd: up, 9 tools, 2 changed or new")
+        (server,) = await world.app[Pins].listed()
         for pin in server.waiting:
             assert pin.offered is not None
-            await world.app.pins.decide(pin.name, pin.offered.digest, True, "web:owner")
+            await world.app[Pins].decide(pin.name, pin.offered.digest, True, "web:owner")
     async with scenario(tmp_path, FakeModel("And now?"), settings=owned, changes=("tools",)) as world:
         await world.ada.says("and now?")
         await world.ada.sees("And now?")

@@ -7,9 +7,13 @@ import pytest
 
 from shoal.features.memory.book import MemoryBook
 from shoal.kernel.errors import Conflict, NotFound
+from shoal.kernel.home import Home
 from shoal.kernel.messages import ToolMessage
+from shoal.store.store import Store
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import World, scenario
+from shoal.tools.prompt_files import PromptFiles
+from shoal.tools.tainted_files import MarkedFiles
 
 
 def remember(**arguments: str) -> Reply:
@@ -30,7 +34,7 @@ def sent(model: FakeModel, at: int = -1) -> str:
 
 
 def memory(world: World) -> Path:
-    return world.app.home.data / "MEMORY.md"
+    return world.app[Home].data / "MEMORY.md"
 
 
 async def test_what_is_forgotten_is_in_no_later_request(tmp_path: Path) -> None:
@@ -62,10 +66,10 @@ async def test_an_entry_is_corrected_where_it_stands(tmp_path: Path) -> None:
         await world.ada.sees("corrected")
         assert memory(world).read_text() == "- before\n- the berth costs twelve crowns\n- after\n"
         assert "Corrected (global)" in result(model)
-        (change,) = await world.app.features[MemoryBook].history.newest(9)
+        (change,) = await world.app[MemoryBook].history.newest(9)
         assert (change.file, change.line, change.agent) == ("data/MEMORY.md", 1, "main")
         assert change.removed == ("- the berth costs ten crowns",)
-        entries = [row.entry for row in await world.app.store.audit.tail(1000, chain_name=world.ada.thread)]
+        entries = [row.entry for row in await world.app[Store].audit.tail(1000, chain_name=world.ada.thread)]
         assert [entry.action for entry in entries if entry.kind == "memory"] == ["change data/MEMORY.md"]
         assert not any("crowns" in entry.action for entry in entries if entry.kind == "memory")
 
@@ -73,7 +77,7 @@ async def test_an_entry_is_corrected_where_it_stands(tmp_path: Path) -> None:
 async def test_a_line_of_an_old_note_is_corrected_and_keeps_its_time(tmp_path: Path) -> None:
     model = FakeModel(remember(text="sold three boats", replaces="sold two boats"), "corrected")
     async with scenario(tmp_path, model) as world:
-        note = world.app.home.data / "memory/202501/20250102.md"
+        note = world.app[Home].data / "memory/202501/20250102.md"
         note.parent.mkdir(parents=True)
         note.write_text("- 09:15 sold two boats\n")
         await world.ada.says("it was three")
@@ -98,7 +102,7 @@ async def test_what_is_meant_has_to_be_clear(tmp_path: Path) -> None:
 async def test_the_same_fact_is_forgotten_wherever_it_stands(tmp_path: Path) -> None:
     model = FakeModel(remember(replaces="likes tea"), "gone")
     async with scenario(tmp_path, model) as world:
-        here = world.app.home.channel(world.ada.thread) / "MEMORY.md"
+        here = world.app[Home].channel(world.ada.thread) / "MEMORY.md"
         here.parent.mkdir(parents=True, exist_ok=True)
         memory(world).write_text("- Likes tea.\n- x\n")
         here.write_text("- likes tea\n")
@@ -130,8 +134,8 @@ async def test_a_change_is_taken_back_once_and_only_where_the_lines_still_stand(
         for words, answer in (("forget b", "gone"), ("remember d", "added")):
             await world.ada.says(words)
             await world.ada.sees(answer)
-        added, gone = await world.app.features[MemoryBook].history.newest(9)
-        book = world.app.features[MemoryBook]
+        added, gone = await world.app[MemoryBook].history.newest(9)
+        book = world.app[MemoryBook]
         assert (await book.undo(gone.id, "web:owner")).id == gone.id
         assert memory(world).read_text() == "- a\n- b\n- c\n- d\n"
         with pytest.raises(Conflict, match="taken back already"):
@@ -148,8 +152,8 @@ async def test_what_comes_back_is_as_tainted_as_it_was(tmp_path: Path) -> None:
     """Also when the mark of the file was cleared meanwhile."""
     model = FakeModel(remember(text="call mallory", scope="global"), "kept", remember(replaces="call mallory"), "gone")
     async with scenario(tmp_path, model, profile="open") as world:
-        files, home = world.app.prompt_files, world.app.home
-        async with world.app.tainted_files.during([home.root], "a page", 60):
+        files, home = world.app[PromptFiles], world.app[Home]
+        async with world.app[MarkedFiles].during([home.root], "a page", 60):
             await world.ada.says("remember it")
             await world.ada.sees("kept")
         assert await files.source_of(memory(world)) == "a page"
@@ -160,8 +164,8 @@ async def test_what_comes_back_is_as_tainted_as_it_was(tmp_path: Path) -> None:
         await world.ada.sees("gone")
         memory(world).write_text("")  # by hand: what the file says now is the owner's
         assert not await files.source_of(memory(world))
-        newest = (await world.app.features[MemoryBook].history.newest(1))[0]
-        await world.app.features[MemoryBook].undo(newest.id, "web:owner")
+        newest = (await world.app[MemoryBook].history.newest(1))[0]
+        await world.app[MemoryBook].undo(newest.id, "web:owner")
         assert "call mallory" in memory(world).read_text()
         assert "a page" in await files.source_of(memory(world))
 
@@ -221,7 +225,7 @@ async def test_a_change_by_command_is_kept_audited_and_taken_back(tmp_path: Path
     async with scenario(tmp_path, FakeModel()) as world:
         memory(world).write_text("- the tide turns at six\n")
         await world.ada.asks("/memory amend tide turns -> the tide turns at seven")
-        (change,) = await world.app.features[MemoryBook].history.newest(9)
+        (change,) = await world.app[MemoryBook].history.newest(9)
         assert (change.changed_by, change.agent, change.removed) == (
             "fake:ada",
             "main",
@@ -229,7 +233,7 @@ async def test_a_change_by_command_is_kept_audited_and_taken_back(tmp_path: Path
         )
         kinds = [
             (one.entry.kind, one.entry.action)
-            for one in await world.app.store.audit.tail(1000, chain_name=world.ada.thread)
+            for one in await world.app[Store].audit.tail(1000, chain_name=world.ada.thread)
         ]
         assert ("check", "tool:remember:global amend to the tide turns at seven: the tide turns at six") in kinds
         assert ("memory", "change data/MEMORY.md") in kinds

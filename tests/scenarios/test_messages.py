@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tests.scenarios.delegation import cast, children_of, delegates, results
 
+from shoal.kernel.clock import Clock
 from shoal.kernel.events import UserSaid
 from shoal.kernel.ids import make_thread_id
 from shoal.testing.model import Call, FakeModel, Reply
@@ -34,7 +35,7 @@ async def test_a_message_to_a_channel_opens_a_thread_there(tmp_path: Path) -> No
         await world.ada.says("tell all")
         await world.ada.sees("Announced.")
         while len(found := [made for made in world.chat.posted if made.post.thread.startswith("fake:news:")]) < 2:
-            await world.app.clock.sleep(0.01)
+            await world.app[Clock].sleep(0.01)
         assert len({made.post.thread for made in found}) == 1
         assert "line 0 " in found[0].markdown
         assert "line 11 " in found[-1].markdown

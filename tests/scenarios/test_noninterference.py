@@ -28,9 +28,12 @@ from tests.scenarios.stands import Stand
 from shoal.kernel.messages import ToolMessage, Usage
 from shoal.kernel.untrusted import is_untrusted_block
 from shoal.permissions.access import AccessRules
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Reply, Seen
 from shoal.testing.scenario import scenario
+from shoal.threads.commands import CommandRouter
+from shoal.tools.registry import Registry
 
 PARTS = 2
 """They run side by side."""
@@ -87,7 +90,7 @@ def test_all_that_can_be_done_in_private_changes_nothing_on_a_strangers_side(tmp
 
 async def test_whoever_speaks_uses_every_tool_and_gives_every_command(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel()) as world:
-        tools, commands = set(world.app.tools.names()) - UNUSED.keys(), world.app.commands.table
+        tools, commands = set(world.app[Registry].names()) - UNUSED.keys(), world.app[CommandRouter].table
     spoken = {act.who: set[str]() for act in ACTS if act.who is not None}
     for act in ACTS:
         if act.who is not None:
@@ -198,7 +201,7 @@ async def test_a_reminder_sees_what_its_conversation_sees(tmp_path: Path) -> Non
 
 async def test_what_the_agent_says_by_itself_is_said_to_nobody_who_is_a_stranger(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(script=lambda _: "hi"), access=ACCESS) as world:
-        settings = world.app.store.settings
+        settings = world.app[Store].settings
         alone = world.person("ada", "1", "dm-ada", direct=True)
         for person in (alone, world.person("eve", "1", "dm-eve", direct=True), world.person("ada", "1", "square")):
             await person.says("hello")

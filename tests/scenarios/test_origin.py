@@ -13,6 +13,8 @@ from tests.scenarios.routes import ACCESS, BY_ITSELF, PEOPLE_GO_ON, SETTINGS, Ch
 from tests.scenarios.test_taint import time_page
 
 from shoal.agents.folder import make_folder
+from shoal.agents.lifecycle import AgentLifecycle
+from shoal.agents.snapshots import ConversationSnapshots
 from shoal.kernel.events import UserSaid
 from shoal.kernel.home import Home
 from shoal.kernel.ids import ThreadId
@@ -22,11 +24,15 @@ from shoal.kernel.settings import HookSettings
 from shoal.kernel.triggers import HEARTBEAT_THREAD
 from shoal.kernel.untrusted import is_untrusted_block
 from shoal.store.moving import migrate_sqlite_to_postgres
-from shoal.surfaces.http.server import WebOptions, serve
+from shoal.store.store import Store
+from shoal.surfaces.http.options import WebOptions
+from shoal.surfaces.http.server import serve
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.model.script import Seen
 from shoal.testing.scenario import scenario
+from shoal.threads.orchestrator import Orchestrator
+from shoal.tools.prompt_files import PromptFiles
 
 SECRET = "sixteen-letters-at-least"
 FREE = {
@@ -152,11 +158,11 @@ async def test_what_was_done_for_a_stranger_is_theirs_in_a_restored_conversation
     async with scenario(tmp_path, model, access=ACCESS, settings=FREE) as world:
         await world.chat.says("harbour", "1", "obey", user="mallory")
         await world.ada.sees("done")
-        saved = await world.app.snapshots.save(world.ada.thread, "saved")
+        saved = await world.app[ConversationSnapshots].save(world.ada.thread, "saved")
         await world.ada.says("hello")
         await world.ada.sees("hello")
         await world.is_quiet()
-        await world.app.snapshots.restore(world.ada.thread, saved.id, "ada")
+        await world.app[ConversationSnapshots].restore(world.ada.thread, saved.id, "ada")
         await world.ada.says("go on")
         await world.ada.sees("gone on")
         (result,) = [one.text for one in model.requests[-1].messages if isinstance(one, ToolMessage)]
@@ -195,7 +201,7 @@ async def test_the_words_of_a_stranger_are_no_owners_orders_after_a_restart(tmp_
     async with scenario(tmp_path, FakeModel(CURL), access=ACCESS, settings=FREE) as world:
         await world.ada.decides(first.id, allow=False)
         await world.happens(world.ada.thread, "approval_requested", 2)
-        (again,) = await world.app.store.approvals.search(thread=world.ada.thread)
+        (again,) = await world.app[Store].approvals.search(thread=world.ada.thread)
         assert "trusted people (mallory)" in again.reason
 
 
@@ -211,7 +217,7 @@ async def test_what_an_undo_brings_back_is_marked_as_it_was(tmp_path: Path) -> N
         document = tmp_path / "agents" / "main" / "docs" / "tides.md"
         assert not document.exists()
         assert "Taken back" in await world.ada.asks("/agent undo main")
-        assert (await world.app.prompt_files.source_of(document)).startswith("a message of mallory")
+        assert (await world.app[PromptFiles].source_of(document)).startswith("a message of mallory")
         assert "Taken back" in await world.ada.asks("/agent undo main")
         assert not document.exists()
 
@@ -223,22 +229,22 @@ async def test_a_setting_that_is_changed_leaves_the_mark_of_the_others(tmp_path:
     ) as world:
         await chain.ends(world)
         file = tmp_path / "agents" / "main" / "agent.toml"
-        assert "mallory" in await world.app.prompt_files.source_of(file)
-        await world.app.lifecycle.configure("main", "max_output_tokens", "999", "fake:ada")
+        assert "mallory" in await world.app[PromptFiles].source_of(file)
+        await world.app[AgentLifecycle].configure("main", "max_output_tokens", "999", "fake:ada")
         assert "999" in file.read_text()
-        assert "mallory" in await world.app.prompt_files.source_of(file)
+        assert "mallory" in await world.app[PromptFiles].source_of(file)
         file.write_text(file.read_text())
-        assert await world.app.prompt_files.source_of(file) == ""
+        assert await world.app[PromptFiles].source_of(file) == ""
 
 
 async def test_an_agent_made_from_a_marked_template_is_marked(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("hi"), access=ACCESS) as world:
         template = tmp_path / "template" / "docs" / "tides.md"
-        async with world.app.prompt_files.marking("a page"):
+        async with world.app[PromptFiles].marking("a page"):
             template.parent.mkdir(parents=True)
             template.write_text("obey")
-        await world.app.lifecycle.create("other", {}, "fake:ada")
-        assert await world.app.prompt_files.source_of(tmp_path / "agents" / "other" / "docs" / "tides.md") == "a page"
+        await world.app[AgentLifecycle].create("other", {}, "fake:ada")
+        assert await world.app[PromptFiles].source_of(tmp_path / "agents" / "other" / "docs" / "tides.md") == "a page"
 
 
 async def test_a_saved_conversation_that_was_changed_under_taint_taints(tmp_path: Path) -> None:
@@ -246,11 +252,11 @@ async def test_a_saved_conversation_that_was_changed_under_taint_taints(tmp_path
         await world.ada.says("hello")
         await world.ada.sees("hi")
         await world.is_quiet()
-        saved = await world.app.snapshots.save(world.ada.thread, "saved")
+        saved = await world.app[ConversationSnapshots].save(world.ada.thread, "saved")
         file = tmp_path / "agents" / "main" / "sessions" / f"{saved.id}.json"
-        async with world.app.prompt_files.marking("a page"):
+        async with world.app[PromptFiles].marking("a page"):
             file.write_text(file.read_text().replace("hello", "obey"))
-        await world.app.snapshots.restore(world.ada.thread, saved.id, "ada")
+        await world.app[ConversationSnapshots].restore(world.ada.thread, saved.id, "ada")
         await world.ada.says("go on")
         await world.ada.sees("saved")
         await world.ada.says("and now")
@@ -280,7 +286,7 @@ async def test_what_somebody_remembers_beside_a_strangers_line_does_not_clear_it
         await world.ada.sees("ada is done")
         memory = tmp_path / "data" / "MEMORY.md"
         assert memory.read_text().splitlines()[-2:] == ["- by mallory", "- by ada"]
-        assert "mallory" in await world.app.prompt_files.source_of(memory)
+        assert "mallory" in await world.app[PromptFiles].source_of(memory)
 
 
 async def test_a_large_result_of_a_tainted_turn_taints_who_reads_it_later(tmp_path: Path) -> None:
@@ -307,7 +313,7 @@ async def test_what_a_webhook_brings_is_behind_its_turn_and_what_that_leaves(tmp
             headers = {"Authorization": f"Bearer {SECRET}"}
             assert (await client.post("/hooks/ci", content=b'{"text": "obey"}', headers=headers)).status_code == 202
             await world.ada.sees("noted")
-            await world.app.orchestrator.clear(world.ada.thread, "ada")
+            await world.app[Orchestrator].clear(world.ada.thread, "ada")
             await clock.advance(61)
             approval = await world.ada.is_asked()
         assert "webhook ci" in approval.reason
@@ -324,7 +330,7 @@ async def test_a_heartbeat_of_a_marked_file_is_tainted(tmp_path: Path) -> None:
         await world.ada.sees("written")
         await clock.advance(3700)
         await world.happens(HEARTBEAT_THREAD, "approval_requested")
-        (beat,) = await world.app.store.approvals.search(pending=False, thread=HEARTBEAT_THREAD)
+        (beat,) = await world.app[Store].approvals.search(pending=False, thread=HEARTBEAT_THREAD)
         assert "HEARTBEAT.md, written after a message of mallory" in beat.reason
 
 
@@ -370,7 +376,7 @@ async def test_triggers_and_memory_are_as_tainted_in_the_database_that_they_move
         settings = {**SETTINGS, "database": {"url": "postgresql:///?" + "&".join(url.split())}}
         clock = ManualClock()
         async with scenario(tmp_path, FakeModel(CURL, CURL), access=ACCESS, settings=settings, clock=clock) as world:
-            await world.app.orchestrator.clear(world.ada.thread, "ada")
+            await world.app[Orchestrator].clear(world.ada.thread, "ada")
             await clock.advance(61)
             reminded = await world.ada.is_asked()
             assert (reminded.asked_by, "mallory" in reminded.reason) == ("fake:mallory", True)

@@ -9,6 +9,7 @@ import shoal
 from shoal.kernel.events import ToolFinished
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import World, scenario
+from shoal.tools.registry import Registry
 
 ORDER = Reply(calls=(Call("order", '{"what": "tea", "cups": 2}'),))
 
@@ -45,7 +46,7 @@ async def test_a_function_that_a_profile_allows_runs_with_who_asked(tmp_path: Pa
     kitchen = Kitchen()
     settings = profile(allow=[r'tool:order:\{"cups":[12],.*'])
     async with scenario(tmp_path, FakeModel(ORDER, "Soon."), settings=settings) as world:
-        world.app.tools.add(kitchen.tool())
+        world.app[Registry].add(kitchen.tool())
         await world.ada.says("two teas")
         await world.ada.sees("Soon.")
         assert (await result(world)).text == "2 tea coming"
@@ -55,7 +56,7 @@ async def test_a_function_that_a_profile_allows_runs_with_who_asked(tmp_path: Pa
 async def test_a_tool_that_says_nothing_of_itself_asks(tmp_path: Path) -> None:
     kitchen = Kitchen()
     async with scenario(tmp_path, FakeModel(ORDER, "No."), profile="standard") as world:
-        world.app.tools.add(kitchen.tool())
+        world.app[Registry].add(kitchen.tool())
         await world.ada.says("two teas")
         approval = await world.ada.is_asked()
         assert kitchen.orders == []
@@ -67,7 +68,7 @@ async def test_a_tool_that_says_nothing_of_itself_asks(tmp_path: Path) -> None:
 async def test_a_tool_that_the_profile_denies_is_neither_shown_nor_run(tmp_path: Path) -> None:
     kitchen = Kitchen()
     async with scenario(tmp_path, FakeModel(ORDER, "No."), profile="locked") as world:
-        world.app.tools.add(kitchen.tool())
+        world.app[Registry].add(kitchen.tool())
         await world.ada.says("two teas")
         await world.ada.sees("No.")
         assert "order" not in {spec.name for spec in world.model.requests[0].tools}
@@ -79,11 +80,11 @@ async def test_a_tool_that_the_profile_denies_is_neither_shown_nor_run(tmp_path:
 async def test_tools_come_and_go_between_turns(tmp_path: Path, is_kept: bool) -> None:
     kitchen = Kitchen()
     async with scenario(tmp_path, FakeModel("One.", "Two."), changes=("tools",)) as world:
-        world.app.tools.add(kitchen.tool())
+        world.app[Registry].add(kitchen.tool())
         await world.ada.says("hi")
         await world.ada.sees("One.")
         if not is_kept:
-            world.app.tools.remove("order")
+            world.app[Registry].remove("order")
         await world.ada.says("hi")
         await world.ada.sees("Two.")
         told = ["order" in {spec.name for spec in request.tools} for request in world.model.requests]

@@ -5,13 +5,16 @@ from pathlib import Path
 import pytest
 from tests.scenarios.kit import calls, echo
 
+from shoal.kernel.clock import Clock
 from shoal.kernel.errors import Forbidden
 from shoal.kernel.events import ToolFinished
 from shoal.kernel.messages import Author, Prompt, Usage
 from shoal.kernel.permissions import Asker
 from shoal.permissions.access import AccessRules
+from shoal.store.store import Store
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import scenario
+from shoal.threads.orchestrator import Orchestrator
 
 ADA = {"access": {"people": {"ada": {"identities": ["telegram:4711", "fake:ada"], "roles": ["captain"]}}}}
 
@@ -26,7 +29,7 @@ async def test_the_other_identity_may_decide_what_one_asked_for(tmp_path: Path) 
     async with scenario(tmp_path, FakeModel(bash("touch made"), "done"), settings=settings, access=access) as world:
         await world.ada.says("go")
         approval = await world.ada.is_asked()
-        decide = world.app.orchestrator.decide
+        decide = world.app[Orchestrator].decide
         for stranger in (
             Asker(trust="trusted", user="4711", platform="discord"),
             Asker(trust="trusted", user="ada", platform="telegram"),
@@ -68,7 +71,7 @@ async def test_a_budget_counts_for_the_person(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(Reply("hi", usage=Usage(7_000, 1))), settings=settings) as world:
         await world.ada.says("hi")
         await world.ada.sees("hi")
-        (standing,) = await world.app.store.budget.standings()
+        (standing,) = await world.app[Store].budget.standings()
         assert (standing.scope, standing.tokens) == ("user:telegram:4711", 7_001)
 
 
@@ -92,8 +95,8 @@ async def test_a_rule_for_groups_holds_in_groups_alone(tmp_path: Path) -> None:
     model = FakeModel(Reply(calls=(Call("time", "{}"),)), "first", Reply(calls=(Call("time", "{}"),)), "second")
     async with scenario(tmp_path, model, settings={"permissions": rules}) as world:
         for key, direct, answer in (("k1", False, "first"), ("k2", True, "second")):
-            at = world.app.clock.now()
-            await world.app.orchestrator.send(
+            at = world.app[Clock].now()
+            await world.app[Orchestrator].send(
                 Prompt(world.ada.thread, key, "hi", Author("ada", trusted=True), at, direct=direct)
             )
             await world.ada.sees(answer)

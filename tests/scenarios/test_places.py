@@ -7,13 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from shoal.app import App, Overrides, open_app
+from shoal.app import Overrides, open_app
 from shoal.config import load_config
-from shoal.delivery.sender import MOVED_HERE
+from shoal.delivery.sender import MOVED_HERE, Senders
 from shoal.kernel.ids import ThreadId
 from shoal.kernel.records import NewPost
+from shoal.notices import Notices
 from shoal.platforms.account import MOVED
 from shoal.sandbox.host import HostSandbox
+from shoal.services import Services
+from shoal.store.store import Store
 from shoal.testing.database import empty_database
 from shoal.testing.model import Call, FakeModel, Gate, Reply
 from shoal.testing.platforms.telegram import BOT_NAME, TOKEN, FakeTelegram, Sent
@@ -39,7 +42,7 @@ async def telegram() -> AsyncIterator[FakeTelegram]:
 @asynccontextmanager
 async def running(
     home: Path, telegram: FakeTelegram, model: FakeModel, channels: tuple[str, ...] = (), *, profile: str = "open"
-) -> AsyncGenerator[App]:
+) -> AsyncGenerator[Services]:
     """The app with one bot, whose owner is ada; ben may speak."""
     account: Mapping[str, object] = {
         "token": TOKEN, "api_base": telegram.server.address, "owner": str(ADA), "allow": [str(BEN)],
@@ -84,7 +87,7 @@ async def test_an_answer_to_a_group_that_shut_the_bot_out_comes_when_it_is_let_i
         await asks(telegram, "when?")
         told = await sees(telegram, ADA, "High tide")
         assert "I try again for a day" in told.text
-        assert any("bot was kicked" in note for note in app.notices.notes)
+        assert any("bot was kicked" in note for note in app[Notices].notes)
         telegram.barred.clear()
         said = await sees(telegram, GROUP, "High tide")
         assert said.topic == TOPIC
@@ -93,7 +96,7 @@ async def test_an_answer_to_a_group_that_shut_the_bot_out_comes_when_it_is_let_i
 
 async def test_a_post_to_a_chat_that_is_gone_reaches_the_owner(tmp_path: Path, telegram: FakeTelegram) -> None:
     async with running(tmp_path, telegram, FakeModel()) as app:
-        await app.senders.post(NewPost("reminder", ThreadId("telegram:-999:0"), "Feed the seals."))
+        await app[Senders].post(NewPost("reminder", ThreadId("telegram:-999:0"), "Feed the seals."))
         told = await sees(telegram, ADA, "Feed the seals.")
     assert told.text.startswith(
         "I could not post in telegram, chat -999. Telegram refused: Bad Request: chat not found"
@@ -103,10 +106,10 @@ async def test_a_post_to_a_chat_that_is_gone_reaches_the_owner(tmp_path: Path, t
 async def test_where_nobody_can_be_told_the_page_says_so(tmp_path: Path, telegram: FakeTelegram) -> None:
     async with running(tmp_path, telegram, FakeModel()) as app:
         telegram.barred[str(ADA)] = "Forbidden: bot was blocked by the user"
-        await app.senders.post(NewPost("reminder", ThreadId("telegram:-999:0"), "Feed the seals."))
-        await telegram.until(lambda: len(app.notices.notes) >= 2)
-    assert any("chat -999" in note for note in app.notices.notes)
-    assert any("bot was blocked" in note for note in app.notices.notes)
+        await app[Senders].post(NewPost("reminder", ThreadId("telegram:-999:0"), "Feed the seals."))
+        await telegram.until(lambda: len(app[Notices].notes) >= 2)
+    assert any("chat -999" in note for note in app[Notices].notes)
+    assert any("bot was blocked" in note for note in app[Notices].notes)
 
 
 @pytest.mark.parametrize("rules", [(), (str(GROUP),)])
@@ -124,7 +127,7 @@ async def test_a_group_that_becomes_a_supergroup_goes_on(
         await asks(telegram, "low tide?", chat=SUPERGROUP, topic=0)
         await sees(telegram, SUPERGROUP, "At noon.")
         assert "high tide?" in str(model.requests[-1]), "the conversation goes on"
-        await app.senders.post(NewPost("reminder", ThreadId(f"telegram:{GROUP}:0"), "Feed the seals."))
+        await app[Senders].post(NewPost("reminder", ThreadId(f"telegram:{GROUP}:0"), "Feed the seals."))
         await sees(telegram, SUPERGROUP, "Feed the seals.")
     edited = (str(SUPERGROUP),) if rules else ()
     async with running(tmp_path, telegram, model, edited):
@@ -168,7 +171,7 @@ async def test_an_approval_that_is_open_while_its_group_moves_is_decided_and_spo
     async def fill() -> None:
         """Posts of the bot have every number that the card had."""
         for number in range(card.id):
-            await app.senders.post(NewPost(f"fill{number}", ThreadId(f"telegram:{GROUP}:0"), f"Post {number}."))
+            await app[Senders].post(NewPost(f"fill{number}", ThreadId(f"telegram:{GROUP}:0"), f"Post {number}."))
         await sees(telegram, SUPERGROUP, f"Post {card.id - 1}.")
 
     async with running(home, telegram, model, profile="standard") as app:
@@ -188,7 +191,7 @@ async def test_an_approval_that_is_open_while_its_group_moves_is_decided_and_spo
     assert posts == [f"Post {number}." for number in range(card.id)]
 
 
-async def decides(telegram: FakeTelegram, app: App, card: Sent, click: str) -> None:
+async def decides(telegram: FakeTelegram, app: Services, card: Sent, click: str) -> None:
     """Ada allows what the card asks, and sees that it was done."""
     if click == "old":
         await telegram.clicks(card.id, "Allow once", user=ADA, chat=GROUP)
@@ -211,7 +214,7 @@ async def test_a_message_in_a_moved_group_is_known_by_its_chat_and_number(
         said = await sees(telegram, SUPERGROUP, "Answer 2.")
         await asks(telegram, "and then?", chat=SUPERGROUP, topic=0)
         await sees(telegram, SUPERGROUP, "Answer 3.")
-        found = await app.store.outbox.thread_of(f"telegram:{GROUP}", f"{SUPERGROUP}/{said.id}")
+        found = await app[Store].outbox.thread_of(f"telegram:{GROUP}", f"{SUPERGROUP}/{said.id}")
         assert found == ThreadId(f"telegram:{GROUP}:0")
 
 
@@ -230,7 +233,7 @@ async def test_a_group_that_moves_twice_and_back_in_any_order_is_one_conversatio
         await asks(telegram, "three", chat=-400, topic=0)
         await sees(telegram, -400, "Answer 2.")
         assert "one" in str(model.requests[-1])
-        await app.senders.post(NewPost("reminder", ThreadId(f"telegram:{GROUP}:0"), "Feed the seals."))
+        await app[Senders].post(NewPost("reminder", ThreadId(f"telegram:{GROUP}:0"), "Feed the seals."))
         await sees(telegram, -400, "Feed the seals.")
     async with running(tmp_path, telegram, model) as app:
         await asks(telegram, "four", chat=-400, topic=0)

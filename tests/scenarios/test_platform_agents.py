@@ -10,13 +10,19 @@ from tests.scenarios.stands import Stand
 
 from shoal.agents.registry import info_lines
 from shoal.app import open_app
+from shoal.backend import Backend
 from shoal.config import load_config
+from shoal.kernel.clock import Clock
 from shoal.kernel.commands import CommandRequest
 from shoal.kernel.events import Steered, UserSaid
 from shoal.kernel.ids import make_thread_id
 from shoal.kernel.messages import Author
+from shoal.notices import Notices
+from shoal.running import Status
 from shoal.store.driver import query
+from shoal.store.store import Store
 from shoal.testing.model import FakeModel, Seen
+from shoal.threads.commands import CommandRouter
 
 FOUR = pytest.mark.parametrize("stand", ["fake", "telegram", "discord", "slack"], indirect=True)
 WITH_CHANNELS = pytest.mark.parametrize("stand", ["fake", "discord", "slack"], indirect=True)
@@ -61,7 +67,7 @@ async def test_an_agent_is_made_configured_and_destroyed(tmp_path: Path, stand: 
         folder = tmp_path / "agents" / "deck"
         assert 'system_prompt = "Keeps the deck clean."' in (folder / "agent.toml").read_text()
         assert (folder / "workspace" / ".git").is_dir()
-        assert [(row.name, row.state) for row in await scene.app.store.registry.all()] == [("deck", "active")]
+        assert [(row.name, row.state) for row in await scene.app[Store].registry.all()] == [("deck", "active")]
         assert "from the next turn on" in await scene.ada.asks("/agent config deck model other/one")
         assert await answer(scene, channel) == "deck by other/one"
         listed = await scene.ada.asks("/agent list")
@@ -91,8 +97,8 @@ async def test_a_channel_that_is_gone_is_told_and_its_binding_kept(tmp_path: Pat
     stand.loses(channel)
     async with playing(stand, tmp_path, FakeModel()) as scene:
         await scene.ada.sees(f"The channel {stand.platform}:{channel} of the agent deck is gone")
-        assert any(f"{stand.platform}:{channel}" in note for note in scene.app.notices.notes)
-        assert [one.agent for one in await scene.app.store.registry.bindings()] == ["deck"], "it is told, not dropped"
+        assert any(f"{stand.platform}:{channel}" in note for note in scene.app[Notices].notes)
+        assert [one.agent for one in await scene.app[Store].registry.bindings()] == ["deck"], "it is told, not dropped"
 
 
 @FOUR
@@ -119,11 +125,11 @@ async def test_one_message_is_answered_by_another_model(tmp_path: Path, stand: S
 async def test_a_models_name_is_completed_wherever_one_belongs(tmp_path: Path) -> None:
     tall = {"kind": "openai", "base_url": "http://127.0.0.1:1/v1", "models": ["one", "two"]}
     async with open_app(load_config(tmp_path, {}, {"providers": {"tall": tall}})) as app:
-        at, thread = app.clock.now(), make_thread_id("terminal", "local", "1")
+        at, thread = app[Clock].now(), make_thread_id("terminal", "local", "1")
 
         async def offered(name: str, typed: str) -> list[str]:
             asked = CommandRequest(thread, Author("ada", trusted=True), name, typed, "k", at)
-            return [one for one in await app.commands.suggestions(asked) if "tall/" in one]
+            return [one for one in await app[CommandRouter].suggestions(asked) if "tall/" in one]
 
         assert await offered("model", "") == await offered("retry", "TALL") == ["tall/one", "tall/two"]
         assert await offered("settings", "model tw") == ["model tall/two"]
@@ -158,7 +164,7 @@ async def test_a_reply_to_a_thread_that_works_reaches_its_turn(tmp_path: Path, s
         await scene.bob.says("and hoist the flags", to=ready)
 
         async def is_taken_in() -> bool:
-            return bool(await scene.app.backend.driver.read(query("inbox_steers", thread=thread)))
+            return bool(await scene.app[Backend].driver.read(query("inbox_steers", thread=thread)))
 
         await scene.comes(is_taken_in)
         door.open.set()
@@ -186,7 +192,7 @@ async def test_threads_are_listed_killed_and_looked_into(tmp_path: Path, stand: 
         await scene.ada.sees("seen")
         assert f"You are also at work in:\n- {thread}: wait for me (for " in model.requests[-1].messages[-1].text
         assert f"Stopping {thread}." in await scene.bob.asks(f"/thread kill {thread}")
-        await scene.until(lambda: scene.app.engine.running == 0)
+        await scene.until(lambda: scene.app[Backend].engine.running == 0)
         assert "step 1: model demo, " in await scene.bob.asks(f"/thread history {thread}")
         assert (await scene.bob.asks(f"/thread kill {thread}")).startswith("Nothing is running")
         assert "There is no thread nosuch" in await scene.bob.asks("/thread kill nosuch")
@@ -196,7 +202,7 @@ async def test_threads_are_listed_killed_and_looked_into(tmp_path: Path, stand: 
 async def test_what_is_up_is_told_in_a_line_each(tmp_path: Path, stand: Stand) -> None:
     async with playing(stand, tmp_path, FakeModel()) as scene:
         await scene.ada.asks("/agent create deck")
-        lines = info_lines(scene.app.info())
+        lines = info_lines(scene.app[Status].info())
     assert "agents    2: deck, main" in lines
     assert any(line.startswith("platforms ") and stand.platform in line for line in lines)
     assert {line.split()[0] for line in lines} >= {"agents", "tools", "skills", "model", "platforms", "sandbox"}

@@ -9,8 +9,11 @@ from tests.scenarios.kit import Door, calls
 from tests.scenarios.scene import Scene, playing
 from tests.scenarios.stands import Stand
 
+from shoal.agents.registry import AgentRegistry
 from shoal.kernel.events import TurnFinished, UserSaid
+from shoal.kernel.home import Home
 from shoal.kernel.ids import ThreadId
+from shoal.store.store import Store
 from shoal.testing.model import FakeModel, Gate, Reply
 
 FOUR = pytest.mark.parametrize("stand", ["fake", "telegram", "discord", "slack"], indirect=True)
@@ -31,7 +34,7 @@ async def outcome(scene: Scene, thread: ThreadId) -> str:
 
 async def all_is_sent(scene: Scene) -> bool:
     """Whether every post is noted as sent, which is a moment after people see the last."""
-    return await scene.app.store.outbox.depth() == 0
+    return await scene.app[Store].outbox.depth() == 0
 
 
 # ---- changing itself ----
@@ -40,7 +43,7 @@ async def all_is_sent(scene: Scene) -> bool:
 async def test_a_change_of_itself_is_allowed_by_button_and_taken_back(tmp_path: Path, stand: Stand) -> None:
     model = FakeModel(does("write_doc", path="tides.md", text="Low tide at six.\n"), "written")
     async with playing(stand, tmp_path, model, profile="standard") as scene:
-        document = scene.app.home.agent("main") / "docs" / "tides.md"
+        document = scene.app[Home].agent("main") / "docs" / "tides.md"
         await scene.ada.says("remember the tides")
         assert not document.exists()
         await scene.ada.clicks("+Low tide at six.", "Allow once")
@@ -114,7 +117,7 @@ async def test_another_agent_is_asked_and_its_question_is_put_to_the_person(tmp_
         await scene.ada.clicks("ask_agent", "Allow once")
         await scene.ada.clicks("echo x >> log", "Allow once")
         await scene.ada.sees("made")
-        assert (scene.app.agents.spec("deck").workspace / "log").read_text() == "x\n"
+        assert (scene.app[AgentRegistry].spec("deck").workspace / "log").read_text() == "x\n"
         cards = [seen for seen in stand.said() if "echo x >> log" in seen.text]
         assert ["it ran" in card.text for card in cards] == [True]
 

@@ -8,6 +8,10 @@ from tests.scenarios.kit import calls
 from tests.scenarios.scene import SECONDS_MAX, Scene, playing
 from tests.scenarios.stands import Stand
 
+from shoal.agents.lifecycle import AgentLifecycle
+from shoal.agents.registry import AgentRegistry
+from shoal.connections import Connections
+from shoal.store.store import Store
 from shoal.testing.model import FakeModel, Gate, Reply
 
 PLATFORMS = ["fake", "telegram", "discord", "slack", "matrix", "teams", "google_chat"]
@@ -27,21 +31,21 @@ async def test_an_emoji_on_a_card_decides_it_once_by_whoever_may(tmp_path: Path,
     async with playing(stand, tmp_path, model, profile="standard") as scene:
         await scene.ada.says("go")
         card = await scene.ada.sees("echo x > made")
-        promises = scene.app.adapters[stand.platform].limits.reactions in ("all", "direct")
+        promises = scene.app[Connections].adapters[stand.platform].limits.reactions in ("all", "direct")
         assert (PROMISED in card.text) is promises
         await scene.thread_of(card)
         await stand.reacts(card, "👍", stand.bob)  # he may speak, and not decide this
         await scene.until(lambda: next((text for text in told(stand) if "for whoever asked" in text), None))
-        assert not (scene.app.agents.spec("main").workspace / "made").exists()
+        assert not (scene.app[AgentRegistry].spec("main").workspace / "made").exists()
         await stand.reacts(card, "👍", stand.ada)
         assert PROMISED not in (await scene.ada.sees("it ran")).text
-        assert (scene.app.agents.spec("main").workspace / "made").read_text() == "x\n"
+        assert (scene.app[AgentRegistry].spec("main").workspace / "made").read_text() == "x\n"
         second = await scene.ada.sees("echo y > made")
         await scene.thread_of(second)
         await stand.reacts(card, "👍", stand.ada)  # once more, where it counts no more
         await stand.reacts(second, "👎", stand.ada)
         await scene.ada.sees("It stays as it is.")
-        assert (scene.app.agents.spec("main").workspace / "made").read_text() == "x\n"
+        assert (scene.app[AgentRegistry].spec("main").workspace / "made").read_text() == "x\n"
         await stand.reacts(second, "👍", stand.ada)
         await scene.until(
             lambda: next((text for text in told(stand) if "decided already: it was denied" in text), None)
@@ -58,7 +62,7 @@ async def test_a_word_decides_the_question_that_waits_by_whoever_may(tmp_path: P
         await scene.thread_of(card)
         await stand.says("ok", card.channel, stand.bob, card)  # he may speak, and not decide this
         await scene.until(lambda: next((text for text in told(stand) if "for whoever asked" in text), None))
-        assert not (scene.app.agents.spec("main").workspace / "made").exists()
+        assert not (scene.app[AgentRegistry].spec("main").workspace / "made").exists()
         await scene.ada.says("Yes!", to=card)
         await scene.ada.sees("it ran")
         await scene.ada.sees("echo y > made")
@@ -70,7 +74,7 @@ async def test_a_word_decides_the_question_that_waits_by_whoever_may(tmp_path: P
         await scene.ada.sees("It stays as it is.")
         await scene.ada.sees("and now that")
         assert sum("waiting for an answer" in text for text in told(stand)) == 1
-    assert (scene.app.agents.spec("main").workspace / "made").read_text() == "x\n"
+    assert (scene.app[AgentRegistry].spec("main").workspace / "made").read_text() == "x\n"
     assert "but first tell me the time\nand the weather" in model.requests[-1].messages[-1].text
 
 
@@ -94,14 +98,14 @@ async def test_a_bound_channel_answers_as_chosen_also_after_a_restart(tmp_path: 
     place = stand.thread(stand.harbour)
     async with playing(stand, tmp_path, model) as scene:
         bob = scene.person(stand.bob, stand.harbour)
-        await scene.app.lifecycle.bind("main", place, f"{stand.platform}:{stand.ada}")
+        await scene.app[AgentLifecycle].bind("main", place, f"{stand.platform}:{stand.ada}")
         await stand.says("plain-one", stand.harbour, stand.bob, named=False)
         await bob.sees("heard plain-one")
     async with playing(stand, tmp_path, model) as scene:
         bob = scene.person(stand.bob, stand.harbour)
         await stand.says("plain-two", stand.harbour, stand.bob, named=False)
         await bob.sees("heard plain-two")
-        await scene.app.lifecycle.bind("main", place, f"{stand.platform}:{stand.ada}", "named")
+        await scene.app[AgentLifecycle].bind("main", place, f"{stand.platform}:{stand.ada}", "named")
         await stand.says("plain-three", stand.harbour, stand.bob, named=False)
         await stand.says("named-one", stand.harbour, stand.bob)
         await bob.sees("heard named-one")
@@ -133,7 +137,7 @@ async def test_lines_in_a_channel_where_all_is_heard_are_one_conversation(tmp_pa
     model = FakeModel(Reply("first answer", gate=gate), "answer to all", "to ada", "another matter")
     async with playing(stand, tmp_path, model) as scene:
         bob, ada = scene.person(stand.bob, stand.harbour), scene.person(stand.ada, stand.harbour)
-        await scene.app.lifecycle.bind("main", stand.thread(stand.harbour), f"{stand.platform}:{stand.ada}")
+        await scene.app[AgentLifecycle].bind("main", stand.thread(stand.harbour), f"{stand.platform}:{stand.ada}")
         await stand.says("line 0", stand.harbour, stand.bob, named=False)
         await asyncio.wait_for(gate.reached.wait(), SECONDS_MAX)  # no time passes: what comes now goes on from it
         for number in range(1, 8):
@@ -146,7 +150,7 @@ async def test_lines_in_a_channel_where_all_is_heard_are_one_conversation(tmp_pa
         await stand.clock.advance(60)
         await stand.says("something else", stand.harbour, stand.bob, named=False)
         await bob.sees("another matter")
-        threads = [info.thread for info in await scene.app.store.journal.threads(100)]
+        threads = [info.thread for info in await scene.app[Store].journal.threads(100)]
     assert "\n".join(f"line {number}" for number in range(1, 8)) in model.requests[1].messages[-1].text
     assert len(threads) == 3
 
@@ -156,4 +160,4 @@ async def _reached(gate: Gate) -> bool:
 
 
 async def _waiting(scene: Scene, count: int) -> bool:
-    return (await scene.app.store.inbox.backlog()).prompts == count
+    return (await scene.app[Store].inbox.backlog()).prompts == count

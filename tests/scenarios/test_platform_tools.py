@@ -12,8 +12,10 @@ from tests.scenarios.test_self_edit import log_of
 from tests.scenarios.test_taint_sources import PAGE, Web
 
 import shoal
+from shoal.agents.registry import AgentRegistry
 from shoal.testing.model import FakeModel, Reply
 from shoal.tools.builtin.web import read_url_tool
+from shoal.tools.registry import Registry
 
 ODD = Path(__file__).parents[1] / "unit" / "tools" / "mcp_servers" / "odd_server.py"
 CURL = calls("bash", arguments='{"command": "curl https://example.org"}')
@@ -34,7 +36,7 @@ async def test_work_is_committed_and_a_push_is_asked_for(tmp_path: Path, stand: 
     rules = {"permissions": {"profiles": {"pushing": {"extends": "open", "ask": ["tool:bash:git push.*"]}}}}
     async with playing(stand, tmp_path, model, profile="pushing", settings=rules) as scene:
         await scene.ada.says("keep a log")
-        workspace = scene.app.agents.spec("main").workspace
+        workspace = scene.app[AgentRegistry].spec("main").workspace
         card = await scene.ada.sees("git push origin main")
         assert log_of(workspace)[0] == "main: Note the weather"
         await stand.clicks(card, "Deny", stand.ada)
@@ -45,8 +47,8 @@ async def test_work_is_committed_and_a_push_is_asked_for(tmp_path: Path, stand: 
 async def test_what_a_page_says_taints_and_the_card_names_it(tmp_path: Path, stand: Stand) -> None:
     model = FakeModel(does("read_url", url="https://evil.example/notes"), CURL, "I do not.")
     async with playing(stand, tmp_path, model) as scene:
-        scene.app.tools.remove("read_url")
-        scene.app.tools.add(read_url_tool(Web(PAGE, "text/html")))
+        scene.app[Registry].remove("read_url")
+        scene.app[Registry].add(read_url_tool(Web(PAGE, "text/html")))
         await scene.bob.says("read it")
         card = await scene.bob.sees("curl https://example.org")
         assert "the page https://evil.example/notes" in card.text

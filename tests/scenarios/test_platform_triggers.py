@@ -9,9 +9,12 @@ from tests.scenarios.kit import calls, in_time
 from tests.scenarios.scene import STEP_SECONDS, Scene, playing
 from tests.scenarios.stands import Stand
 
+from shoal.kernel.home import Home
 from shoal.kernel.secret import Secret
 from shoal.kernel.settings import HookSettings
-from shoal.surfaces.http.server import WebOptions, serve
+from shoal.store.store import Store
+from shoal.surfaces.http.options import WebOptions
+from shoal.surfaces.http.server import serve
 from shoal.testing.model import FakeModel, Reply
 
 SECRET = "a secret that both of us know"
@@ -66,7 +69,7 @@ async def test_a_schedule_of_the_agents_comes_to_its_thread_until_it_is_cancelle
         thread = await scene.thread_of(made)
         for said in ("Calm.", "Wind."):
             assert await scene.thread_of(await scene.bob.sees(said)) == thread
-        (trigger,) = await scene.app.store.triggers.all()
+        (trigger,) = await scene.app[Store].triggers.all()
         model.add(schedules(do="cancel", id=trigger.id))
         await scene.bob.says("enough", to=made)
         await scene.comes(lambda: no_triggers(scene))
@@ -74,7 +77,7 @@ async def test_a_schedule_of_the_agents_comes_to_its_thread_until_it_is_cancelle
 
 async def no_triggers(scene: Scene) -> bool:
     """Whether nothing is scheduled any more."""
-    return not await scene.app.store.triggers.all()
+    return not await scene.app[Store].triggers.all()
 
 
 async def test_an_event_file_speaks_in_a_thread(tmp_path: Path, stand: Stand) -> None:
@@ -102,9 +105,9 @@ async def test_a_heartbeat_speaks_where_people_wrote_last(tmp_path: Path, stand:
     async with playing(stand, tmp_path, model, settings={"triggers": {"heartbeat_minutes": 1}}) as scene:
         await scene.ada.says("good morning")
         await scene.ada.sees("hello")
-        (scene.app.home.data / "HEARTBEAT.md").write_text("- Tell when the tide is low.\n")
+        (scene.app[Home].data / "HEARTBEAT.md").write_text("- Tell when the tide is low.\n")
         await scene.ada.sees("Low tide at six.")
-        (scene.app.home.data / "HEARTBEAT.md").write_text("# Nothing\n")
+        (scene.app[Home].data / "HEARTBEAT.md").write_text("# Nothing\n")
         assert all(len(request.messages) in (1, 3) for request in model.requests), "without history"
 
 

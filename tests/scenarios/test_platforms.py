@@ -7,8 +7,11 @@ from tests.scenarios.kit import calls
 from tests.scenarios.scene import playing
 from tests.scenarios.stands import Stand, WireStand
 
+from shoal.agents.registry import AgentRegistry
 from shoal.kernel.permissions import Asker
+from shoal.store.store import Store
 from shoal.testing.model import FakeModel, Gate, Reply
+from shoal.threads.orchestrator import Orchestrator
 
 pytestmark = pytest.mark.parametrize("stand", ["telegram", "discord", "slack"], indirect=True)
 MAKES = calls("bash", arguments='{"command": "echo x > made"}')
@@ -27,7 +30,7 @@ async def test_an_approval_is_given(tmp_path: Path, stand: Stand, by: str) -> No
     async with playing(stand, tmp_path, FakeModel(MAKES, "It is made."), profile="standard") as scene:
         await scene.ada.says("go")
         card = await scene.ada.sees("echo x > made")
-        (asked,) = await scene.app.store.approvals.search()
+        (asked,) = await scene.app[Store].approvals.search()
         if by == "button":
             assert await scene.until(await stand.clicks(card, "Allow once", stand.ada)) == "Allowed."
         elif by == "words":
@@ -35,7 +38,7 @@ async def test_an_approval_is_given(tmp_path: Path, stand: Stand, by: str) -> No
         else:
             await scene.ada.asks(f"/approve {asked.id}")
         await scene.ada.sees("It is made.")
-        assert (scene.app.agents.spec("main").workspace / "made").read_text() == "x\n"
+        assert (scene.app[AgentRegistry].spec("main").workspace / "made").read_text() == "x\n"
         settled = await scene.ada.sees("it ran")
     assert (settled.id, settled.buttons) == (card.id, ())
 
@@ -85,13 +88,13 @@ async def test_an_outage_of_an_hour_loses_nothing_either_way(tmp_path: Path, sta
         await scene.ada.says("go")
         await scene.ada.sees("echo x")
         await stand.stop()
-        (asked,) = await scene.app.store.approvals.search()
-        await scene.app.orchestrator.decide(
+        (asked,) = await scene.app[Store].approvals.search()
+        await scene.app[Orchestrator].decide(
             asked.id, True, Asker(trust="trusted", user=stand.ada, platform=stand.platform)
         )
         for _ in range(60):
             await stand.clock.advance(60)
-        assert await scene.app.store.outbox.depth() > 0
+        assert await scene.app[Store].outbox.depth() > 0
         await stand.says("are you there?", stand.direct, stand.ada)  # people still write; nobody tells the bot
         await stand.start()
         await scene.ada.sees("after the outage")

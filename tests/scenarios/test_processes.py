@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from shoal.kernel.agents import Process
-from shoal.kernel.clock import SystemClock
+from shoal.kernel.clock import Clock, SystemClock
 from shoal.kernel.errors import StoreFull
 from shoal.sandbox.processes import is_alive
 from shoal.store.driver import Driver, Script
@@ -16,7 +16,7 @@ from shoal.testing.clock import ManualClock, in_time
 from shoal.testing.faults import T, WrappedDriver
 from shoal.testing.model import Call, FakeModel, Reply, Seen
 from shoal.testing.scenario import SECONDS_MAX, World, scenario
-from shoal.tools.processes import BEAT_SECONDS, LiveProcess
+from shoal.tools.processes import BEAT_SECONDS, LiveProcess, ProcessService
 
 
 def starts(command: str, *hooks: Mapping[str, object], name: str = "job") -> Reply:
@@ -31,11 +31,11 @@ async def test_other_exit_codes_tell_nothing_and_a_kill_fires_no_hook(tmp_path: 
         await world.ada.sees("One.")
         await world.ada.says("and another")
         await world.ada.sees("Two.")
-        found = await world.app.processes.of_agent("main", "")
+        found = await world.app[ProcessService].of_agent("main", "")
         (sleeper,) = (one for one in found if one.spec.command == "sleep 60")
-        await world.app.processes.kill(sleeper.id, "owner")
+        await world.app[ProcessService].kill(sleeper.id, "owner")
         await until(world, lambda found: all(one.state != "running" and one.told for one in found))
-        states = {one.state for one in await world.app.processes.of_agent("main", "")}
+        states = {one.state for one in await world.app[ProcessService].of_agent("main", "")}
     assert states == {"exited", "killed"}
     assert model.calls == 4
 
@@ -48,7 +48,7 @@ async def test_a_matching_line_starts_a_turn_so_often_and_no_more(tmp_path: Path
         await world.ada.says("start it")
         await world.ada.sees("It is up.")
         assert "ready on 8080" in model.requests[-1].messages[-1].text
-        await world.app.processes.kill((await world.app.processes.of_agent("main", ""))[0].id, "owner")
+        await world.app[ProcessService].kill((await world.app[ProcessService].of_agent("main", ""))[0].id, "owner")
     assert model.calls == 3
 
 
@@ -82,8 +82,8 @@ async def test_what_it_wrote_is_read_from_an_offset(tmp_path: Path) -> None:
     async with scenario(tmp_path, model) as world:
         await world.ada.says("start it")
         await world.ada.sees("It ended.")
-        (process,) = await world.app.processes.of_agent("main", "")
-        piece = await world.app.processes.read(process, offset=4)
+        (process,) = await world.app[ProcessService].of_agent("main", "")
+        piece = await world.app[ProcessService].read(process, offset=4)
     assert piece.lines == ("two",)
     assert (piece.next_offset, piece.total_bytes) == (8, 8)
 
@@ -98,7 +98,7 @@ async def test_hooks_lead_to_hooks_only_so_deep(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(script=script)) as world:
         await world.ada.says("start it")
         await world.ada.sees("at most")
-        assert [one.spec.depth for one in await world.app.processes.of_agent("main", "")] == [3, 2, 1, 0]
+        assert [one.spec.depth for one in await world.app[ProcessService].of_agent("main", "")] == [3, 2, 1, 0]
 
 
 async def test_what_is_denied_to_bash_is_denied_here(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ async def test_what_is_denied_to_bash_is_denied_here(tmp_path: Path) -> None:
     async with scenario(tmp_path, model, profile="guarded") as world:
         await world.ada.says("push it")
         await world.ada.sees("Denied.")
-        assert await world.app.processes.of_agent("main", "") == []
+        assert await world.app[ProcessService].of_agent("main", "") == []
     assert "Permission denied" in model.requests[-1].messages[-1].text
 
 
@@ -114,13 +114,13 @@ async def test_a_stop_loses_what_runs_and_the_next_start_tells(tmp_path: Path) -
     async with scenario(tmp_path, FakeModel(starts("sleep 60", {"on": "exit"}), "Started.")) as world:
         await world.ada.says("start it")
         await world.ada.sees("Started.")
-        (process,) = await world.app.processes.of_agent("main", "", running=True)
+        (process,) = await world.app[ProcessService].of_agent("main", "", running=True)
         assert is_alive(process.identity)
     assert not is_alive(process.identity)
     again = FakeModel("It was lost.")
     async with scenario(tmp_path, again) as world:
         await world.ada.sees("It was lost.")
-        (process,) = await world.app.processes.of_agent("main", "")
+        (process,) = await world.app[ProcessService].of_agent("main", "")
         assert process.state == "lost"
     async with scenario(tmp_path, FakeModel("Nothing.")) as world:
         await until(world, lambda found: all(one.told for one in found))
@@ -167,7 +167,7 @@ async def test_one_runs_on_while_the_disk_is_full_and_its_end_is_told(tmp_path: 
     async with scenario(tmp_path / "home", model, clock=clock, wrap_driver=partial(Disk, disks)) as world:
         await world.ada.says("start it")
         await world.ada.sees("Started.")
-        (process,) = await world.app.processes.of_agent("main", "", running=True)
+        (process,) = await world.app[ProcessService].of_agent("main", "", running=True)
         disks[0].is_full = True
         for _ in range(3):
             await in_time(clock, disks[0].refused.acquire(), BEAT_SECONDS)
@@ -176,7 +176,7 @@ async def test_one_runs_on_while_the_disk_is_full_and_its_end_is_told(tmp_path: 
         await ended(process)
         disks[0].is_full = False
         await in_time(clock, world.ada.sees("Ended."))
-        assert (await world.app.processes.get(process.id)).exit_code == 3
+        assert (await world.app[ProcessService].get(process.id)).exit_code == 3
 
 
 async def test_a_stop_waits_for_no_full_disk(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ async def test_a_stop_waits_for_no_full_disk(tmp_path: Path) -> None:
     async with scenario(tmp_path / "home", model, wrap_driver=partial(Disk, disks)) as world:
         await world.ada.says("start it")
         await world.ada.sees("Started.")
-        (process,) = await world.app.processes.of_agent("main", "", running=True)
+        (process,) = await world.app[ProcessService].of_agent("main", "", running=True)
         disks[0].is_full = True
         (tmp_path / "go").touch()
         await ended(process)
@@ -203,5 +203,5 @@ async def ended(process: Process) -> None:
 async def until(world: World, fits: Callable[[list[Process]], bool]) -> None:
     """Wait until the main agent's processes fit."""
     async with asyncio.timeout(SECONDS_MAX):
-        while not fits(await world.app.processes.of_agent("main", "")):
-            await world.app.clock.sleep(0.02)
+        while not fits(await world.app[ProcessService].of_agent("main", "")):
+            await world.app[Clock].sleep(0.02)

@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+from shoal.agents.registry import AgentRegistry
 from shoal.testing.model import FakeModel
 from shoal.testing.scenario import scenario
+from shoal.turn.context import ContextBuilder
 
 HOSTILE = """likes tea
 # Rules
@@ -69,6 +71,6 @@ async def test_an_agent_is_told_where_its_workspace_is_as_its_sandbox_knows_it(t
     async with scenario(tmp_path, model) as world:
         await world.ada.says("hello")
         await world.ada.sees("hi")
-        agent = world.app.agents.spec("main")
-        workspace = world.app.context.inside(agent, world.ada.thread, agent.workspace)
+        agent = world.app[AgentRegistry].spec("main")
+        workspace = world.app[ContextBuilder].inside(agent, world.ada.thread, agent.workspace)
         assert f"Your workspace is {workspace};" in model.requests[0].system

@@ -10,6 +10,7 @@ from tests.scenarios.test_telegram import ADA, running, sees
 
 from shoal.kernel.events import ToolFinished, UserSaid
 from shoal.kernel.ids import make_thread_id
+from shoal.store.store import Store
 from shoal.testing.model import Call, FakeModel, Gate, Reply
 from shoal.testing.platforms.telegram import FakeTelegram
 from shoal.testing.platforms.telegram_wire import user_of
@@ -55,7 +56,7 @@ async def test_what_untrusted_people_are_quoted_with_taints(tmp_path: Path, tele
                 await telegram.says(-100, "@shoal_test_bot do that", user=ADA)
         card = await sees(telegram, "deploy --now", chat)
         assert card.buttons, "it is asked for"
-        events = await app.store.journal.events(make_thread_id("telegram", str(chat), "0"))
+        events = await app[Store].journal.events(make_thread_id("telegram", str(chat), "0"))
     said = next(event.data for event in events if isinstance(event.data, UserSaid))
     assert said.author.trusted
     assert (CLAIM not in said.text, said.tainted_by != "") == (True, True)
@@ -80,7 +81,7 @@ async def test_an_answer_of_the_bot_is_told_as_it_was_given(tmp_path: Path, tele
     async with running(tmp_path, telegram, model) as app:
         await telegram.says(ADA, "when is high tide?")
         answer = await sees(telegram, "six")
-        while await app.store.outbox.depth():  # noqa: ASYNC110 (until it is known to be ours)
+        while await app[Store].outbox.depth():  # noqa: ASYNC110 (until it is known to be ours)
             await asyncio.sleep(0)
         await telegram.says(ADA, "and low?", reply_to=answer.id)
         await sees(telegram, "At noon.")
@@ -94,7 +95,7 @@ async def test_the_pictures_of_an_album_are_one_turn(tmp_path: Path, telegram: F
     async with running(tmp_path, telegram, model) as app:
         await telegram.sends_album(ADA, ["a.txt", "b.txt", "c.txt"], "which of them?")
         await sees(telegram, "Three charts.")
-        events = await app.store.journal.events(make_thread_id("telegram", str(ADA), "0"))
+        events = await app[Store].journal.events(make_thread_id("telegram", str(ADA), "0"))
     (said,) = [event.data for event in events if isinstance(event.data, UserSaid)]
     assert [file.name for file in said.attachments] == ["a.txt", "b.txt", "c.txt"]
     assert said.text == "which of them?"

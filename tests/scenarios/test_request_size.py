@@ -20,6 +20,7 @@ from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.model.tokens import shared_prefix_bytes
 from shoal.testing.scenario import World, scenario
 from shoal.tools.functions import tool
+from shoal.tools.registry import Registry
 
 ALIASES = {"view", "create_file", "str_replace", "search_history", "brave_search"}
 FIRST_BYTES_MAX = 14_000
@@ -49,7 +50,7 @@ async def test_the_first_request_is_small_and_no_tool_is_lost(
     async with scenario(tmp_path, FakeModel("hello")) as world:
         await world.ada.says("hi")
         await world.ada.sees("hello")
-        registered = set(world.app.tools.names()) - ALIASES
+        registered = set(world.app[Registry].names()) - ALIASES
     first = world.model.requests[0]
     assert len(wire().encode(first, Quirks(tool_search=native), {}).content) <= FIRST_BYTES_MAX
     assert {one.name for one in (*first.tools, *first.further)} == registered
@@ -183,7 +184,7 @@ async def test_what_was_found_stays_as_it_was_found(tmp_path: Path) -> None:
     async with scenario(tmp_path, model, tools=many, changes=("tools",)) as world:
         await _say(world, "weigh it", "found")
         for one in many:
-            world.app.tools.remove(one.spec.name)
+            world.app[Registry].remove(one.spec.name)
         await _say(world, "and now?", "again")
     before, after = model.requests[1], model.requests[2]
     assert [id(message) for message in after.messages[: len(before.messages)]] == [id(one) for one in before.messages]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from shoal.kernel.records import DeliveryStatus
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import FakeModel
 from shoal.testing.scenario import SECONDS_MAX, World, scenario
@@ -41,7 +42,7 @@ async def test_old_rows_go_and_the_conversation_goes_on(tmp_path: Path, days: in
             await world.ada.sees(text)
             await passes(world, clock, wait)
         turns = [event.turn for event in await world.journal() if event.type == "turn_finished"]
-        fates = [await world.app.store.outbox.fate(f"{turn}:reply") for turn in turns]
+        fates = [await world.app[Store].outbox.fate(f"{turn}:reply") for turn in turns]
         assert fates == [None if days else DeliveryStatus("sent"), DeliveryStatus("sent")]
         assert (await world.ada.says("two", message_id="two")).status == "duplicate"
         await world.ada.says("three", message_id="three")

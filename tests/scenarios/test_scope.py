@@ -6,13 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from shoal.agents.registry import AgentRegistry
 from shoal.kernel.agents import Binding
+from shoal.kernel.clock import Clock
 from shoal.kernel.events import TurnStarted, UserSaid
+from shoal.kernel.home import Home
 from shoal.kernel.ids import ThreadId
 from shoal.kernel.permissions import Asker
 from shoal.permissions.access import AccessRules, People, Person
 from shoal.testing.model import FakeModel, Gate, Reply
 from shoal.testing.scenario import World, scenario
+from shoal.threads.admissions import Admissions
 
 RULES = AccessRules(owners=("ada",), allow=("ben", "carl", "*"))
 
@@ -52,8 +56,8 @@ async def held(home: Path, access: AccessRules = RULES) -> AsyncGenerator[Held]:
 
 def now_hold(world: World, rules: AccessRules) -> None:
     """Let rules hold from now on, as a changed configuration does."""
-    world.app.admissions.links.rules["fake"] = rules
-    world.app.admissions.links.people.become(People((), [f"fake:{owner}" for owner in rules.owners]))
+    world.app[Admissions].links.rules["fake"] = rules
+    world.app[Admissions].links.people.become(People((), [f"fake:{owner}" for owner in rules.owners]))
 
 
 @pytest.mark.parametrize(
@@ -92,11 +96,11 @@ async def test_a_waiting_message_is_not_trusted_because_its_author_is_later(tmp_
 async def test_a_channel_that_is_bound_anew_moves_no_message_that_waits(tmp_path: Path) -> None:
     async with held(tmp_path) as place:
         app = place.world.app
-        app.home.agent("deck").mkdir(parents=True)
+        app[Home].agent("deck").mkdir(parents=True)
         await place.world.person("ben", "1", "square").says("second")
-        bindings = app.agents.bindings
+        bindings = app[AgentRegistry].bindings
         assert bindings is not None
-        await bindings.bind(Binding("fake", "square", "deck", "fake:ada", app.clock.now()))
+        await bindings.bind(Binding("fake", "square", "deck", "fake:ada", app[Clock].now()))
         await place.let_go()
         assert (await place.asked_by("ben"))[0].agent == "main"
         await place.world.person("ben", "1", "square").says("third")
@@ -107,7 +111,7 @@ async def test_a_channel_that_is_bound_anew_moves_no_message_that_waits(tmp_path
 async def test_somebody_who_is_linked_meanwhile_is_asked_for_as_they_wrote(tmp_path: Path) -> None:
     async with held(tmp_path) as place:
         await place.world.person("ben", "1", "square").says("second")
-        place.world.app.admissions.links.people.become(
+        place.world.app[Admissions].links.people.become(
             People([Person(("matrix:@ben:b.c", "fake:ben"), roles=("crew",))], ["fake:ada"])
         )
         await place.let_go()

@@ -3,6 +3,7 @@
 from datetime import timedelta
 from pathlib import Path
 
+from shoal.kernel.clock import Clock
 from shoal.kernel.errors import PlatformError
 from shoal.kernel.events import ToolFinished
 from shoal.kernel.ids import WHOLE_CHANNEL, ThreadId, make_thread_id
@@ -10,6 +11,7 @@ from shoal.kernel.messages import Author, Prompt
 from shoal.permissions.access import AccessRules
 from shoal.testing.model import Call, FakeModel, Reply, Seen, Step
 from shoal.testing.scenario import World, scenario
+from shoal.threads.orchestrator import Orchestrator
 
 
 def seeker(tool: str) -> FakeModel:
@@ -49,7 +51,7 @@ async def test_the_channel_is_searched_beyond_the_journal(tmp_path: Path) -> Non
         access=AccessRules(allow=("ada", "*")),
         settings={"context": {"backfill_messages_max": 0}},
     ) as world:
-        at = world.app.clock.now() - timedelta(days=400)
+        at = world.app[Clock].now() - timedelta(days=400)
         author = Author("u9", "carol", trusted=False)
         whole = make_thread_id("fake", "harbour", WHOLE_CHANNEL)
         world.chat.past = [
@@ -66,7 +68,7 @@ async def test_the_channel_is_searched_beyond_the_journal(tmp_path: Path) -> Non
 async def test_what_somebody_passed_on_before_the_journal_taints(tmp_path: Path) -> None:
     settings = {"context": {"backfill_messages_max": 0}}
     async with scenario(tmp_path, seeker("search_channel"), settings=settings) as world:
-        at = world.app.clock.now() - timedelta(days=400)
+        at = world.app[Clock].now() - timedelta(days=400)
         ada = Author("ada", "ada", trusted=False)
         world.chat.past = [Prompt(world.ada.thread, "p1", "Treasure? Obey.", ada, at, tainted_by="a forwarded message")]
         assert "Treasure? Obey." in await found(world)
@@ -94,8 +96,8 @@ async def answered(world: World, thread: ThreadId, *, direct: bool) -> str:
     """What the owner's search in a thread of the platform finds; first something was said in another channel."""
     await world.chat.says("lighthouse", "3", "a treasure nobody here may know", user="eve")
     await world.happens(make_thread_id("fake", "lighthouse", "3"), "turn_finished")
-    at = world.app.clock.now()
-    await world.app.orchestrator.send(Prompt(thread, "k1", "look", Author("ada", trusted=True), at, direct=direct))
+    at = world.app[Clock].now()
+    await world.app[Orchestrator].send(Prompt(thread, "k1", "look", Author("ada", trusted=True), at, direct=direct))
     await world.happens(thread, "turn_finished")
     return next(event.data.text for event in await world.journal(thread) if isinstance(event.data, ToolFinished))
 
@@ -115,8 +117,8 @@ async def test_the_owner_searches_everything_on_the_page(tmp_path: Path) -> None
         thread = make_thread_id("web", "lobby", "1")
         await world.chat.says("lighthouse", "3", "a treasure nobody here may know", user="eve")
         await world.happens(make_thread_id("fake", "lighthouse", "3"), "turn_finished")
-        at = world.app.clock.now()
-        await world.app.orchestrator.send(Prompt(thread, "k1", "look", Author("owner", trusted=True), at))
+        at = world.app[Clock].now()
+        await world.app[Orchestrator].send(Prompt(thread, "k1", "look", Author("owner", trusted=True), at))
         await world.happens(thread, "turn_finished")
         events = await world.journal(thread)
         text = next(event.data.text for event in events if isinstance(event.data, ToolFinished))

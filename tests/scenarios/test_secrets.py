@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from tests.scenarios.kit import echo, echoes
 
+from shoal.kernel.live_config import LiveConfig
 from shoal.testing.model import Call, FakeModel, Refusal, Reply
 from shoal.testing.scenario import scenario
 
@@ -55,7 +56,7 @@ async def test_a_secret_that_a_command_gives_is_learned_when_it_is_asked(tmp_pat
     settings = {"tools": {"brave_api_key": {"command": ["cat", str(tmp_path / "vault")]}}}
     model = FakeModel(echoes("canary-from-command"), "done")
     async with scenario(tmp_path, model, tools=(echo,), settings=settings) as world:
-        world.app.config.tools.brave_api_key.reveal()
+        world.app[LiveConfig].current.tools.brave_api_key.reveal()
         await world.ada.says("go")
         await world.ada.sees("done")
         (result,) = [event.data for event in await world.journal() if event.type == "tool_result"]

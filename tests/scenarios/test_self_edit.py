@@ -7,11 +7,17 @@ from pathlib import Path
 import pytest
 from tests.scenarios.delegation import results
 
+from shoal.agents.lifecycle import AgentLifecycle
+from shoal.agents.registry import AgentRegistry
+from shoal.kernel.clock import Clock
 from shoal.kernel.commands import CommandRequest
+from shoal.kernel.home import Home
 from shoal.kernel.ids import make_thread_id
 from shoal.kernel.messages import Author
+from shoal.store.store import Store
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import World, scenario
+from shoal.threads.commands import CommandRouter
 
 SKILL = "---\nname: tide-table\ndescription: Reads tide tables.\n---\nLook at the moon.\n"
 
@@ -21,7 +27,7 @@ def edit(tool: str, **arguments: str) -> Reply:
 
 
 def home(world: World) -> Path:
-    return world.app.home.agent("main")
+    return world.app[Home].agent("main")
 
 
 def log_of(folder: Path) -> list[str]:
@@ -33,9 +39,9 @@ def log_of(folder: Path) -> list[str]:
 
 async def undo(world: World) -> str:
     thread = make_thread_id("web", "lobby", "x")
-    return await world.app.commands.command(
+    return await world.app[CommandRouter].command(
         CommandRequest(
-            thread, Author("owner", trusted=True), "agent", "undo main", "k", world.app.clock.now(), direct=True
+            thread, Author("owner", trusted=True), "agent", "undo main", "k", world.app[Clock].now(), direct=True
         )
     )
 
@@ -61,7 +67,7 @@ async def test_a_document_is_asked_for_with_its_diff_and_counts_from_the_next_tu
         log = log_of(home(world))
         assert log[0] == "main: write_doc tides.md"
         assert "Approved-by: ada" in log
-        audited = [row.entry for row in await world.app.store.audit.tail(50) if row.entry.kind == "self_edit"]
+        audited = [row.entry for row in await world.app[Store].audit.tail(50) if row.entry.kind == "self_edit"]
         assert [entry.detail.startswith("before nothing after ") for entry in audited] == [True]
 
 
@@ -75,9 +81,9 @@ async def test_undo_takes_changes_back_one_by_one(tmp_path: Path) -> None:
     async with scenario(tmp_path, model) as world:
         await world.ada.says("go")
         await world.ada.sees("done")
-        assert world.app.agents.spec("main").system_prompt == "You watch the harbour."
+        assert world.app[AgentRegistry].spec("main").system_prompt == "You watch the harbour."
         assert "set_system_prompt" in await undo(world)
-        assert world.app.agents.spec("main").system_prompt == ""
+        assert world.app[AgentRegistry].spec("main").system_prompt == ""
         assert "edit_doc" in await undo(world)
         assert (home(world) / "docs" / "a.md").read_text() == "one\n"
         assert "write_doc" in await undo(world)
@@ -116,7 +122,7 @@ async def test_only_a_granter_widens_the_profile_and_anybody_makes_it_stricter(t
         assert "may not grant" in (await results(world))[0].text
         await world.ada.decides(approval.id, allow=True)
         await world.ada.sees("done")
-        assert world.app.agents.spec("main").profile == "locked"
+        assert world.app[AgentRegistry].spec("main").profile == "locked"
 
 
 async def test_an_owner_widens_the_profile(tmp_path: Path) -> None:
@@ -127,7 +133,7 @@ async def test_an_owner_widens_the_profile(tmp_path: Path) -> None:
         approval = await world.ada.is_asked()
         await world.ada.decides(approval.id, allow=True)
         await world.ada.sees("done")
-        assert world.app.agents.spec("main").profile == "open"
+        assert world.app[AgentRegistry].spec("main").profile == "open"
 
 
 async def test_a_skill_needs_its_front_matter_and_is_found_then(tmp_path: Path) -> None:
@@ -157,7 +163,7 @@ APPROVERS = {"permissions": {"default_profile": "standard", "approvers": ["fake:
 
 
 def shared(world: World) -> Path:
-    return world.app.home.data / "SYSTEM.md"
+    return world.app[Home].data / "SYSTEM.md"
 
 
 @pytest.mark.parametrize("file", ["IDENTITY.md", "SOUL.md", "AGENTS.md", "USER.md"])
@@ -179,7 +185,7 @@ async def test_a_persona_file_is_asked_for_with_its_diff_and_taken_back(tmp_path
         assert any("Old salt." in text for text in said)
         assert "set_persona" in await undo(world)
         assert (home(world) / file).read_text() == "Young.\nSays little.\n"
-        details = [row.entry.action for row in await world.app.store.audit.tail(50) if row.entry.kind == "self_edit"]
+        details = [row.entry.action for row in await world.app[Store].audit.tail(50) if row.entry.kind == "self_edit"]
         assert sorted(details) == [f"set_persona {file}", f"take back: set_persona {file}"]
 
 
@@ -236,7 +242,7 @@ async def test_a_list_of_tools_is_made_shorter_by_anybody_and_longer_by_a_grante
     async with scenario(tmp_path, model) as world:
         await world.ada.says("read only")
         await world.ada.sees("fewer")
-        assert world.app.agents.spec("main").tools == ("read", "set_tools")
+        assert world.app[AgentRegistry].spec("main").tools == ("read", "set_tools")
         await world.ada.says("more")
         await world.ada.sees("refused")
         assert ["may not grant that" in result.text for result in (await results(world))[1:]] == [True, True]
@@ -246,9 +252,9 @@ async def test_a_list_of_tools_is_made_shorter_by_anybody_and_longer_by_a_grante
     async with scenario(tmp_path, model, settings=settings) as world:
         await world.ada.says("more")
         await world.ada.sees("more")
-        assert world.app.agents.spec("main").tools == ("read", "list", "set_tools")
+        assert world.app[AgentRegistry].spec("main").tools == ("read", "list", "set_tools")
         assert "set_tools" in await undo(world)
-        assert world.app.agents.spec("main").tools == ("read", "set_tools")
+        assert world.app[AgentRegistry].spec("main").tools == ("read", "set_tools")
 
 
 async def test_a_tool_that_the_profile_denies_cannot_be_listed(tmp_path: Path) -> None:
@@ -267,7 +273,7 @@ async def test_a_tool_that_the_profile_denies_cannot_be_listed(tmp_path: Path) -
         denied, unknown = await results(world)
         assert "denies bash" in denied.text
         assert "There is no tool 'nets'" in unknown.text
-        assert world.app.agents.spec("main").tools == ()
+        assert world.app[AgentRegistry].spec("main").tools == ()
 
 
 async def test_what_is_approved_is_the_bytes_that_were_shown(tmp_path: Path) -> None:
@@ -292,7 +298,7 @@ async def test_an_agent_sees_its_own_settings_and_of_its_channels_those_it_may_k
         (home(world) / "agent.toml").write_text('fallback = ["spare"]\nbudget.tokens_per_day = 250000\n')
         for channel in ("harbour", "cabin"):
             place = make_thread_id("fake", channel, "0")
-            await world.app.lifecycle.bind("main", place, "web:owner")
+            await world.app[AgentLifecycle].bind("main", place, "web:owner")
         await world.ada.says("who are you?")
         await world.ada.sees("seen")
         (shown,) = await results(world)

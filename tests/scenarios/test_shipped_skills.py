@@ -13,6 +13,7 @@ from shoal.testing.model import Call, FakeModel, Reply, Seen, Step
 from shoal.testing.model.script import Script
 from shoal.testing.scenario import World, scenario
 from shoal.tools.functions import tool
+from shoal.tools.registry import Registry
 
 
 def call(name: str, **arguments: object) -> Reply:
@@ -105,8 +106,8 @@ async def test_watch_a_page(tmp_path: Path) -> None:
         later=look,
     )
     async with scenario(tmp_path, FakeModel(script=model), clock=clock) as world:
-        world.app.tools.remove("read_url")
-        world.app.tools.add(read_url)
+        world.app[Registry].remove("read_url")
+        world.app[Registry].add(read_url)
         await world.ada.says("go")
         await world.ada.sees("I watch it.")
         await in_time(clock, world.happens(world.ada.thread, "turn_finished", 2), 31)

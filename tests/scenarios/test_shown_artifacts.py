@@ -11,18 +11,23 @@ from pathlib import Path
 import pytest
 from tests.scenarios.kit import calls
 
+from shoal.agents.snapshots import ConversationSnapshots
 from shoal.kernel.clock import Clock
 from shoal.kernel.events import ToolFinished
+from shoal.kernel.files import Folders
+from shoal.kernel.home import Home
 from shoal.kernel.ids import ThreadId
 from shoal.kernel.ports import Sandbox
 from shoal.kernel.traits import Traits
 from shoal.sandbox.bubblewrap import BubblewrapSandbox
 from shoal.sandbox.host import HostSandbox
 from shoal.store.files import LocalFiles
+from shoal.store.store import Store
 from shoal.surfaces.cli.main import run
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Reply, Seen, Step, own_words
 from shoal.testing.scenario import World, scenario
+from shoal.threads.orchestrator import Orchestrator
 from shoal.tools.functions import tool
 from shoal.tools.storage import Retention
 
@@ -84,8 +89,8 @@ def open_world(
 
 
 def retention(world: World, clock: ManualClock, days: float) -> Retention:
-    app, files = world.app, LocalFiles(world.app.home.artifacts)
-    places = (app.store, files, app.folders, app.orchestrator.undo.checkpoints, app.home)
+    app, files = world.app, LocalFiles(world.app[Home].artifacts)
+    places = (app[Store], files, app[Folders], app[Orchestrator].undo.checkpoints, app[Home])
     return Retention(*places, clock, days=days, checkpoint_days=14)
 
 
@@ -129,7 +134,7 @@ async def test_what_expires_leaves_the_thread_also_while_another_keeps_it(tmp_pa
         assert await other.needles() == ["a"]
         clock.jump(1.5 * 86_400)
         assert await retention(world, clock, 2).expire() == 0
-        home = world.app.home
+        home = world.app[Home]
         assert [len(list(home.shown_artifacts(one.thread).iterdir())) for one in (talk, other)] == [0, 1]
         assert await talk.needles() == []
         assert await other.needles() == ["a"]
@@ -141,10 +146,10 @@ async def test_a_fork_has_copies_of_its_own_with_what_taints_them(tmp_path: Path
         await talk.asks("report: mine")
         await talk.asks("page: theirs")
         assert await talk.needles() == ["mine", "theirs", "tainted"]
-        await world.app.snapshots.fork(talk.thread, fork.thread, "owner")
-        assert not world.app.home.shown_artifacts(fork.thread).exists()
+        await world.app[ConversationSnapshots].fork(talk.thread, fork.thread, "owner")
+        assert not world.app[Home].shown_artifacts(fork.thread).exists()
         assert await fork.needles() == ["mine", "theirs", "tainted"]
-        await world.app.store.artifacts.expire(world.app.clock.now() + timedelta(days=1))
+        await world.app[Store].artifacts.expire(world.app[Clock].now() + timedelta(days=1))
         assert await fork.needles() == []
 
 
@@ -175,7 +180,7 @@ async def test_what_a_command_left_there_is_replaced(tmp_path: Path, kind: str) 
         outside.write_text("untouched")
         await talk.asks("report: a")
         (first,) = await talk.results()
-        folder = world.app.home.shown_artifacts(talk.thread)
+        folder = world.app[Home].shown_artifacts(talk.thread)
         for path in (folder / first.artifact, folder / "stray"):
             if kind == "folder":
                 (path / "inner").mkdir(parents=True)

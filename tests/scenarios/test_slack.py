@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 from tests.scenarios.kit import in_time
 
-from shoal.app import App, Overrides, open_app
+from shoal.app import Overrides, open_app
 from shoal.config import load_config
 from shoal.kernel.ids import ThreadId
 from shoal.sandbox.host import HostSandbox
+from shoal.services import Services
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.database import empty_database
 from shoal.testing.model import Call, FakeModel, Gate, Reply
@@ -62,7 +64,7 @@ async def pier() -> AsyncIterator[Pier]:
 @asynccontextmanager
 async def running(
     home: Path, pier: Pier, model: FakeModel, profile: str = "open", accounts: list[object] | None = None
-) -> AsyncGenerator[App]:
+) -> AsyncGenerator[Services]:
     """The app with one app of Slack's, whose owner is ada."""
     overrides: Mapping[str, object] = {
         "platforms": {"slack": accounts or [pier.account()]},
@@ -119,7 +121,7 @@ async def test_a_turn_is_stopped_by_command_and_by_reaction(tmp_path: Path, pier
         if channel == DIRECT:
             await pier.fake.slashes(DIRECT, "/shoal", "stop")
         else:
-            while await app.store.outbox.thread_of(f"slack:{channel}:", shown.ts) is None:
+            while await app[Store].outbox.thread_of(f"slack:{channel}:", shown.ts) is None:
                 await pier.clock.advance(1)
             await pier.fake.reacts(shown.ts, "❌")
         assert await pier.sees(channel, "Stopped") is shown
@@ -150,5 +152,5 @@ async def test_two_workspaces_are_answered_each_where_it_asked(tmp_path: Path, p
         await other.fake.says(DIRECT, "second")
         await other.sees(DIRECT, "two")
         for thread in (f"slack:{DIRECT}:0", f"slack.second:{DIRECT}:0"):
-            assert await app.store.journal.events(ThreadId(thread))
+            assert await app[Store].journal.events(ThreadId(thread))
     assert [len(one.fake.said(DIRECT)) for one in (pier, other)] == [1, 1]

@@ -17,6 +17,7 @@ from shoal.testing.chat import OPEN, FakeChat
 from shoal.testing.model import Call, FakeModel, Refusal, Reply, Seen
 from shoal.testing.scenario import FakeModels, World, scenario
 from shoal.tools.functions import tool
+from shoal.tools.registry import Registry
 from shoal.turn.tokens import ROUGHLY
 
 WINDOWS = (4_096, 8_192, 16_384)
@@ -76,7 +77,7 @@ async def talk(
     async with open_app(config, parts) as app:
         world = World(app, chat, model)
         for one in added_tools(tools):
-            app.tools.add(one)  # pyrefly: ignore[bad-argument-type]
+            app[Registry].add(one)  # pyrefly: ignore[bad-argument-type]
         for number in (1, 2):
             await world.ada.says(f"{text} {number}")
             await world.happens(world.ada.thread, "turn_finished", number)

@@ -6,6 +6,8 @@ import pytest
 from tests.scenarios.kit import Door, calls
 from tests.scenarios.test_taint import time_page
 
+from shoal.agents.snapshots import ConversationSnapshots
+from shoal.kernel.clock import Clock
 from shoal.kernel.errors import Conflict, InvalidInput, NotFound
 from shoal.kernel.events import UserSaid
 from shoal.kernel.ids import ThreadId
@@ -14,6 +16,7 @@ from shoal.kernel.triggers import HEARTBEAT_THREAD
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Refusal, Reply, Seen, Step
 from shoal.testing.scenario import World, scenario
+from shoal.threads.orchestrator import Orchestrator
 
 ADA = Author("ada", trusted=True)
 
@@ -38,14 +41,14 @@ async def test_a_saved_window_comes_back(tmp_path: Path) -> None:
     model = FakeModel(script=describer)
     async with scenario(tmp_path, model) as world:
         await turn(world, "we need two boats", 1)
-        saved = await world.app.snapshots.save(world.ada.thread)
+        saved = await world.app[ConversationSnapshots].save(world.ada.thread)
         assert (saved.description, saved.messages) == ("About boats.", 2)
         assert (tmp_path / "agents" / "main" / "sessions" / f"{saved.id}.json").stat().st_mode & 0o777 == 0o600
-        await world.app.orchestrator.clear(world.ada.thread, "ada")
+        await world.app[Orchestrator].clear(world.ada.thread, "ada")
         await turn(world, "what now", 2)
         assert not any("two boats" in message.text for message in model.requests[-1].messages)
-        assert await world.app.snapshots.history(world.ada.thread) == [saved]
-        await world.app.snapshots.restore(world.ada.thread, saved.id, "ada")
+        assert await world.app[ConversationSnapshots].history(world.ada.thread) == [saved]
+        await world.app[ConversationSnapshots].restore(world.ada.thread, saved.id, "ada")
         await turn(world, "go on", 3)
         texts = [message.text for message in model.requests[-1].messages]
         assert "we need two boats" in texts[0]
@@ -56,7 +59,7 @@ async def test_a_saved_window_comes_back(tmp_path: Path) -> None:
 async def test_a_model_that_fails_leaves_a_plain_description(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(script=mute)) as world:
         await turn(world, "we need two boats", 1)
-        saved = await world.app.snapshots.save(world.ada.thread)
+        saved = await world.app[ConversationSnapshots].save(world.ada.thread)
         assert saved.description == "2 messages, beginning: we need two boats"
 
 
@@ -64,11 +67,11 @@ async def test_new_saves_and_clears(tmp_path: Path) -> None:
     model = FakeModel(script=describer)
     async with scenario(tmp_path, model) as world:
         await turn(world, "old matter", 1)
-        saved = await world.app.snapshots.begin_anew(world.ada.thread, "ada")
+        saved = await world.app[ConversationSnapshots].begin_anew(world.ada.thread, "ada")
         assert saved is not None
-        assert await world.app.snapshots.begin_anew(world.ada.thread, "ada") is None
+        assert await world.app[ConversationSnapshots].begin_anew(world.ada.thread, "ada") is None
         with pytest.raises(InvalidInput, match="nothing to save"):
-            await world.app.snapshots.save(world.ada.thread)
+            await world.app[ConversationSnapshots].save(world.ada.thread)
         await turn(world, "new matter", 2)
         assert len(model.requests[-1].messages) == 1
 
@@ -76,13 +79,13 @@ async def test_new_saves_and_clears(tmp_path: Path) -> None:
 async def test_what_another_channel_saved_is_unknown_here(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(script=describer)) as world:
         await turn(world, "hello", 1)
-        saved = await world.app.snapshots.save(world.ada.thread)
+        saved = await world.app[ConversationSnapshots].save(world.ada.thread)
         await world.chat.says("lighthouse", "3", "hello", user="eve")
         other = ThreadId("fake:lighthouse:3")
         await world.happens(other, "turn_finished")
-        assert await world.app.snapshots.history(other) == []
+        assert await world.app[ConversationSnapshots].history(other) == []
         with pytest.raises(NotFound, match="has no snapshot"):
-            await world.app.snapshots.restore(other, saved.id, "eve")
+            await world.app[ConversationSnapshots].restore(other, saved.id, "eve")
 
 
 async def test_nothing_is_restored_into_a_running_turn(tmp_path: Path) -> None:
@@ -90,13 +93,13 @@ async def test_nothing_is_restored_into_a_running_turn(tmp_path: Path) -> None:
     model = FakeModel("one", calls("wait"), "two")
     async with scenario(tmp_path, model, tools=[door.tool()]) as world:
         await turn(world, "hello", 1)
-        saved = await world.app.snapshots.save(world.ada.thread, "mine")
+        saved = await world.app[ConversationSnapshots].save(world.ada.thread, "mine")
         await world.ada.says("wait")
         await door.entered.wait()
         with pytest.raises(Conflict):
-            await world.app.snapshots.restore(world.ada.thread, saved.id, "ada")
+            await world.app[ConversationSnapshots].restore(world.ada.thread, saved.id, "ada")
         with pytest.raises(Conflict):
-            await world.app.snapshots.begin_anew(world.ada.thread, "ada")
+            await world.app[ConversationSnapshots].begin_anew(world.ada.thread, "ada")
         door.open.set()
         await world.ada.sees("two")
 
@@ -117,7 +120,11 @@ async def test_an_idle_agent_saves_clears_and_says_so(tmp_path: Path) -> None:
         told = await bob.sees("saved 2 conversations and start afresh: About boats.")
         for person in (world.ada, bob):
             await world.happens(person.thread, "cleared")
-            (saved,) = [one for one in await world.app.snapshots.history(person.thread) if one.thread == person.thread]
+            (saved,) = [
+                one
+                for one in await world.app[ConversationSnapshots].history(person.thread)
+                if one.thread == person.thread
+            ]
             assert (saved.id[-6:] in told.markdown) is (person is bob), "the channel is told once"
             assert (await world.types(person.thread))[-1] == "cleared"
         await clock.advance(3600)
@@ -137,17 +144,17 @@ async def test_a_heartbeat_keeps_no_agent_awake_and_is_never_saved(tmp_path: Pat
     lobby = ThreadId("web:lobby:boats")  # beside the heartbeat's own thread
     async with scenario(tmp_path, model, clock=clock, settings=settings) as world:
         asked = Prompt(lobby, "k", "about boats", ADA, clock.now(), message_id="k", direct=True)
-        await world.app.orchestrator.send(asked)
+        await world.app[Orchestrator].send(asked)
         await world.happens(lobby, "turn_finished")
         for beat in (1, 2, 3):
             await clock.advance(10 * 60)
             await world.happens(HEARTBEAT_THREAD, "turn_finished", beat)
         await clock.advance(120)
         await world.happens(lobby, "cleared")
-        assert [one.thread for one in await world.app.snapshots.history(lobby)] == [lobby]
+        assert [one.thread for one in await world.app[ConversationSnapshots].history(lobby)] == [lobby]
         await clock.advance(2 * 3600)
         assert "cleared" not in await world.types(HEARTBEAT_THREAD)
-        assert [one.thread for one in await world.app.snapshots.history(lobby)] == [lobby]
+        assert [one.thread for one in await world.app[ConversationSnapshots].history(lobby)] == [lobby]
 
 
 @pytest.mark.parametrize(
@@ -166,10 +173,10 @@ async def test_the_model_that_describes_is_told_what_is_not_to_be_trusted(
     model = FakeModel(Reply(calls=(Call(tool, "{}"),)), "heard", "About it.")
     async with scenario(tmp_path, model, tools=[time_page]) as world:
         asked = Prompt(
-            world.ada.thread, "k", "hello", author, world.app.clock.now(), message_id="k", tainted_by=tainted_by
+            world.ada.thread, "k", "hello", author, world.app[Clock].now(), message_id="k", tainted_by=tainted_by
         )
-        await world.app.orchestrator.send(asked)
+        await world.app[Orchestrator].send(asked)
         await world.happens(world.ada.thread, "turn_finished")
-        await world.app.snapshots.save(world.ada.thread)
+        await world.app[ConversationSnapshots].save(world.ada.thread)
     said, _, result = model.requests[-1].messages[-1].text.partition("hello")
     assert ("<untrusted" in said, "<untrusted" in result) == marked

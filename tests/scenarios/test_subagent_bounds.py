@@ -7,6 +7,7 @@ from tests.scenarios.delegation import cast, children_of, delegates
 from tests.scenarios.kit import echo
 from tests.scenarios.test_taint import call, time_page
 
+from shoal.agents.registry import AgentRegistry
 from shoal.kernel.events import ApprovalRequested
 from shoal.kernel.ids import ThreadId
 from shoal.testing.scenario import World, scenario
@@ -52,7 +53,7 @@ async def test_an_open_agent_asks_where_who_called_it_would_have_to(tmp_path: Pa
             assert dict((b.label, b.value) for b in card.buttons)["Allow once"] == f"allow:{request.approval_id}"
             await world.ada.decides(request.approval_id, allow=True)
         await world.ada.sees("done")
-        assert (world.app.agents.spec("free").workspace / "made").read_text() == "x\n"
+        assert (world.app[AgentRegistry].spec("free").workspace / "made").read_text() == "x\n"
 
 
 async def test_a_child_has_no_tool_that_its_parent_lacks(tmp_path: Path) -> None:

@@ -5,10 +5,15 @@ from pathlib import Path
 from tests.scenarios.delegation import cast, children_of, delegates, results
 from tests.scenarios.kit import Door, calls
 
+from shoal.agents.registry import AgentRegistry
+from shoal.backend import Backend
+from shoal.kernel.clock import Clock
 from shoal.kernel.events import TurnFinished
 from shoal.kernel.messages import Abort, Author, ToolMessage
+from shoal.store.store import Store
 from shoal.testing.model import Gate, Reply
 from shoal.testing.scenario import scenario
+from shoal.threads.orchestrator import Orchestrator
 
 COMMAND = '{"command": "echo x >> log"}'
 
@@ -40,9 +45,9 @@ async def test_a_waiting_parent_holds_no_worker(tmp_path: Path) -> None:
         await world.ada.says("plan it")
         await gate.reached.wait()
         (child,) = await children_of(world)
-        while world.app.engine.running > 1:
-            await world.app.clock.sleep(0.01)
-        assert [work.thread for work in await world.app.store.registry.at_work()] == [world.ada.thread, child]
+        while world.app[Backend].engine.running > 1:
+            await world.app[Clock].sleep(0.01)
+        assert [work.thread for work in await world.app[Store].registry.at_work()] == [world.ada.thread, child]
         gate.open()
         await world.ada.sees("done")
 
@@ -104,12 +109,12 @@ async def test_a_childs_question_is_put_to_the_person_and_outlives_a_restart(tmp
         await world.ada.says("plan it")
         await world.ada.sees("echo x >> log")
         (child,) = await children_of(world)
-        (approval,) = await world.app.store.approvals.search()
+        (approval,) = await world.app[Store].approvals.search()
         assert approval.thread == child
     async with scenario(tmp_path, cast(**roles), profile="standard") as world:
         assert await world.ada.decides(approval.id, allow=True) == "allow"
         await world.ada.sees("made")
-        assert (world.app.agents.spec("main").workspace / "log").read_text() == "x\n"
+        assert (world.app[AgentRegistry].spec("main").workspace / "log").read_text() == "x\n"
 
 
 async def test_a_stopped_subagent_is_told_as_such(tmp_path: Path) -> None:
@@ -119,7 +124,7 @@ async def test_a_stopped_subagent_is_told_as_such(tmp_path: Path) -> None:
         await world.ada.says("plan it")
         await door.entered.wait()
         (leaf,) = await children_of(world)
-        await world.app.orchestrator.send(Abort(leaf, Author("owner", trusted=True)))
+        await world.app[Orchestrator].send(Abort(leaf, Author("owner", trusted=True)))
         await world.ada.sees("It was stopped.")
         (result,) = await results(world)
         assert result.is_error
@@ -137,6 +142,6 @@ async def test_what_a_subagent_spends_counts_for_the_thread_that_called_it(tmp_p
             ended = (await world.happens(thread, "turn_finished")).data
             assert isinstance(ended, TurnFinished)
             used.append(ended.usage.input_tokens + ended.usage.output_tokens)
-        found = {one.scope: one.tokens for one in await world.app.store.budget.standings()}
+        found = {one.scope: one.tokens for one in await world.app[Store].budget.standings()}
         assert found[f"thread:{child}"] == used[1]
         assert found[f"thread:{world.ada.thread}"] == sum(used)

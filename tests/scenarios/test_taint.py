@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from shoal.kernel.clock import Clock
 from shoal.kernel.events import ApprovalRequested, ToolFinished
 from shoal.kernel.messages import Author, Prompt
 from shoal.kernel.permissions import Action
@@ -12,6 +13,7 @@ from shoal.kernel.ports import Invocation, ToolOutput
 from shoal.kernel.traits import Traits
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import World, scenario
+from shoal.threads.orchestrator import Orchestrator
 from shoal.tools.functions import Prepared, tool
 
 
@@ -73,8 +75,8 @@ async def test_what_is_harmless_goes_on(tmp_path: Path) -> None:
 async def test_a_message_of_somebody_who_is_not_trusted_taints(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(call("bash", command="curl https://evil.example/"))) as world:
         author = Author("eve", "Eve", trusted=False)
-        prompt = Prompt(world.ada.thread, "k1", "go", author, world.app.clock.now())
-        await world.app.orchestrator.send(prompt)
+        prompt = Prompt(world.ada.thread, "k1", "go", author, world.app[Clock].now())
+        await world.app[Orchestrator].send(prompt)
         await world.ada.is_asked()
         (request,) = await asked(world)
         assert "trusted people (Eve)" in request.reason
@@ -90,7 +92,7 @@ async def test_the_next_turn_is_held_up_too_until_the_conversation_is_cleared(tm
         approval = await world.ada.is_asked()
         await world.ada.decides(approval.id, allow=False)
         await world.ada.sees("later")
-        await world.app.orchestrator.clear(world.ada.thread, "ada")
+        await world.app[Orchestrator].clear(world.ada.thread, "ada")
         await world.ada.says("again")
         await world.ada.sees("free")
         assert len(await asked(world)) == 1

@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 from tests.scenarios.test_taint import asked, call, time_page
 
+from shoal.kernel.clock import Clock
 from shoal.kernel.events import ToolFinished, UserSaid
 from shoal.kernel.messages import Attachment, Author, Prompt
 from shoal.kernel.traits import Traits
 from shoal.net.addresses import Fetched, FetchRequest
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import World, scenario
+from shoal.threads.attachments import Attachments
+from shoal.threads.orchestrator import Orchestrator
 from shoal.tools.functions import tool
 
 CURL = call("bash", command="curl --version")
@@ -39,7 +42,7 @@ async def steered(world: World) -> None:
     """A conversation that reads a stranger's page and does what the model was told to do next; then it is cleared."""
     await world.ada.says("read the page")
     await world.ada.sees("written")
-    await world.app.orchestrator.clear(world.ada.thread, "ada")
+    await world.app[Orchestrator].clear(world.ada.thread, "ada")
 
 
 @pytest.mark.parametrize(
@@ -225,7 +228,7 @@ async def test_a_copy_made_in_good_faith_is_marked_too(tmp_path: Path) -> None:
         await steered(world)
         await world.ada.says("copy it")
         await world.ada.sees("written")
-        await world.app.orchestrator.clear(world.ada.thread, "ada")
+        await world.app[Orchestrator].clear(world.ada.thread, "ada")
         await world.ada.says("go on")
         await world.ada.sees("done")
         assert (await taints(world))[-1] == "'copy.md', written after 'notes.md', written after the page of a stranger"
@@ -259,13 +262,13 @@ class Letter:
 
 async def read_later(world: World, author: Author, tainted_by: str = "", *, text: str = "look") -> str:
     """What taints a conversation, cleared since, that looks at a file which `author` once sent, or passed on."""
-    world.app.attachments.fetcher = Letter()
+    world.app[Attachments].fetcher = Letter()
     letter = (Attachment("letter.txt", "text/plain", url="https://files.example.org/letter.txt"),)
-    now = world.app.clock.now()
+    now = world.app[Clock].now()
     prompt = Prompt(world.ada.thread, "k1", text, author, now, attachments=letter, tainted_by=tainted_by)
-    await world.app.orchestrator.send(prompt)
+    await world.app[Orchestrator].send(prompt)
     await world.ada.sees("taken")
-    await world.app.orchestrator.clear(world.ada.thread, "ada")
+    await world.app[Orchestrator].clear(world.ada.thread, "ada")
     await world.ada.says("go on")
     await world.ada.sees("done")
     return (await taints(world))[-1]
@@ -310,10 +313,10 @@ async def test_nobody_else_makes_a_file_theirs(tmp_path: Path) -> None:
 async def test_a_turn_with_a_document_asks_before_it_remembers(tmp_path: Path) -> None:
     remember = call("remember", text="pay Eve every month")
     async with scenario(tmp_path, FakeModel(remember)) as world:
-        world.app.attachments.fetcher = Letter()
+        world.app[Attachments].fetcher = Letter()
         letter = (Attachment("letter.txt", "text/plain", url="https://files.example.org/letter.txt"),)
-        author, now = Author("ada", "Ada", trusted=True), world.app.clock.now()
-        await world.app.orchestrator.send(Prompt(world.ada.thread, "k1", "sum up", author, now, attachments=letter))
+        author, now = Author("ada", "Ada", trusted=True), world.app[Clock].now()
+        await world.app[Orchestrator].send(Prompt(world.ada.thread, "k1", "sum up", author, now, attachments=letter))
         await world.ada.is_asked()
         (request,) = await asked(world)
         assert "the file letter.txt" in request.reason

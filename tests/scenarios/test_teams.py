@@ -8,16 +8,21 @@ from pathlib import Path
 import pytest
 from tests.scenarios.kit import in_time
 
-from shoal.app import App, Overrides, open_app
+from shoal.agents.registry import AgentRegistry
+from shoal.app import Overrides, open_app
 from shoal.config import load_config
+from shoal.connections import Connections
 from shoal.kernel.permissions import Asker
 from shoal.platforms.teams.adapter import TeamsAdapter
 from shoal.sandbox.host import HostSandbox
+from shoal.services import Services
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.database import empty_database
 from shoal.testing.model import Call, FakeModel, Gate, Reply
 from shoal.testing.platforms.teams import TENANT, FakeTeams, TeamsPosted
 from shoal.testing.scenario import FakeModels
+from shoal.threads.orchestrator import Orchestrator
 
 DIRECT, HARBOUR = "a:1ada", "19:harbour@thread.tacv2"
 SECONDS_MAX = 60.0
@@ -48,7 +53,7 @@ async def quay() -> AsyncIterator[Quay]:
 
 
 @asynccontextmanager
-async def running(home: Path, quay: Quay, model: FakeModel, profile: str = "open") -> AsyncGenerator[App]:
+async def running(home: Path, quay: Quay, model: FakeModel, profile: str = "open") -> AsyncGenerator[Services]:
     """The app with two bots, whose owner is ada; `quay` delivers to the first."""
     first: Mapping[str, object] = {**quay.fake.settings(), "owner": "aad-ada"}
     overrides: Mapping[str, object] = {
@@ -59,7 +64,7 @@ async def running(home: Path, quay: Quay, model: FakeModel, profile: str = "open
     parts = Overrides(clock=quay.clock, models=FakeModels(model), sandbox=HostSandbox())
     empty_database(home / "shoal.db")
     async with open_app(load_config(home, {}, overrides), parts) as app:
-        for adapter in app.adapters.values():
+        for adapter in app[Connections].adapters.values():
             if isinstance(adapter, TeamsAdapter):
                 await adapter.connected.wait()
         await in_time(quay.clock, quay.fake.until(lambda: quay.fake.granted))
@@ -67,9 +72,9 @@ async def running(home: Path, quay: Quay, model: FakeModel, profile: str = "open
         yield app
 
 
-def use(quay: Quay, app: App, name: str) -> None:
+def use(quay: Quay, app: Services, name: str) -> None:
     """Deliver to this account from now on."""
-    adapter = app.adapters[name]
+    adapter = app[Connections].adapters[name]
     assert isinstance(adapter, TeamsAdapter)
     quay.fake.deliver = adapter.receive
 
@@ -98,13 +103,13 @@ async def test_an_approval_is_given(tmp_path: Path, quay: Quay, by: str) -> None
     async with running(tmp_path, quay, FakeModel(MAKES, "It is made."), profile="standard") as app:
         await quay.fake.says(DIRECT, "go")
         card = await quay.sees(DIRECT, "echo x > made")
-        (asked,) = await app.store.approvals.search()
+        (asked,) = await app[Store].approvals.search()
         if by == "words":
             await quay.fake.says(DIRECT, f"allow {asked.id[-8:]}")
         else:
             await quay.fake.clicks(card.id, "Allow once", submits=by == "submit")
         await quay.sees(DIRECT, "It is made.")
-        assert (app.agents.spec("main").workspace / "made").read_text() == "x\n"
+        assert (app[AgentRegistry].spec("main").workspace / "made").read_text() == "x\n"
         await quay.sees(DIRECT, "it ran")
     assert card.buttons == ()
 
@@ -119,7 +124,7 @@ async def test_a_turn_is_stopped(tmp_path: Path, quay: Quay, by: str) -> None:
         if by == "command":
             await quay.fake.says(DIRECT, "/stop")
         else:
-            while await app.store.outbox.thread_of("teams:a%3A1ada:", shown.id) is None:
+            while await app[Store].outbox.thread_of("teams:a%3A1ada:", shown.id) is None:
                 await quay.clock.advance(1)
             await quay.fake.reacts(DIRECT, shown.id, "274c_crossmark")
         assert await quay.sees(DIRECT, "Stopped") is not None
@@ -142,11 +147,11 @@ async def test_an_outage_of_an_hour_loses_nothing(tmp_path: Path, quay: Quay) ->
         await quay.fake.says(DIRECT, "go")
         await quay.sees(DIRECT, "echo x")
         await quay.fake.stop()
-        (asked,) = await app.store.approvals.search()
-        await app.orchestrator.decide(asked.id, True, Asker(trust="trusted", user="aad-ada", platform="teams"))
+        (asked,) = await app[Store].approvals.search()
+        await app[Orchestrator].decide(asked.id, True, Asker(trust="trusted", user="aad-ada", platform="teams"))
         for _ in range(60):
             await quay.clock.advance(60)
-        assert await app.store.outbox.depth() > 0
+        assert await app[Store].outbox.depth() > 0
         await quay.fake.start()
         await quay.sees(DIRECT, "after the outage")
     assert [message.text for message in quay.fake.said(DIRECT)].count("after the outage") == 1
@@ -192,5 +197,5 @@ async def test_a_stranger_gets_a_code_and_each_account_answers_its_own(tmp_path:
         use(quay, app, "teams.second")
         await quay.fake.says(DIRECT, "second")
         await quay.sees(DIRECT, "two")
-        threads = [row.thread for row in await app.store.journal.threads()]
+        threads = [row.thread for row in await app[Store].journal.threads()]
     assert {"teams:a%3A1ada:0", "teams.second:a%3A1ada:0"} <= set(map(str, threads))

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from shoal.app import App, Overrides, open_app
+from shoal.app import Overrides, open_app
 from shoal.config import load_config
 from shoal.kernel.clock import Clock
 from shoal.kernel.ports import channel_names
 from shoal.sandbox.host import HostSandbox
+from shoal.services import Services
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.database import empty_database
 from shoal.testing.model import FakeModel, Gate, Reply
@@ -36,7 +38,7 @@ async def telegram() -> AsyncIterator[FakeTelegram]:
 @asynccontextmanager
 async def running(
     home: Path, telegram: FakeTelegram, model: FakeModel | None, clock: Clock | None = None, profile: str = "open"
-) -> AsyncGenerator[App]:
+) -> AsyncGenerator[Services]:
     """The app with one bot, whose owner is ada; without a model the demo one answers."""
     account: Mapping[str, object] = {"token": TOKEN, "api_base": telegram.server.address, "owner": str(ADA)}
     overrides: Mapping[str, object] = {
@@ -65,7 +67,7 @@ async def test_a_group_is_known_by_its_name_before_anybody_speaks_to_the_agent(
         await telegram.says(-100, "not for the agent")
         await telegram.says(ADA, "hello")
         await sees(telegram, "Hello!")
-        assert await app.store.settings.page(channel_names("telegram")) == [("-100", "harbour")]
+        assert await app[Store].settings.page(channel_names("telegram")) == [("-100", "harbour")]
 
 
 async def test_a_message_is_answered_by_the_demo_model(tmp_path: Path, telegram: FakeTelegram) -> None:

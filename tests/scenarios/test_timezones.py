@@ -4,7 +4,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from shoal.kernel.events import TurnStarted
+from shoal.kernel.home import Home
 from shoal.kernel.messages import Usage
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import FakeModel, Reply
 from shoal.testing.scenario import World, scenario
@@ -25,7 +27,7 @@ async def test_the_prompt_tells_the_time_of_whoever_asks_after_its_stable_part(t
         await world.ada.says("hi")
         await world.ada.sees("two")
         assert "America/New_York" in await world.ada.asks("/timezone default")
-        agent = world.app.home.agent("main") / "agent.toml"
+        agent = world.app[Home].agent("main") / "agent.toml"
         agent.write_text('timezone = "Europe/Berlin"\n', "utf-8")
         await world.ada.says("hi")
         await world.ada.sees("three")
@@ -65,5 +67,5 @@ async def test_a_budget_begins_anew_at_local_midnight(tmp_path: Path) -> None:
         await clock.advance(1800)
         await world.ada.says("hi again")
         await world.happens(world.ada.thread, "turn_finished", 2)
-        days = {row.day: row.usage.input_tokens for row in await world.app.store.ledger.usage()}
+        days = {row.day: row.usage.input_tokens for row in await world.app[Store].ledger.usage()}
         assert days == {"2026-03-30": 9_000, "2026-03-29": 9_000}

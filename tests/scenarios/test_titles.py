@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+from shoal.store.store import Store
 from shoal.testing.model import FakeModel, Refusal, Seen
 from shoal.testing.scenario import SECONDS_MAX, World, scenario
 
@@ -17,13 +18,13 @@ def script(seen: Seen) -> str:
 async def titled(world: World) -> str:
     """The title of ada's thread once it has one that a model found."""
     async with asyncio.timeout(SECONDS_MAX):
-        while await world.app.store.threads.is_untitled(world.ada.thread):
+        while await world.app[Store].threads.is_untitled(world.ada.thread):
             await world.rests()
     return await title(world)
 
 
 async def title(world: World) -> str:
-    info = await world.app.store.journal.thread(world.ada.thread)
+    info = await world.app[Store].journal.thread(world.ada.thread)
     assert info is not None
     return info.title
 
@@ -48,9 +49,9 @@ async def test_a_model_finds_the_title_once_and_its_cost_is_recorded(tmp_path: P
     async with scenario(tmp_path, model, settings={"threads": {"titles": "model"}}) as world:
         await world.ada.says("meet me at the pier")
         assert await titled(world) == "The pier at noon"
-        (used,) = await world.app.store.ledger.usage()
+        (used,) = await world.app[Store].ledger.usage()
         assert used.calls == 2
-        await world.app.store.threads.change(world.ada.thread, title="Mine")
+        await world.app[Store].threads.change(world.ada.thread, title="Mine")
         await world.ada.says("again")
         await world.happens(world.ada.thread, "turn_finished", times=2)
         await world.is_quiet()

@@ -8,23 +8,26 @@ import httpx2
 import pytest
 from tests.scenarios.test_search import seeker
 
-from shoal.app import App
+from shoal.agents.registry import AgentRegistry
 from shoal.kernel.events import ToolFinished, UserSaid
 from shoal.kernel.ids import ThreadId
 from shoal.kernel.messages import Usage
 from shoal.kernel.permissions import TokenScope
 from shoal.net.connections import default_tls
-from shoal.surfaces.http.server import WebOptions, serve
+from shoal.services import Services
+from shoal.store.store import Store
+from shoal.surfaces.http.options import WebOptions
+from shoal.surfaces.http.server import serve
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import scenario
-from shoal.threads.access_tokens import NewToken
+from shoal.threads.access_tokens import AccessTokens, NewToken
 
 BEN = ThreadId("web:@ben:one")
 OWNER = ThreadId("web:lobby:one")
 
 
 @asynccontextmanager
-async def served(app: App) -> AsyncGenerator[str]:
+async def served(app: Services) -> AsyncGenerator[str]:
     """The app's API."""
     async with serve(app, WebOptions(token="a-token-that-is-long-enough-to-be-unguessable", port=0)) as address:
         yield address
@@ -32,10 +35,10 @@ async def served(app: App) -> AsyncGenerator[str]:
 
 @asynccontextmanager
 async def client(
-    app: App, address: str, name: str, scope: TokenScope, person: str = ""
+    app: Services, address: str, name: str, scope: TokenScope, person: str = ""
 ) -> AsyncGenerator[httpx2.AsyncClient]:
     """Somebody with a new token; scope admin and no person is the owner."""
-    _, secret = await app.tokens.create(NewToken(name, scope, person), "web:owner")
+    _, secret = await app[AccessTokens].create(NewToken(name, scope, person), "web:owner")
     async with httpx2.AsyncClient(
         verify=default_tls(), base_url=address, headers={"Authorization": f"Bearer {secret}"}, timeout=20
     ) as found:
@@ -58,7 +61,7 @@ async def test_each_person_pays_for_themselves_on_the_page_and_the_api(tmp_path:
             for thread, who in ((BEN, ben), (OWNER, owner)):
                 assert await asks(who, "hi", metadata={"thread": thread}) == "hi"
             assert await asks(ben, "hi", user="notes") == "hi"
-        spent = {one.scope: one.tokens for one in await world.app.store.budget.standings()}
+        spent = {one.scope: one.tokens for one in await world.app[Store].budget.standings()}
         assert spent["user:web:ben"] == 14_002
         assert spent["user:web:owner"] == 7_001
 
@@ -73,7 +76,7 @@ async def test_a_linked_person_is_one_person_everywhere(tmp_path: Path) -> None:
         async with client(world.app, address, "phone", "chat", "ada") as ada:
             assert (await ada.get("/api/me")).json()["name"] == "ada"
             assert await asks(ada, "hi") == "hi"
-        spent = {one.scope: one.tokens for one in await world.app.store.budget.standings()}
+        spent = {one.scope: one.tokens for one in await world.app[Store].budget.standings()}
         assert spent["user:fake:ada"] == 14_002
 
 
@@ -99,7 +102,7 @@ async def test_an_approval_is_asked_by_whom_it_is_for_and_decided_by_who_may(tmp
             assert (await phone.post(decide, json=allow)).json()["state"] == "allow"
             await world.happens(BEN, "turn_finished")
         entries = [
-            row.entry for row in await world.app.store.audit.tail(1000, chain_name=BEN) if row.entry.kind == "approval"
+            row.entry for row in await world.app[Store].audit.tail(1000, chain_name=BEN) if row.entry.kind == "approval"
         ]
         assert [(one.decision, one.user, one.token) for one in entries] == [
             ("refused", "web:eve", "eve"),
@@ -115,7 +118,7 @@ async def test_a_person_is_trusted_as_the_configuration_says(tmp_path: Path) -> 
             async with client(world.app, address, name, "chat") as somebody:
                 thread = ThreadId(f"web:@{name}:one")
                 await asks(somebody, "hi", metadata={"thread": thread})
-            said = [one.data for one in await world.app.store.journal.events(thread)]
+            said = [one.data for one in await world.app[Store].journal.events(thread)]
             author = next(data.author for data in said if isinstance(data, UserSaid))
             assert (author.id, author.name, author.trusted) == (f"web:{name}", name, trusted)
 
@@ -132,7 +135,7 @@ async def test_no_token_makes_an_agent_find_the_conversations_of_others(tmp_path
         results = {
             thread: next(one.data.text for one in events if isinstance(one.data, ToolFinished))
             for thread in ("web:lobby:two", "openai:@ben:one", "openai:@owner:one")
-            for events in [await world.app.store.journal.events(ThreadId(thread))]
+            for events in [await world.app[Store].journal.events(ThreadId(thread))]
         }
         assert "under the pier" in results["web:lobby:two"]
         assert {thread for thread, text in results.items() if "under the pier" in text} == {"web:lobby:two"}
@@ -153,5 +156,5 @@ async def test_a_chat_token_of_the_owners_manages_no_agents(
             for text in ("/agent create other", "/settings model other"):
                 answer = await mine.post(f"/api/threads/{thread}/command", json={"text": text})
                 assert (answer.status_code == 403) is (scope == "chat")
-        assert world.app.agents.spec("main").profile == profile
-        assert ("other" in world.app.agents.names()) is (scope == "admin")
+        assert world.app[AgentRegistry].spec("main").profile == profile
+        assert ("other" in world.app[AgentRegistry].names()) is (scope == "admin")

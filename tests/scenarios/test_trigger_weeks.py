@@ -14,6 +14,8 @@ from typing import NamedTuple
 import pytest
 from tests.processes import until
 
+from shoal.kernel.home import Home
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Reply, Seen
 from shoal.testing.scenario import SECONDS_MAX, World, scenario
@@ -256,13 +258,13 @@ class Diary:
 
     async def _put_away(self, world: World) -> None:
         """What the last look at the event files, which goes by real time, does with those whose time has come."""
-        triggers = await world.app.store.triggers.all()
+        triggers = await world.app[Store].triggers.all()
         stored = {trigger.spec.name or trigger.spec.text: trigger.state for trigger in triggers}
         self.missed |= {name for name, state in stored.items() if state == "missed"}
         for name, state in stored.items():
             folder = {"done": "done", "missed": "failed"}.get(state)
             if name.startswith("file:") and folder is not None:
-                file = world.app.home.events / folder / name.removeprefix("file:")
+                file = world.app[Home].events / folder / name.removeprefix("file:")
                 await asyncio.to_thread(until, file.exists)
 
     def _stops(self, end: datetime) -> list[datetime]:
@@ -272,13 +274,13 @@ class Diary:
         return sorted(at for at in wanted if now < at <= end)
 
     async def _plan(self, world: World) -> None:
-        world.app.home.data.joinpath("HEARTBEAT.md").write_text("- [ ] keep watch\n")
+        world.app[Home].data.joinpath("HEARTBEAT.md").write_text("- [ ] keep watch\n")
         for reminder in self.week.reminders:
             assert "is due at" in await world.ada.asks(f"/remind {reminder}")
         for plan in self.week.plans:
             await world.ada.says(f"plan {json.dumps({'do': 'create', **plan})}")
             await world.is_quiet()
-        events = world.app.home.events
+        events = world.app[Home].events
         for name, event in self.week.files.items():
             (events / name).write_text(json.dumps({"threadId": world.ada.thread, **event}))
 

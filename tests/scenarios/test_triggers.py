@@ -6,11 +6,14 @@ from datetime import timedelta
 from pathlib import Path
 
 from shoal.kernel.errors import PlatformError
+from shoal.kernel.home import Home
 from shoal.kernel.messages import Author
 from shoal.kernel.triggers import NewTrigger
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import scenario
+from shoal.tools.executor import LiveToolServices
 
 
 async def test_a_reminder_comes_when_it_is_due(tmp_path: Path) -> None:
@@ -37,7 +40,7 @@ async def test_a_reminder_outlives_a_restart(tmp_path: Path) -> None:
             author=Author("owner", trusted=True),
             tainted_by="",
         )
-        await world.app.outlets.add_trigger(spec)
+        await world.app[LiveToolServices].add_trigger(spec)
     clock = ManualClock()
     async with scenario(tmp_path, FakeModel("ten o'clock"), clock=clock) as world:
         await clock.advance(3700)
@@ -49,7 +52,7 @@ async def test_a_reminder_outlives_a_restart(tmp_path: Path) -> None:
 async def test_an_event_file_starts_a_turn_once(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("the file said so")) as world:
         event = {"type": "immediate", "threadId": world.ada.thread, "text": "something happened"}
-        (world.app.home.events / "signal.json").write_text(json.dumps(event))  # whose folder is there from the start
+        (world.app[Home].events / "signal.json").write_text(json.dumps(event))  # whose folder is there from the start
         await world.ada.sees("the file said so")
         assert world.model.calls == 1
 
@@ -80,9 +83,9 @@ async def test_people_and_the_agent_see_and_cancel_the_same_schedules(tmp_path: 
         await world.ada.says("what is there?")
         await world.ada.sees("Listed.")
         assert "stretch" in model.requests[-1].messages[-1].text
-        (own,) = [one for one in await world.app.store.triggers.all() if one.spec.text == "stand up"]
+        (own,) = [one for one in await world.app[Store].triggers.all() if one.spec.text == "stand up"]
         assert "stand up" in await world.ada.asks(f"/remind cancel {own.id[-6:]}")
-        assert [one.spec.text for one in await world.app.store.triggers.all()] == ["stretch"]
+        assert [one.spec.text for one in await world.app[Store].triggers.all()] == ["stretch"]
 
 
 async def test_a_paused_schedule_does_not_come_until_it_is_resumed(tmp_path: Path) -> None:
@@ -94,7 +97,7 @@ async def test_a_paused_schedule_does_not_come_until_it_is_resumed(tmp_path: Pat
     async with scenario(tmp_path, model, clock=clock) as world:
         await world.ada.says("hourly")
         await world.ada.sees("Made.")
-        (made,) = await world.app.store.triggers.all()
+        (made,) = await world.app[Store].triggers.all()
         model.add(schedule(do="pause", id=made.id))
         model.add("Paused.")
         await clock.advance(3601)
@@ -115,10 +118,10 @@ async def test_a_paused_schedule_does_not_come_until_it_is_resumed(tmp_path: Pat
 async def test_a_schedule_of_another_conversation_is_not_found(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("unused"), clock=ManualClock()) as world:
         await world.ada.asks("/remind in 2 hours stretch")
-        (made,) = await world.app.store.triggers.all()
+        (made,) = await world.app[Store].triggers.all()
         bob = world.person("bob", "2")
         assert "There is no" in await bob.asks(f"/remind cancel {made.id[-6:]}")
-        assert len(await world.app.store.triggers.all()) == 1
+        assert len(await world.app[Store].triggers.all()) == 1
         assert "Write when" in await bob.asks("/remind soon stretch")
         assert "is past" in await bob.asks("/remind 2020-01-01T09:00 stretch")
 
@@ -140,10 +143,10 @@ async def test_a_trigger_that_keeps_failing_comes_less_often_is_switched_off_and
             author=Author("owner", trusted=True),
             tainted_by="",
         )
-        await world.app.outlets.add_trigger(spec)
+        await world.app[LiveToolServices].add_trigger(spec)
         await world.is_quiet()
         failed_at: list[float] = []
-        while (found := (await world.app.store.triggers.all())[0]).state == "active":
+        while (found := (await world.app[Store].triggers.all())[0]).state == "active":
             await clock.leap_to(max(clock.now(), found.next_at or clock.now()))
             await world.is_quiet()
             failed_at.append(clock.monotonic() / 60)
@@ -161,7 +164,7 @@ async def test_a_time_into_a_channel_waits_for_its_platform_and_its_answer_goes_
         away = PlatformError("The platform is away.")
         world.chat.troubles.extend([away] * 5)
         at = (clock.now() + timedelta(minutes=5)).isoformat()
-        await world.app.outlets.add_trigger(
+        await world.app[LiveToolServices].add_trigger(
             NewTrigger(
                 "one-shot",
                 at,
@@ -176,13 +179,13 @@ async def test_a_time_into_a_channel_waits_for_its_platform_and_its_answer_goes_
         await clock.advance(300)
         while not world.chat.posted:
             await clock.advance(0.5)
-            await world.app.store.outbox.depth()
+            await world.app[Store].outbox.depth()
         await world.is_quiet()
         posted, answer = world.chat.posted
         assert (posted.markdown, answer.markdown) == ("A storm.", "I take in sail.")
         assert posted.post.thread == answer.post.thread
         assert not world.chat.troubles
-        ((state, error),) = [(one.state, one.error) for one in await world.app.store.triggers.all()]
+        ((state, error),) = [(one.state, one.error) for one in await world.app[Store].triggers.all()]
         assert (state, error) == ("done", "")
 
 
@@ -203,9 +206,9 @@ async def test_a_channel_that_refuses_a_single_time_switches_it_off_and_the_owne
             author=Author("owner", trusted=True),
             tainted_by="",
         )
-        await world.app.outlets.add_trigger(spec)
+        await world.app[LiveToolServices].add_trigger(spec)
         await clock.advance(360)
         await world.ada.sees("The trigger storm was switched off, since it failed: No such channel.")
-        (trigger,) = await world.app.store.triggers.all()
+        (trigger,) = await world.app[Store].triggers.all()
         assert (trigger.state, trigger.failures, trigger.error) == ("failed", 1, "No such channel.")
         assert world.model.calls == 1

@@ -10,6 +10,7 @@ from typing import TypeVar
 import pytest
 from tests.scenarios.kit import Door, calls, crash, echo, echoes, fail
 
+from shoal.delivery.hub import Hub
 from shoal.kernel.events import (
     AssistantSaid,
     Compacted,
@@ -20,12 +21,15 @@ from shoal.kernel.events import (
     ToolFinished,
     TurnFinished,
 )
+from shoal.kernel.home import Home
 from shoal.kernel.ids import ThreadId, TurnId
 from shoal.kernel.messages import ToolMessage, UserMessage
 from shoal.kernel.turnstate import BROKE_OFF, CUT_SHORT
+from shoal.running import Runtime
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Gate, Refusal, Reply
 from shoal.testing.scenario import World, scenario
+from shoal.threads.orchestrator import Orchestrator
 
 Data = TypeVar("Data")
 
@@ -316,7 +320,7 @@ async def test_a_model_that_stays_down_gives_one_friendly_sentence(tmp_path: Pat
 async def test_a_watcher_sees_a_text_as_it_is_written_each_piece_behind_the_one_before(tmp_path: Path) -> None:
     text = "The tide is low, and the harbour is quiet this morning."
     async with scenario(tmp_path, FakeModel(text)) as world:
-        with world.app.hub.subscribe(world.ada.thread) as coming:
+        with world.app[Hub].subscribe(world.ada.thread) as coming:
             await world.ada.says("go")
             await world.happens(world.ada.thread, "turn_finished")
             coming.close()
@@ -327,7 +331,7 @@ async def test_a_watcher_sees_a_text_as_it_is_written_each_piece_behind_the_one_
 
 async def test_thinking_is_shown_before_the_text_and_counted_alone(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(Reply("six", thinking="two times three"))) as world:
-        with world.app.hub.subscribe(world.ada.thread) as coming:
+        with world.app[Hub].subscribe(world.ada.thread) as coming:
             await world.ada.says("go")
             await world.happens(world.ada.thread, "turn_finished")
             coming.close()
@@ -415,9 +419,9 @@ async def test_an_idle_thread_leaves_memory_and_comes_back(tmp_path: Path) -> No
     async with scenario(tmp_path, model, clock=clock) as world:
         await world.ada.says("hi")
         await world.ada.sees("hello")
-        assert world.app.orchestrator.active == 1
+        assert world.app[Orchestrator].active == 1
         await world.is_quiet()
-        while world.app.orchestrator.active:  # pyrefly: ignore[redundant-condition]
+        while world.app[Orchestrator].active:
             await clock.advance(400)
         await world.ada.says("me again")
         await world.ada.sees("welcome back")
@@ -426,7 +430,7 @@ async def test_an_idle_thread_leaves_memory_and_comes_back(tmp_path: Path) -> No
 
 async def test_a_broken_agent_file_is_said_and_the_next_message_is_answered(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("fine again")) as world:
-        file = world.app.home.agent("main") / "agent.toml"
+        file = world.app[Home].agent("main") / "agent.toml"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("modell = 'x'\n")
         await world.ada.says("hello")
@@ -441,7 +445,7 @@ async def test_the_window_starts_anew_after_a_clear(tmp_path: Path) -> None:
     async with scenario(tmp_path, model) as world:
         await world.ada.says("first")
         await world.ada.sees("one")
-        await world.app.orchestrator.clear(world.ada.thread, "ada")
+        await world.app[Orchestrator].clear(world.ada.thread, "ada")
         await world.ada.says("second")
         await world.ada.sees("two")
         assert len(model.requests[-1].messages) == 1
@@ -453,7 +457,7 @@ async def test_a_drain_lets_the_turn_end_and_keeps_what_waits(tmp_path: Path) ->
         await world.ada.says("go")
         await door.entered.wait()
         await world.ada.says("and then?")
-        draining = asyncio.create_task(world.app.drain())
+        draining = asyncio.create_task(world.app[Runtime].drain())
         await asyncio.sleep(0)
         door.open.set()
         await draining
@@ -497,7 +501,7 @@ async def test_a_completion_callback_that_fails_is_logged_and_called_for_the_nex
         for words in ("one", "two", "three"):
             await world.ada.says(words)
             await world.ada.sees(words)
-        assert world.app.state == "running"
+        assert world.app[Runtime].state == "running"
     assert called == ["one", "two", "three"]
     failed = [record for record in caplog.records if record.getMessage().startswith("the completion callback failed")]
     assert [record.levelname for record in failed] == ["ERROR"] * 2
@@ -531,6 +535,6 @@ async def test_what_conversations_take_in_memory_is_bounded_and_none_is_forgotte
             person = people[number % 3]
             await person.says(f"{number} from {person.name}")
             await person.sees(answer)
-        assert world.app.orchestrator.active < len(people)
+        assert world.app[Orchestrator].active < len(people)
         asked = [message.text for message in world.model.requests[-1].messages if isinstance(message, UserMessage)]
         assert [text for number in (2, 5, 8, 11) for text in asked if f"{number} from p2" in text] == asked

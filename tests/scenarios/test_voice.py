@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from shoal.app import App, Overrides, open_app
+from shoal.app import Overrides, open_app
 from shoal.config import load_config
 from shoal.kernel.events import UserSaid
 from shoal.kernel.ids import ThreadId
 from shoal.kernel.speech import seconds_of
 from shoal.sandbox.host import HostSandbox
+from shoal.services import Services
+from shoal.store.store import Store
 from shoal.testing.database import empty_database
 from shoal.testing.model import FakeModel, Refusal
 from shoal.testing.model.speech import recording, words_in
@@ -34,7 +36,7 @@ UNTRUSTED = re.compile(r"<untrusted source='[^']*'>\n.*?\n</untrusted>", re.DOTA
 @asynccontextmanager
 async def running(
     home: Path, telegram: FakeTelegram, model: FakeModel, **settings: Mapping[str, object]
-) -> AsyncGenerator[App]:
+) -> AsyncGenerator[Services]:
     """The app with one bot, whose owner is ada, and a service that hears and speaks."""
     account: Mapping[str, object] = {"token": TOKEN, "api_base": telegram.server.address, "owner": str(ADA)}
     overrides: dict[str, object] = {
@@ -89,9 +91,9 @@ def asked(model: FakeModel, path: str) -> int:
     return sum(one.endswith(path) for one, _ in model.audio)
 
 
-async def said(app: App) -> UserSaid:
+async def said(app: Services) -> UserSaid:
     """What the journal has of what ada said last."""
-    return [one.data for one in await app.store.journal.events(THREAD) if isinstance(one.data, UserSaid)][-1]
+    return [one.data for one in await app[Store].journal.events(THREAD) if isinstance(one.data, UserSaid)][-1]
 
 
 async def test_a_voice_message_is_read_and_answered_aloud(tmp_path: Path) -> None:
@@ -175,7 +177,7 @@ async def test_speech_counts_under_the_budget_and_stops_at_it(tmp_path: Path) ->
     async with stage(ANSWER, "Later.") as (telegram, model), running(tmp_path, telegram, model, **settings) as app:
         await telegram.sends_voice(ADA, recording(SAID))
         await sees(telegram, is_voice)
-        rows = await app.store.ledger.usage(1)
+        rows = await app[Store].ledger.usage(1)
         usd = {row.model: row.usd for row in rows if row.usd is not None}
         assert usd["ears/whisper-1"] == pytest.approx(0.6 / 60 * seconds_of(recording(SAID)))
         assert usd["ears/tts-1"] == pytest.approx(1000 * len("The tide is high at six.") / 1_000_000)

@@ -10,12 +10,16 @@ import pytest
 from tests.scenarios.kit import in_time
 from tests.unit.surfaces.cli.conftest import running as process
 
-from shoal.app import App, Overrides, open_app
+from shoal.agents.registry import AgentRegistry
+from shoal.app import Overrides, open_app
 from shoal.config import load_config
+from shoal.connections import Connections
 from shoal.kernel.clock import Clock, SystemClock
 from shoal.kernel.posts import WRITING
 from shoal.platforms.webhook import WebhookAdapter
 from shoal.sandbox.host import HostSandbox
+from shoal.services import Services
+from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.database import empty_database
 from shoal.testing.model import Call, FakeModel, Reply
@@ -41,7 +45,7 @@ def clock() -> ManualClock:
 
 
 @asynccontextmanager
-async def running(home: Path, hook: FakeHookChat, model: FakeModel, clock: Clock) -> AsyncGenerator[App]:
+async def running(home: Path, hook: FakeHookChat, model: FakeModel, clock: Clock) -> AsyncGenerator[Services]:
     """The app with one webhook chat, whose owner is ada."""
     account = {"secret": SECRET, "post_url": f"{hook.server.address}/take", "owner": "ada"}
     overrides: Mapping[str, object] = {
@@ -50,7 +54,7 @@ async def running(home: Path, hook: FakeHookChat, model: FakeModel, clock: Clock
     parts = Overrides(clock=clock, models=FakeModels(model), sandbox=HostSandbox())
     empty_database(home / "shoal.db")
     async with open_app(load_config(home, {}, overrides), parts) as app:
-        adapter = app.adapters["ticker"]
+        adapter = app[Connections].adapters["ticker"]
         assert isinstance(adapter, WebhookAdapter)
         await adapter.connected.wait()
         hook.deliver = adapter.receive
@@ -80,7 +84,7 @@ async def test_an_approval_is_given_by_button_and_by_text(tmp_path: Path, clock:
         asked = dict(card.buttons)["Allow once"].partition(":")[2]
         await hook.says("harbour", "7", f"allow {asked}")
         await in_time(clock, sees(hook, "two"))
-        assert (app.agents.spec("main").workspace / "made").read_text() == "x\nx\n"
+        assert (app[AgentRegistry].spec("main").workspace / "made").read_text() == "x\nx\n"
 
 
 async def test_an_outage_of_an_hour_loses_nothing(tmp_path: Path, clock: ManualClock) -> None:
@@ -88,10 +92,10 @@ async def test_an_outage_of_an_hour_loses_nothing(tmp_path: Path, clock: ManualC
         await hook.stop()
         await hook.says("harbour", "7", "go")
         async with asyncio.timeout(SECONDS_MAX):
-            while not await app.store.outbox.depth():
+            while not await app[Store].outbox.depth():
                 await clock.advance(1)
         await clock.advance(3600)
-        assert await app.store.outbox.depth() > 0
+        assert await app[Store].outbox.depth() > 0
         await hook.start()
         await in_time(clock, sees(hook, "after the outage"))
     assert [message.text for message in hook.messages] == ["after the outage"]

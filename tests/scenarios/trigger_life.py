@@ -16,8 +16,9 @@ import httpx2
 import msgspec
 from tests.processes import until
 
-from shoal.app import App, Overrides, open_app
+from shoal.app import Overrides, open_app
 from shoal.config import load_config
+from shoal.kernel.home import Home
 from shoal.kernel.ids import ThreadId, make_thread_id
 from shoal.kernel.messages import Author, Prompt
 from shoal.kernel.secret import Secret
@@ -25,14 +26,19 @@ from shoal.kernel.settings import HookSettings
 from shoal.kernel.triggers import NewTrigger
 from shoal.net.connections import default_tls
 from shoal.sandbox.host import HostSandbox
+from shoal.services import Services
 from shoal.store.driver import Driver
-from shoal.surfaces.http.server import WebOptions, serve
+from shoal.store.store import Store
+from shoal.surfaces.http.options import WebOptions
+from shoal.surfaces.http.server import serve
 from shoal.testing.chat import OPEN, FakeChat, Posted
 from shoal.testing.clock import ManualClock
 from shoal.testing.crash import World, serve_forked
 from shoal.testing.faults import KillingDriver, Side
 from shoal.testing.model import Call, FakeModel, Reply, Seen
 from shoal.testing.scenario import FakeModels, WatchedDriver, quiet
+from shoal.threads.orchestrator import Orchestrator
+from shoal.tools.executor import LiveToolServices
 
 SECONDS_MAX = 60.0
 START = datetime(2026, 1, 5, 9, 59, tzinfo=UTC)
@@ -99,14 +105,14 @@ class Shore:
         """The platform."""
         self.world.note("chat", key=posted.post.key, text=posted.markdown)
 
-    async def arrange(self, app: App, address: str) -> None:
+    async def arrange(self, app: Services, address: str) -> None:
         """Make every trigger that is not made yet."""
-        made = {trigger.spec.text for trigger in await app.store.triggers.all()}
-        self._write_files(app.home.events, made)
+        made = {trigger.spec.text for trigger in await app[Store].triggers.all()}
+        self._write_files(app[Home].events, made)
         for kind, schedule in (("cron", f"{self.at.minute} {self.at.hour} * * *"), ("once", self.at.isoformat())):
             if f"it is time: {kind}" not in made:
                 how = "one-shot" if kind == "once" else "periodic"
-                await app.outlets.add_trigger(
+                await app[LiveToolServices].add_trigger(
                     NewTrigger(
                         how,
                         schedule,
@@ -127,11 +133,11 @@ class Shore:
                 author=Author("owner", trusted=True),
                 tainted_by="",
             )
-            await app.outlets.add_trigger(spec)
+            await app[LiveToolServices].add_trigger(spec)
         asked = Prompt(
             thread_of("plan"), "ask", "make a plan", Author("ada", trusted=True), self.clock.now(), message_id="ask"
         )
-        await app.orchestrator.send(asked)
+        await app[Orchestrator].send(asked)
         async with httpx2.AsyncClient(verify=default_tls(), base_url=address, timeout=SECONDS_MAX) as client:
             headers = {"Authorization": f"Bearer {SECRET}", "Idempotency-Key": "delivery 1"}
             for name in ("ci", "room"):
@@ -199,11 +205,11 @@ async def live(life: Life) -> int:
     return drivers[0][0].writes
 
 
-async def _come(app: App, shore: Shore, driver: WatchedDriver) -> None:
+async def _come(app: Services, shore: Shore, driver: WatchedDriver) -> None:
     """Let time pass until everything has come, and what is over is put away."""
     await quiet(app, driver)
     await shore.clock.advance(STARTING_SECONDS)
-    events = app.home.events
+    events = app[Home].events
     await asyncio.to_thread(until, shore.has_seen("file-now", "hook", "opening-file", "opening-hook"))
     events.joinpath(".look").touch()  # every change in the directory has it looked through, at once
     for name in ("file-now", "opening-file"):
@@ -219,10 +225,10 @@ async def _come(app: App, shore: Shore, driver: WatchedDriver) -> None:
     await quiet(app, driver)
 
 
-async def _stored(app: App, *kinds: str) -> None:
+async def _stored(app: Services, *kinds: str) -> None:
     """Wait until event files are taken in, or over."""
     wanted = {f"file:{kind}.json" for kind in kinds}
-    while not wanted <= {trigger.spec.name for trigger in await app.store.triggers.all()}:
+    while not wanted <= {trigger.spec.name for trigger in await app[Store].triggers.all()}:
         pass
 
 

@@ -17,21 +17,25 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from shoal.agents.snapshots import COPYING
-from shoal.app import App, Overrides, open_app
+from shoal.agents.snapshots import COPYING, ConversationSnapshots
+from shoal.app import Overrides, open_app
 from shoal.config import load_config
+from shoal.kernel.clock import Clock
 from shoal.kernel.events import FilesRestored
+from shoal.kernel.home import Home
 from shoal.kernel.ids import ThreadId, make_thread_id
 from shoal.kernel.messages import Attachment, Author, Prompt
 from shoal.kernel.permissions import Asker
 from shoal.sandbox.host import HostSandbox
+from shoal.services import Services
 from shoal.store.driver import Driver
+from shoal.store.store import Store
 from shoal.testing.chat import LIMITS, OPEN, FakeChat, Posted
 from shoal.testing.crash import World, serve_forked
 from shoal.testing.faults import KillingDriver, Side
 from shoal.testing.model import Call, FakeModel, Reply, Seen
 from shoal.testing.scenario import FakeModels, replays_alike
-from shoal.threads.orchestrator import COPIED
+from shoal.threads.orchestrator import COPIED, Orchestrator
 
 THREAD: ThreadId = make_thread_id("fake", "harbour", "1")
 COPY: ThreadId = make_thread_id("fake", "harbour", "copy")
@@ -142,66 +146,66 @@ async def live(life: Life) -> int:
     return files.count if life.kind == "file" else drivers[0].writes
 
 
-async def _live(app: App, chat: FakeChat, world: World, life: Life, counts: Callable[[], None]) -> None:
-    workspace = app.home.agent("main") / "workspace"
-    world.note("start", open=len(await app.store.checkpoints.undoing()))
+async def _live(app: Services, chat: FakeChat, world: World, life: Life, counts: Callable[[], None]) -> None:
+    workspace = app[Home].agent("main") / "workspace"
+    world.note("start", open=len(await app[Store].checkpoints.undoing()))
     turns = [await _turn(app, word) for word in COMMANDS]
     if life.until == "turns":
         return
     if life.since == "undos":
         counts()
     while True:
-        undos = [row for row in reversed(await app.store.checkpoints.newest(THREAD)) if row.undoes]
+        undos = [row for row in reversed(await app[Store].checkpoints.newest(THREAD)) if row.undoes]
         world.note("seen", undos=len(undos), tree=json.dumps(tree_of(workspace)))
         if len(undos) == UNDOS:
             break
-        await app.orchestrator.undo.undo(THREAD, undos[0].id if len(undos) == 1 else turns[1], OWNER)
+        await app[Orchestrator].undo.undo(THREAD, undos[0].id if len(undos) == 1 else turns[1], OWNER)
     if life.until == "undos":
         return
     if life.since == "fork":
         counts()
-    if await app.store.journal.thread(COPY) is None:
-        at = (await app.store.journal.events(THREAD))[-1].seq
-        await app.snapshots.fork(THREAD, COPY, "owner", at)
-    if await app.store.journal.thread(RESTORED) is None:
-        saved = await app.snapshots.history(THREAD) or [await app.snapshots.save(THREAD)]
-        await app.snapshots.restore(RESTORED, saved[0].id, "owner")
+    if await app[Store].journal.thread(COPY) is None:
+        at = (await app[Store].journal.events(THREAD))[-1].seq
+        await app[ConversationSnapshots].fork(THREAD, COPY, "owner", at)
+    if await app[Store].journal.thread(RESTORED) is None:
+        saved = await app[ConversationSnapshots].history(THREAD) or [await app[ConversationSnapshots].save(THREAD)]
+        await app[ConversationSnapshots].restore(RESTORED, saved[0].id, "owner")
     await chat.says("harbour", "1", "/fork", message_id="fork")
-    while await app.store.outbox.depth():
-        await app.clock.sleep(0.02)
+    while await app[Store].outbox.depth():
+        await app[Clock].sleep(0.02)
     if life.until == "fork":
         return
     await _turn(app, "now?")
     for thread in (THREAD, COPY, RESTORED):
-        events = await app.store.journal.events(thread)
+        events = await app[Store].journal.events(thread)
         restored = [event.data.id for event in events if isinstance(event.data, FilesRestored)]
         types = json.dumps([event.type for event in events])
         world.note("end", thread=thread, types=types, restored=json.dumps(restored))
-    audited = [row.entry for row in await app.store.audit.tail(1000) if row.entry.kind == "undo"]
+    audited = [row.entry for row in await app[Store].audit.tail(1000) if row.entry.kind == "undo"]
     world.note("audit", undos=len(audited))
     await replays_alike(app)
     for thread in (COPY, *sorted({ThreadId(str(line["thread"])) for line in world.read("copied")})):
-        types = [event.type for event in await app.store.journal.events(thread)]
-        maps = [path.read_text() for path in app.home.attachments(thread).glob("map.txt")]
-        left = [path.name for path in app.home.channel(thread).iterdir() if path.name.startswith(COPYING)]
+        types = [event.type for event in await app[Store].journal.events(thread)]
+        maps = [path.read_text() for path in app[Home].attachments(thread).glob("map.txt")]
+        left = [path.name for path in app[Home].channel(thread).iterdir() if path.name.startswith(COPYING)]
         world.note("copy", types=json.dumps(types), maps=json.dumps(maps), left=json.dumps(left))
 
 
-async def _turn(app: App, word: str) -> str:
+async def _turn(app: Services, word: str) -> str:
     """Say a word, unless it was said, and wait for the end of its turn; the turn's id."""
-    author, sent = Author("ada", trusted=True), app.home.attachments(THREAD) / "map.txt"
+    author, sent = Author("ada", trusted=True), app[Home].attachments(THREAD) / "map.txt"
     if not sent.exists():
         sent.parent.mkdir(parents=True, exist_ok=True)
         sent.write_text("a map")
     files = (Attachment("map.txt", "text/plain", path=str(sent), origin="own"),) if word == "first" else ()
-    prompt = Prompt(THREAD, word, f"It is {word}", author, app.clock.now(), attachments=files, message_id=word)
-    await app.orchestrator.send(prompt)
+    prompt = Prompt(THREAD, word, f"It is {word}", author, app[Clock].now(), attachments=files, message_id=word)
+    await app[Orchestrator].send(prompt)
     while True:
-        events = await app.store.journal.events(THREAD)
+        events = await app[Store].journal.events(THREAD)
         turn = next((event.turn for event in events if getattr(event.data, "message_id", "") == word), "")
         if any(event.type == "turn_finished" and event.turn == turn for event in events):
             return turn
-        await app.clock.sleep(0.02)
+        await app[Clock].sleep(0.02)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,10 @@ import msgspec
 
 from shoal.app import Overrides, open_app
 from shoal.config import load_config
+from shoal.kernel.clock import Clock
 from shoal.sandbox.host import HostSandbox
 from shoal.store.driver import Driver
+from shoal.store.store import Store
 from shoal.testing.crash import serve_forked
 from shoal.testing.faults import KillingDriver, Side
 from shoal.testing.platforms.telegram import TOKEN
@@ -43,13 +45,13 @@ async def live(order: VoiceOrder) -> int:
     }
     parts = Overrides(sandbox=HostSandbox(), wrap_driver=wrap)
     async with open_app(load_config(Path(order.home), {}, overrides), parts) as app:
-        store = app.store
+        store = app[Store]
         while not (
             len(await store.ledger.usage(1)) == 3
             and not await store.inbox.waiting()
             and await store.outbox.depth() == 0
         ):
-            await app.clock.sleep(0.02)
+            await app[Clock].sleep(0.02)
     return drivers[0].writes
 
 

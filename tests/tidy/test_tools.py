@@ -236,7 +236,7 @@ async def test_a_turn_uses_it_as_it_says(tmp_path: Path) -> None:
         (finished,) = (data for data in events if isinstance(data, ToolFinished))
         assert (finished.is_error, finished.tainted_by) == (False, ""), "its words are the owner's"
         assert not [data for data in events if isinstance(data, FilesChanged)], "no checkpoint was taken"
-        offer = world.app.tools.offer((), lambda name: False)
+        offer = world.app[Registry].offer((), lambda name: False)
         assert "water" in [spec.name for spec in offer.listed]
     assert "Water with `water`" in model.requests[0].system
 

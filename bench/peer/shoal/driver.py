@@ -13,6 +13,9 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+from shoal.kernel.clock import Clock
+from shoal.threads.orchestrator import Orchestrator
+
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 
 CONFIG = """
@@ -85,11 +88,11 @@ class Driver:
 
     async def turn(self, session: str, text: str) -> str:
         """One message of a person in a thread, and what the platform is told to post for it."""
-        clock = self.app.clock
+        clock = self.app[Clock]
         thread = self.thread("bench", "harbour", session)
         reply = self.chat.waiting[thread] = asyncio.get_running_loop().create_future()
         key = clock.new_id()
-        receipt = await self.app.orchestrator.send(
+        receipt = await self.app[Orchestrator].send(
             self.prompt(thread, key, text, self.author, clock.now(), message_id=key)
         )
         assert receipt.status == "accepted", receipt

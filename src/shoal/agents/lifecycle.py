@@ -136,7 +136,7 @@ class AgentLifecycle:
     agents: AgentRegistry
     clock: Clock
     checks: Checks
-    adapters: Mapping[str, ChatAdapter]
+    adapters: Mapping[str, ChatAdapter | None]
     files: PromptFiles
     send: Callable[[Inbound], Awaitable[Receipt]] | None
 

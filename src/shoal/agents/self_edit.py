@@ -227,7 +227,7 @@ class SelfEditor:
     is_denied: Callable[[AgentSpec, Asker, str], bool]
     may_widen: Callable[[Asker], bool]
     files: PromptFiles
-    edit_checks: Sequence[EditCheck] = ()
+    edit_checks: list[EditCheck] = field(default_factory=list[EditCheck])
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     def setting(self, key: str, value: str, context: ToolContext) -> PlannedEdit:

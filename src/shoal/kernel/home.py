@@ -6,6 +6,7 @@ Memory from a direct conversation is private to its person, also in a shared fil
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import date, datetime
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -38,6 +39,13 @@ class Home:
         self.data = root / "data"  # memory, skills, events and the threads' files
         self.events = self.data / "events"  # event files that start turns
         self.artifacts = self.data / "artifacts"  # large results and attachments, by digest
+
+    def make_folders(self) -> None:
+        """Make the home directory where it does not exist, and the folders that Shoal writes to at its start."""
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.data.mkdir(exist_ok=True)
+        with suppress(OSError):  # a link to a disk that was taken away, say
+            self.events.mkdir(exist_ok=True)  # before the first turn, which may put a file there
 
     def restored_at(self) -> datetime | None:
         """Return the time of the last restore from a backup, or None."""

@@ -10,18 +10,22 @@ from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequen
 from contextlib import asynccontextmanager, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 import anyio
 import msgspec
 
 from shoal.accounts import every_account
-from shoal.backups import NOT_SET, backup_place
+from shoal.agents.registry import AgentRegistry
+from shoal.backend import Backend
+from shoal.backups import NOT_SET, Backups, backup_place
 from shoal.config import Config, load_config
 from shoal.config.defaults import DEMO, KNOWN_PROVIDERS
 from shoal.config.secrets import learned_from, watch_secrets
+from shoal.connections import Connections
 from shoal.installation import how_to_add
+from shoal.kernel.clock import Clock
 from shoal.kernel.errors import (
     ConfigError,
     Conflict,
@@ -32,24 +36,31 @@ from shoal.kernel.errors import (
     ShoalError,
     ToolError,
 )
+from shoal.kernel.home import Home
+from shoal.kernel.live_config import LiveConfig
+from shoal.kernel.ports import Models
 from shoal.kernel.records import AuditEntry
 from shoal.kernel.secret import Secret
 from shoal.kernel.settings import McpServerSettings, Price
 from shoal.kernel.settings_platforms import AccountSettings
 from shoal.maintenance import missing_model
 from shoal.models.catalog import Catalog
+from shoal.notices import Notices
+from shoal.permissions.profiles import Profiles
 from shoal.permissions.redact import Redactor
 from shoal.sandbox.choose import server_enclosure
+from shoal.services import Services
 from shoal.setup import trying
 from shoal.setup.choices import CHATS, KEYS, MODELS, OWN_SERVER, PACKAGES, QUESTIONS, bot_of, mistaken
 from shoal.setup.writing import without_table, write_section, write_with_secrets
+from shoal.store.store import Store
 from shoal.text.order import natural
 from shoal.text.toml_edit import Value
+from shoal.threads.access_gate import Pairing
 from shoal.tools.mcp.connection import McpServers, McpState
+from shoal.tools.mcp.pins import Pins
 from shoal.tools.registry import Registry
-
-if TYPE_CHECKING:
-    from shoal.app import App
+from shoal.turn.compaction import ThreadTitles
 
 CHAIN = "setup"
 """The audit chain of what was set up while Shoal ran."""
@@ -180,29 +191,44 @@ class McpServerState(msgspec.Struct, frozen=True):
 class LiveSetup:
     """One change at a time. `by` is always a person, PLATFORM:USER, for the audit log."""
 
-    def __init__(self, app: "App") -> None:
-        self._app = app
+    def __init__(self, services: Services) -> None:
+        self._home = services[Home]
+        self._config = services[LiveConfig]
+        self._clock = services[Clock]
+        self._store = services[Store]
+        self._backend = services[Backend]
+        self._models = services[Models]
+        self._agents = services[AgentRegistry]
+        self._connections = services[Connections]
+        self._pairing = services[Pairing]
+        self._mcp = services[McpServers]
+        self._pins = services[Pins]
+        self._profiles = services[Profiles]
+        self._titles = services[ThreadTitles]
+        self._backups = services[Backups]
+        self._notices = services[Notices]
+        self._redactor = services[Redactor]
         self._lock = asyncio.Lock()
 
     # ---- how things stand ----
 
     def state(self) -> SetupState:
         """What is set up."""
-        model = self._app.agents.defaults.model
+        model = self._agents.defaults.model
         return SetupState(
             model,
             model == DEMO,
             tuple(self._model_choice(name, title) for name, title in MODELS.items() if name != DEMO),
             tuple(self._chat_choice(name) for name in QUESTIONS),
             self.accounts(),
-            self._app.config.threads.titles,
+            self._config.current.threads.titles,
         )
 
     def accounts(self) -> tuple[Account, ...]:
         """Every configured account on a platform, and how it is."""
         found: list[Account] = []
-        for platform, name, account in every_account(self._app.config):
-            adapter = self._app.adapters.get(name)
+        for platform, name, account in every_account(self._config.current):
+            adapter = self._connections.adapters.get(name)
             state: AccountState = "off"
             failure = ""
             if account.enabled and adapter is not None:
@@ -216,9 +242,9 @@ class LiveSetup:
 
     def mcp(self, *, for_owner: bool = True) -> tuple[McpServerState, ...]:
         """Every configured MCP server, and how it is; arguments are the owner's alone, and masked."""
-        states = {one.server.name: one.state for one in self._app.mcp.connections}
+        states = {one.server.name: one.state for one in self._mcp.connections}
         found = list[McpServerState]()
-        for name, server in sorted(self._app.config.mcp.items(), key=lambda one: natural(one[0])):
+        for name, server in sorted(self._config.current.mcp.items(), key=lambda one: natural(one[0])):
             state = states.get(name, McpState(name))
             status = state.status if name in states else "off"
             where, args = shown_server(server.url, server.command, server.args)
@@ -231,7 +257,7 @@ class LiveSetup:
 
     def _model_choice(self, name: str, title: str) -> ModelChoice:
         known = KNOWN_PROVIDERS.get(name)
-        row = self._app.config.providers.get(_table(name))
+        row = self._config.current.providers.get(_table(name))
         wants: tuple[Literal["key", "address", "model_file"], ...]
         wants = ("model_file",) if name == "local" else ("key",) if name in KEYS else ("address",)
         wants = ("address", "key") if name == "server" else wants
@@ -240,7 +266,7 @@ class LiveSetup:
         return ModelChoice(name, title, wants, row is not None, has_key, address, known.model if known else "")
 
     def _chat_choice(self, platform: str) -> ChatChoice:
-        accounts = self._app.config.platforms.of(platform)
+        accounts = self._config.current.platforms.of(platform)
         account = accounts[0] if accounts else None
         fields: list[Field] = []
         for name, question, kind in QUESTIONS[platform]:
@@ -254,7 +280,7 @@ class LiveSetup:
         """What a provider has, if it takes the key; nothing is changed. Raises InvalidInput with the reason."""
         values, secrets = self._provider(name, entered)
         with self._in_a_sentence():
-            models = await trying.offered(self._config({**values, **secrets}), _table(name))
+            models = await trying.offered(self._loaded({**values, **secrets}), _table(name))
         usual = KNOWN_PROVIDERS[name].model if name in KNOWN_PROVIDERS else ""
         if not models and not usual:
             raise InvalidInput(f"{_table(name)} has no model yet. Load one there, then try again.")
@@ -270,15 +296,17 @@ class LiveSetup:
         async with self._changing(f"model {chosen}", by):
             values, secrets = self._provider(name, entered)
             values["model.name"] = chosen
-            said = await trying.answer_of(self._config({**values, **secrets}), chosen)
+            said = await trying.answer_of(self._loaded({**values, **secrets}), chosen)
             config = await self._write(values, secrets)
-            app, before = self._app, missing_model(self._app.models, self._app.agents.defaults.model)
-            app.config = msgspec.structs.replace(app.config, providers=config.providers, model=config.model)
-            if isinstance(app.models, Catalog):
-                app.models.replace(table, config.providers[table])
-                await app.models.refresh()
-            app.agents.answer_with(chosen)
-            app.notices.notes = [note for note in app.notices.notes if note != before]
+            before = missing_model(self._models, self._agents.defaults.model)
+            self._config.current = msgspec.structs.replace(
+                self._config.current, providers=config.providers, model=config.model
+            )
+            if isinstance(self._models, Catalog):
+                self._models.replace(table, config.providers[table])
+                await self._models.refresh()
+            self._agents.answer_with(chosen)
+            self._notices.notes = [note for note in self._notices.notes if note != before]
             return said
 
     def _provider(self, name: str, entered: ProviderEntered) -> tuple[dict[str, Value], dict[str, str]]:
@@ -286,7 +314,7 @@ class LiveSetup:
         if name not in MODELS or name == DEMO:
             raise InvalidInput(f"There is no provider {name[:80]!r} to set up. There are: {', '.join(MODELS)}.")
         table, known = f"providers.{_table(name)}", KNOWN_PROVIDERS.get(name)
-        row = self._app.config.providers.get(_table(name))
+        row = self._config.current.providers.get(_table(name))
         values, secrets = dict[str, Value](), dict[str, str]()
         if install := _missing(name):
             raise InvalidInput(f"That needs the extra `{name}`. {install}, then restart Shoal.")
@@ -320,28 +348,28 @@ class LiveSetup:
         """See whether a platform takes what was entered; nothing is changed. Raises InvalidInput with the reason."""
         values, secrets = self._chat(platform, given)
         with self._in_a_sentence():
-            await trying.try_account(self._config({**values, **secrets}), platform)
+            await trying.try_account(self._loaded({**values, **secrets}), platform)
 
     async def connect_chat(self, platform: str, given: Mapping[str, str], by: str) -> Account:
         """Connect a platform's account, once it has taken what was entered. Raises InvalidInput with the reason."""
         async with self._changing(f"connect {platform}", by):
             values, secrets = self._chat(platform, given)
-            await trying.try_account(self._config({**values, **secrets}), platform)
+            await trying.try_account(self._loaded({**values, **secrets}), platform)
             await self._reconnect(await self._write(values, secrets), platform)
         return next(one for one in self.accounts() if one.platform == platform)
 
     async def own_chat(self, platform: str, code: str, by: str) -> Account:
         """Make whoever was shown this pairing code the owner there. Raises NotFound for a code that nobody has."""
         async with self._changing(f"owner of {platform}", by):
-            if platform not in self._app.adapters:
+            if platform not in self._connections.adapters:
                 raise NotFound(f"{platform[:80]} is not connected.")
             try:
-                _, user = await self._app.pairing.confirm(code, [platform], by)
+                _, user = await self._pairing.confirm(code, [platform], by)
             except NotFound as error:
                 raise NotFound("No such code waits, or it has expired. Write to your bot once more.") from error
             config = await self._write({f"platforms.{platform}.owner": user}, {})
-            await self._app.pairing.remove(platform, user, by)  # the owner needs no pairing
-            self._app.settle_people(self._with_platforms(config))
+            await self._pairing.remove(platform, user, by)  # the owner needs no pairing
+            self._connections.settle(self._with_platforms(config))
         return next(one for one in self.accounts() if one.name == platform)
 
     async def switch_chat(self, platform: str, enabled: bool, by: str) -> Account:
@@ -358,7 +386,7 @@ class LiveSetup:
             raise InvalidInput(f"There is no platform {platform[:80]!r} to set up. There are: {', '.join(QUESTIONS)}.")
         if install := _missing(platform):
             raise InvalidInput(f"That needs the extra `{platform}`. {install}, then restart Shoal.")
-        accounts: tuple[AccountSettings, ...] = self._app.config.platforms.of(platform)
+        accounts: tuple[AccountSettings, ...] = self._config.current.platforms.of(platform)
         account, table = accounts[0] if accounts else None, f"platforms.{platform}"
         values, secrets = dict[str, Value](), dict[str, str]()
         if account is not None and not account.enabled:
@@ -385,22 +413,21 @@ class LiveSetup:
 
     async def _reconnect(self, config: Config, name: str) -> None:
         """Have an account as it is configured now: connected, or not there."""
-        app = self._app
-        if name in app.adapters:
-            await app.remove_platform(name)
+        if name in self._connections.adapters:
+            await self._connections.remove(name)
         config = self._with_platforms(config)
         watch_secrets(config, self._redactor.learn)
         account = next(one for _, there, one in every_account(config) if there == name)
         if account.enabled:
-            adapter = trying.adapter_of(config, name, app.store.settings)
-            app.add_platform(adapter)
-            app.settle_people(config)
+            adapter = trying.adapter_of(config, name, self._store.settings)
+            self._connections.add(adapter)
+            self._connections.settle(config)
             with anyio.move_on_after(CONNECT_SECONDS):
                 await adapter.connected.wait()
-        app.settle_people(config)
+        self._connections.settle(config)
 
     def _with_platforms(self, config: Config) -> Config:
-        return msgspec.structs.replace(self._app.config, platforms=config.platforms)
+        return msgspec.structs.replace(self._config.current, platforms=config.platforms)
 
     # ---- MCP servers ----
 
@@ -408,7 +435,7 @@ class LiveSetup:
         """Add an MCP server, once it has answered. Raises InvalidInput with the reason why it does not, Conflict."""
         name = wanted.name
         async with self._changing(f"MCP server {name}", by):
-            if name in self._app.config.mcp:
+            if name in self._config.current.mcp:
                 raise Conflict(f"There is an MCP server {name} already. Remove it first, or take another name.")
             table = f"mcp.{name}"
             values: dict[str, Value] = {f"{table}.url": wanted.url, f"{table}.command": wanted.command}
@@ -420,7 +447,7 @@ class LiveSetup:
             secrets |= {f"{table}.headers.{key}": value for key, value in wanted.headers.items()}
             for key, value in (*wanted.env.items(), *wanted.headers.items()):
                 learned_from(key, Secret("value", value), self._redactor.learn)(value)
-            state = await self._probe(name, self._config({**values, **secrets}).mcp[name])
+            state = await self._probe(name, self._loaded({**values, **secrets}).mcp[name])
             if state.status != "up":
                 raise InvalidInput(f"The server does not answer. {state.why}".strip())
             await self._apply_mcp(await self._write(values, secrets), name)
@@ -438,28 +465,27 @@ class LiveSetup:
         """Take an MCP server out of the configuration. Raises NotFound, InvalidInput."""
         async with self._changing(f"remove MCP server {name}", by):
             self._known_mcp(name)
-            await asyncio.to_thread(without_table, self._app.home, ("mcp", name))
+            await asyncio.to_thread(without_table, self._home, ("mcp", name))
             await self._end_mcp(name)
-            for secret in self._app.home.secrets.glob(f"mcp.{name}.*"):
+            for secret in self._home.secrets.glob(f"mcp.{name}.*"):
                 secret.unlink()
-            await self._apply_mcp(self._config({}), name)
+            await self._apply_mcp(self._loaded({}), name)
 
     def _known_mcp(self, name: str) -> None:
-        if name not in self._app.config.mcp:
+        if name not in self._config.current.mcp:
             raise NotFound(f"There is no MCP server {name[:80]!r} in the configuration.")
 
     async def _end_mcp(self, name: str) -> None:
-        await self._app.backend.end(f"mcp {name}")
-        self._app.mcp.drop(name)
+        await self._backend.end(f"mcp {name}")
+        self._mcp.drop(name)
 
     async def _apply_mcp(self, config: Config, name: str) -> None:
-        app = self._app
-        app.config = msgspec.structs.replace(app.config, mcp=config.mcp)
-        app.pins.know(config.mcp)
-        watch_secrets(app.config, self._redactor.learn)
+        self._config.current = msgspec.structs.replace(self._config.current, mcp=config.mcp)
+        self._pins.know(config.mcp)
+        watch_secrets(self._config.current, self._redactor.learn)
         if name in config.mcp and config.mcp[name].enabled:
-            connection = app.mcp.add(name, config.mcp[name])
-            app.backend.begin(f"mcp {name}", connection.run)
+            connection = self._mcp.add(name, config.mcp[name])
+            self._backend.begin(f"mcp {name}", connection.run)
             with anyio.move_on_after(CONNECT_SECONDS):
                 await connection.settled.wait()
 
@@ -471,41 +497,39 @@ class LiveSetup:
         Raises InvalidInput with the reason why that cannot be, and what `edit` raises, and changes nothing then.
         """
         async with self._changing(what, by):
-            app = self._app
-            fresh = (await asyncio.to_thread(write_section, app.home, "permissions", edit)).permissions
-            app.profiles.replace(fresh.profiles, fresh.overrides)
+            fresh = (await asyncio.to_thread(write_section, self._home, "permissions", edit)).permissions
+            self._profiles.replace(fresh.profiles, fresh.overrides)
             permissions = msgspec.structs.replace(
-                app.config.permissions, profiles=fresh.profiles, overrides=fresh.overrides
+                self._config.current.permissions, profiles=fresh.profiles, overrides=fresh.overrides
             )
-            app.config = msgspec.structs.replace(app.config, permissions=permissions)
+            self._config.current = msgspec.structs.replace(self._config.current, permissions=permissions)
 
     async def set_titles(self, titles: Titles, by: str) -> None:
         """Have a model title new threads from now on, their first words, or what is cheap. Raises InvalidInput."""
         async with self._changing(f"titles {titles}", by):
             config = await self._write({"threads.titles": titles}, {})
-            self._app.config = msgspec.structs.replace(self._app.config, threads=config.threads)
-            self._app.titles.mode = titles
+            self._config.current = msgspec.structs.replace(self._config.current, threads=config.threads)
+            self._titles.mode = titles
 
     async def set_backup(self, to: str, every_hours: float, by: str) -> None:
         """Keep backups there from now on, once one was made and checked there. Raises InvalidInput, StoreError."""
-        app = self._app
         values: dict[str, Value] = {"backup.to": to, "backup.every_hours": every_hours}
         async with self._changing(f"backups to {to}", by):
-            config = self._config(values)
-            place = backup_place(config, app.home)
+            config = self._loaded(values)
+            place = backup_place(config, self._home)
             if place is None:
                 raise InvalidInput(NOT_SET)
-            await app.backups.try_place(place, config.backup.keep)
+            await self._backups.try_place(place, config.backup.keep)
             config = await self._write(values, {})
-            app.backups.change(place, config.backup)
-            app.config = msgspec.structs.replace(app.config, backup=config.backup)
+            self._backups.change(place, config.backup)
+            self._config.current = msgspec.structs.replace(self._config.current, backup=config.backup)
 
     async def set_price(self, model: str, input_usd: float, output_usd: float, by: str) -> None:
         """Count so many US dollars a million tokens for a model from its next call on. Raises InvalidInput."""
-        app, (name, _, at_provider) = self._app, model.partition("/")
-        row = app.config.providers.get(name)
+        name, _, at_provider = model.partition("/")
+        row = self._config.current.providers.get(name)
         if row is None or not at_provider:
-            known = ", ".join(sorted(app.config.providers)) or "none yet"
+            known = ", ".join(sorted(self._config.current.providers)) or "none yet"
             raise InvalidInput(
                 f"{model[:80]!r} names no provider that is set up. Write PROVIDER/MODEL; there are: {known}."
             )
@@ -515,15 +539,14 @@ class LiveSetup:
             }
             prices[at_provider] = {"input": input_usd, "output": output_usd}
             config = await self._write({f"providers.{name}.prices": prices}, {})
-            app.config = msgspec.structs.replace(app.config, providers=config.providers)
-            if isinstance(app.models, Catalog):
-                app.models.replace(name, config.providers[name])
-                await app.models.refresh()
+            self._config.current = msgspec.structs.replace(self._config.current, providers=config.providers)
+            if isinstance(self._models, Catalog):
+                self._models.replace(name, config.providers[name])
+                await self._models.refresh()
 
     async def _probe(self, name: str, server: McpServerSettings) -> McpState:
         """How a server is when it is connected once, beside what runs."""
-        app = self._app
-        trial = McpServers({}, app.home, Registry(), app.clock, server_enclosure(app.config.sandbox))
+        trial = McpServers({}, self._home, Registry(), self._clock, server_enclosure(self._config.current.sandbox))
         connection, found = trial.add(name, server), list[McpState]()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(connection.run)
@@ -537,7 +560,7 @@ class LiveSetup:
     @asynccontextmanager
     async def _changing(self, what: str, by: str) -> AsyncGenerator[None]:
         """One change, whose failure is one sentence; audited once it is done."""
-        if not self._app.backend.recovers:
+        if not self._backend.recovers:
             raise Conflict(
                 "Several processes may run on this PostgreSQL, each with its own shoal.toml. Change those, and "
                 "restart them."
@@ -545,7 +568,7 @@ class LiveSetup:
         async with self._lock:
             with self._in_a_sentence():
                 yield
-            await self._app.store.audit.record(CHAIN, [AuditEntry("setup", what, "done", user=by)])
+            await self._store.audit.record(CHAIN, [AuditEntry("setup", what, "done", user=by)])
 
     @contextmanager
     def _in_a_sentence(self) -> Generator[None]:
@@ -559,17 +582,13 @@ class LiveSetup:
                 raise InvalidInput(self._redactor.redact(trying.plain(error))) from error
             raise
 
-    @property
-    def _redactor(self) -> Redactor:
-        return self._app.executor.redactor
-
-    def _config(self, values: Mapping[str, Value]) -> Config:
+    def _loaded(self, values: Mapping[str, Value]) -> Config:
         """The configuration as it is, or would be with these values. Raises ConfigError."""
-        return load_config(self._app.home.root, os.environ, values)
+        return load_config(self._home.root, os.environ, values)
 
     async def _write(self, values: Mapping[str, Value], secrets: Mapping[str, str]) -> Config:
-        await asyncio.to_thread(write_with_secrets, self._app.home, values, secrets)
-        return self._config({})
+        await asyncio.to_thread(write_with_secrets, self._home, values, secrets)
+        return self._loaded({})
 
 
 _SECRET_NAME = re.compile(r"(?i)(key|token|secret|pass|pwd|auth|cred|bearer)")

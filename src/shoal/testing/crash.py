@@ -23,6 +23,7 @@ import msgspec
 
 from shoal.app import Overrides, open_app
 from shoal.config import load_config
+from shoal.kernel.clock import Clock
 from shoal.kernel.ids import ThreadId, make_thread_id
 from shoal.kernel.messages import Author, Prompt
 from shoal.kernel.permissions import Action
@@ -31,11 +32,14 @@ from shoal.kernel.traits import Traits
 from shoal.net.connections import default_tls
 from shoal.sandbox.host import HostSandbox
 from shoal.store.driver import Driver
+from shoal.store.store import Store
 from shoal.testing.chat import OPEN, FakeChat, Posted
 from shoal.testing.faults import KillingDriver, Side
 from shoal.testing.model import Call, FakeModel, Reply, Seen, follow_directive
 from shoal.testing.scenario import FakeModels, replays_alike, scenario
+from shoal.threads.orchestrator import Orchestrator
 from shoal.tools.functions import Prepared, tool
+from shoal.tools.registry import Registry
 
 T = TypeVar("T")
 
@@ -165,20 +169,20 @@ async def live(order: Order) -> int:
     overrides = {"permissions": {"default_profile": "open"}, "engine": {"drain_seconds": 1.0}}
     config = load_config(Path(order.home), {}, overrides)
     async with open_app(config, parts) as app:
-        app.tools.add(note_tool(world))
+        app[Registry].add(note_tool(world))
         async with asyncio.timeout(ANSWER_SECONDS_MAX):
             for person, key, text in sayings(order):
-                author, at = Author("someone", trusted=True), app.clock.now()
+                author, at = Author("someone", trusted=True), app[Clock].now()
                 prompt = Prompt(thread_of(person), key, text, author, at, message_id=key)
-                while (await app.orchestrator.send(prompt)).status == "busy":
-                    await app.clock.sleep(0.01)
+                while (await app[Orchestrator].send(prompt)).status == "busy":
+                    await app[Clock].sleep(0.01)
             wanted = {key for _, key, _ in sayings(order)}
             while not (
                 wanted <= {str(line["text"]).split()[2] for line in world.read("chat")}
-                and not await app.store.inbox.waiting()
-                and await app.store.outbox.depth() == 0
+                and not await app[Store].inbox.waiting()
+                and await app[Store].outbox.depth() == 0
             ):
-                await app.clock.sleep(0.02)
+                await app[Clock].sleep(0.02)
         await replays_alike(app)
     return drivers[0].writes
 

@@ -11,8 +11,10 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
-from shoal.app import App, Overrides, open_app
+from shoal.agents.registry import AgentRegistry
+from shoal.app import Overrides, open_app
 from shoal.config import load_config
+from shoal.delivery.hub import Hub
 from shoal.kernel.clock import Clock
 from shoal.kernel.commands import ChatCommand
 from shoal.kernel.events import AssistantSaid, Event
@@ -23,12 +25,17 @@ from shoal.kernel.permissions import Asker
 from shoal.kernel.ports import Completion, Models, Route, Sandbox, Tool
 from shoal.kernel.records import Approval
 from shoal.permissions.access import AccessRules
+from shoal.services import Services
 from shoal.store.driver import Driver
+from shoal.store.store import Store
 from shoal.testing.chat import OPEN, FakeChat, Posted
 from shoal.testing.database import empty_database
 from shoal.testing.faults import WrappedDriver
 from shoal.testing.model import FakeModel
+from shoal.threads.orchestrator import Orchestrator
+from shoal.tools.registry import Registry
 from shoal.tools.taint_spans import SYSTEM_FILE_CLOCK, FileClock
+from shoal.turn.context import ContextBuilder
 from shoal.turn.replay import DifferenceKind, Today, replay_thread
 
 T = TypeVar("T")
@@ -123,26 +130,26 @@ class Person:
 
     async def steers(self, text: str) -> Receipt:
         """Say something to the running turn."""
-        clock = self._world.app.clock
-        return await self._world.app.orchestrator.send(
+        clock = self._world.app[Clock]
+        return await self._world.app[Orchestrator].send(
             Steer(self.thread, clock.new_id(), text, Author(self.name, trusted=True), clock.now())
         )
 
     async def follows_up(self, text: str) -> Receipt:
         """Say something for the end of the running turn."""
-        clock = self._world.app.clock
-        return await self._world.app.orchestrator.send(
+        clock = self._world.app[Clock]
+        return await self._world.app[Orchestrator].send(
             FollowUp(self.thread, clock.new_id(), text, Author(self.name, trusted=True), clock.now())
         )
 
     async def stops(self, *, everything: bool = False) -> Receipt:
         """/stop, or /stop all."""
-        return await self._world.app.orchestrator.send(Abort(self.thread, Author(self.name, trusted=True), everything))
+        return await self._world.app[Orchestrator].send(Abort(self.thread, Author(self.name, trusted=True), everything))
 
     async def is_asked(self) -> Approval:
         """Wait until an approval of the thread is open, and return it."""
         await self._world.happens(self.thread, "approval_requested")
-        found = await self._world.app.store.approvals.search(thread=self.thread)
+        found = await self._world.app[Store].approvals.search(thread=self.thread)
         return found[0]
 
     @property
@@ -153,13 +160,13 @@ class Person:
     async def decides(self, approval: ApprovalId, *, allow: bool, whole_thread: bool = False) -> str:
         """Click a button of an approval card."""
         scope = "thread" if whole_thread else "once"
-        return await self._world.app.orchestrator.decide(approval, allow, self.asker, scope)
+        return await self._world.app[Orchestrator].decide(approval, allow, self.asker, scope)
 
 
 class World:
     """The running app of a scenario and who is in it."""
 
-    def __init__(self, app: App, chat: FakeChat, model: FakeModel, driver: WatchedDriver | None = None) -> None:
+    def __init__(self, app: Services, chat: FakeChat, model: FakeModel, driver: WatchedDriver | None = None) -> None:
         self.app = app
         self._driver = driver
         self.chat = chat
@@ -172,13 +179,13 @@ class World:
 
     async def journal(self, thread: ThreadId | None = None) -> list[Event]:
         """The events of a thread, ada's unless told."""
-        return await self.app.store.journal.events(thread or self.ada.thread)
+        return await self.app[Store].journal.events(thread or self.ada.thread)
 
     async def happens(self, thread: ThreadId, kind: str, times: int = 1) -> Event:
         """Wait until the journal has an event of this type that many times; returns the last."""
         async with asyncio.timeout(SECONDS_MAX):
             while True:  # a subscription ends when its reader may have missed something
-                with self.app.hub.subscribe(thread) as coming:
+                with self.app[Hub].subscribe(thread) as coming:
                     found = [event for event in await self.journal(thread) if event.type == kind]
                     if len(found) >= times:
                         return found[times - 1]
@@ -202,27 +209,27 @@ class World:
         return [event.type for event in await self.journal(thread)]
 
 
-async def quiet(app: App, driver: WatchedDriver) -> None:
+async def quiet(app: Services, driver: WatchedDriver) -> None:
     """Wait until there is no prompt, turn or post to work on, and no question to the database.
 
     A turn that waits for a person is work.
     """
-    store = app.store
+    store = app[Store]
     await driver.rests()
     while await store.inbox.waiting() or await store.registry.at_work(limit=1) or await store.outbox.depth():
         await driver.moves()
         await driver.rests()
 
 
-async def replays_alike(app: App, changes: Collection[DifferenceKind] = ()) -> None:
+async def replays_alike(app: Services, changes: Collection[DifferenceKind] = ()) -> None:
     """Build every request of every thread again from its journal, and see that it is what was sent, but for the kinds
     that are `changes`."""
-    for info in await app.store.journal.threads():
-        today = Today(app.context, app.models, app.tools.every(), app.agents.known)
-        report = await replay_thread(app.store.journal, info.thread, app.context.meter, today)
+    for info in await app[Store].journal.threads():
+        today = Today(app[ContextBuilder], app[Models], app[Registry].every(), app[AgentRegistry].known)
+        report = await replay_thread(app[Store].journal, info.thread, app[ContextBuilder].meter, today)
         differences = [one for one in report.differences if one.kind not in changes]
         assert not differences, f"{info.thread}: {differences[0]}"
-        said = [event for event in await app.store.journal.events(info.thread, limit=10_000) if event.turn]
+        said = [event for event in await app[Store].journal.events(info.thread, limit=10_000) if event.turn]
         marked = (event.data.asked for event in said if isinstance(event.data, AssistantSaid))
         assert all(marked), f"{info.thread}: a model call left no mark of its request"
 

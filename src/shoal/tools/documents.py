@@ -36,6 +36,11 @@ EXIT_TOLD = 3
 DocumentState: TypeAlias = Callable[[Path], Awaitable[Mapping[Path, str]]]
 """Returns which documents below a folder are searched, each with what of it is not, if anything."""
 
+
+class DocumentStates(list[DocumentState]):
+    """All that search documents."""
+
+
 _HTML = lazy_re.compile(rb"\s*+(?:<!--(?:[^-]|-(?!->))*+-->\s*+)*+<(?:!doctype html|html)\b", re.IGNORECASE)
 _MAIL = lazy_re.compile(
     rb"(?:Return-Path|Received|Delivered-To|MIME-Version|Message-ID|From|Date|Subject): ", re.IGNORECASE

@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
-from shoal.surfaces.cli.offline import tool_names
+from shoal.kernel.live_config import LiveConfig
+from shoal.surfaces.cli.known_tools import tool_names
 from shoal.testing.model import FakeModel
 from shoal.testing.scenario import scenario
+from shoal.tools.registry import Registry
 
 
 async def test_what_is_known_beforehand_is_what_runs(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(), settings={"tools": {"hardware": True}}) as world:
-        assert sorted(tool_names(world.app.config)) == list(world.app.tools.names())
+        assert sorted(tool_names(world.app[LiveConfig].current)) == list(world.app[Registry].names())

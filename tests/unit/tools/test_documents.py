@@ -13,6 +13,7 @@ from shoal.permissions.effects import Situation
 from shoal.permissions.profiles import Profiles, decide_all
 from shoal.testing.model import FakeModel
 from shoal.testing.scenario import scenario
+from shoal.tools.registry import Registry
 
 PAGE = (ROOT / "docs" / "tools.md").read_text(encoding="utf-8")
 SEALED = Situation(isolated=True, sealed=True, covered=True, trusted=True)
@@ -25,7 +26,7 @@ ROWS = [(row["tool"] or "", row["action"], row.groups()[2:]) for row in ROW.find
 
 async def test_every_tool_has_a_line(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("x"), settings={"tools": {"hardware": True}}) as world:
-        registered = set(world.app.tools.names())
+        registered = set(world.app[Registry].names())
     told = {tool for tool, _, _ in ROWS if tool}
     assert registered - told == set()
     assert told - registered == set()

@@ -10,6 +10,7 @@ from shoal.kernel.traits import ResultOrigin, Traits
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import scenario
 from shoal.tools.functions import tool
+from shoal.tools.registry import Registry
 
 OWN = frozenset(
     """
@@ -38,7 +39,7 @@ MIXED = {
 
 async def test_every_tool_declares_whose_words_it_shows(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("hello"), settings={"tools": {"hardware": True}}) as world:
-        found = {name: traits.origin for name, traits in world.app.tools.traits.items()}
+        found = {name: traits.origin for name, traits in world.app[Registry].traits.items()}
     expected: dict[str, ResultOrigin] = {**dict.fromkeys(OWN, "own"), **dict.fromkeys(MIXED, "mixed")}
     assert {name: origin for name, origin in found.items() if expected.get(name) != origin} == {}
 

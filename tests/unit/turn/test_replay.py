@@ -9,11 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.scenarios.kit import echo, echoes
 
+from shoal.agents.lifecycle import AgentLifecycle
+from shoal.agents.registry import AgentRegistry
 from shoal.kernel.events import Event, ToolFinished, TurnStarted, UserSaid
+from shoal.kernel.home import Home
 from shoal.kernel.ids import CallId
 from shoal.kernel.messages import Image, ToolMessage, ToolSpec
+from shoal.kernel.ports import Models
+from shoal.store.store import Store
 from shoal.testing.model import FakeModel
 from shoal.testing.scenario import FakeModels, World, scenario
+from shoal.threads.orchestrator import Orchestrator
+from shoal.tools.registry import Registry
+from shoal.turn.context import ContextBuilder
 from shoal.turn.digests import message_digest
 from shoal.turn.prompt import SystemPrompt, decode_prompt
 from shoal.turn.replay import ReplayReport, Today, changed_tools, replay, replay_thread
@@ -42,7 +50,7 @@ async def past(tmp_path: Path) -> Past:
             await world.happens(world.ada.thread, "turn_finished", number)
         events = await world.journal()
         digests = {event.data.system for event in events if isinstance(event.data, TurnStarted)}
-        bodies = {digest: await world.app.store.journal.prompt(digest) for digest in digests}
+        bodies = {digest: await world.app[Store].journal.prompt(digest) for digest in digests}
         return Past(events, {digest: decode_prompt(body) for digest, body in bodies.items() if body})
 
 
@@ -123,14 +131,14 @@ def test_images_count_by_their_names_wherever_the_home_is(text: str, folder: str
 async def differences(world: World) -> list[tuple[int, str, str]]:
     """Of ada's thread, compared with what there is today: which event, what kind, and what is said of it."""
     app = world.app
-    today = Today(app.context, app.models, app.tools.every(), app.agents.known)
-    report = await replay_thread(app.store.journal, world.ada.thread, app.context.meter, today)
+    today = Today(app[ContextBuilder], app[Models], app[Registry].every(), app[AgentRegistry].known)
+    report = await replay_thread(app[Store].journal, world.ada.thread, app[ContextBuilder].meter, today)
     return [(one.seq, one.kind, one.detail) for one in report.differences]
 
 
 async def test_other_options_are_told_in_words(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("blue"), replays=False) as world:
-        file = world.app.home.agent("main") / "agent.toml"
+        file = world.app[Home].agent("main") / "agent.toml"
         file.write_text("max_output_tokens = 77\ntemperature = 0.9\n")
         await world.ada.says("what colour is the sea?")
         await world.ada.sees("blue")
@@ -151,7 +159,7 @@ async def test_the_model_that_was_chosen_is_asked_again_and_a_shorter_window_cou
         await world.ada.says("and the wood?")
         await world.ada.sees("green")
         assert await differences(world) == []
-        models = world.app.models
+        models = world.app[Models]
         assert isinstance(models, FakeModels)
         models.context_tokens = 4000
         told = "it was asked with 4096 tokens, and would be with 1000 tokens today"
@@ -162,7 +170,7 @@ async def test_instructions_that_have_changed_are_named_and_what_turns_are_told_
     async with scenario(tmp_path, FakeModel("blue"), replays=False) as world:
         await world.ada.says("what colour is the sea?")
         await world.ada.sees("blue")
-        home = world.app.home
+        home = world.app[Home]
         (home.agent("main") / "docs").mkdir(parents=True)
         (home.data / "MEMORY.md").write_text("- The sea is green.\n")
         (home.agent("main") / "USER.md").write_text("A sailor.\n")
@@ -175,18 +183,18 @@ async def test_instructions_that_have_changed_are_named_and_what_turns_are_told_
 
 async def test_an_agent_that_is_gone_is_said_to_be(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("blue"), replays=False) as world:
-        await world.app.lifecycle.create("gull", {}, "ada")
-        await world.app.lifecycle.bind("gull", world.ada.thread, "ada")
+        await world.app[AgentLifecycle].create("gull", {}, "ada")
+        await world.app[AgentLifecycle].bind("gull", world.ada.thread, "ada")
         await world.ada.says("what colour is the sea?")
         await world.ada.sees("blue")
         assert await differences(world) == []
-        world.app.home.agent("gull").rename(tmp_path / "away")
+        world.app[Home].agent("gull").rename(tmp_path / "away")
         assert await differences(world) == [(3, "instructions", "there is no agent gull any more")]
 
 
 async def test_a_branch_has_the_options_of_its_own_past(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("one", "two", "three"), replays=False) as world:
-        file = world.app.home.agent("main") / "agent.toml"
+        file = world.app[Home].agent("main") / "agent.toml"
         await world.ada.says("one?")
         await world.ada.sees("one")
         rest = (await world.journal())[-1].seq
@@ -194,5 +202,5 @@ async def test_a_branch_has_the_options_of_its_own_past(tmp_path: Path) -> None:
             file.write_text("temperature = 0.9\n")
             await world.ada.says(f"{word}?")
             await world.ada.sees(word)
-            await world.app.orchestrator.go_to(world.ada.thread, rest, "ada")
+            await world.app[Orchestrator].go_to(world.ada.thread, rest, "ada")
         assert [kind for _, kind, _ in await differences(world)] == ["options"]

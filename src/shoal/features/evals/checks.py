@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from shoal.agents.lifecycle import EditCheck
+from shoal.agents.lifecycle import AgentLifecycle, EditCheck
+from shoal.agents.self_edit import SelfEditor
 from shoal.features.evals.cases import (
     CASE_BYTES_MAX,
     CASES,
@@ -41,6 +42,7 @@ from shoal.kernel.clock import Clock
 from shoal.kernel.errors import Conflict, InvalidInput, NotFound, ShoalError
 from shoal.kernel.events import AssistantSaid, ToolFinished, TurnStarted
 from shoal.kernel.ids import CallId, ThreadId, TurnId, make_thread_id
+from shoal.kernel.live_config import LiveConfig
 from shoal.kernel.messages import (
     AssistantMessage,
     Author,
@@ -64,6 +66,7 @@ from shoal.permissions.profiles import Profile
 from shoal.permissions.taint import TaintState
 from shoal.store.audit import AuditLog
 from shoal.store.journal import Journal
+from shoal.store.store import Store
 from shoal.tools.executor import Admitted, CallContext, Executor, MustAsk
 from shoal.tools.offer import unwrapped
 from shoal.turn.context import ContextBuilder
@@ -72,7 +75,7 @@ from shoal.turn.replay import read_branch, recorded_steps
 from shoal.turn.spending import Charge, Spending
 
 if TYPE_CHECKING:
-    from shoal.app import App
+    from shoal.services import Services
 
 THREAD = make_thread_id("web", "check", "case")
 """No conversation: where the memory of a check would be."""
@@ -284,9 +287,17 @@ class CaseChecks(msgspec.Struct, frozen=True, eq=False):
     check_tool: Callable[[str], None]
 
     @classmethod
-    def of(cls, app: "App") -> "CaseChecks":
-        settings, check_tool = app.config.section(CasesSettings), app.lifecycle.checks.tool
-        return cls(app.context, app.spending, app.executor, app.store.audit, app.clock, settings, check_tool)
+    def of(cls, services: "Services") -> "CaseChecks":
+        settings, check_tool = services[LiveConfig].current.section(CasesSettings), services[AgentLifecycle].checks.tool
+        return cls(
+            services[ContextBuilder],
+            services[Spending],
+            services[Executor],
+            services[Store].audit,
+            services[Clock],
+            settings,
+            check_tool,
+        )
 
     def ceiling(self, model: str, usd_max: float, tokens_max: int = 0) -> Ceiling | None:
         """What one check may cost; dollars hold only where the price is known. Raises InvalidInput."""
@@ -358,10 +369,10 @@ def has_cases(folder: Path) -> bool:
     return (folder / CASES).is_dir()
 
 
-def attach(app: "App") -> None:
+def attach(services: "Services") -> None:
     """Run an agent's cases before a person is asked about a change of it."""
-    checks = app.features[CaseChecks]
-    app.edit_checks.append(EditCheck(has_cases, checks.before_edit))
+    checks = services[CaseChecks]
+    services[SelfEditor].edit_checks.append(EditCheck(has_cases, checks.before_edit))
 
 
 class _CaseRun(msgspec.Struct, frozen=True, eq=False):

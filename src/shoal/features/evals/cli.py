@@ -5,7 +5,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -23,7 +23,7 @@ from shoal.kernel.ids import ThreadId, parse_thread_id
 from shoal.kernel.phrases import counted
 from shoal.kernel.schema import refusal
 from shoal.kernel.untrusted import UNREADABLE
-from shoal.surfaces.cli.client import as_usage, call_api, get, open_api, path_part
+from shoal.surfaces.cli.client import as_usage, call_api, get, open_client, path_part
 from shoal.surfaces.cli.completion import agent_option
 from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.output import hours_of, print_json, print_records, print_table, printable, tell, usd
@@ -181,7 +181,7 @@ def compare(
 async def _compare(context: CommandContext, wanted: Wanted, usd_max: float, *, as_json: bool) -> int:
     shows = sys.stderr.isatty() and not as_json
     stopped, state = "", None
-    async with open_api(context) as api:
+    async with open_client(context) as api:
         body = {"wanted": wanted, "usd_max": usd_max}
         with all_as_usage():
             state = await api.call("POST", "/api/comparisons", body, into=ComparisonState)
@@ -189,13 +189,19 @@ async def _compare(context: CommandContext, wanted: Wanted, usd_max: float, *, a
             print("\n".join(plan_lines(state)), file=sys.stderr, flush=True)
         path = f"/api/comparisons/{state.id}"
         if state.done < state.calls:
-            async for data in api.stream(f"{path}/run", "POST"):
-                one = msgspec.json.decode(data, type=ComparisonProgress)
-                stopped = one.stopped
-                if not as_json:
-                    cost = "" if one.usd is None else f", ${one.usd:.4f}"
-                    line = f"{one.done} of {one.calls} answered{cost}"
-                    print(f"\r\x1b[2K{line}" if shows else line, end="" if shows else "\n", file=sys.stderr, flush=True)
+            async with aclosing(api.stream(f"{path}/run", "POST")) as stream:
+                async for data in stream:
+                    one = msgspec.json.decode(data, type=ComparisonProgress)
+                    stopped = one.stopped
+                    if not as_json:
+                        cost = "" if one.usd is None else f", ${one.usd:.4f}"
+                        line = f"{one.done} of {one.calls} answered{cost}"
+                        print(
+                            f"\r\x1b[2K{line}" if shows else line,
+                            end="" if shows else "\n",
+                            file=sys.stderr,
+                            flush=True,
+                        )
             if shows:
                 print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
         found = await api.call("GET", path, into=ComparisonView)
@@ -396,8 +402,10 @@ async def _check(
 ) -> list[CaseOutcome]:
     outcomes: list[CaseOutcome] = []
     body = {"cases": names, "model": model, "usd_max": usd_max}
-    async with open_api(context) as api:
-        stream = api.stream(f"/api/agents/{path_part(agent)}/check", "POST", body)
+    async with (
+        open_client(context) as api,
+        aclosing(api.stream(f"/api/agents/{path_part(agent)}/check", "POST", body)) as stream,
+    ):
         with all_as_usage():
             msgspec.json.decode(await anext(stream), type=CheckBegun)
         async for data in stream:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import anyio
 import msgspec
 
+from shoal.agents.registry import AgentRegistry
 from shoal.features.evals.answers import STEPS_MAX, Comparison, Difference, ModelAnswer, StepPlace, Wanted, difference
 from shoal.features.evals.store import ComparisonStore, ceiling_of
 from shoal.kernel.agents import AgentSpec
@@ -37,7 +38,7 @@ from shoal.turn.spending import Charge, Spending
 from shoal.turn.tokens import Gauge
 
 if TYPE_CHECKING:
-    from shoal.app import App
+    from shoal.services import Services
 
 AT_ONCE = 4
 """How many calls are under way at the same time."""
@@ -140,12 +141,22 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
     spec_of: Callable[[str], AgentSpec]
 
     @classmethod
-    def of(cls, app: "App") -> "Comparisons":
+    def of(cls, services: "Services") -> "Comparisons":
         def spec_of(name: str) -> AgentSpec:
-            return app.agents.spec(name if app.agents.exists(name) else app.agents.defaults.agent)
+            return services[AgentRegistry].spec(
+                name if services[AgentRegistry].exists(name) else services[AgentRegistry].defaults.agent
+            )
 
-        rows = ComparisonStore(app.store.driver, app.clock)
-        return cls(app.store, rows, app.context, app.spending, app.profiles, app.clock, spec_of)
+        rows = ComparisonStore(services[Store].driver, services[Clock])
+        return cls(
+            services[Store],
+            rows,
+            services[ContextBuilder],
+            services[Spending],
+            services[Profiles],
+            services[Clock],
+            spec_of,
+        )
 
     async def begin(self, wanted: Wanted, usd_max: float) -> ComparisonState:
         """Choose the calls and keep the comparison; no model is asked. What was answered to the same question stays.

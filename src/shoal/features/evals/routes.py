@@ -7,6 +7,8 @@ import anyio.to_thread
 import msgspec
 from starlette.responses import Response
 
+from shoal.agents.lifecycle import AgentLifecycle
+from shoal.agents.registry import AgentRegistry
 from shoal.features.evals.answers import DIFFERENCES, Wanted
 from shoal.features.evals.cases import CASES, Case, Expectation
 from shoal.features.evals.checks import CaseChecks, read_cases, save_case
@@ -14,12 +16,18 @@ from shoal.features.evals.comparisons import ComparedStep, Comparisons, Comparis
 from shoal.kernel.agents import AgentSpec
 from shoal.kernel.errors import InvalidInput, NotFound
 from shoal.kernel.ids import ThreadId
+from shoal.kernel.ports import Models
 from shoal.models.catalog import existing_model
-from shoal.surfaces.http.endpoints import ADMINS, EVERYONE, Removed, Routes, Text64, Text200, WebContext, still_allowed
+from shoal.permissions.redact import Redactor
+from shoal.running import Runtime
+from shoal.store.store import Store
+from shoal.surfaces.http.endpoints import ADMINS, EVERYONE, Callers, Removed, Routes, Text64, Text200
 from shoal.surfaces.http.routes_threads import known_thread
-from shoal.surfaces.http.streams import OPENING, EventStream
+from shoal.surfaces.http.streams import OPENING, EventStream, LiveStreams
 from shoal.threads.commands import agent_here
 from shoal.threads.principals import Principal
+from shoal.tools.registry import Registry
+from shoal.turn.context import ContextBuilder
 from shoal.turn.replay import Difference, Today, replay_thread
 
 routes = Routes()
@@ -91,17 +99,16 @@ class CheckBegun(msgspec.Struct, frozen=True):
     cases: int
 
 
-def known_agent(web: WebContext, name: str) -> AgentSpec:
+def known_agent(agents: AgentRegistry, name: str) -> AgentSpec:
     """An agent that there is. Raises NotFound naming those there are."""
-    agents = web.app.agents
     if not agents.exists(name):
         raise NotFound(f"There is no agent {name[:80]!r}. There are: {', '.join(agents.names())}.")
     return agents.spec(name)
 
 
-def needs_running(web: WebContext) -> None:
+def needs_running(runtime: Runtime) -> None:
     """Raises InvalidInput where no model can be asked."""
-    if web.app.state == "stopped":
+    if runtime.state == "stopped":
         raise InvalidInput("Shoal does not run, so no model can be asked. Start it with `shoal run`, then try again.")
 
 
@@ -116,14 +123,24 @@ async def frames(items: AsyncGenerator[msgspec.Struct]) -> AsyncGenerator[bytes]
 
 
 @routes("GET /api/threads/{thread}/replay", EVERYONE)
-async def replay(web: WebContext, thread: ThreadId, *, turn: str = "") -> ReplayView:
+async def replay(
+    store: Store,
+    agents: AgentRegistry,
+    models: Models,
+    tools: Registry,
+    context: ContextBuilder,
+    runtime: Runtime,
+    thread: ThreadId,
+    *,
+    turn: str = "",
+) -> ReplayView:
     """Build the requests of the thread's model calls again from the journal and compare them with what was sent; only
     those of one turn, if it is named."""
-    info, app = await known_thread(web, thread), web.app
+    info = await known_thread(store, thread)
     today = None
-    if app.state != "stopped":
-        today = Today(app.context, app.models, app.tools.every(), app.agents.known)
-    found = await replay_thread(app.store.journal, info.thread, app.context.meter, today, turn)
+    if runtime.state != "stopped":
+        today = Today(context, models, tools.every(), agents.known)
+    found = await replay_thread(store.journal, info.thread, context.meter, today, turn)
     if turn and not found.calls:
         raise NotFound(f"{thread} has no turn {turn[:80]} that asked a model.")
     return ReplayView(found.calls, found.identical, found.differences, today is not None)
@@ -133,66 +150,67 @@ async def replay(web: WebContext, thread: ThreadId, *, turn: str = "") -> Replay
 
 
 @routes("POST /api/comparisons", ADMINS, status=201)
-async def begin_comparison(web: WebContext, body: NewComparison) -> ComparisonState:
+async def begin_comparison(
+    models: Models, comparisons: Comparisons, runtime: Runtime, body: NewComparison
+) -> ComparisonState:
     """Choose recorded model calls, and say what asking another model would take; nothing is asked yet. The same wishes
     are the same comparison, which goes on with what has no answer."""
-    needs_running(web)
-    existing_model(web.app.models, body.wanted.model)
-    return await web.app.features[Comparisons].begin(body.wanted, body.usd_max)
+    needs_running(runtime)
+    existing_model(models, body.wanted.model)
+    return await comparisons.begin(body.wanted, body.usd_max)
 
 
 @routes("POST /api/comparisons/{id}/run", ADMINS, media_type="text/event-stream")
-async def run_comparison(web: WebContext, by: Principal, id: str) -> Response:
+async def run_comparison(
+    comparisons: Comparisons, runtime: Runtime, streams: LiveStreams, callers: Callers, by: Principal, id: str
+) -> Response:
     """Ask what has no answer yet; an event for each answer. It stops when whoever listens leaves."""
-    needs_running(web)
-    service = web.app.features[Comparisons]
-    items = service.run(await service.get(id), by.asker)
-    return EventStream(frames(items), web.streams, web.streams.admit(), allowed=still_allowed(web, by), beats=True)
+    needs_running(runtime)
+    items = comparisons.run(await comparisons.get(id), by.asker)
+    return EventStream(frames(items), streams, streams.admit(), allowed=callers.still_allowed(by), beats=True)
 
 
 @routes("GET /api/comparisons", ADMINS)
-async def comparisons(web: WebContext) -> list[ComparisonState]:
+async def comparisons(comparisons: Comparisons) -> list[ComparisonState]:
     """The comparisons, newest first."""
-    service = web.app.features[Comparisons]
-    return [await service.state(one) for one in await service.rows.newest()]
+    return [await comparisons.state(one) for one in await comparisons.rows.newest()]
 
 
 @routes("GET /api/comparisons/{id}", ADMINS)
-async def comparison(web: WebContext, id: str) -> ComparisonView:
+async def comparison(comparisons: Comparisons, id: str) -> ComparisonView:
     """One with all that was answered, beside what is recorded."""
-    service = web.app.features[Comparisons]
-    found = await service.get(id)
-    return ComparisonView(await service.state(found), await service.detail(found))
+    found = await comparisons.get(id)
+    return ComparisonView(await comparisons.state(found), await comparisons.detail(found))
 
 
 @routes("DELETE /api/comparisons/{id}", ADMINS)
-async def remove_comparison(web: WebContext, id: str) -> Removed:
+async def remove_comparison(comparisons: Comparisons, id: str) -> Removed:
     """Remove one with its answers."""
-    service = web.app.features[Comparisons]
-    await service.get(id)
-    return Removed(await service.rows.remove(id))
+    await comparisons.get(id)
+    return Removed(await comparisons.rows.remove(id))
 
 
 # ---- cases ----
 
 
 @routes("POST /api/threads/{thread}/cases", ADMINS, status=201)
-async def save_turn_as_case(web: WebContext, thread: ThreadId, body: NewCase) -> CaseView:
+async def save_turn_as_case(
+    store: Store, agents: AgentRegistry, lifecycle: AgentLifecycle, redactor: Redactor, thread: ThreadId, body: NewCase
+) -> CaseView:
     """Write a turn into a file of its agent's cases: the conversation up to it, what its tools returned, and what is to
     hold."""
-    app = web.app
-    agent = await agent_here(app.store, app.agents, thread)
+    agent = await agent_here(store, agents, thread)
     case = await save_case(
-        app.store.journal, thread, body.turn, tuple(body.expect), about=body.about, sandbox=body.sandbox,
-        clean=app.executor.redactor.redact, check_tool=app.lifecycle.checks.tool, folder=agent.home, name=body.name,
+        store.journal, thread, body.turn, tuple(body.expect), about=body.about, sandbox=body.sandbox,
+        clean=redactor.redact, check_tool=lifecycle.checks.tool, folder=agent.home, name=body.name,
     )  # fmt: skip
     return _case_view(agent.name, body.name, case)
 
 
 @routes("GET /api/agents/{name}/cases", ADMINS)
-async def cases(web: WebContext, name: str) -> list[CaseView]:
+async def cases(agents: AgentRegistry, name: str) -> list[CaseView]:
     """An agent's cases; 400 names the file and line of one that is wrong."""
-    agent = known_agent(web, name)
+    agent = known_agent(agents, name)
     found = await anyio.to_thread.run_sync(read_cases, agent.home)
     return [_case_view(agent.name, one, case) for one, case in found.items()]
 
@@ -203,14 +221,23 @@ def _case_view(agent: str, name: str, case: Case) -> CaseView:
 
 
 @routes("POST /api/agents/{name}/check", ADMINS, media_type="text/event-stream", body_optional=True)
-async def check_agent_cases(web: WebContext, by: Principal, name: str, body: CheckRequest) -> Response:
+async def check_agent_cases(
+    agents: AgentRegistry,
+    models: Models,
+    checks: CaseChecks,
+    runtime: Runtime,
+    streams: LiveStreams,
+    callers: Callers,
+    by: Principal,
+    name: str,
+    body: CheckRequest,
+) -> Response:
     """Run an agent's cases; an event for each. It stops when whoever listens leaves."""
-    needs_running(web)
-    agent = known_agent(web, name)
+    needs_running(runtime)
+    agent = known_agent(agents, name)
     if body.model:
-        existing_model(web.app.models, body.model)
+        existing_model(models, body.model)
         agent = msgspec.structs.replace(agent, model=body.model)
-    checks = web.app.features[CaseChecks]
     found = await anyio.to_thread.run_sync(read_cases, agent.home, body.cases, checks.check_tool)
     ceiling = checks.ceiling(agent.model, body.usd_max)
     if found and body.usd_max and ceiling is None:
@@ -224,4 +251,4 @@ async def check_agent_cases(web: WebContext, by: Principal, name: str, body: Che
         async for outcome in checks.run(agent, found, by.asker, ceiling):
             yield outcome
 
-    return EventStream(frames(items()), web.streams, web.streams.admit(), allowed=still_allowed(web, by), beats=True)
+    return EventStream(frames(items()), streams, streams.admit(), allowed=callers.still_allowed(by), beats=True)

@@ -24,7 +24,7 @@ from shoal.tools.functions import as_tool_error
 from shoal.tools.prompt_files import AMEND_SECONDS_MAX, PromptFiles
 
 if TYPE_CHECKING:
-    from shoal.app import App
+    from shoal.services import Services
 
 ChangeMemory: TypeAlias = Callable[[MemoryEdit], Awaitable[object | None]]
 """`MemoryBook.change`, as tools use it."""
@@ -45,8 +45,8 @@ class MemoryBook:
         self._files = files
 
     @classmethod
-    def of(cls, app: "App") -> "MemoryBook":
-        return cls(app.home, app.store, app.clock, app.prompt_files)
+    def of(cls, services: "Services") -> "MemoryBook":
+        return cls(services[Home], services[Store], services[Clock], services[PromptFiles])
 
     async def change(self, edit: MemoryEdit) -> MemoryChange | None:
         """Make a change; None when the file has what was to be added once.

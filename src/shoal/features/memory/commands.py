@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from shoal.agents.registry import AgentRegistry
 from shoal.features.memory.book import LOOKED_MAX, MemoryBook
 from shoal.features.memory.files import (
     EVERYBODYS,
@@ -30,12 +31,12 @@ from shoal.kernel.ids import ThreadId
 from shoal.kernel.permissions import Action, Asker
 from shoal.kernel.records import AuditEntry
 from shoal.permissions.access import Links
-from shoal.permissions.profiles import Profile, decide_all
+from shoal.permissions.profiles import Profile, Profiles, decide_all
 from shoal.store.store import Store
 from shoal.threads.commands import agent_here
 
 if TYPE_CHECKING:
-    from shoal.app import App
+    from shoal.services import Services
 
 ENTRIES_LISTED_MAX = 20
 ENTRY_SHOWN_CHARS = 200
@@ -52,10 +53,10 @@ MEMORY = CommandSpec(
 )
 
 
-def chat_commands(app: "App") -> list[ChatCommand]:
-    agent_of = partial(agent_here, app.store, app.agents)
-    book, links = app.features[MemoryBook], app.standing.links
-    memory = MemoryCommands(book, app.store, links, agent_of, app.profiles.of_agent)
+def chat_commands(services: "Services") -> list[ChatCommand]:
+    agent_of = partial(agent_here, services[Store], services[AgentRegistry])
+    book, links = services[MemoryBook], services[Links]
+    memory = MemoryCommands(book, services[Store], links, agent_of, services[Profiles].of_agent)
     return [ChatCommand(MEMORY, memory.memory)]
 
 

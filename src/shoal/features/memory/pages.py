@@ -19,10 +19,12 @@ from shoal.kernel.home import MEMORY_FILE, MEMORY_SCOPES, MemoryScope, lines_of,
 from shoal.kernel.memory_files import read_memory
 from shoal.kernel.permissions import Action
 from shoal.kernel.ports import Invocation, ToolContext, ToolOutput, VirtualFile, VirtualFolder
+from shoal.store.store import Store
+from shoal.tools.executor import LiveToolServices
 from shoal.tools.functions import Prepared, canonical
 
 if TYPE_CHECKING:
-    from shoal.app import App
+    from shoal.services import Services
 
 ROOT = "/memory"
 LINES_CHANGED_MAX = 400
@@ -115,9 +117,9 @@ def change_page(change: ChangeMemory, context: ToolContext, tool: str, page: Mem
     return Prepared(tuple(dict.fromkeys(actions)) or unchanged, f"{tool} {page.shown}\n\n{diff}", effect, work)
 
 
-def attach(app: "App") -> None:
+def attach(services: "Services") -> None:
     """Offer /memory to the tools for files, and let old changes be forgotten."""
-    change = app.features[MemoryBook].change
+    change = services[MemoryBook].change
 
     def open_page(context: ToolContext, path: str) -> VirtualFile:
         page = memory_page(context, path)
@@ -126,8 +128,8 @@ def attach(app: "App") -> None:
     def plan(context: ToolContext, tool: str, file: VirtualFile, text: str) -> Invocation:
         return change_page(change, context, tool, memory_page(context, file.shown), text)
 
-    app.outlets.virtual_folders.append(VirtualFolder(ROOT, memory_names, open_page, plan))
-    app.store.bookkeeping.walks.append(CHANGES)
+    services[LiveToolServices].virtual_folders.append(VirtualFolder(ROOT, memory_names, open_page, plan))
+    services[Store].bookkeeping.walks.append(CHANGES)
 
 
 class _Change(NamedTuple):

@@ -12,10 +12,10 @@ from shoal.features.memory.files import MemoryEdit
 from shoal.features.memory.store import MemoryChange
 from shoal.kernel.errors import Conflict, InvalidInput, NotFound
 from shoal.kernel.files import in_thread
-from shoal.kernel.home import FILE_BYTES_MAX, MEMORY_SCOPES, entry_key, lines_of, memory_path, note_path
+from shoal.kernel.home import FILE_BYTES_MAX, MEMORY_SCOPES, Home, entry_key, lines_of, memory_path, note_path
 from shoal.kernel.ids import make_thread_id, parse_thread_id
 from shoal.kernel.memory_files import NOTES_MAX, note_files, read_memory
-from shoal.surfaces.http.endpoints import ADMINS, READERS, Routes, Text64, WebContext
+from shoal.surfaces.http.endpoints import ADMINS, READERS, Routes, Text64
 from shoal.threads.principals import Principal
 
 routes = Routes()
@@ -54,10 +54,10 @@ class MemoryText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @routes("GET /api/memory", READERS)
-async def memory(web: WebContext, *, thread: ThreadText = "", day: Day = "", notes: NoteCount = 3) -> list[MemoryFile]:
+async def memory(home: Home, *, thread: ThreadText = "", day: Day = "", notes: NoteCount = 3) -> list[MemoryFile]:
     """What agents remember, the broadest scope first, then daily notes, the oldest first: everywhere's memory, with
     `thread` also that of its platform and channel, and the newest `notes`, or that of `day` alone."""
-    home, where = web.app.home, parse_thread_id(thread) if thread else NOWHERE
+    where = parse_thread_id(thread) if thread else NOWHERE
     if day:
         return [await _shown("note", note_path(home, _day(day)), day)]
     scopes = MEMORY_SCOPES if thread else MEMORY_SCOPES[:1]
@@ -67,10 +67,10 @@ async def memory(web: WebContext, *, thread: ThreadText = "", day: Day = "", not
 
 
 @routes("PUT /api/memory", ADMINS)
-async def write(web: WebContext, by: Principal, body: MemoryText) -> MemoryFile:
+async def write(home: Home, book: MemoryBook, by: Principal, body: MemoryText) -> MemoryFile:
     """Write a memory file or note anew; 409 when `digest` is given and the file has changed. Counts from the next turns
     on, and can be taken back."""
-    path = _place(web, body.scope, body.thread, body.day)
+    path = _place(home, body.scope, body.thread, body.day)
     was = await in_thread(lambda: read_memory(path))
     if body.digest and body.digest != _digest(was):
         raise Conflict(f"{path.name} has changed since it was read. Read it again.")
@@ -83,48 +83,54 @@ async def write(web: WebContext, by: Principal, body: MemoryText) -> MemoryFile:
     removed, added = old[first : len(old) - last], new[first : len(new) - last]
     if removed or added:
         edit = MemoryEdit(path, tuple(removed), tuple(added), first, changed_by=by.person)
-        await web.app.features[MemoryBook].change(edit)
+        await book.change(edit)
     return await _shown(body.scope, path, body.day)
 
 
 @routes("DELETE /api/memory", ADMINS)
 async def forget(
-    web: WebContext, by: Principal, *, scope: FileScope, thread: ThreadText = "", day: Day = "", entry: EntryText = ""
+    home: Home,
+    book: MemoryBook,
+    by: Principal,
+    *,
+    scope: FileScope,
+    thread: ThreadText = "",
+    day: Day = "",
+    entry: EntryText = "",
 ) -> MemoryFile:
     """Forget an entry in any spelling, or without one everything in a file; 404 when it does not say that. Can be taken
     back."""
-    path = _place(web, scope, thread, day)
+    path = _place(home, scope, thread, day)
     lines = lines_of(await in_thread(lambda: read_memory(path)))
     if not entry:
         if lines:
-            await web.app.features[MemoryBook].change(MemoryEdit(path, tuple(lines), (), 0, changed_by=by.person))
+            await book.change(MemoryEdit(path, tuple(lines), (), 0, changed_by=by.person))
         return await _shown(scope, path, day)
     wanted = entry_key(entry)
     found = [(at, line) for at, line in enumerate(lines) if entry_key(line.partition("<!-- only ")[0]) == wanted]
     if not found:
         raise NotFound(f"{path.name} has no entry {entry[:200]!r}. `shoal memory` shows what it says.")
     for at, line in reversed(found):
-        await web.app.features[MemoryBook].amend(MemoryEdit(path, (line,), (), at, changed_by=by.person))
+        await book.amend(MemoryEdit(path, (line,), (), at, changed_by=by.person))
     return await _shown(scope, path, day)
 
 
 @routes("GET /api/memory/changes", READERS)
 async def changes(
-    web: WebContext, *, limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 50, below: Text64 = ""
+    book: MemoryBook, *, limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 50, below: Text64 = ""
 ) -> list[MemoryChange]:
     """What was changed of memory by agents, by this API and the command line, the newest first, or those before the
     change with the id `below`."""
-    return await web.app.features[MemoryBook].history.newest(limit, below)
+    return await book.history.newest(limit, below)
 
 
 @routes("POST /api/memory/changes/{id}/undo", ADMINS)
-async def undo(web: WebContext, by: Principal, id: str) -> MemoryChange:
+async def undo(book: MemoryBook, by: Principal, id: str) -> MemoryChange:
     """Take a change back; 409 when that was done already, or the lines were changed since."""
-    return await web.app.features[MemoryBook].undo(id, by.person)
+    return await book.undo(id, by.person)
 
 
-def _place(web: WebContext, scope: FileScope, thread: str, day: str) -> Path:
-    home = web.app.home
+def _place(home: Home, scope: FileScope, thread: str, day: str) -> Path:
     if scope == "note":
         if not day:
             raise InvalidInput("A note is of a `day`: give one, YYYY-MM-DD.")

@@ -22,7 +22,7 @@ from shoal.kernel.traits import KEEPS, Traits
 from shoal.tools.functions import FunctionTool, Prepared, as_tool_error, canonical, planned, tool
 
 if TYPE_CHECKING:
-    from shoal.app import App
+    from shoal.services import Services
 
 SHOWN_MAX = 5
 """Entries that are named when it is not clear which one is meant."""
@@ -54,8 +54,8 @@ REMEMBER = tool(_FACT, name="remember")
 NOTE = tool(_NOTE, name="note_today")
 
 
-def memory_tools(app: "App") -> list[Tool]:
-    change = app.features[MemoryBook].change
+def memory_tools(services: "Services") -> list[Tool]:
+    change = services[MemoryBook].change
     return [remember_tool(change), note_tool(change)]
 
 

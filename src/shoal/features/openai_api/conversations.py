@@ -3,15 +3,16 @@
 from typing import TYPE_CHECKING
 
 from shoal.store.retention import Walk
+from shoal.store.store import Store
 
 if TYPE_CHECKING:
-    from shoal.app import App
+    from shoal.services import Services
 
 SCOPE = "openai"
 CONVERSATIONS = Walk("conversations", ("",), is_by_time=False)
 """Forgets those whose threads were not active for long."""
 
 
-def attach(app: "App") -> None:
+def attach(services: "Services") -> None:
     """Let old conversations be forgotten."""
-    app.store.bookkeeping.walks.append(CONVERSATIONS)
+    services[Store].bookkeeping.walks.append(CONVERSATIONS)

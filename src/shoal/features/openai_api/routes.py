@@ -11,6 +11,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 from urllib.parse import quote
 
@@ -19,6 +20,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from shoal.agents.registry import AgentRegistry
 from shoal.features.openai_api.conversations import SCOPE
 from shoal.features.openai_api.messages import (
     BODY_BYTES_MAX,
@@ -28,25 +30,32 @@ from shoal.features.openai_api.messages import (
     Line,
     spoken,
 )
+from shoal.kernel.clock import Clock
 from shoal.kernel.errors import InvalidId, InvalidInput
 from shoal.kernel.events import AssistantSaid, Event, RetryScheduled, TextStreamed, TurnFinished, UserSaid
+from shoal.kernel.home import Home
 from shoal.kernel.ids import PART_CHARS_MAX, ThreadId, TurnId, encode_part, make_thread_id, parse_thread_id
 from shoal.kernel.messages import Abort, Attachment, Usage
+from shoal.running import Runtime
+from shoal.services import Services
+from shoal.store.store import Store
 from shoal.surfaces.http.endpoints import (
     EVERYONE,
     TALKERS,
     AnyObject,
+    Callers,
     Routes,
-    WebContext,
     checked_text,
     json_answer,
-    still_allowed,
 )
 from shoal.surfaces.http.errors import ApiError, compat_body
 from shoal.surfaces.http.routes_files import store_upload
 from shoal.surfaces.http.routes_threads import make_prompt, submit
-from shoal.surfaces.http.streams import HEARTBEAT, EventStream, cancel_when_refused, thread_items
+from shoal.surfaces.http.streams import HEARTBEAT, EventStream, LiveStreams, cancel_when_refused, thread_items
+from shoal.threads.orchestrator import Orchestrator
 from shoal.threads.principals import Principal, may_use, no_such_thread
+from shoal.threads.voice import VoiceService
+from shoal.tools.tainted_files import MarkedFiles
 
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
 
@@ -59,6 +68,37 @@ NO_RESPONSE = "`previous_response_id` is not the id of a response of this server
 
 _NO_RETRY = {"X-Should-Retry": "false"}
 """OpenAI's clients retry failed calls on their own; that must not run a failed turn again."""
+
+
+@dataclass(frozen=True)
+class Conversations:
+    """What these calls need of Shoal."""
+
+    store: Store
+    home: Home
+    clock: Clock
+    agents: AgentRegistry
+    orchestrator: Orchestrator
+    runtime: Runtime
+    tainted_files: MarkedFiles
+    voice: VoiceService
+    streams: LiveStreams
+    callers: Callers
+
+    @classmethod
+    def of(cls, services: Services) -> "Conversations":
+        return cls(
+            services[Store],
+            services[Home],
+            services[Clock],
+            services[AgentRegistry],
+            services[Orchestrator],
+            services[Runtime],
+            services[MarkedFiles],
+            services[VoiceService],
+            services[LiveStreams],
+            services[Callers],
+        )
 
 
 class ClientConversation(msgspec.Struct, frozen=True):
@@ -121,18 +161,18 @@ def _channel_of(by: Principal) -> str:
     return by.channel if by.token.scope == "chat" else "api"
 
 
-def models_of(web: WebContext, by: Principal) -> Sequence[str]:
+def models_of(api: Conversations, by: Principal) -> Sequence[str]:
     """The agents that a caller may talk to."""
-    return [name for name in web.app.agents.names() if by.token.agent in ("", name)]
+    return [name for name in api.agents.names() if by.token.agent in ("", name)]
 
 
-def agent_of(web: WebContext, by: Principal, model: str) -> str:
+def agent_of(api: Conversations, by: Principal, model: str) -> str:
     """The agent that a model name means. Raises ApiError 404 naming those that exist."""
     if model == DEFAULT_MODEL:
         return by.token.agent
-    if model in models_of(web, by):
+    if model in models_of(api, by):
         return model
-    known = ", ".join((DEFAULT_MODEL, *models_of(web, by)))
+    known = ", ".join((DEFAULT_MODEL, *models_of(api, by)))
     raise ApiError(404, "model_not_found", f"There is no agent {model[:80]!r}. As `model`, give one of: {known}.")
 
 
@@ -158,7 +198,7 @@ def _digest(agent: str, lines: Sequence[Line], extra: str = "") -> str:
     return hashlib.sha256(msgspec.json.encode((agent, stripped, extra))).hexdigest()[:32]
 
 
-async def begin(web: WebContext, request: Request, conversation: ClientConversation) -> PendingReply:
+async def begin(api: Conversations, request: Request, conversation: ClientConversation) -> PendingReply:
     """Send the last message to the conversation's thread. Raises ApiError 429 when its mailbox is full."""
     by, agent, lines = conversation.by, conversation.agent, conversation.lines
     if not lines or lines[-1].role != "user":
@@ -166,7 +206,7 @@ async def begin(web: WebContext, request: Request, conversation: ClientConversat
     last = lines[-1].text
     if not conversation.files or "\0" in last:
         checked_text(last, "content")
-    message_id = request.headers.get("idempotency-key", "")[:200] or web.app.clock.new_id()
+    message_id = request.headers.get("idempotency-key", "")[:200] or api.clock.new_id()
     answered = next((place for place, line in enumerate(lines) if line.role == "assistant"), None)
     if conversation.thread:
         thread = ThreadId(conversation.thread)
@@ -174,23 +214,23 @@ async def begin(web: WebContext, request: Request, conversation: ClientConversat
         thread = make_thread_id("openai", _channel_of(by), _digest(agent, lines, message_id))
     else:
         beginning = _beginning(conversation, lines[: answered + 1])
-        found = await web.app.store.settings.get(SCOPE, beginning)
+        found = await api.store.settings.get(SCOPE, beginning)
         thread = ThreadId(found) if found else make_thread_id("openai", _channel_of(by), beginning)
-    if not await may_use(by, web.app.store.journal, thread):
+    if not await may_use(by, api.store.journal, thread):
         raise no_such_thread(thread)
-    info = await web.app.store.journal.thread(thread)
+    info = await api.store.journal.thread(thread)
     text = last if info is not None else conversation.opening
     files = conversation.files if info is not None else (*conversation.earlier, *conversation.files)
     stem = hashlib.sha256(message_id.encode()).hexdigest()[:20]
     attachments: list[Attachment] = []
     for number, file in enumerate(files):
         stored = await store_upload(
-            web.app, by.author, thread, file.name, f"{stem}.{number}", file.pieces(), mine=False
+            api.home, api.tainted_files, by.author, thread, file.name, f"{stem}.{number}", file.pieces(), mine=False
         )
         attachments.append(msgspec.structs.replace(stored, media_type=file.media_type))
     conversation = msgspec.structs.replace(conversation, files=(), earlier=())  # they are views of the body
-    prompt = make_prompt(web, by, thread, text, message_id, agent=agent, attachments=tuple(attachments))
-    receipt = await submit(web, prompt)
+    prompt = make_prompt(api.clock, by, thread, text, message_id, agent=agent, attachments=tuple(attachments))
+    receipt = await submit(api.orchestrator, api.runtime, prompt)
     after = info.last_seq if info is not None and receipt.status != "duplicate" else 0
     return PendingReply(thread, message_id, after, conversation, not conversation.thread and answered is None)
 
@@ -251,7 +291,7 @@ class GrowingReply:
 
 
 async def reply_pieces(
-    web: WebContext, begun: PendingReply, growing: GrowingReply
+    api: Conversations, begun: PendingReply, growing: GrowingReply
 ) -> AsyncGenerator[str | TurnFinished, None]:
     """The reply as it grows, empty pieces now and then while nothing happens, then how the turn ended.
 
@@ -259,10 +299,10 @@ async def reply_pieces(
     """
     turn: TurnId | None = None
     seen, did_anything = begun.after, False
-    async with aclosing(thread_items(web.app, web.streams, begun.thread, begun.after)) as items:
+    async with aclosing(thread_items(api.streams, begun.thread, begun.after)) as items:
         async for item in items:
             if item == "beat":
-                info = await web.app.store.journal.thread(begun.thread) if turn is None else None
+                info = await api.store.journal.thread(begun.thread) if turn is None else None
                 if info is not None and not info.open_turn and not info.queued and info.last_seq <= seen:
                     message = "The message was taken out of the queue before it was answered."
                     raise ApiError(409, "cancelled", message, _NO_RETRY)
@@ -281,7 +321,7 @@ async def reply_pieces(
                     did_anything = True
                     yield growing.finish_step(said)
                 case RetryScheduled() as retry:
-                    raise await _model_away(web, begun, item.turn, retry, may_repeat=not did_anything)
+                    raise await _model_away(api, begun, item.turn, retry, may_repeat=not did_anything)
                 case TurnFinished() as finished:
                     yield finished
                     return
@@ -291,27 +331,27 @@ async def reply_pieces(
 
 
 async def _model_away(
-    web: WebContext, begun: PendingReply, turn: TurnId, retry: RetryScheduled, *, may_repeat: bool
+    api: Conversations, begun: PendingReply, turn: TurnId, retry: RetryScheduled, *, may_repeat: bool
 ) -> ApiError:
     """End a turn that no model answers: these clients do not wait, and send their message again on their own.
 
     They are told not to if the turn has already called tools.
     """
-    await web.app.orchestrator.send(Abort(begun.thread, begun.conversation.by.author, turn=turn))
-    seconds = max(1, math.ceil((retry.next_at - web.app.clock.now()).total_seconds()))
+    await api.orchestrator.send(Abort(begun.thread, begun.conversation.by.author, turn=turn))
+    seconds = max(1, math.ceil((retry.next_at - api.clock.now()).total_seconds()))
     headers = {"Retry-After": str(seconds), **({} if may_repeat else _NO_RETRY)}
     return ApiError(503, "model_unavailable", f"{retry.message} Send it again later.", headers)
 
 
-async def whole_reply(web: WebContext, begun: PendingReply) -> TurnFinished:
+async def whole_reply(api: Conversations, begun: PendingReply) -> TurnFinished:
     """Wait for the turn's end. Raises ApiError when there is no answer, or the token ended meanwhile."""
     finished: TurnFinished | None = None
     failure: ApiError | None = None
     async with anyio.create_task_group() as group:
-        allowed = still_allowed(web, begun.conversation.by, begun.thread)
+        allowed = api.callers.still_allowed(begun.conversation.by, begun.thread)
         group.start_soon(cancel_when_refused, allowed, group.cancel_scope)
         try:
-            async with aclosing(reply_pieces(web, begun, GrowingReply())) as pieces:
+            async with aclosing(reply_pieces(api, begun, GrowingReply())) as pieces:
                 finished = [piece async for piece in pieces if isinstance(piece, TurnFinished)][-1]
         except ApiError as error:
             failure = error
@@ -321,15 +361,15 @@ async def whole_reply(web: WebContext, begun: PendingReply) -> TurnFinished:
     if finished is None:
         raise ApiError(401, "unauthorized", "The token ended before the answer came; ask for another one.", _NO_RETRY)
     _check_outcome(finished)
-    await _remember(web, begun, finished.reply)
+    await _remember(api, begun, finished.reply)
     return finished
 
 
-async def _remember(web: WebContext, begun: PendingReply, reply: str) -> None:
+async def _remember(api: Conversations, begun: PendingReply, reply: str) -> None:
     """Remember the thread under the beginning that the conversation's next call repeats."""
     if begun.fresh:
         lines = (*begun.conversation.lines, Line("assistant", reply))
-        await web.app.store.settings.put(SCOPE, _beginning(begun.conversation, lines), begun.thread)
+        await api.store.settings.put(SCOPE, _beginning(begun.conversation, lines), begun.thread)
 
 
 def _check_outcome(finished: TurnFinished) -> None:
@@ -343,15 +383,15 @@ def _check_outcome(finished: TurnFinished) -> None:
 
 
 @routes("GET /v1/models", EVERYONE, narrows=True, answer=AnyObject)
-async def models(web: WebContext, by: Principal) -> Response:
+async def models(api: Conversations, by: Principal) -> Response:
     """The agents, as OpenAI's clients list models."""
-    return json_answer({"object": "list", "data": [_model(name) for name in models_of(web, by)]})
+    return json_answer({"object": "list", "data": [_model(name) for name in models_of(api, by)]})
 
 
 @routes("GET /v1/models/{model}", EVERYONE, narrows=True, answer=AnyObject)
-async def get_model(web: WebContext, by: Principal, model: str) -> Response:
+async def get_model(api: Conversations, by: Principal, model: str) -> Response:
     """One agent as a model."""
-    return json_answer(_model(agent_of(web, by, model) or model))
+    return json_answer(_model(agent_of(api, by, model) or model))
 
 
 def _model(name: str) -> Json:
@@ -362,30 +402,30 @@ def _model(name: str) -> Json:
 
 
 async def _respond(
-    web: WebContext, begun: PendingReply, form: "_ChatForm | _ResponseForm", *, stream: bool
+    api: Conversations, begun: PendingReply, form: "_ChatForm | _ResponseForm", *, stream: bool
 ) -> Response:
-    admitted = web.streams.admit()
+    admitted = api.streams.admit()
     if stream:
-        allowed = still_allowed(web, begun.conversation.by, begun.thread)
-        return EventStream(_frames(web, begun, form), web.streams, admitted, begun.headers, allowed=allowed)
+        allowed = api.callers.still_allowed(begun.conversation.by, begun.thread)
+        return EventStream(_frames(api, begun, form), api.streams, admitted, begun.headers, allowed=allowed)
     with admitted:
-        response = json_answer(form.whole(await whole_reply(web, begun)))
+        response = json_answer(form.whole(await whole_reply(api, begun)))
     response.headers.update(begun.headers)
     return response
 
 
 async def _frames(
-    web: WebContext, begun: PendingReply, form: "_ChatForm | _ResponseForm"
+    api: Conversations, begun: PendingReply, form: "_ChatForm | _ResponseForm"
 ) -> AsyncGenerator[bytes, None]:
     yield form.opening()
     growing = GrowingReply()
     try:
-        async with aclosing(reply_pieces(web, begun, growing)) as pieces:
+        async with aclosing(reply_pieces(api, begun, growing)) as pieces:
             async for piece in pieces:
                 if isinstance(piece, TurnFinished):
                     _check_outcome(piece)
                     rest = growing.finish_turn(piece.reply)
-                    await _remember(web, begun, growing.sent)
+                    await _remember(api, begun, growing.sent)
                     yield (form.delta(rest) if rest else b"") + form.closing(growing.sent, piece.usage)
                 else:
                     yield form.delta(piece) if piece else HEARTBEAT
@@ -397,7 +437,7 @@ async def _frames(
 
 
 def _conversation(
-    web: WebContext, by: Principal, model: str, items: Sequence[CompatMessage], instructions: str | None, thread: str
+    api: Conversations, by: Principal, model: str, items: Sequence[CompatMessage], instructions: str | None, thread: str
 ) -> ClientConversation:
     """What the caller brings. Raises InvalidInput, ApiError 404 for an unknown model."""
     messages = spoken(items)
@@ -405,7 +445,7 @@ def _conversation(
     lines: list[Line] = []
     files: list[list[InlineFile]] = []
     for number, item in enumerate(messages):
-        found = [*item.files(f"messages[{number}]", hears=lambda: web.app.voice.recognition is not None)]
+        found = [*item.files(f"messages[{number}]", hears=lambda: api.voice.recognition is not None)]
         if item.role in ("system", "developer"):
             continue
         line = item.line
@@ -419,7 +459,7 @@ def _conversation(
         raise InvalidInput(f"The conversation has more than {FILES_MAX} files.")
     return ClientConversation(
         by=by,
-        agent=agent_of(web, by, model),
+        agent=agent_of(api, by, model),
         lines=tuple(lines),
         instructions="\n\n".join([*((instructions,) if instructions else ()), *system]),
         thread=thread,
@@ -478,7 +518,7 @@ class ChatRequest(msgspec.Struct, frozen=True):
     streams=True,
     body_bytes_max=BODY_BYTES_MAX,
 )
-async def chat(web: WebContext, request: Request, by: Principal, body: ChatRequest) -> Response:
+async def chat(api: Conversations, request: Request, by: Principal, body: ChatRequest) -> Response:
     """Let an agent answer a conversation; `model` is the agent's name."""
     _refuse(
         {
@@ -491,21 +531,21 @@ async def chat(web: WebContext, request: Request, by: Principal, body: ChatReque
         }
     )
     thread = chosen_thread(by, body.metadata, body.user)
-    conversation = _conversation(web, by, body.model, body.messages, None, thread)
+    conversation = _conversation(api, by, body.model, body.messages, None, thread)
     with_usage = body.stream_options is not None and bool(body.stream_options.include_usage)
-    form, stream = _ChatForm(web, body.model, with_usage=with_usage), bool(body.stream)
+    form, stream = _ChatForm(api, body.model, with_usage=with_usage), bool(body.stream)
     del body
-    begun = await begin(web, request, conversation)
+    begun = await begin(api, request, conversation)
     del conversation
-    return await _respond(web, begun, form, stream=stream)
+    return await _respond(api, begun, form, stream=stream)
 
 
 class _ChatForm:
     """A chat completion: `whole`, or as a stream of chunks from `opening` on, which ends with `closing` or `failed`."""
 
-    def __init__(self, web: WebContext, model: str, *, with_usage: bool) -> None:
-        created = int(web.app.clock.now().timestamp())
-        self._head: dict[str, Json] = {"id": f"chatcmpl-{web.app.clock.new_id()}", "created": created, "model": model}
+    def __init__(self, api: Conversations, model: str, *, with_usage: bool) -> None:
+        created = int(api.clock.now().timestamp())
+        self._head: dict[str, Json] = {"id": f"chatcmpl-{api.clock.new_id()}", "created": created, "model": model}
         self._with_usage = with_usage
 
     def whole(self, finished: TurnFinished) -> Json:
@@ -578,7 +618,7 @@ class ResponsesRequest(msgspec.Struct, frozen=True):
 
 
 @routes("POST /v1/responses", TALKERS, narrows=True, answer=AnyObject, streams=True, body_bytes_max=BODY_BYTES_MAX)
-async def responses(web: WebContext, request: Request, by: Principal, body: ResponsesRequest) -> Response:
+async def responses(api: Conversations, request: Request, by: Principal, body: ResponsesRequest) -> Response:
     """Let an agent answer; `model` is the agent's name, `previous_response_id` continues its thread."""
     _refuse(
         {
@@ -595,22 +635,22 @@ async def responses(web: WebContext, request: Request, by: Principal, body: Resp
     else:
         named = body.conversation.id if isinstance(body.conversation, ResponseConversation) else body.conversation
         thread = chosen_thread(by, body.metadata, named or body.user)
-    conversation = _conversation(web, by, body.model, items, body.instructions, thread)
-    begun = await begin(web, request, conversation)
-    form, stream = _ResponseForm(web, begun, msgspec.structs.replace(body, input="")), bool(body.stream)
+    conversation = _conversation(api, by, body.model, items, body.instructions, thread)
+    begun = await begin(api, request, conversation)
+    form, stream = _ResponseForm(api, begun, msgspec.structs.replace(body, input="")), bool(body.stream)
     del body, items, conversation
-    return await _respond(web, begun, form, stream=stream)
+    return await _respond(api, begun, form, stream=stream)
 
 
 class _ResponseForm:
     """A response, whole or as events, which are numbered."""
 
-    def __init__(self, web: WebContext, begun: PendingReply, body: ResponsesRequest) -> None:
-        fresh_id = web.app.clock.new_id()
+    def __init__(self, api: Conversations, begun: PendingReply, body: ResponsesRequest) -> None:
+        fresh_id = api.clock.new_id()
         self._id = response_id(fresh_id, begun.thread)
         self._item = f"msg_{fresh_id}"
         self._where: dict[str, Json] = {"item_id": self._item, "output_index": 0, "content_index": 0}
-        self._created_at = int(web.app.clock.now().timestamp())
+        self._created_at = int(api.clock.now().timestamp())
         self._body = body
         self._number = 0
 

@@ -6,7 +6,7 @@ import msgspec
 from starlette.requests import Request
 
 from shoal.features.push.service import Browser, WebPush
-from shoal.surfaces.http.endpoints import EVERYONE, Removed, Routes, WebContext
+from shoal.surfaces.http.endpoints import EVERYONE, Removed, Routes
 from shoal.threads.principals import Principal
 
 routes = Routes()
@@ -31,23 +31,23 @@ class Subscribed(msgspec.Struct, frozen=True):
 
 
 @routes("GET /api/push", EVERYONE, narrows=True)
-async def state(web: WebContext) -> PushView:
+async def state(push: WebPush) -> PushView:
     """Whether this installation sends notifications, and the key that browsers know it by."""
-    push = web.app.features[WebPush]
-    return PushView(not push.why_off, push.why_off, "" if push.why_off else await push.public_key())
+    why_off = push.why_off
+    return PushView(not why_off, why_off, "" if why_off else await push.public_key())
 
 
 @routes("PUT /api/push", EVERYONE, narrows=True)
-async def subscribe(web: WebContext, by: Principal, request: Request, body: NewSubscription) -> Subscribed:
+async def subscribe(push: WebPush, by: Principal, request: Request, body: NewSubscription) -> Subscribed:
     """Tell a browser of approvals that the caller may decide, and of answers in their own threads of the page."""
-    await web.app.features[WebPush].subscribe(by, body, request.headers.get("origin", ""))
+    await push.subscribe(by, body, request.headers.get("origin", ""))
     return Subscribed(True)
 
 
 @routes("DELETE /api/push", EVERYONE, narrows=True)
 async def unsubscribe(
-    web: WebContext, by: Principal, *, endpoint: Annotated[str, msgspec.Meta(max_length=2_000)]
+    push: WebPush, by: Principal, *, endpoint: Annotated[str, msgspec.Meta(max_length=2_000)]
 ) -> Removed:
     """Tell a browser of the caller's, by the address of its subscription, nothing more; 404 when it was not told."""
-    await web.app.features[WebPush].unsubscribe(by, endpoint)
+    await push.unsubscribe(by, endpoint)
     return Removed(True)

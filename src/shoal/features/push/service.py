@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from shoal.backend import Backend
 from shoal.config.secrets import read_token
 from shoal.delivery.hub import Hub
 from shoal.installation import how_to_add
@@ -29,10 +30,12 @@ from shoal.kernel.errors import ConfigError, Conflict, FetchError, InvalidInput,
 from shoal.kernel.events import ApprovalRequested, Event, TurnFinished
 from shoal.kernel.home import Home
 from shoal.kernel.ids import ThreadId, encode_part, is_child
+from shoal.kernel.live_config import LiveConfig
 from shoal.kernel.permissions import NO_COVERAGE
 from shoal.kernel.regular_files import read_regular
 from shoal.kernel.settings import WebSettings
 from shoal.kernel.untrusted import UNREADABLE
+from shoal.maintenance import Upkeep
 from shoal.net.addresses import FetchRequest, parse_target
 from shoal.net.fetch import GuardedFetcher
 from shoal.store.store import Store
@@ -40,7 +43,7 @@ from shoal.threads.access_tokens import AccessTokens
 from shoal.threads.principals import HOME_TOKEN, OWNER, Principal, bearer_of, may_use
 
 if TYPE_CHECKING:
-    from shoal.app import App
+    from shoal.services import Services
 
 log = logging.getLogger(__name__)
 
@@ -114,8 +117,15 @@ class WebPush:
     hub: Hub
 
     @classmethod
-    def of(cls, app: "App") -> "WebPush":
-        return cls(app.config.web, app.store, app.tokens, app.home, app.clock, app.hub)
+    def of(cls, services: "Services") -> "WebPush":
+        return cls(
+            services[LiveConfig].current.web,
+            services[Store],
+            services[AccessTokens],
+            services[Home],
+            services[Clock],
+            services[Hub],
+        )
 
     def __post_init__(self) -> None:
         self._fetcher = GuardedFetcher()
@@ -270,11 +280,11 @@ class WebPush:
         return FetchRequest(one.endpoint, "POST", headers, body, seconds_max=SEND_SECONDS, redirects_max=0)
 
 
-def attach(app: "App") -> None:
+def attach(services: "Services") -> None:
     """Send notifications while Shoal runs, where that is possible."""
-    push = app.features[WebPush]
+    push = services[WebPush]
     if not push.why_off:
-        app.backend.add_service(app.upkeep("notifications", push.run))
+        services[Backend].add_service(services[Upkeep].keep("notifications", push.run))
 
 
 def notification(event: Event, title: str, agent: str) -> Notification | None:

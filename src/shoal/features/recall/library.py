@@ -41,6 +41,7 @@ from shoal.kernel.events import AssistantSaid, Event, Steered, UserSaid
 from shoal.kernel.files import in_thread
 from shoal.kernel.home import MEMORY_FILE, MEMORY_SCOPES, Home, memory_path
 from shoal.kernel.ids import ThreadId
+from shoal.kernel.live_config import LiveConfig
 from shoal.kernel.memory_files import entry_lines, note_files
 from shoal.kernel.ports import Embeddings, ToolContext
 from shoal.kernel.untrusted import is_text
@@ -49,7 +50,7 @@ from shoal.store.store import Store
 from shoal.tools.documents import DOCUMENT_BYTES_MAX, document_parts, documents_below, pieces_of
 
 if TYPE_CHECKING:
-    from shoal.app import App
+    from shoal.services import Services
 
 log = logging.getLogger(__name__)
 
@@ -110,12 +111,14 @@ class Library:
         self._floor: Floor | None = None
 
     @classmethod
-    def of(cls, app: "App") -> "Library":
+    def of(cls, services: "Services") -> "Library":
         """Raises ConfigError where recall.model names no model for embeddings."""
-        settings, embeddings = app.config.section(RecallSettings), None
+        settings, embeddings = services[LiveConfig].current.section(RecallSettings), None
         if settings.model:
-            embeddings = build_embeddings(settings.model, app.config.providers, app.clock, os.environ, app.home.root)
-        return cls(app.home, app.store, app.clock, settings, embeddings)
+            embeddings = build_embeddings(
+                settings.model, services[LiveConfig].current.providers, services[Clock], os.environ, services[Home].root
+            )
+        return cls(services[Home], services[Store], services[Clock], settings, embeddings)
 
     # ---- files ----
 

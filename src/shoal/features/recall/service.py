@@ -4,23 +4,25 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from shoal.backend import Backend
 from shoal.features.recall.library import Library
 from shoal.maintenance import Upkeep
+from shoal.tools.documents import DocumentStates
 
 if TYPE_CHECKING:
-    from shoal.app import App
+    from shoal.services import Services
 
 
 @asynccontextmanager
-async def open_library(app: "App") -> AsyncGenerator[None]:
+async def open_library(services: "Services") -> AsyncGenerator[None]:
     """Embed what changes in the background, where a model for that is set up. Raises ConfigError."""
-    library = app.features[Library]
-    app.document_states.append(library.look)
+    library = services[Library]
+    services[DocumentStates].append(library.look)
     if library.embeddings is None:
         yield
         return
-    upkeep = Upkeep(app.store.settings, app.clock, app.notices.tell_owner)
-    app.backend.add_single("recall", upkeep.keep("recall", library.run))
+    upkeep = services[Upkeep]
+    services[Backend].add_single("recall", upkeep.keep("recall", library.run))
     try:
         yield
     finally:

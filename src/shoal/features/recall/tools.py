@@ -17,12 +17,13 @@ from shoal.kernel.ports import Invocation, Tool, ToolContext, ToolOutput
 from shoal.kernel.traits import LOOKUP
 from shoal.kernel.untrusted import written_after
 from shoal.store.search import SearchIndex
+from shoal.store.store import Store
 from shoal.tools.builtin.lookup import around, hit_of, words_of
 from shoal.tools.functions import FunctionTool, Prepared, ToolDecorator, planned, tool
 from shoal.tools.tainted_files import MarkedFiles
 
 if TYPE_CHECKING:
-    from shoal.app import App
+    from shoal.services import Services
 
 PASSAGE_CHARS = 700
 PROBLEMS_MAX = 5
@@ -34,8 +35,8 @@ RECALL = tool(LOOKUP, name="recall")
 SEARCH_HISTORY = RECALL.alias("search_history")
 
 
-def recall_tools(app: "App") -> list[Tool]:
-    library, search, marked = app.features[Library], app.store.search, app.tainted_files
+def recall_tools(services: "Services") -> list[Tool]:
+    library, search, marked = services[Library], services[Store].search, services[MarkedFiles]
     return [recall_tool(library, search, marked, described) for described in (RECALL, SEARCH_HISTORY)]
 
 

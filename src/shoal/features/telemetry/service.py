@@ -5,20 +5,26 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from shoal.delivery.hub import Hub
 from shoal.features.telemetry.settings import TelemetrySettings
+from shoal.kernel.live_config import LiveConfig
+from shoal.permissions.redact import Redactor
+from shoal.running import Runtime
 
 if TYPE_CHECKING:
-    from shoal.app import App
+    from shoal.services import Services
 
 
 @asynccontextmanager
-async def open_telemetry(app: "App") -> AsyncGenerator[None]:
+async def open_telemetry(services: "Services") -> AsyncGenerator[None]:
     """Raises ConfigError where the extra is missing."""
-    settings = app.config.section(TelemetrySettings)
-    if not settings.is_on(os.environ):
+    settings = services[LiveConfig].current.section(TelemetrySettings)
+    if not settings.is_on(os.environ) or services[Runtime].state == "stopped":
         yield
         return
     from shoal.features.telemetry.otel import telemetry
 
-    async with telemetry(app.config.providers, app.hub, app.executor.redactor.redact, with_content=settings.content):
+    async with telemetry(
+        services[LiveConfig].current.providers, services[Hub], services[Redactor].redact, with_content=settings.content
+    ):
         yield

@@ -11,7 +11,7 @@ from shoal.agents.registry import AgentDefaults, AgentRegistry
 from shoal.agents.toolbox import built_in_traits
 from shoal.config import default_model
 from shoal.kernel.errors import ConfigError, InvalidInput
-from shoal.kernel.permissions import TOKEN_SCOPES, Decision, Ruling
+from shoal.kernel.permissions import TOKEN_SCOPES, Asker, Decision, Ruling
 from shoal.kernel.phrases import counted
 from shoal.kernel.schema import refusal
 from shoal.kernel.settings import ProfileSettings
@@ -19,10 +19,10 @@ from shoal.kernel.untrusted import BAD_TOML, decode_toml
 from shoal.permissions.actions import action_of, shell_actions
 from shoal.permissions.built_in import BUILT_IN
 from shoal.permissions.profiles import Profile, Profiles, compile_profile, decide, decide_all
-from shoal.surfaces.cli.client import ASKER, as_usage, call_api, get, path_part
+from shoal.surfaces.cli.client import as_usage, call_api, get, path_part
 from shoal.surfaces.cli.completion import agent_option, complete_agents
 from shoal.surfaces.cli.context import CommandContext, command
-from shoal.surfaces.cli.offline import known_traits, situation_here
+from shoal.surfaces.cli.known_tools import known_traits, situation_here
 from shoal.surfaces.cli.output import hours_of, print_json, print_records, print_table, printable, tell, when
 from shoal.surfaces.http.endpoints import Removed
 from shoal.surfaces.http.routes_access import (
@@ -86,6 +86,9 @@ def check(
     print_records(record, as_json, ("decision", "action", "rule"), rows, "There was no action to decide on.")
 
 
+OWNER_HERE = Asker(trust="owner", user="owner", platform="terminal")
+
+
 def load_profile(context: CommandContext, name: str | None, agent: str) -> Profile:
     """The rules in force for the owner in a direct conversation with an agent: those of its profile, or of the profile
     of this name, with the overrides laid over it; or those of a file.
@@ -100,7 +103,7 @@ def load_profile(context: CommandContext, name: str | None, agent: str) -> Profi
     if name is None and context.home.agent(agent).is_dir():
         chosen = AgentRegistry(context.home, AgentDefaults.of(config, default_model(config))).spec(agent).profile
     profiles = Profiles(known_traits(config), config.permissions.profiles, config.permissions.overrides)
-    return profiles.effective(chosen, ASKER, agent)
+    return profiles.effective(chosen, OWNER_HERE, agent)
 
 
 def _profile_file(name: str) -> ProfileSettings | None:

@@ -8,7 +8,7 @@ import select
 import shutil
 import sys
 import time
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import Literal
 
 import click
@@ -34,10 +34,10 @@ from shoal.kernel.events import (
 from shoal.kernel.ids import ThreadId, TurnId, parse_thread_id
 from shoal.kernel.messages import Usage
 from shoal.markdown.tables import width_of
-from shoal.surfaces.cli.client import Link, open_link
 from shoal.surfaces.cli.completion import agent_option
 from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.output import limit_words, print_json, printable, says_more, status_words, tell, timed, why
+from shoal.surfaces.cli.thread_client import ThreadClient, open_thread
 
 INPUT_CHARS_MAX = 1_000_000
 """Of standard input; no model takes more in one message."""
@@ -120,7 +120,7 @@ def _read_input() -> str:
 async def _ask(
     context: CommandContext, question: str, thread: ThreadId | None, agent: str, *, as_json: bool
 ) -> AskResult:
-    async with open_link(context, thread, channel="ask") as (link, chosen):
+    async with open_thread(context, thread, channel="ask") as (link, chosen):
         standing = await link.standing()
         message_id = await link.send(question, agent)
         if not message_id:
@@ -135,7 +135,7 @@ async def _ask(
 class _Turn:
     """Follows the turn that answers one message, and prints as it goes."""
 
-    def __init__(self, link: Link, thread: ThreadId, message_id: str, *, as_json: bool) -> None:
+    def __init__(self, link: ThreadClient, thread: ThreadId, message_id: str, *, as_json: bool) -> None:
         self.link = link
         self.thread = thread
         self.message_id = message_id
@@ -153,10 +153,11 @@ class _Turn:
     async def follow(self, after: int) -> AskResult | None:
         """The result; None when Shoal stops first. An interrupt ends the turn, as Ctrl-C in a chat does."""
         try:
-            async for item in self.link.watch(after):
-                asked = await self.take(item)
-                if asked is not None:
-                    return asked
+            async with aclosing(self.link.watch(after)) as items:
+                async for item in items:
+                    asked = await self.take(item)
+                    if asked is not None:
+                        return asked
         except asyncio.CancelledError:
             if self.turn:
                 await self.link.abort(all_queued=False)

@@ -7,6 +7,7 @@ import asyncio
 import logging
 import sys
 import time
+from contextlib import aclosing
 
 import click
 import msgspec
@@ -36,7 +37,6 @@ from shoal.kernel.ids import ApprovalId, CallId, ThreadId, TurnId, parse_thread_
 from shoal.kernel.messages import SILENT, ToolCall, Usage
 from shoal.kernel.phrases import counted
 from shoal.kernel.posts import OutboundPost
-from shoal.surfaces.cli.client import Link, open_link
 from shoal.surfaces.cli.completion import agent_option
 from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.output import (
@@ -51,6 +51,7 @@ from shoal.surfaces.cli.output import (
     tell,
     timed,
 )
+from shoal.surfaces.cli.thread_client import ThreadClient, open_thread
 
 THREAD = ThreadId("terminal:local:main")
 """The thread of a chat unless another is named."""
@@ -72,7 +73,7 @@ def chat(context: CommandContext, thread: str, agent: str) -> int:
 async def _chat(context: CommandContext, thread: ThreadId, agent: str) -> int:
     import anyio
 
-    async with open_link(context, thread, channel="local") as (link, chosen), anyio.create_task_group() as tasks:
+    async with open_thread(context, thread, channel="local") as (link, chosen), anyio.create_task_group() as tasks:
         if sys.stdin.isatty() and sys.stdout.isatty() and not is_dumb():
             from shoal.surfaces.cli.terminal_screen import TerminalScreen
 
@@ -181,7 +182,9 @@ class TerminalChat:
     `questions` that wait for a decision; and `doing`. With `recaps` it begins with what was said before.
     """
 
-    def __init__(self, link: Link, thread: ThreadId, agent: str, screen: ChatScreen, *, recaps: bool = False) -> None:
+    def __init__(
+        self, link: ThreadClient, thread: ThreadId, agent: str, screen: ChatScreen, *, recaps: bool = False
+    ) -> None:
         self.link = link
         self.thread = thread
         self.agent = agent
@@ -219,22 +222,23 @@ class TerminalChat:
             self._update_state()
             self.opened.set()
         with self.link.posts(self.show_post):
-            async for item in self.link.watch(max(0, self._known_seq - OPEN_EVENTS)):
-                match item:
-                    case LiveEvent(data=ThinkingStreamed(text=text, step=step)):
-                        self.thinking.stream(text, step)
-                    case LiveEvent(data=TextStreamed(text=text, step=step)):
-                        self.thinking.fold()
-                        self.answer.stream(text, step)
-                    case LiveEvent(data=StatusChanged() as status):
-                        self._do(status)
-                    case LiveEvent(data=OutputShown(call_id=call_id, text=text)) if call_id in self.running:
-                        self.running[call_id].written = text
-                    case Event():
-                        self._take_event(item)
-                    case _:
-                        pass
-                self.screen.changed()
+            async with aclosing(self.link.watch(max(0, self._known_seq - OPEN_EVENTS))) as items:
+                async for item in items:
+                    match item:
+                        case LiveEvent(data=ThinkingStreamed(text=text, step=step)):
+                            self.thinking.stream(text, step)
+                        case LiveEvent(data=TextStreamed(text=text, step=step)):
+                            self.thinking.fold()
+                            self.answer.stream(text, step)
+                        case LiveEvent(data=StatusChanged() as status):
+                            self._do(status)
+                        case LiveEvent(data=OutputShown(call_id=call_id, text=text)) if call_id in self.running:
+                            self.running[call_id].written = text
+                        case Event():
+                            self._take_event(item)
+                        case _:
+                            pass
+                    self.screen.changed()
 
     @property
     def doing(self) -> str:

@@ -1,139 +1,89 @@
-"""The API as commands call it: of the Shoal that serves this home directory, else of the same application in process;
-and a thread in either, for `shoal ask` and `shoal chat`, which enters where every platform's messages enter.
+"""The API as commands call it: of the Shoal that serves this home directory, else of an application in this process,
+which runs (`open_client`) or only opens the database (`call_api`).
 
-The lock file tells where a server is, the token file lets in. It is ours and on this machine, so that a few lines of
-HTTP/1.0 are enough.
+The lock file tells where a server is, the token file lets in.
 """
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager, nullcontext
-from datetime import datetime
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
-from urllib.parse import quote, urlencode, urlsplit
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import quote, urlencode
 
 import click
 import msgspec
 
 from shoal.config.secrets import read_token
 from shoal.kernel import lazy_re
-from shoal.kernel.clock import SystemClock
-from shoal.kernel.commands import CommandRequest, CommandSpec
 from shoal.kernel.errors import Conflict, Gone, InvalidId, InvalidInput, NotFound, ShoalError, StoreNewer
-from shoal.kernel.events import LIVE_CLASSES, Event, LiveEvent, Scope, decode_data
-from shoal.kernel.ids import OWN_PLATFORMS, ApprovalId, ThreadId, TurnId, make_thread_id
-from shoal.kernel.messages import Abort, Author, Prompt, Steer
-from shoal.kernel.permissions import Asker
-from shoal.kernel.posts import OutboundPost
-from shoal.kernel.records import ThreadInfo
 from shoal.kernel.regular_files import read_regular
 from shoal.kernel.untrusted import UNREADABLE
 from shoal.store.lock import is_held
 from shoal.surfaces.cli.context import CommandContext
+from shoal.surfaces.cli.transports import AsgiTransport, HttpTransport, Transport
 
 if TYPE_CHECKING:
-    from shoal.app import App
+    from shoal.services import Services
+    from shoal.store.store import Store
 
 T = TypeVar("T")
 
-REQUEST_SECONDS = 30.0
 LINE_BYTES_MAX = 67_108_864
-RECONNECT_SECONDS = 1.0
-RECONNECTS_MAX = 30
-"""How often a server that went away is looked for, once every RECONNECT_SECONDS, before giving up."""
-OWNER = Author("owner", trusted=True)
-ASKER = Asker(trust="owner", user="owner", platform="terminal")
-
+RULES = "/api/permissions/"
+"""Calls whose answers depend on the sandbox of this machine."""
 _HOLDER = lazy_re.compile(r"process \d+ at (http://\S+)")
-
-
-class _ReceivedEvent(msgspec.Struct):
-    type: str
-    thread: ThreadId
-    turn: TurnId
-    data: msgspec.Raw
-    seq: int
-    at: datetime
-
-    def event(self) -> Event:
-        return Event(self.seq, self.thread, self.turn, self.at, decode_data(self.type, bytes(self.data)))
 
 
 class Busy(ShoalError):
     """The thread's mailbox is full."""
 
 
-class ServerClient:
-    """The API of a running Shoal."""
+class Client:
+    """The API of a Shoal, wherever it runs."""
 
-    def __init__(self, address: str, token: str) -> None:
-        self.address = address
-        self._token = token
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self.place = transport.place
+        self.address = transport.address
+        self.is_remote = transport.is_remote
 
     async def call(self, method: str, path: str, body: object = None, *, into: type[T] = object) -> T:
         """Make a call and return its answer as `into`.
 
         Raises NotFound, Conflict, Gone, InvalidInput or Busy as the server says, ShoalError for anything else.
         """
-        async with self._open(method, path, "application/json", body) as (status, answer):
+        async with self._transport.open(method, path, "application/json", body) as (status, pieces):
             try:
-                async with asyncio.timeout(REQUEST_SECONDS):
-                    content = await answer.read()
+                async with asyncio.timeout(self._transport.seconds):
+                    content = b"".join([piece async for piece in pieces])
             except (OSError, TimeoutError) as error:
-                raise ShoalError(f"Shoal at {self.address} broke off its answer. Look at its log.") from error
-        return decoded(status, content, into, f"Shoal at {self.address}")
+                raise ShoalError(f"{self._named} broke off its answer. Look at its log.") from error
+        return decoded(status, content, into, self._named)
 
     async def stream(self, path: str, method: str = "GET", body: object = None) -> AsyncGenerator[bytes]:
         """The data of server-sent events, until the server ends them. Raises ShoalError."""
-        async with self._open(method, path, "text/event-stream", body) as (status, answer):
+        async with self._transport.open(method, path, "text/event-stream", body) as (status, pieces):
             if status != 200:
-                decoded(status, await answer.read(), object, f"Shoal at {self.address}")
-            while True:
-                try:
-                    line = await answer.readline()
-                except (OSError, ValueError) as error:
-                    raise ShoalError(f"Shoal at {self.address} broke off its events. Look at its log.") from error
-                if not line:
-                    return
-                if line.startswith(b"data: "):
-                    yield line.removeprefix(b"data: ")
-
-    @asynccontextmanager
-    async def _open(
-        self, method: str, path: str, accept: str, body: object = None
-    ) -> AsyncGenerator[tuple[int, asyncio.StreamReader]]:
-        content = content_of(body)
-        target = urlsplit(self.address)
-        head = [
-            f"{method} {path} HTTP/1.0",
-            f"Host: {target.netloc}",
-            f"Authorization: Bearer {self._token}",
-            f"Accept: {accept}",
-            f"Content-Type: application/{'octet-stream' if isinstance(body, bytes) else 'json'}",
-            f"Content-Length: {len(content)}",
-        ]
-        with ExitStack() as opened:
+                decoded(status, b"".join([piece async for piece in pieces]), object, self._named)
+            rest = b""
             try:
-                async with asyncio.timeout(REQUEST_SECONDS):
-                    reader, writer = await asyncio.open_connection(target.hostname, target.port, limit=LINE_BYTES_MAX)
-                    opened.callback(writer.close)
-                    writer.write("\r\n".join([*head, "", ""]).encode("latin-1") + content)
-                    status = int((await reader.readline()).split()[1])
-                    while (await reader.readline()).strip():
-                        pass
-            except (OSError, TimeoutError, ValueError, IndexError) as error:
-                message = f"Shoal at {self.address} does not answer. Restart it, or stop it and try again."
-                raise ShoalError(message) from error
-            yield status, reader
+                async for piece in pieces:
+                    *lines, rest = (rest + piece).split(b"\n")
+                    if len(rest) > LINE_BYTES_MAX:
+                        raise ShoalError(f"{self._named} sent an event of more than {LINE_BYTES_MAX} bytes.")
+                    for line in lines:
+                        if line.startswith(b"data: "):
+                            yield line.removeprefix(b"data: ")
+            except OSError as error:
+                raise ShoalError(f"{self._named} broke off its events. Look at its log.") from error
+
+    @property
+    def _named(self) -> str:
+        return f"Shoal at {self.address}" if self.address else "Shoal"
 
 
-def content_of(body: object) -> bytes:
-    """What a call sends: bytes as they are, nothing for None, all else as JSON."""
-    return body if isinstance(body, bytes) else b"" if body is None else msgspec.json.encode(body)
-
-
-def find_server(context: CommandContext) -> ServerClient | None:
+def find_server(context: CommandContext) -> Client | None:
     """The Shoal that serves this home directory now, or None."""
     try:
         found = _HOLDER.fullmatch(read_regular(context.home.lock_file).decode("utf-8", "replace").strip())
@@ -144,27 +94,51 @@ def find_server(context: CommandContext) -> ServerClient | None:
     token = context.config().web.token.reveal()
     if not token and context.home.token_file.exists():
         token = read_token(context.home)
-    return ServerClient(found[1], token)
+    return Client(HttpTransport(found[1], token))
 
 
 def call_api(context: CommandContext, method: str, path: str, body: object = None, *, into: type[T] = object) -> T:
     """Make an API call and return its answer as `into`.
 
     Where no server runs, the database is opened for it, as `CommandContext.read` does for a GET and `write` for any
-    other. Raises what these raise, and NotFound, Conflict, Gone or InvalidInput as the API says.
+    other: nothing runs, and what is changed takes effect at the next start. Raises what these raise, and NotFound,
+    Conflict, Gone or InvalidInput as the API says.
     """
     server = find_server(context)
     if server is not None:
         return asyncio.run(server.call(method, path, body, into=into))
-    from shoal.surfaces.cli.offline import call_offline
-
     config = context.config()
-    use_store = context.read if method == "GET" else context.write
-    return decoded(*use_store(lambda store: call_offline(context, config, store, method, path, body)), into)
+
+    async def call(store: "Store") -> T:
+        from shoal.app import Overrides, open_app
+        from shoal.surfaces.cli.known_tools import sandbox_here
+
+        sandbox = await sandbox_here(config) if path.startswith(RULES) else None
+        async with (
+            open_app(config, Overrides(driver=store.driver, sandbox=sandbox), role="offline") as services,
+            client_of(services) as client,
+        ):
+            return await client.call(method, path, body, into=into)
+
+    return (context.read if method == "GET" else context.write)(call)
 
 
 @asynccontextmanager
-async def open_api(context: CommandContext) -> AsyncGenerator[ServerClient]:
+async def client_of(services: "Services") -> AsyncGenerator[Client]:
+    """The API of an application in this process, as its owner calls it."""
+    from shoal.surfaces.http.options import WebOptions
+    from shoal.surfaces.http.server import WebApp
+
+    token = secrets.token_urlsafe(32)
+    web = WebApp(services, WebOptions(token=token))
+    try:
+        yield Client(AsgiTransport(web, token))
+    finally:
+        web.close()
+
+
+@asynccontextmanager
+async def open_client(context: CommandContext) -> AsyncGenerator[Client]:
     """The API of the Shoal that serves this home directory, else of one that is started in this process meanwhile.
 
     Raises NotFound without a home directory, and what starting raises.
@@ -174,22 +148,28 @@ async def open_api(context: CommandContext) -> AsyncGenerator[ServerClient]:
         yield server
         return
     context.check_root()
+    async with started(context) as services, client_of(services) as client:
+        yield client
+
+
+@asynccontextmanager
+async def started(context: CommandContext) -> AsyncGenerator["Services"]:
+    """Start Shoal in this process. Raises what starting raises."""
     from shoal.app import open_app
     from shoal.maintenance import collect_seldom
-    from shoal.surfaces.http.server import WebOptions, serve
 
-    config, token = context.config(), secrets.token_urlsafe(32)
+    config = context.config()
     context.guard()
-    async with open_app(config) as app, serve(app, WebOptions(token=token, port=0)) as address:
+    async with open_app(config) as services:
         collect_seldom()
-        yield ServerClient(address, token)
+        yield services
 
 
 def call_app(context: CommandContext, method: str, path: str, body: object = None, *, into: type[T]) -> T:
-    """One call of `open_api`, for what needs an application that runs. Raises what this and the call raise."""
+    """One call of `open_client`, for what needs an application that runs. Raises what this and the call raise."""
 
     async def call() -> T:
-        async with open_api(context) as api:
+        async with open_client(context) as api:
             return await api.call(method, path, body, into=into)
 
     return asyncio.run(call())
@@ -233,196 +213,3 @@ def as_usage() -> Generator[None]:
 
 def path_part(text: str) -> str:
     return quote(text, safe="")
-
-
-def decode_item(content: bytes) -> Event | LiveEvent:
-    """An event as the API shows it, of the journal or live."""
-    item = msgspec.json.decode(content, type=_ReceivedEvent)
-    live = LIVE_CLASSES.get(item.type)
-    return LiveEvent(item.thread, item.turn, msgspec.json.decode(item.data, type=live)) if live else item.event()
-
-
-def decode_event(content: msgspec.Raw) -> Event:
-    """An event of the journal as the API shows it."""
-    return msgspec.json.decode(content, type=_ReceivedEvent).event()
-
-
-# ---- a thread ----
-
-
-@asynccontextmanager
-async def open_link(
-    context: CommandContext, thread: ThreadId | None, *, channel: str
-) -> AsyncGenerator[tuple["Link", ThreadId]]:
-    """Open a thread, or a new one of a terminal channel when none is named.
-
-    Starts Shoal in this process unless one serves this home directory. Raises what starting raises.
-    """
-    chosen = thread or make_thread_id("terminal", channel, SystemClock().new_id())
-    server = find_server(context)
-    if server is not None:
-        yield RemoteLink(server, chosen), chosen
-        return
-    from shoal.app import open_app
-    from shoal.maintenance import collect_seldom
-    from shoal.surfaces.cli.init import make_home
-
-    make_home(context.home)
-    config = context.config()
-    context.guard()
-    async with open_app(config) as app:
-        collect_seldom()
-        yield LocalLink(app, chosen), chosen
-
-
-class LocalLink:
-    """A thread of the Shoal in this process, from the side of the person who types. `place` says where it runs."""
-
-    place = "this process"
-
-    def __init__(self, app: "App", thread: ThreadId) -> None:
-        self._app = app
-        self._thread = thread
-
-    async def standing(self) -> ThreadInfo | None:
-        """The thread's state; None before its first message."""
-        return await self._app.store.journal.thread(self._thread)
-
-    async def send(self, text: str, agent: str) -> str:
-        """Send a prompt and return its message id, by which its turn is known; empty when the mailbox is full.
-
-        Raises InvalidInput for an unknown agent.
-        """
-        app = self._app
-        if agent and not app.agents.exists(agent):
-            raise InvalidInput(f"There is no agent {agent!r}. There are: {', '.join(app.agents.names())}.")
-        key = app.clock.new_id()
-        alone = self._thread.partition(":")[0] in OWN_PLATFORMS
-        prompt = Prompt(self._thread, key, text, OWNER, app.clock.now(), agent=agent, message_id=key, direct=alone)
-        receipt = await app.orchestrator.send(prompt)
-        return "" if receipt.status == "busy" else key
-
-    async def steer(self, text: str) -> bool:
-        """Hand a message to the running turn; False when none runs."""
-        clock = self._app.clock
-        receipt = await self._app.orchestrator.send(Steer(self._thread, clock.new_id(), text, OWNER, clock.now()))
-        return receipt.delivered
-
-    async def abort(self, *, all_queued: bool) -> bool:
-        """End the running turn; False when none runs."""
-        return (await self._app.orchestrator.send(Abort(self._thread, OWNER, all_queued))).delivered
-
-    async def clear(self) -> None:
-        """Start the model's window anew."""
-        await self._app.orchestrator.clear(self._thread, OWNER.id)
-
-    async def commands(self) -> list[CommandSpec]:
-        """The slash commands of all platforms."""
-        return list(self._app.commands.table)
-
-    async def command(self, text: str) -> str:
-        """Do what a slash command of the chats does, and return its answer."""
-        clock, spoken = self._app.clock, self._app.commands.table.parse(text)
-        if spoken is None:
-            return f"There is no command {text.split(maxsplit=1)[0]}. /help lists them."
-        key, at = clock.new_id(), clock.now()
-        asked = CommandRequest(self._thread, OWNER, spoken.name, spoken.argument, key, at, direct=True, by=ASKER)
-        return await self._app.commands.command(asked)
-
-    async def decide(self, approval: ApprovalId, *, allow: bool, scope: Scope) -> str:
-        """Decide an approval and return what it became. Raises NotFound, Conflict or Gone."""
-        return await self._app.orchestrator.decide(approval, allow, ASKER, scope)
-
-    def posts(self, show: Callable[[OutboundPost], None]) -> AbstractContextManager[None]:
-        """Have what is posted to the thread shown while inside, where this process posts it."""
-        from shoal.platforms.local import TerminalAdapter
-
-        adapter = self._app.adapters.get("terminal")
-        return adapter.attach(self._thread, show) if isinstance(adapter, TerminalAdapter) else nullcontext()
-
-    async def watch(self, after: int) -> AsyncGenerator[Event | LiveEvent]:
-        """Journal, then live; from the journal again where this reader fell behind or events were not shown."""
-        seq, has_ended = after, False
-        while not has_ended:
-            with self._app.hub.subscribe(self._thread) as subscription:
-                for event in await self._app.store.journal.events(self._thread, seq):
-                    seq = event.seq
-                    yield event
-                async for item in subscription:
-                    if isinstance(item, LiveEvent):
-                        yield item
-                    elif item.seq > seq + 1:
-                        break
-                    elif item.seq > seq:
-                        seq = item.seq
-                        yield item
-                else:
-                    has_ended = not subscription.lost
-
-
-class RemoteLink:
-    """A thread of the Shoal that runs already; what each method does, `LocalLink` says."""
-
-    def __init__(self, server: ServerClient, thread: ThreadId) -> None:
-        self._server = server
-        self._path = f"/api/threads/{path_part(thread)}"
-        self.place = f"the Shoal at {server.address}"
-
-    async def standing(self) -> ThreadInfo | None:
-        try:
-            return await self._server.call("GET", self._path, into=ThreadInfo)
-        except NotFound:
-            return None
-
-    async def send(self, text: str, agent: str) -> str:
-        try:
-            body = {"text": text, "agent": agent}
-            answer = await self._server.call("POST", f"{self._path}/messages", body, into=dict[str, object])
-        except Busy:
-            return ""
-        return str(answer["message_id"])
-
-    async def steer(self, text: str) -> bool:
-        return await self._deliver("steer", {"text": text})
-
-    async def abort(self, *, all_queued: bool) -> bool:
-        return await self._deliver("abort", {"all_queued": all_queued})
-
-    async def clear(self) -> None:
-        await self._server.call("POST", f"{self._path}/clear")
-
-    async def decide(self, approval: ApprovalId, *, allow: bool, scope: Scope) -> str:
-        body = {"decision": "allow" if allow else "deny", "scope": scope}
-        answer = await self._server.call("POST", f"/api/approvals/{path_part(approval)}", body, into=dict[str, str])
-        return answer["state"]
-
-    async def commands(self) -> list[CommandSpec]:
-        return await self._server.call("GET", "/api/commands", into=list[CommandSpec])
-
-    async def command(self, text: str) -> str:
-        return (await self._server.call("POST", f"{self._path}/command", {"text": text}, into=dict[str, str]))["answer"]
-
-    async def watch(self, after: int) -> AsyncGenerator[Event | LiveEvent]:
-        """The live stream, taken up where it broke off when the server was restarted."""
-        seq, failures = after, 0
-        while True:
-            try:
-                async for line in self._server.stream(f"{self._path}/events?after={seq}"):
-                    item = decode_item(line)
-                    failures = 0
-                    seq = item.seq if isinstance(item, Event) else seq
-                    yield item
-            except ShoalError:
-                if failures >= RECONNECTS_MAX:
-                    raise
-            failures += 1
-            await asyncio.sleep(RECONNECT_SECONDS)
-
-    def posts(self, show: Callable[[OutboundPost], None]) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    async def _deliver(self, call: str, body: object) -> bool:
-        return (await self._server.call("POST", f"{self._path}/{call}", body, into=dict[str, bool]))["delivered"]
-
-
-Link: TypeAlias = LocalLink | RemoteLink

@@ -426,7 +426,7 @@ async def _skills(context: CommandContext, config: Config) -> AsyncGenerator[Doc
 
 
 async def _agents(context: CommandContext, config: Config) -> AsyncGenerator[DoctorFinding]:
-    from shoal.surfaces.cli.offline import agent_checks
+    from shoal.surfaces.cli.known_tools import agent_checks
 
     if not context.root.is_dir():  # looking at an agent makes its workspace
         return

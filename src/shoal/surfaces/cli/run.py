@@ -88,20 +88,26 @@ async def _run(context: CommandContext, config: "Config", role: "Role", *, liste
 
     from shoal.agents.registry import info_lines
     from shoal.app import open_app
+    from shoal.backend import Backend
     from shoal.config import default_model
     from shoal.config.secrets import read_token
     from shoal.installation import as_typed
+    from shoal.kernel.clock import Clock
+    from shoal.kernel.live_config import LiveConfig
+    from shoal.kernel.ports import Models
     from shoal.maintenance import collect_seldom, discover_models, missing_model, return_freed_memory, share_one_heap
-    from shoal.permissions.redact import guard_logging
+    from shoal.notices import Notices
+    from shoal.permissions.redact import Redactor, guard_logging
+    from shoal.running import Runtime, Status
 
     share_one_heap()
     with stop_signal() as stopped:
         async with AsyncExitStack() as stack:
             app = await stack.enter_async_context(open_app(config, role=role))
-            guard_logging(app.executor.redactor)  # which learns what is set up later, too
+            guard_logging(app[Redactor])  # which learns what is set up later, too
             ready = "ready"
             if listens:
-                from shoal.surfaces.http.server import WebOptions
+                from shoal.surfaces.http.options import WebOptions
                 from shoal.surfaces.http.server import serve as serve_web
 
                 token = config.web.token.reveal() or read_token(context.home)
@@ -114,27 +120,27 @@ async def _run(context: CommandContext, config: "Config", role: "Role", *, liste
                     hooks=config.triggers.webhooks,
                 )
                 address = await stack.enter_async_context(serve_web(app, options))
-                app.backend.describe(address)
+                app[Backend].describe(address)
                 if sys.stdout.isatty():
                     ready = f"ready {address}/?token={token}"
                 else:
                     where = "web.token, as it is configured" if config.web.token.reveal() else context.home.token_file
                     ready = f"ready {address}/\ntoken {where}"
-            default = default_model(app.config)
-            if lacking := missing_model(app.models, default):
-                app.notices.notes.append(as_typed(lacking))
-            for line in (f"home      {context.root}", *info_lines(app.info())):
+            default, models, clock = default_model(app[LiveConfig].current), app[Models], app[Clock]
+            if lacking := missing_model(models, default):
+                app[Notices].notes.append(as_typed(lacking))
+            for line in (f"home      {context.root}", *info_lines(app[Status].info())):
                 tell(line, sys.stderr)
             collect_seldom()
             print(ready, flush=True)
             async with anyio.create_task_group() as background:
-                background.start_soon(discover_models, app.models, app.clock, default)
-                background.start_soon(return_freed_memory, app.clock)
+                background.start_soon(discover_models, models, clock, default)
+                background.start_soon(return_freed_memory, clock)
                 await asyncio.shield(stopped)
                 background.cancel_scope.cancel()
             print(f"shoal: stopping; running turns get {config.engine.drain_seconds:g} s. Again stops at once.",
                   file=sys.stderr)  # fmt: skip
-            await app.drain()
+            await app[Runtime].drain()
         return EXIT_INTERRUPTED if stopped.result() == signal.SIGINT else 0
 
 

@@ -37,7 +37,7 @@ from shoal.setup.prices import PRICE_TODO, lacks_price, unpriced_note
 from shoal.setup.writing import keep_secret, write_settings
 from shoal.store.lock import is_held
 from shoal.surfaces.cli import setup_checks
-from shoal.surfaces.cli.client import ServerClient, call_api, find_server
+from shoal.surfaces.cli.client import Client, call_api, find_server
 from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.init import make_home
 from shoal.surfaces.cli.output import tell
@@ -104,7 +104,7 @@ class Setup:
         self._again = again
         self._asks = asks
         self._wrote: list[str] = []
-        self._server: ServerClient | None = None
+        self._server: Client | None = None
         self._started: setup_checks.LoginService | None = None
         self._extra: dict[str, Value] = {}
         self._failed = False

@@ -13,11 +13,12 @@ from shoal.kernel.ids import parse_thread_id
 from shoal.kernel.phrases import counted
 from shoal.kernel.records import DeletedThread, Snapshot
 from shoal.store.projections import Projections
-from shoal.surfaces.cli.client import as_usage, call_api, call_app, decode_event, get, path_part
+from shoal.surfaces.cli.client import as_usage, call_api, call_app, get, path_part
 from shoal.surfaces.cli.completion import agent_option
 from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.init import make_home
 from shoal.surfaces.cli.output import event_lines, print_json, print_records, print_table, printable, tell
+from shoal.surfaces.cli.thread_client import decode_event
 from shoal.surfaces.export import WRITERS
 from shoal.surfaces.http.routes_files import ArtifactView
 from shoal.surfaces.http.routes_threads import EVENTS_MAX, THREADS_MAX, Accepted, OpenedThread, ThreadSummary

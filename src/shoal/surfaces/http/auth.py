@@ -21,7 +21,6 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable
 from email.utils import format_datetime
-from typing import TYPE_CHECKING
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
@@ -33,11 +32,9 @@ from shoal.kernel.clock import Clock
 from shoal.kernel.errors import ConfigError, StoreError
 from shoal.kernel.permissions import AccessToken
 from shoal.surfaces.http.errors import ApiError, answer_shoal_error
+from shoal.surfaces.http.options import WebOptions
 from shoal.threads.access_tokens import AccessTokens
 from shoal.threads.principals import HOME_TOKEN, OWNER, OWNER_ON_PAGE, Principal, bearer_of
-
-if TYPE_CHECKING:
-    from shoal.surfaces.http.server import WebOptions
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +81,7 @@ class FailureLimit:
 class Gate:
     """Checks hosts, origins and credentials; raises ApiError 400, 401, 403 or 429."""
 
-    def __init__(self, options: "WebOptions", clock: Clock, tokens: AccessTokens) -> None:
+    def __init__(self, options: WebOptions, clock: Clock, tokens: AccessTokens) -> None:
         if not options.token:
             raise ValueError("The HTTP surface needs a token.")
         self._token = options.token.encode()

@@ -1,10 +1,10 @@
 """Endpoints are typed functions with their route beside them:
 
     @routes("POST /api/approvals/{id}", DECIDERS, narrows=True)
-    async def decide(web: WebContext, by: Principal, id: str, body: DecisionRequest) -> Decided:
+    async def decide(orchestrator: Orchestrator, by: Principal, id: str, body: DecisionRequest) -> Decided:
 
-The annotations say what a call takes: parameters by keyword alone are the query's, `body` is a struct, `thread` and any
-other name come from the path.
+The annotations say what a call takes: parameters by keyword alone are the query's, `body` is a struct, a name of the
+path is its part there. A parameter with the class of a service gets that service (`shoal.services`).
 What the function returns is sent as JSON in the shape of its annotation, or of `answer`, which picks fields from a
 record. Validation, errors and the OpenAPI document follow from that.
 
@@ -12,13 +12,13 @@ The caller's token is checked here, once for all calls: it must have one of the 
 in the path; a confined token gets no call that neither names a thread nor narrows.
 """
 
-import asyncio
 import inspect
+import re
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, TypeVar, cast
+from typing import Annotated, TypeVar, cast
 
 import anyio
 import anyio.to_thread
@@ -28,6 +28,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from shoal.kernel.clock import Clock
 from shoal.kernel.errors import InvalidInput
 from shoal.kernel.ids import ThreadId, parse_thread_id
 from shoal.kernel.permissions import TOKEN_SCOPES, TokenScope
@@ -35,19 +36,14 @@ from shoal.kernel.records import AuditEntry
 from shoal.kernel.schema import refusal
 from shoal.kernel.untrusted import UNREADABLE
 from shoal.permissions.access import Bucket
+from shoal.services import Services
+from shoal.store.store import Store
 from shoal.surfaces.http.errors import ApiError
+from shoal.surfaces.http.options import WebOptions
 from shoal.surfaces.http.streams import ALLOWED_SECONDS, Allowed, cancel_when_refused
 from shoal.threads.access_gate import MESSAGE_SECONDS, MESSAGES_BURST, PEOPLE_MAX
+from shoal.threads.access_tokens import AccessTokens
 from shoal.threads.principals import HOME_TOKEN, Principal, may_use, no_such_thread
-
-if TYPE_CHECKING:
-    from shoal.app import App
-    from shoal.setup.live import LiveSetup
-    from shoal.surfaces.http.auth import Gate
-    from shoal.surfaces.http.page import Page
-    from shoal.surfaces.http.routes_operations import Counters
-    from shoal.surfaces.http.server import WebOptions
-    from shoal.surfaces.http.streams import LiveStreams
 
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 HandlerT = TypeVar("HandlerT", bound=Callable[..., Awaitable[object]])
@@ -56,6 +52,7 @@ BODY_BYTES_MAX = 1_048_576
 """Largest JSON body."""
 PARSED_HERE_BYTES_MAX = 262_144
 """A larger body is parsed in a thread."""
+PATH_PART = re.compile(r"{(\w+)")
 ACTION_CHARS_MAX = 300
 CHAIN = "tokens"
 """The audit chain of what was changed with tokens other than the home's."""
@@ -74,26 +71,9 @@ OPEN: tuple[TokenScope, ...] = ()
 """For calls that need no token; what has to be proved is checked by the handler."""
 
 
-@dataclass(slots=True)
-class WebContext:
-    """What every handler gets besides its request."""
-
-    app: "App"
-    options: "WebOptions"
-    gate: "Gate"
-    streams: "LiveStreams"
-    counters: "Counters"
-    page: "Page"
-    describe: Callable[[], bytes]
-    setup: "LiveSetup"
-    buckets: OrderedDict[str, Bucket] = field(default_factory=OrderedDict[str, Bucket])
-    probed: tuple[float, str] | None = None
-    probing: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """One call. `parameters` are the handler's, with their types, but for those of the `query`; `answer` is the type of
-    the JSON it sends, or None.
+    """One call. `parameters` are what the handler takes of a request, with their types, but for those of the `query`;
+    `services` are the classes of the services it takes; `answer` is the type of the JSON it sends, or None.
 
     `scopes` are those of the tokens that may make it. `narrows`: the answer leaves out threads and agents that the
     caller may not see, though the path names no thread. `owner_only`: of these only the owner may. `raw_body` is
@@ -105,6 +85,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     scopes: tuple[TokenScope, ...]
     handler: Callable[..., Awaitable[object]]
     parameters: Mapping[str, object]
+    services: Mapping[str, type]
     query: type[msgspec.Struct] | None
     answer: object
     status: int
@@ -121,39 +102,63 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         """Whether it needs no token."""
         return self.scopes == OPEN
 
-    async def respond(self, web: WebContext, request: Request) -> ASGIApp:
+    def bind(self, services: Services) -> "BoundEndpoint":
+        """The endpoint with the services it takes. Raises LookupError naming the one that does not exist."""
+        lacking = [f"{name}: {kind.__name__}" for name, kind in self.services.items() if kind not in services]
+        if lacking:
+            raise LookupError(
+                f"{self.method} {self.path} takes {', '.join(lacking)}, which no service is. Annotate a part of the "
+                "path or the body with its own type, or add the service with Services.add when Shoal opens."
+            )
+        taken: dict[str, object] = {name: services[kind] for name, kind in self.services.items()}
+        return BoundEndpoint(self, taken, services[Callers], services[WebOptions])
+
+
+@dataclass(frozen=True)
+class BoundEndpoint:
+    """An endpoint with the services that its handler takes."""
+
+    endpoint: Endpoint
+    services: Mapping[str, object]
+    callers: "Callers"
+    options: WebOptions
+
+    async def respond(self, request: Request) -> ASGIApp:
         """Check the caller and what they send, do the call, and answer. Raises what `errors` turns into answers."""
+        endpoint = self.endpoint
         request.state.allowed = None
-        if not self.is_open:
-            await _admit(web, self, caller(request), request)
+        if not endpoint.is_open:
+            await self.callers.admit(endpoint, caller(request), request)
             thread = request.path_params.get("thread")
-            request.state.allowed = still_allowed(web, caller(request), parse_thread_id(thread) if thread else None)
-        given: dict[str, object] = {}
-        for name, kind in self.parameters.items():
-            if kind is WebContext:
-                given[name] = web
-            elif kind is Request:
+            request.state.allowed = self.callers.still_allowed(
+                caller(request), parse_thread_id(thread) if thread else None
+            )
+        given = dict(self.services)
+        for name, kind in endpoint.parameters.items():
+            if kind is Request:
                 given[name] = request
             elif kind is Principal:
                 given[name] = caller(request)
             elif kind is ThreadId:
                 given[name] = parse_thread_id(str(request.path_params[name]))
             elif name == "body":
-                given[name] = await self._body(web, request, kind)
+                given[name] = await self._body(request, kind)
             else:
                 given[name] = str(request.path_params[name])
-        if self.query is not None:
+        if endpoint.query is not None:
             pairs = request.query_params.multi_items()
             if len(values := dict(pairs)) != len(pairs):
                 raise InvalidInput("A query parameter is given twice; give each one once.")
             try:
-                given |= msgspec.structs.asdict(msgspec.convert(values, self.query, strict=False))
+                given |= msgspec.structs.asdict(msgspec.convert(values, endpoint.query, strict=False))
             except msgspec.ValidationError as error:
-                message = f"The query is not what this call takes: {refusal(error, self.query)}. See GET /openapi.json."
+                message = (
+                    f"The query is not what this call takes: {refusal(error, endpoint.query)}. See GET /openapi.json."
+                )
                 raise InvalidInput(message) from error
-        if self.owner_only and caller(request).asker.trust != "owner":
+        if endpoint.owner_only and caller(request).asker.trust != "owner":
             raise ApiError(403, "owner", "Only the owner may do this; use the token in the file `token` of its home.")
-        call = self.handler(**given)
+        call = endpoint.handler(**given)
         given.clear()  # a large body is not held while the answer is made
         value = await call
         if isinstance(value, StreamingResponse) and request.state.allowed is not None:
@@ -161,21 +166,22 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         if isinstance(value, Response):
             return value
         # Records lose the fields that the API does not show.
-        shown = msgspec.convert(value, cast("type[object]", self.answer), from_attributes=True)
-        return json_answer(shown, self.status)
+        shown = msgspec.convert(value, cast("type[object]", endpoint.answer), from_attributes=True)
+        return json_answer(shown, endpoint.status)
 
-    async def _body(self, web: WebContext, request: Request, kind: object) -> object:
+    async def _body(self, request: Request, kind: object) -> object:
         """The body as a struct; a large one is parsed in a thread, and its `Raw` fields are views of it.
 
         The content type is not checked: who calls by cookie has shown the page's key at the gate already, and a
         token is not an ambient credential.
         """
-        is_large = self.body_bytes_max > BODY_BYTES_MAX
-        seconds = web.options.upload_seconds if is_large else web.options.body_seconds
+        endpoint, options = self.endpoint, self.options
+        is_large = endpoint.body_bytes_max > BODY_BYTES_MAX
+        seconds = options.upload_seconds if is_large else options.body_seconds
         content = bytearray()
-        async for piece in bounded_body(request, self.body_bytes_max, seconds=seconds):
+        async for piece in bounded_body(request, endpoint.body_bytes_max, seconds=seconds):
             content += piece
-        if not content and self.body_optional:
+        if not content and endpoint.body_optional:
             content += b"{}"
         decode = partial(msgspec.json.decode, content, type=cast("type[object]", kind))
         try:
@@ -214,6 +220,13 @@ class Routes(list[Endpoint]):
                 for one in taken
                 if one.kind is one.KEYWORD_ONLY
             ]
+            positional = {one.name: one.annotation for one in taken if one.kind is not one.KEYWORD_ONLY}
+            of_request = {"body", *PATH_PART.findall(path)}
+            services = {
+                one: kind
+                for one, kind in positional.items()
+                if one not in of_request and kind not in (Request, Principal)
+            }
             query = msgspec.defstruct(
                 handler.__name__, fields, module=handler.__module__, frozen=True, forbid_unknown_fields=True
             )
@@ -223,7 +236,8 @@ class Routes(list[Endpoint]):
                     path=path,
                     scopes=scopes,
                     handler=handler,
-                    parameters={one.name: one.annotation for one in taken if one.kind is not one.KEYWORD_ONLY},
+                    parameters={one: kind for one, kind in positional.items() if one not in services},
+                    services=services,
                     query=query if fields else None,
                     answer=returned if answer is None and returned is not Response else answer,
                     status=status,
@@ -241,14 +255,16 @@ class Routes(list[Endpoint]):
         return add
 
 
-def starlette_routes(web: WebContext, endpoints: Iterable[Endpoint]) -> list[Route]:
-    """One route a path, which knows all of the path's methods, so that a wrong one gets a complete Allow."""
-    by_path: dict[str, dict[str, Endpoint]] = {}
-    for endpoint in endpoints:
-        by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
+def starlette_routes(services: Services, endpoints: Iterable[Endpoint]) -> list[Route]:
+    """One route a path, which knows all of the path's methods, so that a wrong one gets a complete Allow.
 
-    async def respond(methods: Mapping[str, Endpoint], request: Request) -> ASGIApp:
-        return await methods["GET" if request.method == "HEAD" else request.method].respond(web, request)
+    Raises LookupError for an endpoint that takes a service which does not exist."""
+    by_path: dict[str, dict[str, BoundEndpoint]] = {}
+    for endpoint in endpoints:
+        by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint.bind(services)
+
+    async def respond(methods: Mapping[str, BoundEndpoint], request: Request) -> ASGIApp:
+        return await methods["GET" if request.method == "HEAD" else request.method].respond(request)
 
     return [Route(path, partial(respond, methods), methods=list(methods)) for path, methods in by_path.items()]
 
@@ -259,47 +275,60 @@ def caller(request: Request) -> Principal:
     return found
 
 
-async def _admit(web: WebContext, endpoint: Endpoint, by: Principal, request: Request) -> None:
-    """Raises ApiError 403 and 429, NotFound for a thread that is not the caller's, InvalidId, StoreError."""
-    token = by.token
-    if token.scope not in endpoint.scopes:
-        wanted = " or ".join(endpoint.scopes)
-        message = f"The token {token.name!r} has the scope {token.scope}; this call needs one of scope {wanted}."
-        raise ApiError(403, "scope", message)
-    if "thread" in request.path_params:
-        thread = parse_thread_id(str(request.path_params["thread"]))
-        if not await may_use(by, web.app.store.journal, thread):
-            raise no_such_thread(thread)
-    elif by.is_confined and not endpoint.narrows:
-        bound = f"agent {token.agent}" if token.agent else "its own threads"
-        message = f"The token {token.name!r} is confined to {bound}, and this call shows more; use another token."
-        raise ApiError(403, "confined", message)
-    if token is HOME_TOKEN or request.method in ("GET", "HEAD"):
-        return
-    if token.scope == "chat":
-        bucket = web.buckets.pop(by.person, None) or Bucket(MESSAGES_BURST, MESSAGE_SECONDS, web.app.clock.monotonic())
-        web.buckets[by.person] = bucket
-        while len(web.buckets) > PEOPLE_MAX:
-            web.buckets.popitem(last=False)
-        if not bucket.take(web.app.clock.monotonic()):
-            message = "Too many calls at once. Try again in a moment."
-            raise ApiError(429, "busy", message, {"Retry-After": str(int(MESSAGE_SECONDS))})
-        return
-    action = f"{request.method} {request.url.path}"[:ACTION_CHARS_MAX]
-    entry = AuditEntry("call", action, "allow", user=by.person, token=token.name)
-    await web.app.store.audit.record(CHAIN, [entry])
+class Callers:
+    """Which calls a token may make, how many at once, and how long an answer may last."""
 
+    def __init__(self, store: Store, tokens: AccessTokens, clock: Clock) -> None:
+        self._store = store
+        self._tokens = tokens
+        self._clock = clock
+        self._buckets: OrderedDict[str, Bucket] = OrderedDict()
 
-def still_allowed(web: WebContext, by: Principal, thread: ThreadId | None = None) -> Allowed | None:
-    """Return a test whether a caller still may make their call; None for the home's token, which cannot be revoked."""
-    if by.token is HOME_TOKEN:
-        return None
+    async def admit(self, endpoint: Endpoint, by: Principal, request: Request) -> None:
+        """Let a call in, and note one that changes something.
 
-    async def allowed() -> bool:
-        is_good = await web.app.tokens.stands(by.token)
-        return is_good and (thread is None or await may_use(by, web.app.store.journal, thread))
+        Raises ApiError 403 and 429, NotFound for a thread that is not the caller's, InvalidId, StoreError.
+        """
+        token = by.token
+        if token.scope not in endpoint.scopes:
+            wanted = " or ".join(endpoint.scopes)
+            message = f"The token {token.name!r} has the scope {token.scope}; this call needs one of scope {wanted}."
+            raise ApiError(403, "scope", message)
+        if "thread" in request.path_params:
+            thread = parse_thread_id(str(request.path_params["thread"]))
+            if not await may_use(by, self._store.journal, thread):
+                raise no_such_thread(thread)
+        elif by.is_confined and not endpoint.narrows:
+            bound = f"agent {token.agent}" if token.agent else "its own threads"
+            message = f"The token {token.name!r} is confined to {bound}, and this call shows more; use another token."
+            raise ApiError(403, "confined", message)
+        if token is HOME_TOKEN or request.method in ("GET", "HEAD"):
+            return
+        if token.scope == "chat":
+            bucket = self._buckets.pop(by.person, None) or Bucket(
+                MESSAGES_BURST, MESSAGE_SECONDS, self._clock.monotonic()
+            )
+            self._buckets[by.person] = bucket
+            while len(self._buckets) > PEOPLE_MAX:
+                self._buckets.popitem(last=False)
+            if not bucket.take(self._clock.monotonic()):
+                message = "Too many calls at once. Try again in a moment."
+                raise ApiError(429, "busy", message, {"Retry-After": str(int(MESSAGE_SECONDS))})
+            return
+        action = f"{request.method} {request.url.path}"[:ACTION_CHARS_MAX]
+        entry = AuditEntry("call", action, "allow", user=by.person, token=token.name)
+        await self._store.audit.record(CHAIN, [entry])
 
-    return allowed
+    def still_allowed(self, by: Principal, thread: ThreadId | None = None) -> Allowed | None:
+        """Return a test whether a caller may still make their call; None for the home's token, which stays good."""
+        if by.token is HOME_TOKEN:
+            return None
+
+        async def allowed() -> bool:
+            is_good = await self._tokens.stands(by.token)
+            return is_good and (thread is None or await may_use(by, self._store.journal, thread))
+
+        return allowed
 
 
 class EndedWithToken:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TypeAlias
 
 import msgspec
@@ -29,6 +30,19 @@ _PARAMETER_TEXTS = {
     "thread": "platform:channel:thread; unsafe characters in a part are written %HH (so %25HH in an address).",
     "path": "A path as the listing gives it; it may hold slashes.",
 }
+
+
+class ApiDocument:
+    """The description of some endpoints, made when it is first asked for."""
+
+    def __init__(self, endpoints: Sequence[Endpoint], version: str) -> None:
+        self._endpoints = endpoints
+        self._version = version
+
+    @cached_property
+    def content(self) -> bytes:
+        """The document as JSON."""
+        return make_document(self._endpoints, self._version)
 
 
 def make_document(endpoints: Sequence[Endpoint], version: str) -> bytes:

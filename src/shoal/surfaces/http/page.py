@@ -14,9 +14,10 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from shoal.surfaces.console import CONTENT_SECURITY_POLICY, FILES, PREFIX
-from shoal.surfaces.http.auth import COOKIE_SECONDS
-from shoal.surfaces.http.endpoints import OPEN, Routes, WebContext, whole_body
+from shoal.surfaces.http.auth import COOKIE_SECONDS, Gate
+from shoal.surfaces.http.endpoints import OPEN, Routes, whole_body
 from shoal.surfaces.http.errors import ApiError
+from shoal.surfaces.http.options import WebOptions
 from shoal.threads.principals import HOME_TOKEN, Principal
 
 routes = Routes()
@@ -123,13 +124,13 @@ class Page:
 
 
 @routes(f"GET {PREFIX}/{{path:path}}", OPEN)
-async def static_file(web: WebContext, request: Request, path: str) -> Response:
+async def static_file(page: Page, request: Request, path: str) -> Response:
     """A file of the page; below the name of the page's version, which no other version has, a browser keeps it."""
     version, _, rest = path.partition("/") if path.startswith("@") else ("", "", "")
     name = rest if version else path
-    found = await anyio.to_thread.run_sync(web.page.read, name)
+    found = await anyio.to_thread.run_sync(page.read, name)
     tag = f'"{found.digest}"'
-    pinned = bool(version) and version == await anyio.to_thread.run_sync(web.page.version)
+    pinned = bool(version) and version == await anyio.to_thread.run_sync(page.version)
     caching = "public, max-age=31536000, immutable" if pinned else "no-cache"
     headers = {**_POLICY, "ETag": tag, "Cache-Control": caching}
     if name == _WORKER:
@@ -140,7 +141,7 @@ async def static_file(web: WebContext, request: Request, path: str) -> Response:
 
 
 @routes("GET /", OPEN)
-async def index(web: WebContext, request: Request) -> Response:
+async def index(gate: Gate, page: Page, request: Request) -> Response:
     """The page itself; with `?token=` the way in, which leaves a cookie and an address without the token.
 
     It asks first where that would replace somebody else's session, or where another site leads here, to which browsers
@@ -148,7 +149,7 @@ async def index(web: WebContext, request: Request) -> Response:
     """
     given = request.query_params.get("token")
     try:
-        visitor = await web.gate.visitor(request)
+        visitor = await gate.visitor(request)
     except ApiError as error:
         if given is None:
             return _sign_in(error)
@@ -156,7 +157,7 @@ async def index(web: WebContext, request: Request) -> Response:
     if given is not None:
         rest = [(name, value) for name, value in request.query_params.multi_items() if name not in ("token", "key")]
         try:
-            meant = await web.gate.bearer(request, given)
+            meant = await gate.bearer(request, given)
         except ApiError as error:
             return _sign_in(error)
         is_led_here = request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
@@ -167,45 +168,45 @@ async def index(web: WebContext, request: Request) -> Response:
             content = _ASK.format(name=name, now=now, action=action, token=escape(given))
             headers = {**_POLICY, "Referrer-Policy": "same-origin", "Cache-Control": "no-store"}
             return Response(content, 200, headers, "text/html")
-        return _let_in(web, request, meant, rest)
+        return _let_in(gate, request, meant, rest)
     if visitor is None:
         return _sign_in()
-    if not web.page.has("index.html"):
+    if not page.has("index.html"):
         raise ApiError(404, "not_found", "This installation has no console page; the API works without it.")
-    found, version = await anyio.to_thread.run_sync(lambda: (web.page.read("index.html"), web.page.version()))
+    found, version = await anyio.to_thread.run_sync(lambda: (page.read("index.html"), page.version()))
     content = re.sub(rf'"{PREFIX}/([^"]+\.(?:js|css))"', rf'"{PREFIX}/{version}/\1"', found.content.decode())
     response = Response(content, 200, {**_POLICY, "Cache-Control": "no-cache"}, found.media_type)
-    _set_cookie(web, request, response, visitor)
+    _set_cookie(gate, request, response, visitor)
     return response
 
 
 @routes("POST /", OPEN, raw_body="application/x-www-form-urlencoded")
-async def sign_in(web: WebContext, request: Request) -> Response:
+async def sign_in(gate: Gate, options: WebOptions, request: Request) -> Response:
     """The way in by the form, whose token stands in no address."""
-    body = await whole_body(request, seconds=web.options.body_seconds)
+    body = await whole_body(request, seconds=options.body_seconds)
     given = parse_qs(body.decode("utf-8", "replace")).get("token", [""])[0]
     try:
-        meant = await web.gate.bearer(request, given.strip())
+        meant = await gate.bearer(request, given.strip())
     except ApiError as error:
         return _sign_in(error)
     rest = [(name, value) for name, value in request.query_params.multi_items() if name not in ("token", "key")]
-    return _let_in(web, request, meant, rest)
+    return _let_in(gate, request, meant, rest)
 
 
 @routes("DELETE /", OPEN)
-async def sign_out(web: WebContext, request: Request) -> Response:
+async def sign_out(gate: Gate, request: Request) -> Response:
     """Have the browser forget its cookie, as the page does when its key is missing or no good."""
     response = Response(None, 204, _POLICY)
-    name, encrypted = web.gate.cookie_name(request), web.gate.is_encrypted(request)
+    name, encrypted = gate.cookie_name(request), gate.is_encrypted(request)
     response.delete_cookie(name, httponly=True, samesite="strict", secure=encrypted)
     return response
 
 
-def _let_in(web: WebContext, request: Request, visitor: Principal, rest: list[tuple[str, str]]) -> Response:
+def _let_in(gate: Gate, request: Request, visitor: Principal, rest: list[tuple[str, str]]) -> Response:
     """Lead to the page, with the cookie and, in the address, the page's key, which the page takes out at once: a
     cookie would show it to the other servers of this host."""
-    response = RedirectResponse(f"/?{urlencode([*rest, ('key', web.gate.page_key(visitor))])}", 303, _POLICY)
-    _set_cookie(web, request, response, visitor)
+    response = RedirectResponse(f"/?{urlencode([*rest, ('key', gate.page_key(visitor))])}", 303, _POLICY)
+    _set_cookie(gate, request, response, visitor)
     return response
 
 
@@ -213,14 +214,14 @@ def _called(principal: Principal) -> str:
     return "the owner" if principal.token is HOME_TOKEN else principal.token.name
 
 
-def _set_cookie(web: WebContext, request: Request, response: Response, visitor: Principal) -> None:
+def _set_cookie(gate: Gate, request: Request, response: Response, visitor: Principal) -> None:
     response.set_cookie(
-        web.gate.cookie_name(request),
-        web.gate.make_cookie(visitor),
+        gate.cookie_name(request),
+        gate.make_cookie(visitor),
         max_age=COOKIE_SECONDS,
         httponly=True,
         samesite="strict",
-        secure=web.gate.is_encrypted(request),
+        secure=gate.is_encrypted(request),
     )
 
 
@@ -236,6 +237,6 @@ def _sign_in(refused: ApiError | None = None) -> Response:
 
 
 @routes("GET /favicon.ico", OPEN)
-async def favicon(web: WebContext, request: Request) -> Response:
+async def favicon(page: Page, request: Request) -> Response:
     """The page's icon, where browsers look for it by default."""
-    return await static_file(web, request, "icon.svg")
+    return await static_file(page, request, "icon.svg")

@@ -8,23 +8,36 @@ from typing import Annotated, Literal
 import anyio.to_thread
 import msgspec
 
+from shoal.agents.lifecycle import AgentLifecycle
+from shoal.agents.registry import AgentRegistry
+from shoal.connections import Connections
+from shoal.kernel.clock import Clock
 from shoal.kernel.errors import ConfigError, Conflict, InvalidInput, NotFound
+from shoal.kernel.home import Home
 from shoal.kernel.ids import encode_part
+from shoal.kernel.live_config import LiveConfig
 from shoal.kernel.permissions import AccessToken, Decision, Ruling, TokenScope
 from shoal.kernel.regular_files import read_regular_text
 from shoal.kernel.settings import OverrideSettings, ProfileSettings
 from shoal.permissions.actions import action_of, shell_actions
 from shoal.permissions.built_in import BUILT_IN, RuleList, built_in
 from shoal.permissions.hindsight import ChangedDecision, SuggestedRule, decided_anew, suggestions
-from shoal.permissions.profiles import compile_profile, decide_all
+from shoal.permissions.profiles import Profiles, compile_profile, decide_all
 from shoal.permissions.rule_words import WORKSPACE, RuleSubject, pattern_of, subject_of, words_of
+from shoal.setup.live import LiveSetup
 from shoal.setup.rules import OwnRule, own_rules, with_override, with_profile, with_rule
-from shoal.surfaces.http.endpoints import ADMINS, EVERYONE, READERS, Removed, Routes, Text64, Text200, WebContext, view
+from shoal.store.store import Store
+from shoal.surfaces.http.auth import Gate
+from shoal.surfaces.http.endpoints import ADMINS, EVERYONE, READERS, Removed, Routes, Text64, Text200, view
 from shoal.surfaces.http.routes_threads import check_agent
 from shoal.text.order import natural
 from shoal.text.toml_edit import without_key
-from shoal.threads.access_tokens import NewToken
+from shoal.threads.access_gate import Pairing
+from shoal.threads.access_tokens import AccessTokens, NewToken
 from shoal.threads.principals import Principal
+from shoal.threads.timezones import TimeZones
+from shoal.tools.executor import Executor
+from shoal.tools.registry import Registry
 
 routes = Routes()
 
@@ -138,13 +151,15 @@ class PairAnswer(msgspec.Struct, frozen=True):
 
 
 @routes("GET /api/me", EVERYONE, narrows=True)
-async def who(web: WebContext, by: Principal) -> WhoView:
+async def who(
+    store: Store, config: LiveConfig, agents: AgentRegistry, timezones: TimeZones, gate: Gate, by: Principal
+) -> WhoView:
     """Who calls, and what their token may do."""
     token, name = by.token, by.author.name or "owner"
     prefix = f"web:{encode_part(by.channel or 'lobby')}:"
-    kept = await web.app.store.settings.get(PREFERENCES, by.person)
+    kept = await store.settings.get(PREFERENCES, by.person)
     preferences = msgspec.json.decode(kept, type=Preferences) if kept else Preferences()
-    answers = None if token.agent else web.app.agents.default()
+    answers = None if token.agent else agents.default()
     agent, model = (answers.name, answers.model) if answers else (token.agent, "")
     return WhoView(
         token.name,
@@ -157,74 +172,74 @@ async def who(web: WebContext, by: Principal) -> WhoView:
         agent,
         model,
         preferences,
-        await zone_of(web, by),
-        web.gate.make_ticket(by) if by.by_cookie else "",
+        await zone_of(config, timezones, by),
+        gate.make_ticket(by) if by.by_cookie else "",
     )
 
 
 @routes("PUT /api/me/timezone", EVERYONE, narrows=True)
-async def set_timezone(web: WebContext, by: Principal, body: TimeZoneChoice) -> TimeZoneView:
+async def set_timezone(config: LiveConfig, timezones: TimeZones, by: Principal, body: TimeZoneChoice) -> TimeZoneView:
     """Set the caller's time zone, for reminders and the times that agents tell."""
-    await web.app.timezones.choose(by.asker, body.timezone)
-    return TimeZoneView(await zone_of(web, by))
+    await timezones.choose(by.asker, body.timezone)
+    return TimeZoneView(await zone_of(config, timezones, by))
 
 
 @routes("PUT /api/me/preferences", EVERYONE, narrows=True)
-async def set_preferences(web: WebContext, by: Principal, body: Preferences) -> Preferences:
+async def set_preferences(store: Store, by: Principal, body: Preferences) -> Preferences:
     """Keep what the caller has set for themselves, for every browser they sign in with."""
-    await web.app.store.settings.put(PREFERENCES, by.person, msgspec.json.encode(body).decode())
+    await store.settings.put(PREFERENCES, by.person, msgspec.json.encode(body).decode())
     return body
 
 
-async def zone_of(web: WebContext, by: Principal) -> str:
+async def zone_of(config: LiveConfig, timezones: TimeZones, by: Principal) -> str:
     """The time zone of whoever asks."""
-    return await web.app.timezones.chosen(by.asker) or web.app.config.zone
+    return await timezones.chosen(by.asker) or config.current.zone
 
 
 # ---- tokens, and people who were let in ----
 
 
 @routes("GET /api/tokens", ADMINS, answer=list[TokenView])
-async def tokens(web: WebContext) -> list[AccessToken]:
+async def tokens(tokens: AccessTokens) -> list[AccessToken]:
     """The access tokens."""
-    return sorted(await web.app.tokens.all(), key=lambda token: natural(token.name))
+    return sorted(await tokens.all(), key=lambda token: natural(token.name))
 
 
 @routes("POST /api/tokens", ADMINS, status=201)
-async def create_token(web: WebContext, by: Principal, body: NewToken) -> NewTokenView:
+async def create_token(tokens: AccessTokens, by: Principal, body: NewToken) -> NewTokenView:
     """Make an access token; 409 when there is one of this name."""
-    token, secret = await web.app.tokens.create(body, by.person, by.token.name)
+    token, secret = await tokens.create(body, by.person, by.token.name)
     return NewTokenView(secret, view(TokenView, token))
 
 
 @routes("DELETE /api/tokens/{name}", ADMINS)
-async def revoke_token(web: WebContext, by: Principal, name: str) -> TokenRevoked:
+async def revoke_token(tokens: AccessTokens, by: Principal, name: str) -> TokenRevoked:
     """Revoke an access token: its streams end, and its next call is refused."""
-    await web.app.tokens.revoke(name, by.person, by.token.name)
+    await tokens.revoke(name, by.person, by.token.name)
     return TokenRevoked(True)
 
 
 @routes("GET /api/access", READERS)
-async def access(web: WebContext) -> AccessView:
+async def access(connections: Connections, pairing: Pairing) -> AccessView:
     """Who was let in by pairing code, and who waits for it; codes are never shown."""
     shown = AccessView([], [])
-    for platform in sorted(web.app.adapters):
-        found = await web.app.pairing.roster(platform)
+    for platform in sorted(connections.configured):
+        found = await pairing.roster(platform)
         shown.paired.extend(view(PairedView, one, platform=platform) for one in found.paired)
         shown.waiting.extend(view(WaitingView, one, platform=platform) for one in found.waiting)
     return shown
 
 
 @routes("POST /api/access/pair", ADMINS)
-async def pair(web: WebContext, by: Principal, body: PairRequest) -> PairAnswer:
+async def pair(connections: Connections, pairing: Pairing, by: Principal, body: PairRequest) -> PairAnswer:
     """Let in whoever was given this code; 404 when there is none or it has expired."""
-    return PairAnswer(*await web.app.pairing.confirm(body.code, sorted(web.app.adapters), by.person))
+    return PairAnswer(*await pairing.confirm(body.code, sorted(connections.configured), by.person))
 
 
 @routes("DELETE /api/access/{platform}/{user:path}", ADMINS)
-async def unpair(web: WebContext, by: Principal, platform: str, user: str) -> Removed:
+async def unpair(pairing: Pairing, by: Principal, platform: str, user: str) -> Removed:
     """Remove somebody who was let in by code, and end what they left running or waiting."""
-    await web.app.pairing.remove(platform, user, by.person)
+    await pairing.remove(platform, user, by.person)
     return Removed(True)
 
 
@@ -323,38 +338,49 @@ class WouldRunView(msgspec.Struct, frozen=True):
 
 
 @routes("POST /api/permissions/profiles", ADMINS, status=201, owner_only=True)
-async def copy_profile(web: WebContext, by: Principal, body: NewProfile) -> ProfileView:
+async def copy_profile(
+    config: LiveConfig,
+    known_profiles: Profiles,
+    tools: Registry,
+    lifecycle: AgentLifecycle,
+    setup: LiveSetup,
+    by: Principal,
+    body: NewProfile,
+) -> ProfileView:
     """Begin a profile of one's own with the rules of another, which can then be changed one by one; 409 for a name that
     is taken. Only the owner may."""
-    app, own = web.app, web.app.config.permissions.profiles
-    app.profiles.check(body.copies)
-    if body.name in app.profiles.names:
+    own = config.current.permissions.profiles
+    known_profiles.check(body.copies)
+    if body.name in known_profiles.names:
         raise Conflict(f"There is a profile {body.name} already. Choose another name.")
-    source = built_in(body.copies, app.tools.traits) if body.copies in BUILT_IN else own[body.copies]
+    source = built_in(body.copies, tools.traits) if body.copies in BUILT_IN else own[body.copies]
     what = f"begin profile {body.name} as a copy of {body.copies}"
-    await web.setup.change_rules(what, lambda text: with_profile(text, body.name, source), by.person)
-    return next(one for one in await profiles(web) if one.name == body.name)
+    await setup.change_rules(what, lambda text: with_profile(text, body.name, source), by.person)
+    return next(one for one in await profiles(known_profiles, tools, lifecycle) if one.name == body.name)
 
 
 @routes("DELETE /api/permissions/profiles/{name}", ADMINS, owner_only=True)
-async def remove_profile(web: WebContext, by: Principal, name: str) -> Removed:
+async def remove_profile(
+    known_profiles: Profiles, tools: Registry, lifecycle: AgentLifecycle, setup: LiveSetup, by: Principal, name: str
+) -> Removed:
     """Remove a profile of one's own that nothing has any more; 409 where an agent has it."""
-    found = next((one for one in await profiles(web) if one.name == name and not one.built_in), None)
+    found = next(
+        (one for one in await profiles(known_profiles, tools, lifecycle) if one.name == name and not one.built_in), None
+    )
     if found is None:
         raise NotFound(f"There is no profile {name[:80]!r} of your own.")
     if found.agents:
         raise Conflict(f"{', '.join(found.agents)} acts by the profile {name}. Choose another one there first.")
     table = ("permissions", "profiles", name)
-    await web.setup.change_rules(f"remove profile {name}", lambda text: without_key(text, table), by.person)
+    await setup.change_rules(f"remove profile {name}", lambda text: without_key(text, table), by.person)
     return Removed(True)
 
 
 @routes("GET /api/permissions/profiles", READERS)
-async def profiles(web: WebContext) -> list[ProfileView]:
+async def profiles(known_profiles: Profiles, tools: Registry, lifecycle: AgentLifecycle) -> list[ProfileView]:
     """The permission profiles that can be used."""
-    app = web.app
     having: dict[str, list[str]] = {}
-    for card in await app.lifecycle.cards():
+    for card in await lifecycle.cards():
         if card.spec is not None:
             having.setdefault(card.spec.profile, []).append(card.name)
     return [
@@ -362,63 +388,74 @@ async def profiles(web: WebContext) -> list[ProfileView]:
             name,
             having.get(name, []),
             [
-                RuleView(rule.list, rule.pattern, words_of(rule.pattern, app.tools.traits))
-                for rule in app.profiles.get(name).rules
+                RuleView(rule.list, rule.pattern, words_of(rule.pattern, tools.traits))
+                for rule in known_profiles.get(name).rules
             ],
             name in BUILT_IN,
         )
-        for name in app.profiles.names
+        for name in known_profiles.names
     ]
 
 
 @routes("GET /api/permissions/rules", READERS)
-async def rules(web: WebContext) -> list[OwnRuleView]:
+async def rules(config: LiveConfig, tools: Registry) -> list[OwnRuleView]:
     """The rules that can be changed: those for certain agents, places and people, the one that is asked first at the
     head, then those of profiles that are not built in."""
-    return [_shown(web, rule) for rule in own_rules(web.app.config.permissions)]
+    return [_shown(tools, rule) for rule in own_rules(config.current.permissions)]
 
 
 @routes("POST /api/permissions/rules", ADMINS, status=201, owner_only=True)
-async def add_rule(web: WebContext, by: Principal, body: NewRule) -> OwnRuleView:
+async def add_rule(
+    agents: AgentRegistry, profiles: Profiles, tools: Registry, setup: LiveSetup, by: Principal, body: NewRule
+) -> OwnRuleView:
     """Add a rule, which holds from the next turns on. Only the owner may; 409 for a built-in profile."""
-    rule = _wanted(web, body)
-    await web.setup.change_rules(f"add rule {_said(rule)}", lambda text: with_rule(text, None, rule), by.person)
-    return _shown(web, rule)
+    rule = _wanted(agents, profiles, tools, body)
+    await setup.change_rules(f"add rule {_said(rule)}", lambda text: with_rule(text, None, rule), by.person)
+    return _shown(tools, rule)
 
 
 @routes("PUT /api/permissions/rules/{id}", ADMINS, owner_only=True)
-async def change_rule(web: WebContext, by: Principal, id: str, body: NewRule) -> OwnRuleView:
+async def change_rule(
+    config: LiveConfig,
+    agents: AgentRegistry,
+    profiles: Profiles,
+    tools: Registry,
+    setup: LiveSetup,
+    by: Principal,
+    id: str,
+    body: NewRule,
+) -> OwnRuleView:
     """Put a rule in the place of another; who it is for stays where neither `agents` nor a `profile` is given."""
-    was, rule = _known(web, id), _wanted(web, body)
+    was, rule = _known(config, id), _wanted(agents, profiles, tools, body)
     if not body.agents and not body.profile:
         rule = msgspec.structs.replace(was, list=rule.list, pattern=rule.pattern)
     what = f"change rule {_said(was)} to {_said(rule)}"
-    await web.setup.change_rules(what, lambda text: with_rule(text, was, rule), by.person)
-    return _shown(web, rule)
+    await setup.change_rules(what, lambda text: with_rule(text, was, rule), by.person)
+    return _shown(tools, rule)
 
 
 @routes("DELETE /api/permissions/rules/{id}", ADMINS, owner_only=True)
-async def remove_rule(web: WebContext, by: Principal, id: str) -> Removed:
+async def remove_rule(config: LiveConfig, setup: LiveSetup, by: Principal, id: str) -> Removed:
     """Take a rule out."""
-    was = _known(web, id)
-    await web.setup.change_rules(f"remove rule {_said(was)}", lambda text: with_rule(text, was, None), by.person)
+    was = _known(config, id)
+    await setup.change_rules(f"remove rule {_said(was)}", lambda text: with_rule(text, was, None), by.person)
     return Removed(True)
 
 
-def _shown(web: WebContext, rule: OwnRule) -> OwnRuleView:
-    traits = web.app.tools.traits
+def _shown(tools: Registry, rule: OwnRule) -> OwnRuleView:
+    traits = tools.traits
     words, subject = words_of(rule.pattern, traits), subject_of(rule.pattern, traits)
     return view(OwnRuleView, rule, id=rule.key, words=words, subject=subject)
 
 
-def _known(web: WebContext, id: str) -> OwnRule:
-    found = next((rule for rule in own_rules(web.app.config.permissions) if rule.key == id), None)
+def _known(config: LiveConfig, id: str) -> OwnRule:
+    found = next((rule for rule in own_rules(config.current.permissions) if rule.key == id), None)
     if found is None:
         raise NotFound("There is no such rule. `shoal permissions rules` lists them.")
     return found
 
 
-def _wanted(web: WebContext, body: NewRule) -> OwnRule:
+def _wanted(agents: AgentRegistry, profiles: Profiles, tools: Registry, body: NewRule) -> OwnRule:
     """The rule that is asked for. Raises InvalidInput, NotFound, Conflict."""
     if (body.subject is None) == (not body.pattern):
         raise InvalidInput("Say what the rule is about: a `subject`, or a `pattern`.")
@@ -430,13 +467,13 @@ def _wanted(web: WebContext, body: NewRule) -> OwnRule:
     if body.profile and body.agents:
         raise InvalidInput("A rule is for agents or of a profile, not both.")
     if body.profile:
-        web.app.profiles.check(body.profile)
+        profiles.check(body.profile)
     for name in body.agents:
-        if not web.app.agents.exists(name):
+        if not agents.exists(name):
             raise NotFound(f"There is no agent {name[:80]!r}.")
-    if body.subject is not None and body.subject.what == "tool" and body.subject.text not in web.app.tools.names():
+    if body.subject is not None and body.subject.what == "tool" and body.subject.text not in tools.names():
         raise InvalidInput(f"There is no tool {body.subject.text[:80]!r}.")
-    pattern = pattern_of(body.subject, web.app.tools.traits) if body.subject is not None else body.pattern
+    pattern = pattern_of(body.subject, tools.traits) if body.subject is not None else body.pattern
     return OwnRule(body.list, pattern, body.profile, body.agents)
 
 
@@ -447,70 +484,98 @@ def _said(rule: OwnRule) -> str:
 
 
 @routes("POST /api/permissions/check", READERS)
-async def check_permission(web: WebContext, by: Principal, body: WouldRun) -> WouldRunView:
+async def check_permission(
+    agents: AgentRegistry, profiles: Profiles, executor: Executor, by: Principal, body: WouldRun
+) -> WouldRunView:
     """Say whether something would run, be asked about or be denied, and by which rule; nothing runs."""
-    app = web.app
     if bool(body.shell.strip()) == bool(body.action.strip()):
         raise InvalidInput("Give either a `shell` command or an `action`.")
     if bool(body.profile) == bool(body.agent):
         raise InvalidInput("Name either a `profile` or an `agent`.")
     if body.agent:
-        name = app.agents.spec(check_agent(web, by, body.agent)).profile
-        rules = app.profiles.effective(name, by.asker, body.agent)
+        name = agents.spec(check_agent(agents, by, body.agent)).profile
+        rules = profiles.effective(name, by.asker, body.agent)
     else:
         name = body.profile
-        app.profiles.check(name)
-        rules = app.profiles.get(name)
+        profiles.check(name)
+        rules = profiles.get(name)
     actions = shell_actions("bash", body.shell, cwd=WORKSPACE) if body.shell.strip() else (action_of(body.action),)
 
-    decided = await anyio.to_thread.run_sync(decide_all, rules, actions, app.executor.situation)
+    decided = await anyio.to_thread.run_sync(decide_all, rules, actions, executor.situation)
     return WouldRunView(name, *decided)
 
 
 @routes("POST /api/permissions/replay", ADMINS)
-async def replay_permissions(web: WebContext, body: Hindsight) -> HindsightView:
+async def replay_permissions(
+    store: Store,
+    clock: Clock,
+    config: LiveConfig,
+    agents: AgentRegistry,
+    profiles: Profiles,
+    executor: Executor,
+    tools: Registry,
+    body: Hindsight,
+) -> HindsightView:
     """Decide everything that was checked anew by other rules; nothing changes."""
-    app = web.app
     if body.rules is not None:
         try:
             profile = compile_profile(
-                body.profile or "rules", body.rules, app.config.permissions.profiles, app.tools.traits
+                body.profile or "rules", body.rules, config.current.permissions.profiles, tools.traits
             )
         except ConfigError as error:
             raise InvalidInput(" ".join(error.problems)) from error
     elif body.profile:
-        app.profiles.check(body.profile)
-        profile = app.profiles.get(body.profile)
+        profiles.check(body.profile)
+        profile = profiles.get(body.profile)
     else:
         raise InvalidInput("Name a profile, or give rules.")
-    checks = await app.store.audit.checks(app.clock.now() - timedelta(hours=body.hours), body.agent)
-    if not checks and body.agent and not app.agents.exists(body.agent):
+    checks = await store.audit.checks(clock.now() - timedelta(hours=body.hours), body.agent)
+    if not checks and body.agent and not agents.exists(body.agent):
         raise NotFound(f"There is no agent {body.agent!r}, and none of this name did anything then.")
-    changed = decided_anew(checks, profile, app.executor.situation)
+    changed = decided_anew(checks, profile, executor.situation)
     return HindsightView(sum(one.count for one in checks), len(checks), changed[:CHANGED_MAX])
 
 
 @routes("GET /api/permissions/suggestions", ADMINS)
-async def suggest_rules(web: WebContext, *, hours: Hours = 720) -> list[SuggestedRule]:
+async def suggest_rules(
+    store: Store,
+    clock: Clock,
+    home: Home,
+    registry: AgentRegistry,
+    known_profiles: Profiles,
+    executor: Executor,
+    *,
+    hours: Hours = 720,
+) -> list[SuggestedRule]:
     """Rules for what people were asked about again and again in the last hours, and always allowed."""
-    app, since = web.app, web.app.clock.now() - timedelta(hours=hours)
-    asked = await app.store.approvals.search(pending=False, limit=APPROVALS_MAX)
+    since = clock.now() - timedelta(hours=hours)
+    asked = await store.approvals.search(pending=False, limit=APPROVALS_MAX)
     lately = [approval for approval in asked if approval.created_at >= since]
-    threads = {approval.thread: await app.store.journal.thread(approval.thread) for approval in lately}
-    agents = {thread: info.agent or app.agents.defaults.agent for thread, info in threads.items() if info is not None}
+    threads = {approval.thread: await store.journal.thread(approval.thread) for approval in lately}
+    agents = {thread: info.agent or registry.defaults.agent for thread, info in threads.items() if info is not None}
     profiles = {
-        name: app.profiles.get(app.agents.spec(name).profile) for name in {*agents.values()} if app.agents.exists(name)
+        name: known_profiles.get(registry.spec(name).profile) for name in {*agents.values()} if registry.exists(name)
     }
-    path = app.home.config_file
+    path = home.config_file
     text = read_regular_text(path) if path.exists() else ""
-    found = suggestions(lately, agents, profiles, app.executor.situation)
+    found = suggestions(lately, agents, profiles, executor.situation)
     return [msgspec.structs.replace(one, accepted=one.text in text) for one in found]
 
 
 @routes("POST /api/permissions/suggestions", ADMINS)
-async def accept_rule(web: WebContext, by: Principal, body: AcceptedRule) -> SuggestedRule:
+async def accept_rule(
+    store: Store,
+    clock: Clock,
+    home: Home,
+    registry: AgentRegistry,
+    known_profiles: Profiles,
+    executor: Executor,
+    setup: LiveSetup,
+    by: Principal,
+    body: AcceptedRule,
+) -> SuggestedRule:
     """Add a rule that is suggested to shoal.toml; it holds from the next turns on. 404 for any other rule."""
-    found = await suggest_rules(web, hours=body.hours)
+    found = await suggest_rules(store, clock, home, registry, known_profiles, executor, hours=body.hours)
     rule = next((one for one in found if (one.agent, one.allow) == (body.agent, body.allow)), None)
     if rule is None:
         raise NotFound("This rule is not suggested (any more). `shoal permissions suggest` lists those that are.")
@@ -518,5 +583,5 @@ async def accept_rule(web: WebContext, by: Principal, body: AcceptedRule) -> Sug
         raise Conflict("This rule is in shoal.toml already.")
     override = OverrideSettings(agents=(rule.agent,), allow=rule.allow)
     what = f"add rule allow {', '.join(rule.allow)} for {rule.agent}"
-    await web.setup.change_rules(what, lambda text: with_override(text, override), by.person)
+    await setup.change_rules(what, lambda text: with_override(text, override), by.person)
     return msgspec.structs.replace(rule, accepted=True)

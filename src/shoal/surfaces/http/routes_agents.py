@@ -10,19 +10,23 @@ from typing import Annotated, Literal
 import msgspec
 from starlette.requests import Request
 
-from shoal.agents.lifecycle import AgentCard
-from shoal.agents.registry import RuntimeInfo
-from shoal.agents.self_edit import PERSONA, History, own_file, read_file
+from shoal.agents.lifecycle import AgentCard, AgentLifecycle
+from shoal.agents.registry import AgentRegistry, RuntimeInfo
+from shoal.agents.self_edit import PERSONA, History, SelfEditor, own_file, read_file
 from shoal.agents.skill_files import ARCHIVE_BYTES_MAX, fetch_skills, install_skills, put_skill
 from shoal.kernel.agents import AgentBudget, Binding, Listen
 from shoal.kernel.errors import InvalidInput, NotFound
 from shoal.kernel.files import in_thread
+from shoal.kernel.home import Home
 from shoal.kernel.ids import make_thread_id, parse_thread_id
 from shoal.kernel.untrusted import is_text
-from shoal.net.addresses import URL_CHARS_MAX
-from shoal.surfaces.http.endpoints import ADMINS, READERS, Removed, Routes, Text64, WebContext, view, whole_body
+from shoal.net.addresses import URL_CHARS_MAX, Fetcher
+from shoal.running import Status
+from shoal.store.store import Store
+from shoal.surfaces.http.endpoints import ADMINS, READERS, Removed, Routes, Text64, view, whole_body
+from shoal.surfaces.http.options import WebOptions
 from shoal.threads.principals import Principal
-from shoal.tools.documents import DOCUMENT_BYTES_MAX, documents_below
+from shoal.tools.documents import DOCUMENT_BYTES_MAX, DocumentStates, documents_below
 from shoal.turn.skills import Skill, SkillRoot, SkillScope, skill_roots
 from shoal.turn.text_files import FileCache, SkillReader
 
@@ -105,11 +109,11 @@ class Unbound(msgspec.Struct, frozen=True):
     unbound: bool
 
 
-def agent_home(web: WebContext, name: str) -> Path:
+def agent_home(home: Home, agents: AgentRegistry, name: str) -> Path:
     """The folder of an agent that there is. Raises NotFound."""
-    if name not in web.app.agents.names():
+    if name not in agents.names():
         raise NotFound(f"There is no agent {name[:80]!r}.")
-    return web.app.home.agent(name)
+    return home.agent(name)
 
 
 def _view(card: AgentCard) -> AgentView:
@@ -119,74 +123,74 @@ def _view(card: AgentCard) -> AgentView:
 
 
 @routes("GET /api/agents", READERS, narrows=True)
-async def agents(web: WebContext, by: Principal) -> list[AgentView]:
+async def agents(lifecycle: AgentLifecycle, by: Principal) -> list[AgentView]:
     """The agents."""
-    return [_view(card) for card in await web.app.lifecycle.cards() if by.token.agent in ("", card.name)]
+    return [_view(card) for card in await lifecycle.cards() if by.token.agent in ("", card.name)]
 
 
 @routes("GET /api/agents/{name}", READERS, narrows=True)
-async def agent(web: WebContext, by: Principal, name: str) -> AgentView:
+async def agent(lifecycle: AgentLifecycle, by: Principal, name: str) -> AgentView:
     """One agent."""
     own = by.token.agent
     if own not in ("", name):
         raise NotFound(f"There is no agent {name[:80]!r}. There is: {own}.")
-    return _view(await web.app.lifecycle.card(name))
+    return _view(await lifecycle.card(name))
 
 
 @routes("POST /api/agents", ADMINS, status=201)
-async def create(web: WebContext, by: Principal, body: NewAgent) -> NewAgentView:
+async def create(lifecycle: AgentLifecycle, by: Principal, body: NewAgent) -> NewAgentView:
     """Make an agent from the template; 409 when there is one of this name."""
     platform, _, channel = body.beside.partition(":")
     if body.beside and not (platform and channel):
         raise InvalidInput(f"{body.beside[:80]!r} is not a channel: write PLATFORM:CHANNEL.")
-    await web.app.lifecycle.create(body.name, body.settings, by.person)
+    await lifecycle.create(body.name, body.settings, by.person)
     note = ""
     if body.beside:
         beside = make_thread_id(platform, channel, "0")
-        made = await web.app.lifecycle.give_channel(body.name, beside, by.person, body.listen)
+        made = await lifecycle.give_channel(body.name, beside, by.person, body.listen)
         note = made if isinstance(made, str) else ""
-    return NewAgentView(_view(await web.app.lifecycle.card(body.name)), note)
+    return NewAgentView(_view(await lifecycle.card(body.name)), note)
 
 
 @routes("PATCH /api/agents/{name}", ADMINS)
-async def change(web: WebContext, by: Principal, name: str, body: AgentChange) -> AgentView:
+async def change(lifecycle: AgentLifecycle, by: Principal, name: str, body: AgentChange) -> AgentView:
     """Set keys of an agent; they count from its next turn on."""
     for key, value in body.settings.items():
-        await web.app.lifecycle.configure(name, key, value, by.person)
-    return _view(await web.app.lifecycle.card(name))
+        await lifecycle.configure(name, key, value, by.person)
+    return _view(await lifecycle.card(name))
 
 
 @routes("DELETE /api/agents/{name}", ADMINS)
-async def destroy(web: WebContext, by: Principal, name: str, *, keep_files: bool = False) -> DestroyedAgent:
+async def destroy(lifecycle: AgentLifecycle, by: Principal, name: str, *, keep_files: bool = False) -> DestroyedAgent:
     """Stop an agent's turns and remove it; its journals stay. Its files are deleted, or with `keep_files` moved to
     removed/."""
-    return DestroyedAgent(True, await web.app.lifecycle.destroy(name, by.person, keep=keep_files))
+    return DestroyedAgent(True, await lifecycle.destroy(name, by.person, keep=keep_files))
 
 
 @routes("GET /api/bindings", READERS)
-async def bindings(web: WebContext) -> list[Binding]:
+async def bindings(store: Store) -> list[Binding]:
     """Which agent answers in which channel."""
-    return await web.app.store.registry.bindings()
+    return await store.registry.bindings()
 
 
 @routes("PUT /api/bindings", ADMINS)
-async def bind(web: WebContext, by: Principal, body: NewBinding) -> Binding:
+async def bind(lifecycle: AgentLifecycle, by: Principal, body: NewBinding) -> Binding:
     """Bind a channel to an agent, from its next message on."""
     thread = make_thread_id(body.platform, body.channel, "0")
-    return await web.app.lifecycle.bind(body.agent, thread, by.person, body.listen)
+    return await lifecycle.bind(body.agent, thread, by.person, body.listen)
 
 
 @routes("DELETE /api/bindings/{platform}/{channel}", ADMINS)
-async def unbind(web: WebContext, by: Principal, platform: str, channel: str) -> Unbound:
+async def unbind(lifecycle: AgentLifecycle, by: Principal, platform: str, channel: str) -> Unbound:
     """Take a channel's binding away."""
-    await web.app.lifecycle.unbind(make_thread_id(platform, channel, "0"), by.person)
+    await lifecycle.unbind(make_thread_id(platform, channel, "0"), by.person)
     return Unbound(True)
 
 
 @routes("GET /api/info", READERS)
-async def info(web: WebContext) -> RuntimeInfo:
+async def info(status: Status) -> RuntimeInfo:
     """The runtime's status: agents, tools, skills, models, platforms, and what the operator should know."""
-    return web.app.info()
+    return status.info()
 
 
 # ---- their files: those that say who an agent is, and its documents ----
@@ -235,29 +239,31 @@ class TakenBack(msgspec.Struct, frozen=True):
 
 
 @routes("GET /api/agents/{name}/files", READERS)
-async def agent_files(web: WebContext, name: str) -> list[AgentFileView]:
+async def agent_files(
+    home: Home, agents: AgentRegistry, document_states: DocumentStates, name: str
+) -> list[AgentFileView]:
     """An agent's files: who it is, then its documents."""
-    home = agent_home(web, name)
+    folder = agent_home(home, agents, name)
     known: dict[Path, str] = {}
-    for state in web.app.document_states:
-        known |= await state(home / "docs")
-    persona = [home / one for one in PERSONA if (home / one).is_file()]
-    found = [_listed(home, path, "persona", searched=False, problem="") for path in persona]
-    for path in await in_thread(lambda: documents_below(home / "docs")):
+    for state in document_states:
+        known |= await state(folder / "docs")
+    persona = [folder / one for one in PERSONA if (folder / one).is_file()]
+    found = [_listed(folder, path, "persona", searched=False, problem="") for path in persona]
+    for path in await in_thread(lambda: documents_below(folder / "docs")):
         if path.is_symlink() or not path.is_file() or not is_text(str(path)):
             continue
         problem = known.get(path, "")
-        found.append(_listed(home, path, "document", searched=path in known and not problem, problem=problem))
+        found.append(_listed(folder, path, "document", searched=path in known and not problem, problem=problem))
     return found
 
 
 @routes("GET /api/agents/{name}/files/{path:path}", READERS)
-async def agent_file(web: WebContext, name: str, path: str) -> AgentFileText:
+async def agent_file(home: Home, agents: AgentRegistry, name: str, path: str) -> AgentFileText:
     """What a file of an agent says, and its changes."""
-    home = agent_home(web, name)
-    place = own_file(home, path)
+    folder = agent_home(home, agents, name)
+    place = own_file(folder, path)
     content = await in_thread(lambda: read_file(place))
-    changes = await in_thread(lambda: History(home).changes(place, CHANGES_MAX))
+    changes = await in_thread(lambda: History(folder).changes(place, CHANGES_MAX))
     if content is None and path not in PERSONA:
         raise NotFound(f"{name} has no file {path[:200]}.")
     body = content or b""
@@ -271,37 +277,52 @@ async def agent_file(web: WebContext, name: str, path: str) -> AgentFileText:
 
 
 @routes("PUT /api/agents/{name}/files/{path:path}", ADMINS)
-async def write_agent_file(web: WebContext, by: Principal, name: str, path: str, body: NewFileText) -> AgentFileText:
+async def write_agent_file(
+    home: Home, agents: AgentRegistry, editor: SelfEditor, by: Principal, name: str, path: str, body: NewFileText
+) -> AgentFileText:
     """Write a file of an agent, from its next turn on; 409 when `digest` is given and it has changed."""
-    agent_home(web, name)
-    await web.app.editor.put(name, path, body.text.replace("\r\n", "\n").encode(), by.person, body.digest)
-    return await agent_file(web, name, path)
+    agent_home(home, agents, name)
+    await editor.put(name, path, body.text.replace("\r\n", "\n").encode(), by.person, body.digest)
+    return await agent_file(home, agents, name, path)
 
 
 @routes("POST /api/agents/{name}/files/{path:path}", ADMINS, status=201, raw_body="application/octet-stream")
-async def add_agent_document(web: WebContext, by: Principal, request: Request, name: str, path: str) -> AgentFileText:
+async def add_agent_document(
+    home: Home,
+    agents: AgentRegistry,
+    editor: SelfEditor,
+    options: WebOptions,
+    by: Principal,
+    request: Request,
+    name: str,
+    path: str,
+) -> AgentFileText:
     """Add a document of any kind that can be read, or put another in its place; 413 when it is too large."""
-    agent_home(web, name)
+    agent_home(home, agents, name)
     if path in PERSONA:
         raise InvalidInput(f"{path} is text: write it with PUT.")
-    content = await whole_body(request, DOCUMENT_BYTES_MAX, seconds=web.options.upload_seconds)
-    await web.app.editor.put(name, path, content, by.person)
-    return await agent_file(web, name, path)
+    content = await whole_body(request, DOCUMENT_BYTES_MAX, seconds=options.upload_seconds)
+    await editor.put(name, path, content, by.person)
+    return await agent_file(home, agents, name, path)
 
 
 @routes("DELETE /api/agents/{name}/files/{path:path}", ADMINS)
-async def delete_agent_file(web: WebContext, by: Principal, name: str, path: str) -> Removed:
+async def delete_agent_file(
+    home: Home, agents: AgentRegistry, editor: SelfEditor, by: Principal, name: str, path: str
+) -> Removed:
     """Delete a file of an agent."""
-    agent_home(web, name)
-    await web.app.editor.put(name, path, None, by.person)
+    agent_home(home, agents, name)
+    await editor.put(name, path, None, by.person)
     return Removed(True)
 
 
 @routes("POST /api/agents/{name}/undo", ADMINS, body_optional=True)
-async def undo_agent_change(web: WebContext, by: Principal, name: str) -> TakenBack:
+async def undo_agent_change(
+    home: Home, agents: AgentRegistry, editor: SelfEditor, by: Principal, name: str
+) -> TakenBack:
     """Take the newest change of an agent's files and settings back; 404 when there is none, 409 when it was changed."""
-    agent_home(web, name)
-    return TakenBack(await web.app.editor.undo(name, by.person))
+    agent_home(home, agents, name)
+    return TakenBack(await editor.undo(name, by.person))
 
 
 def _listed(
@@ -358,9 +379,9 @@ class SkillText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @routes("GET /api/skills", READERS)
-async def skills(web: WebContext, *, agent: Text64 = "main", thread: ThreadText = "") -> SkillsView:
+async def skills(home: Home, agents: AgentRegistry, *, agent: Text64 = "main", thread: ThreadText = "") -> SkillsView:
     """The skills that an agent has, in a thread, narrower scopes winning by name."""
-    roots = skill_roots(web.app.home, agent_home(web, agent), parse_thread_id(thread) if thread else None)
+    roots = skill_roots(home, agent_home(home, agents, agent), parse_thread_id(thread) if thread else None)
     found = await in_thread(lambda: SkillReader(FileCache()).read(roots))
     problems = [SkillTrouble(str(one.path), one.text) for one in found.problems]
 
@@ -375,7 +396,11 @@ async def skills(web: WebContext, *, agent: Text64 = "main", thread: ThreadText 
 
 @routes("POST /api/skills", ADMINS, status=201, raw_body="application/octet-stream")
 async def install(
-    web: WebContext,
+    store: Store,
+    home: Home,
+    agents: AgentRegistry,
+    fetcher: Fetcher,
+    options: WebOptions,
     by: Principal,
     request: Request,
     *,
@@ -386,44 +411,64 @@ async def install(
 ) -> SkillsView:
     """Install the skills of a zip archive, each a folder with a SKILL.md and what goes with it, or a single SKILL.md:
     of the https address `url`, else of the body; 409 for a name that is taken, 413 for an archive that is too large."""
-    root, home = _skill_root(web, scope, agent, thread)
+    root, folder = _skill_root(home, agents, scope, agent, thread)
     if url:
-        archive = await fetch_skills(web.app.fetcher, url)
+        archive = await fetch_skills(fetcher, url)
     else:
-        archive = await whole_body(request, ARCHIVE_BYTES_MAX, seconds=web.options.upload_seconds)
-    names = await install_skills(root, home, archive, by.person, web.app.store.audit)
-    found = await skills(web, agent=agent, thread=thread)
+        archive = await whole_body(request, ARCHIVE_BYTES_MAX, seconds=options.upload_seconds)
+    names = await install_skills(root, folder, archive, by.person, store.audit)
+    found = await skills(home, agents, agent=agent, thread=thread)
     return msgspec.structs.replace(found, installed=names)
 
 
 @routes("PUT /api/skills/{name}", ADMINS)
-async def write_skill(web: WebContext, by: Principal, name: str, body: SkillText) -> SkillsView:
+async def write_skill(
+    store: Store, home: Home, agents: AgentRegistry, by: Principal, name: str, body: SkillText
+) -> SkillsView:
     """Write a skill, a new one or anew; one of an agent can be taken back by `/agent undo`."""
-    return await _put(web, by, name, body.text, body.scope, body.agent, body.thread)
+    return await _put(store, home, agents, by, name, body.text, body.scope, body.agent, body.thread)
 
 
 @routes("DELETE /api/skills/{name}", ADMINS)
 async def delete_skill(
-    web: WebContext, by: Principal, name: str, *, scope: OwnScope, agent: Text64 = "main", thread: ThreadText = ""
+    store: Store,
+    home: Home,
+    agents: AgentRegistry,
+    by: Principal,
+    name: str,
+    *,
+    scope: OwnScope,
+    agent: Text64 = "main",
+    thread: ThreadText = "",
 ) -> SkillsView:
     """Delete a skill's SKILL.md; other files of its folder stay."""
-    return await _put(web, by, name, None, scope, agent, thread)
+    return await _put(store, home, agents, by, name, None, scope, agent, thread)
 
 
 async def _put(
-    web: WebContext, by: Principal, name: str, text: str | None, scope: SkillScope, agent: str, thread: str
+    store: Store,
+    home: Home,
+    agents: AgentRegistry,
+    by: Principal,
+    name: str,
+    text: str | None,
+    scope: SkillScope,
+    agent: str,
+    thread: str,
 ) -> SkillsView:
     if "/" in name or name.startswith("."):
         raise InvalidInput(f"{name[:80]!r} is no name for a skill: small letters and digits with hyphens between.")
-    root, home = _skill_root(web, scope, agent, thread)
-    await put_skill(root, home, name, text, by.person, web.app.store.audit)
-    return await skills(web, agent=agent, thread=thread)
+    root, folder = _skill_root(home, agents, scope, agent, thread)
+    await put_skill(root, folder, name, text, by.person, store.audit)
+    return await skills(home, agents, agent=agent, thread=thread)
 
 
-def _skill_root(web: WebContext, scope: SkillScope, agent: str, thread: str) -> tuple[SkillRoot, Path | None]:
+def _skill_root(
+    home: Home, agents: AgentRegistry, scope: SkillScope, agent: str, thread: str
+) -> tuple[SkillRoot, Path | None]:
     """Where skills of a scope lie, and the home of the agent whose they are. Raises InvalidInput, NotFound."""
     if scope in ("platform", "channel") and not thread:
         raise InvalidInput(f"The skills of a {scope} are found by a `thread` of it; give one.")
-    home = agent_home(web, agent) if scope == "agent" else None
-    roots = skill_roots(web.app.home, home, parse_thread_id(thread) if thread else None)
-    return next(one for one in roots if one.scope == scope), home
+    folder = agent_home(home, agents, agent) if scope == "agent" else None
+    roots = skill_roots(home, folder, parse_thread_id(thread) if thread else None)
+    return next(one for one in roots if one.scope == scope), folder

@@ -11,8 +11,10 @@ from shoal.kernel.ids import ApprovalId, parse_thread_id
 from shoal.kernel.permissions import Coverage
 from shoal.kernel.records import Approval
 from shoal.store.cards import coverage_text
-from shoal.surfaces.http.endpoints import DECIDERS, READERS, Routes, WebContext, view
+from shoal.store.store import Store
+from shoal.surfaces.http.endpoints import DECIDERS, READERS, Routes, view
 from shoal.surfaces.http.routes_threads import authors
+from shoal.threads.orchestrator import Orchestrator
 from shoal.threads.principals import Principal, may_use
 
 routes = Routes()
@@ -66,47 +68,49 @@ class ApprovalDecided(msgspec.Struct, frozen=True):
     state: str
 
 
-async def _approval_view(web: WebContext, approval: Approval) -> ApprovalView:
-    info = await web.app.store.journal.thread(approval.asked_in)
+async def _approval_view(store: Store, approval: Approval) -> ApprovalView:
+    info = await store.journal.thread(approval.asked_in)
     title, agent, name = (info.title, info.agent, "") if info else ("", "", "")
     if info is not None and approval.state == "pending":
         user = approval.asked_by.rpartition(":")[2]
-        name = next((one.name for one in await authors(web, info.thread, info.last_seq) if one.id == user), "")
+        name = next((one.name for one in await authors(store, info.thread, info.last_seq) if one.id == user), "")
     more = {"title": title, "agent": agent, "asked_by_name": name}
     return view(ApprovalView, approval, runs=coverage_text(approval.covers), **more)
 
 
 @routes("GET /api/approvals", READERS, narrows=True)
 async def approvals(
-    web: WebContext, by: Principal, *, pending: bool = True, thread: str = "", limit: Limit = 200
+    store: Store, by: Principal, *, pending: bool = True, thread: str = "", limit: Limit = 200
 ) -> list[ApprovalView]:
     """Questions to people, newest first: the pending ones or all, of one thread."""
     within, at_most = parse_thread_id(thread) if thread else None, LIST_MAX if by.is_confined else limit
-    found = await web.app.store.approvals.search(pending=pending, thread=within, limit=at_most)
+    found = await store.approvals.search(pending=pending, thread=within, limit=at_most)
     if by.is_confined:
-        journal = web.app.store.journal
+        journal = store.journal
         shown = {one: await may_use(by, journal, one) for one in {approval.thread for approval in found}}
         found = [approval for approval in found if shown[approval.thread]][:limit]
-    return [await _approval_view(web, approval) for approval in found]
+    return [await _approval_view(store, approval) for approval in found]
 
 
 @routes("GET /api/approvals/{id}", READERS, narrows=True)
-async def approval(web: WebContext, by: Principal, id: str) -> ApprovalView:
+async def approval(store: Store, by: Principal, id: str) -> ApprovalView:
     """One approval."""
-    return await _approval_view(web, await _known_approval(web, by, id))
+    return await _approval_view(store, await _known_approval(store, by, id))
 
 
-async def _known_approval(web: WebContext, by: Principal, id: str) -> Approval:
+async def _known_approval(store: Store, by: Principal, id: str) -> Approval:
     """One that the caller may see. Raises NotFound for any other."""
-    found = await web.app.store.approvals.get(ApprovalId(id))
-    if found is None or not await may_use(by, web.app.store.journal, found.thread):
+    found = await store.approvals.get(ApprovalId(id))
+    if found is None or not await may_use(by, store.journal, found.thread):
         raise NotFound(f"There is no approval {id[:80]}. `shoal approvals list` shows the open ones.")
     return found
 
 
 @routes("POST /api/approvals/{id}", DECIDERS, narrows=True)
-async def decide(web: WebContext, by: Principal, id: str, body: DecisionRequest) -> ApprovalDecided:
+async def decide(
+    store: Store, orchestrator: Orchestrator, by: Principal, id: str, body: DecisionRequest
+) -> ApprovalDecided:
     """Answer an approval; 409 when it was decided already, 410 when it has expired."""
-    found = await _known_approval(web, by, id)
-    state = await web.app.orchestrator.decide(found.id, body.decision == "allow", by.asker, body.scope)
+    found = await _known_approval(store, by, id)
+    state = await orchestrator.decide(found.id, body.decision == "allow", by.asker, body.scope)
     return ApprovalDecided(id, state)

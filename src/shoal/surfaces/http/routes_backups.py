@@ -2,13 +2,13 @@
 
 import msgspec
 
-from shoal.backups import Backup
+from shoal.backups import Backup, Backups
 from shoal.kernel.records import AuditEntry
+from shoal.store.store import Store
 from shoal.surfaces.http.endpoints import (
     ADMINS,
     READERS,
     Routes,
-    WebContext,
 )
 from shoal.threads.principals import Principal
 
@@ -28,18 +28,18 @@ class BackupsView(msgspec.Struct, frozen=True):
 
 
 @routes("GET /api/backups", READERS)
-async def backups(web: WebContext) -> BackupsView:
+async def backups(backups: Backups) -> BackupsView:
     """The backups that are kept, newest first."""
-    found, problem = web.app.backups, await web.app.backups.problem()
+    found, problem = backups, await backups.problem()
     wanted = found.wanted
     listed = list(await found.listed())
     return BackupsView(found.is_scheduled, problem, listed, found.place is not None, wanted.to, wanted.every_hours)
 
 
 @routes("POST /api/backups", ADMINS, status=201)
-async def back_up(web: WebContext, by: Principal) -> Backup:
+async def back_up(store: Store, backups: Backups, by: Principal) -> Backup:
     """Make a backup now, and check it; 409 where backup.to is empty, 503 when it fails."""
-    made = await web.app.backups.make()
+    made = await backups.make()
     entry = AuditEntry("backup", made.name, "allow", user=by.author.id, token=by.token.name)
-    await web.app.store.audit.record("owner", [entry])
+    await store.audit.record("owner", [entry])
     return made

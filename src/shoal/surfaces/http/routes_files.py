@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import UTC, datetime
 from io import BufferedReader, BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import Annotated, BinaryIO
 from urllib.parse import quote
 
 import anyio.to_thread
@@ -26,25 +26,32 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from shoal.agents.registry import AgentRegistry
 from shoal.files.deep_folders import walk
 from shoal.kernel.agents import as_guest
+from shoal.kernel.clock import Clock
 from shoal.kernel.errors import InvalidInput, NotFound, StoreFull, StoreReadOnly, StoreUnavailable, ToolError
+from shoal.kernel.files import Folders
 from shoal.kernel.home import Home
 from shoal.kernel.ids import ThreadId, TurnId, encode_part
 from shoal.kernel.messages import Attachment, Author
 from shoal.kernel.posts import spoken_id
 from shoal.kernel.untrusted import is_text
+from shoal.permissions.access import Links
 from shoal.permissions.actions import action_of
-from shoal.permissions.profiles import decide_all
-from shoal.surfaces.http.endpoints import EVERYONE, TALKERS, Routes, WebContext, bounded_body, checked_text, view
+from shoal.permissions.profiles import Profiles, decide_all
+from shoal.store.store import Store
+from shoal.surfaces.http.endpoints import EVERYONE, TALKERS, Routes, bounded_body, checked_text, view
+from shoal.surfaces.http.options import WebOptions
 from shoal.threads.commands import agent_here
 from shoal.threads.principals import Principal
+from shoal.threads.voice import VoiceService
 from shoal.tools.attachments import media_type_of as type_of_content
+from shoal.tools.executor import LiveToolServices
 from shoal.tools.jail import FILE_BYTES_MAX, Jail
 from shoal.tools.openat import best_opener
-
-if TYPE_CHECKING:
-    from shoal.app import App
+from shoal.tools.tainted_files import MarkedFiles
+from shoal.turn.context import ContextBuilder
 
 routes = Routes()
 
@@ -137,7 +144,11 @@ class ArtifactView(msgspec.Struct, frozen=True):
 
 @routes("POST /api/threads/{thread}/attachments", TALKERS, status=201, raw_body=_DEFAULT_TYPE)
 async def upload(
-    web: WebContext,
+    clock: Clock,
+    home: Home,
+    folders: Folders,
+    tainted_files: MarkedFiles,
+    options: WebOptions,
     request: Request,
     by: Principal,
     thread: ThreadId,
@@ -148,26 +159,26 @@ async def upload(
     """Store a file, the body as it is, for a message of this thread, under a name that people know; at most 25 MiB.
     Reading it taints, unless `mine` says that the sender wrote it."""
     name = checked_text(name, "name")
-    pieces = bounded_body(request, ATTACHMENT_BYTES_MAX, seconds=web.options.upload_seconds)
-    stored = await store_upload(web.app, by.author, thread, name, web.app.clock.new_id(), pieces, mine=mine)
-    if notices := await web.app.folders.push(thread):
+    pieces = bounded_body(request, ATTACHMENT_BYTES_MAX, seconds=options.upload_seconds)
+    stored = await store_upload(home, tainted_files, by.author, thread, name, clock.new_id(), pieces, mine=mine)
+    if notices := await folders.push(thread):
         raise StoreUnavailable(notices[0])
     file = stored.path.rpartition("/")[2]
     return UploadedFile(file, stored.name, stored.media_type, stored.size_bytes, stored.digest)
 
 
 @routes("GET /api/threads/{thread}/files", EVERYONE)
-async def list_files(web: WebContext, thread: ThreadId) -> list[FileView]:
+async def list_files(home: Home, folders: Folders, thread: ThreadId) -> list[FileView]:
     """The thread's files, the newest first."""
-    await web.app.folders.pull(thread)
-    return await anyio.to_thread.run_sync(list_thread_files, web.app.home, thread)
+    await folders.pull(thread)
+    return await anyio.to_thread.run_sync(list_thread_files, home, thread)
 
 
 @routes("GET /api/threads/{thread}/files/{path:path}", EVERYONE, media_type=_DEFAULT_TYPE)
-async def fetch_file(web: WebContext, thread: ThreadId, path: str) -> Response:
+async def fetch_file(home: Home, folders: Folders, thread: ThreadId, path: str) -> Response:
     """One file of the thread."""
-    await web.app.folders.pull(thread)
-    found = await anyio.to_thread.run_sync(open_thread_file, web.app.home, thread, path)
+    await folders.pull(thread)
+    found = await anyio.to_thread.run_sync(open_thread_file, home, thread, path)
     shown = "inline" if found.media_type in _INLINE else "attachment"
     headers = {
         "Content-Disposition": f"{shown}; filename*=utf-8''{quote(found.name, safe='')}",
@@ -180,7 +191,13 @@ async def fetch_file(web: WebContext, thread: ThreadId, path: str) -> Response:
 
 @routes("GET /api/threads/{thread}/picture", EVERYONE, media_type="image/png")
 async def picture(
-    web: WebContext,
+    store: Store,
+    home: Home,
+    agents: AgentRegistry,
+    profiles: Profiles,
+    folders: Folders,
+    context: ContextBuilder,
+    links: Links,
     by: Principal,
     thread: ThreadId,
     *,
@@ -191,20 +208,19 @@ async def picture(
     Its path as an answer has it: below the workspace, or absolute, as commands know it. Only what is a PNG, JPEG, GIF,
     WebP or AVIF file by its content, at most 25 MiB.
     """
-    app = web.app
-    await app.folders.pull(thread)
-    agent = await agent_here(app.store, app.agents, thread)
+    await folders.pull(thread)
+    agent = await agent_here(store, agents, thread)
     guest = as_guest(agent, thread)
-    workers = (guest,) if app.standing.links.audience(by.asker, by.author, thread).guest else (agent, guest)
-    profile = app.profiles.of_agent(agent, by.asker)
+    workers = (guest,) if links.audience(by.asker, by.author, thread).guest else (agent, guest)
+    profile = profiles.of_agent(agent, by.asker)
 
     def read() -> tuple[bytes, str]:
         own = path.removeprefix(".").removeprefix("/")
-        with contextlib.suppress(NotFound), open_thread_file(app.home, thread, own).content as file:
+        with contextlib.suppress(NotFound), open_thread_file(home, thread, own).content as file:
             content = file.read(FILE_BYTES_MAX)
             return content, type_of_content(content)
         for worker in workers:
-            jail = Jail(app.context.mounts(worker, thread))
+            jail = Jail(context.mounts(worker, thread))
             with contextlib.suppress(ToolError):
                 place = jail.resolve(path)
                 if decide_all(profile, (action_of(f"tool:read:{place.shown}"),))[0] == "allow":
@@ -227,12 +243,12 @@ async def _pieces(content: BinaryIO, size_bytes: int) -> AsyncIterator[bytes]:
 
 
 @routes("GET /api/threads/{thread}/turns/{turn}/speech", EVERYONE, media_type=_DEFAULT_TYPE)
-async def speech(web: WebContext, thread: ThreadId, turn: str) -> Response:
+async def speech(store: Store, clock: Clock, voice: VoiceService, thread: ThreadId, turn: str) -> Response:
     """A turn's answer, spoken; one that is still being spoken is waited for."""
-    post, clock = spoken_id(TurnId(turn)), web.app.clock
+    post = spoken_id(TurnId(turn))
     until = clock.monotonic() + SPEECH_WAIT_SECONDS
-    while (found := await web.app.voice.recording(thread, post)) is None:
-        fate = await web.app.store.outbox.fate(post)
+    while (found := await voice.recording(thread, post)) is None:
+        fate = await store.outbox.fate(post)
         if fate is None or fate.state not in ("pending", "sending") or clock.monotonic() > until:
             raise NotFound("That turn's answer was not spoken.")
         await clock.sleep(SPEECH_LOOK_SECONDS)
@@ -241,19 +257,19 @@ async def speech(web: WebContext, thread: ThreadId, turn: str) -> Response:
 
 
 @routes("GET /api/threads/{thread}/artifacts", EVERYONE)
-async def artifacts(web: WebContext, thread: ThreadId) -> list[ArtifactView]:
+async def artifacts(store: Store, thread: ThreadId) -> list[ArtifactView]:
     """Results of the thread that are stored whole, newest first."""
-    return [view(ArtifactView, one, artifact=one.digest) for one in await web.app.store.artifacts.of_thread(thread)]
+    return [view(ArtifactView, one, artifact=one.digest) for one in await store.artifacts.of_thread(thread)]
 
 
 @routes("GET /api/threads/{thread}/artifacts/{artifact}", EVERYONE, media_type="text/plain")
-async def artifact(web: WebContext, thread: ThreadId, artifact: str) -> Response:
+async def artifact(store: Store, outlets: LiveToolServices, thread: ThreadId, artifact: str) -> Response:
     """One stored result, as text."""
-    found = await web.app.store.artifacts.find(thread, artifact)
+    found = await store.artifacts.find(thread, artifact)
     if found is None:
         raise NotFound("The thread has no such artifact.")
     try:
-        content = await anyio.to_thread.run_sync(web.app.artifacts.read, found.digest)
+        content = await anyio.to_thread.run_sync(outlets.artifacts.read, found.digest)
     except FileNotFoundError as error:
         raise NotFound(f"Artifact {found.digest} is gone: it was too old to be kept.") from error
     return Response(content, media_type="text/plain; charset=utf-8", headers={"Cache-Control": "private, no-cache"})
@@ -263,14 +279,22 @@ async def artifact(web: WebContext, thread: ThreadId, artifact: str) -> Response
 
 
 async def store_upload(
-    app: "App", by: Author, thread: ThreadId, name: str, fresh_id: str, pieces: AsyncIterator[bytes], *, mine: bool
+    home: Home,
+    tainted_files: MarkedFiles,
+    by: Author,
+    thread: ThreadId,
+    name: str,
+    fresh_id: str,
+    pieces: AsyncIterator[bytes],
+    *,
+    mine: bool,
 ) -> Attachment:
     """Write a file below the thread's attachments; it appears whole or not at all. It is marked as somebody else's
     writing unless a trusted sender says that it is `mine`, or it is a recording.
 
     Raises StoreFull or StoreReadOnly when the directory does not take it.
     """
-    path = app.home.attachments(thread) / stored_name(fresh_id, name)
+    path = home.attachments(thread) / stored_name(fresh_id, name)
     digest, size = hashlib.sha256(), 0
     try:
         part = await anyio.to_thread.run_sync(_Part, path)
@@ -290,7 +314,7 @@ async def store_upload(
     stored = Attachment(name, media_type_of(name), size, path=str(path), digest=digest.hexdigest())
     stored = stored.sent_by(by, mine=mine)
     if source := stored.tainted_by if by.trusted else f"a file of {by.name or by.id}":
-        await app.tainted_files.note(path.parent, [path], source)
+        await tainted_files.note(path.parent, [path], source)
     return stored
 
 
@@ -326,11 +350,17 @@ class _Part:
 
 
 async def take_attachments(
-    app: "App", by: Author, thread: ThreadId, refs: Sequence[AttachmentRef], message_id: str
+    home: Home,
+    folders: Folders,
+    tainted_files: MarkedFiles,
+    by: Author,
+    thread: ThreadId,
+    refs: Sequence[AttachmentRef],
+    message_id: str,
 ) -> tuple[Attachment, ...]:
     """The files of a message, stored below the thread. Raises InvalidInput when one is missing or malformed."""
     if any(ref.file for ref in refs):  # it may have been uploaded to another process
-        await app.folders.pull(thread)
+        await folders.pull(thread)
     stem = hashlib.sha256(message_id.encode()).hexdigest()[:20]
     taken: list[Attachment] = []
     for number, ref in enumerate(refs):
@@ -338,13 +368,13 @@ async def take_attachments(
             raise InvalidInput("An attachment has either `file`, as an upload answered it, or `data`, base64.")
         if ref.file:
             try:
-                found = await anyio.to_thread.run_sync(open_thread_file, app.home, thread, f"attachments/{ref.file}")
+                found = await anyio.to_thread.run_sync(open_thread_file, home, thread, f"attachments/{ref.file}")
             except NotFound as error:
                 message = f"There is no uploaded file {ref.file[:80]!r} in this thread; upload it first."
                 raise InvalidInput(message) from error
             with found.content as content:
                 digest = await anyio.to_thread.run_sync(hashlib.file_digest, content, "sha256")
-            path, name = app.home.attachments(thread) / ref.file, ref.name or ref.file.partition("-")[2] or ref.file
+            path, name = home.attachments(thread) / ref.file, ref.name or ref.file.partition("-")[2] or ref.file
             media_type = ref.media_type or found.media_type
             file = Attachment(name, media_type, found.size_bytes, "", str(path), digest.hexdigest())
             taken.append(file.sent_by(by, mine=ref.mine))
@@ -354,7 +384,14 @@ async def take_attachments(
         except (Base64Error, ValueError) as error:
             raise InvalidInput("An attachment's `data` is not base64.") from error
         stored = await store_upload(
-            app, by, thread, ref.name or "file", f"{stem}.{number}", _pieces(BytesIO(data), len(data)), mine=ref.mine
+            home,
+            tainted_files,
+            by,
+            thread,
+            ref.name or "file",
+            f"{stem}.{number}",
+            _pieces(BytesIO(data), len(data)),
+            mine=ref.mine,
         )
         taken.append(msgspec.structs.replace(stored, media_type=ref.media_type) if ref.media_type else stored)
     return tuple(taken)

@@ -9,17 +9,24 @@ import anyio.to_thread
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
+from shoal.agents.registry import AgentRegistry
 from shoal.kernel.errors import InvalidInput
 from shoal.kernel.events import AssistantSaid, Event, Steered, UserSaid, encode_event
+from shoal.kernel.files import Folders
+from shoal.kernel.home import Home
 from shoal.kernel.ids import ThreadId, is_child, parse_thread_id
 from shoal.kernel.messages import Usage
+from shoal.kernel.ports import Models
 from shoal.kernel.records import DeletedThread, ThreadInfo
 from shoal.models.catalog import model_names
 from shoal.store.appends import title_of
+from shoal.store.store import Store
 from shoal.surfaces.export import EXTENSIONS, WRITERS, ExportFormat
-from shoal.surfaces.http.endpoints import ADMINS, EVERYONE, TALKERS, Routes, Text64, Text200, WebContext, checked_text
+from shoal.surfaces.http.endpoints import ADMINS, EVERYONE, TALKERS, Routes, Text64, Text200, checked_text
 from shoal.surfaces.http.routes_threads import ThreadSummary, check_agent, check_model, known_thread
+from shoal.surfaces.http.streams import LiveStreams
 from shoal.threads.principals import Principal, may_use
+from shoal.tools.executor import LiveToolServices
 from shoal.tools.storage import delete_thread
 
 routes = Routes()
@@ -79,49 +86,56 @@ class TurnCost(msgspec.Struct, frozen=True):
 
 
 @routes("PATCH /api/threads/{thread}", TALKERS, answer=ThreadSummary)
-async def change_thread(web: WebContext, by: Principal, thread: ThreadId, body: ThreadChange) -> ThreadInfo:
+async def change_thread(
+    store: Store, agents: AgentRegistry, models: Models, by: Principal, thread: ThreadId, body: ThreadChange
+) -> ThreadInfo:
     """Rename a thread, pin or archive it, or choose who answers there."""
     title = body.title
     if title is not None:
         title = title_of(checked_text(title, "title"))
     if body.agent:
-        check_agent(web, by, body.agent)
-    check_model(web, by, body.model)
-    await web.app.store.threads.change(
+        check_agent(agents, by, body.agent)
+    check_model(models, by, body.model)
+    await store.threads.change(
         thread, title=title, pinned=body.pinned, archived=body.archived, agent=body.agent, model=body.model
     )
-    return await known_thread(web, thread)
+    return await known_thread(store, thread)
 
 
 @routes("DELETE /api/threads/{thread}", ADMINS)
-async def delete(web: WebContext, by: Principal, thread: ThreadId) -> DeletedThread:
+async def delete(
+    store: Store, home: Home, outlets: LiveToolServices, folders: Folders, by: Principal, thread: ThreadId
+) -> DeletedThread:
     """Delete a thread for good, with its subagents' threads; 409 while one of them is at work or has messages waiting.
 
     Journal, search index, files, whole results and saved conversations go; the audit log keeps the journal's digest.
     """
-    app = web.app
-    info = await app.store.journal.thread(thread) if is_child(thread) else None
-    if info is not None and info.parent and await app.store.journal.thread(ThreadId(info.parent)) is not None:
+    info = await store.journal.thread(thread) if is_child(thread) else None
+    if info is not None and info.parent and await store.journal.thread(ThreadId(info.parent)) is not None:
         raise InvalidInput(f"A subagent's thread goes with the one that called it: delete {info.parent}.")
-    return await delete_thread(app.store, app.home, app.artifacts, app.folders, thread, by.person, by.token.name)
+    return await delete_thread(store, home, outlets.artifacts, folders, thread, by.person, by.token.name)
 
 
 @routes("GET /api/threads/{thread}/export", EVERYONE, media_type="text/markdown")
-async def export(web: WebContext, thread: ThreadId, *, format: ExportFormat = "markdown") -> Response:
+async def export(
+    store: Store, streams: LiveStreams, thread: ThreadId, *, format: ExportFormat = "markdown"
+) -> Response:
     """The conversation as a document: Markdown, one HTML file, or JSON with every event of every branch."""
-    info = await known_thread(web, thread)
+    info = await known_thread(store, thread)
     name = " ".join(re.sub(r"[^\w. -]", " ", info.title or thread).split())[:80] or "thread"
     kinds = {"markdown": "text/markdown; charset=utf-8", "html": "text/html; charset=utf-8", "json": "application/json"}
     file = quote(f"{name}.{EXTENSIONS[format]}", safe="")
     headers = {"Content-Disposition": f"attachment; filename*=utf-8''{file}", "Cache-Control": "no-store"}
-    return StreamingResponse(_exported(web, info, format), 200, headers, kinds[format])
+    return StreamingResponse(_exported(store, streams, info, format), 200, headers, kinds[format])
 
 
-async def _exported(web: WebContext, info: ThreadInfo, form: ExportFormat) -> AsyncIterator[str | bytes]:
+async def _exported(
+    store: Store, streams: LiveStreams, info: ThreadInfo, form: ExportFormat
+) -> AsyncIterator[str | bytes]:
     shown = msgspec.convert(info, ThreadSummary, from_attributes=True)
     writer = WRITERS[form](info.thread, info.title) if form != "json" else None
     yield writer.head() if writer else b'{"thread":%s,"events":[' % msgspec.json.encode(shown)
-    journal, after = web.app.store.journal, 0
+    journal, after = store.journal, 0
 
     def written(events: Sequence[Event]) -> str | bytes:
         if writer:
@@ -129,7 +143,7 @@ async def _exported(web: WebContext, info: ThreadInfo, form: ExportFormat) -> As
         return (b"," if after else b"") + b",".join(map(encode_event, events))
 
     while after < info.last_seq:
-        async with web.streams.exporting:
+        async with streams.exporting:
             if writer:  # what people see: the branch that the conversation is on
                 events = await journal.along(info.thread, info.last_seq, after, EXPORTED_AT_ONCE)
             else:
@@ -143,11 +157,11 @@ async def _exported(web: WebContext, info: ThreadInfo, form: ExportFormat) -> As
 
 
 @routes("GET /api/threads/{thread}/turns/{turn}/cost", EVERYONE)
-async def cost(web: WebContext, thread: ThreadId, turn: str) -> TurnCost:
+async def cost(store: Store, thread: ThreadId, turn: str) -> TurnCost:
     """What a turn's model calls took."""
     if not re.fullmatch(r"[0-9A-Za-z]{1,40}", turn):
         raise InvalidInput("That is no turn's id; events have it as `turn`.")
-    spent = await web.app.store.threads.spent(thread, turn)
+    spent = await store.threads.spent(thread, turn)
     used = sum((one.usage for one in spent), Usage())
     priced = [one.usd for one in spent if one.usd is not None]
     usd = sum(priced) if len(priced) == len(spent) and spent else None
@@ -160,7 +174,7 @@ async def cost(web: WebContext, thread: ThreadId, turn: str) -> TurnCost:
 
 @routes("GET /api/search", EVERYONE, narrows=True)
 async def search(
-    web: WebContext,
+    store: Store,
     by: Principal,
     *,
     q: Annotated[str, msgspec.Meta(min_length=1, max_length=400)],
@@ -169,7 +183,7 @@ async def search(
 ) -> list[FoundMessage]:
     """What people and agents said with all of the words in `q`, of which the last may be unfinished, the newest first;
     in `thread` alone if given."""
-    index, journal = web.app.store.search, web.app.store.journal
+    index, journal = store.search, store.journal
     within = (parse_thread_id(thread),) if thread else by.channels or ("",)
     found: list[Event] = []
     for place in within:
@@ -205,9 +219,9 @@ def excerpt_of(text: str, words: list[str]) -> str:
 
 
 @routes("GET /api/models", EVERYONE, narrows=True)
-async def models_to_choose(web: WebContext) -> list[ModelView]:
+async def models_to_choose(models: Models) -> list[ModelView]:
     """The models that can be chosen, with their windows and prices."""
-    known = web.app.models
+    known = models
 
     def look() -> list[ModelView]:
         shown: list[ModelView] = []

@@ -5,10 +5,10 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from shoal.surfaces.http.endpoints import ADMINS, READERS, Routes, WebContext
+from shoal.surfaces.http.endpoints import ADMINS, READERS, Routes
 from shoal.threads.principals import Principal
 from shoal.tools.mcp.definitions import DIGEST_CHARS
-from shoal.tools.mcp.pins import Pin, State
+from shoal.tools.mcp.pins import Pin, Pins, State
 
 routes = Routes()
 
@@ -53,13 +53,13 @@ def _mcp_view(pin: Pin) -> McpToolView:
 
 
 @routes("GET /api/mcp", READERS)
-async def mcp(web: WebContext) -> McpView:
+async def mcp(pins: Pins) -> McpView:
     """The tools of MCP servers: allowed, changed, new or denied."""
-    found = await web.app.pins.listed()
+    found = await pins.listed()
     return McpView([McpServerView(one.server, one.since, [*map(_mcp_view, one.tools.values())]) for one in found])
 
 
 @routes("POST /api/mcp/{name}", ADMINS)
-async def decide_mcp(web: WebContext, by: Principal, name: str, body: McpDecision) -> McpToolView:
+async def decide_mcp(pins: Pins, by: Principal, name: str, body: McpDecision) -> McpToolView:
     """Allow or deny what a server offers for a tool; 404 when nothing waits, 409 when it has changed since."""
-    return _mcp_view(await web.app.pins.decide(name, body.digest, body.decision == "allow", by.person))
+    return _mcp_view(await pins.decide(name, body.digest, body.decision == "allow", by.person))

@@ -7,10 +7,15 @@ from typing import Annotated, Literal
 import msgspec
 from starlette.responses import Response
 
+from shoal.backend import Backend
+from shoal.kernel.clock import Clock
 from shoal.kernel.errors import StoreError, StoreFull, StoreReadOnly, StoreUnavailable
 from shoal.kernel.events import AssistantSaid, Event, ToolFinished, TurnFinished
+from shoal.kernel.home import Home
 from shoal.kernel.records import AuditEntry, AuditRow, Backlog, BudgetStatus, ThreadUsage
 from shoal.permissions.taint import taint_of
+from shoal.running import Runtime
+from shoal.store.store import Store
 from shoal.surfaces.http.endpoints import (
     ADMINS,
     EVERYONE,
@@ -19,10 +24,10 @@ from shoal.surfaces.http.endpoints import (
     READERS,
     AnyObject,
     Routes,
-    WebContext,
     json_answer,
     view,
 )
+from shoal.surfaces.http.openapi import ApiDocument
 from shoal.threads.principals import Principal
 from shoal.tools.builtin.overview import Overview, look
 
@@ -41,9 +46,9 @@ Days = Annotated[int, msgspec.Meta(ge=1, le=3660)]
 
 
 @routes("GET /api/overview", READERS)
-async def overview(web: WebContext, *, hours: Annotated[float, msgspec.Meta(ge=1, le=168)] = 24) -> Overview:
+async def overview(store: Store, clock: Clock, *, hours: Annotated[float, msgspec.Meta(ge=1, le=168)] = 24) -> Overview:
     """What was asked and done in the last hours, what it cost, what waits for a person, and what comes or fails."""
-    return await look(web.app.store, taint_of, web.app.clock.now(), hours)
+    return await look(store, taint_of, clock.now(), hours)
 
 
 # ---- health ----
@@ -78,6 +83,30 @@ class Readiness(msgspec.Struct, frozen=True):
     engine: str
 
 
+class StoreProbe:
+    """Whether the database stores what it is given; an answer counts for PROBE_SECONDS."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._probed: tuple[float, str] | None = None
+        self._probing = asyncio.Lock()
+
+    async def state(self) -> str:
+        """`ok`, or a sentence that says what to do."""
+        async with self._probing:
+            now = self._clock.monotonic()
+            if self._probed is None or now - self._probed[0] >= PROBE_SECONDS:
+                state = "ok"
+                try:
+                    async with asyncio.timeout(PROBE_SECONDS_MAX):
+                        await self._store.settings.put("http", "probe", self._clock.now().isoformat())
+                except (StoreError, TimeoutError) as error:
+                    state = next(text for kind, text in STORE_TROUBLES if isinstance(error, kind))
+                self._probed = (now, state)
+            return self._probed[1]
+
+
 @routes("GET /healthz", OPEN)
 async def healthz() -> Alive:
     """The process answers."""
@@ -85,22 +114,13 @@ async def healthz() -> Alive:
 
 
 @routes("GET /readyz", OPEN, answer=Readiness)
-async def readyz(web: WebContext) -> Response:
+async def readyz(home: Home, backend: Backend, runtime: Runtime, probe: StoreProbe) -> Response:
     """Messages are taken and answered; 503 while they are not."""
-    async with web.probing:
-        now = web.app.clock.monotonic()
-        if web.probed is None or now - web.probed[0] >= PROBE_SECONDS:
-            said = "ok"
-            try:
-                async with asyncio.timeout(PROBE_SECONDS_MAX):
-                    await web.app.store.settings.put("http", "probe", web.app.clock.now().isoformat())
-            except (StoreError, TimeoutError) as error:
-                said = next(text for kind, text in STORE_TROUBLES if isinstance(error, kind))
-            web.probed = (now, said)
-        store = web.app.backend.health.damage.replace(f"{web.app.home.root}/", "") or web.probed[1]
-    engine = web.app.state
+    state = await probe.state()
+    store = backend.health.damage.replace(f"{home.root}/", "") or state
+    engine = runtime.state
     if engine == "running":  # `unregistered` is a worker whose signs of life do not reach the database
-        engine = "ok" if web.app.engine.is_ready else "unregistered"
+        engine = "ok" if backend.engine.is_ready else "unregistered"
     ready = store == engine == "ok"
     return json_answer(Readiness(ready, store, engine), 200 if ready else 503)
 
@@ -157,18 +177,18 @@ def _labelled(name: str, text: str, label: str, values: dict[str, int]) -> str:
 
 
 @routes("GET /metrics", READERS, media_type="text/plain")
-async def metrics(web: WebContext) -> Response:
+async def metrics(store: Store, clock: Clock, backend: Backend, counters: Counters) -> Response:
     """Figures for Prometheus."""
-    backlog = await web.app.store.inbox.backlog()
-    depth = await web.app.store.outbox.depth()
-    text = web.counters.render(backlog, depth, web.app.engine.running, web.app.clock.now())
+    backlog = await store.inbox.backlog()
+    depth = await store.outbox.depth()
+    text = counters.render(backlog, depth, backend.engine.running, clock.now())
     return Response(text, media_type="text/plain; version=0.0.4")
 
 
 @routes("GET /openapi.json", EVERYONE, narrows=True, answer=AnyObject)
-async def openapi(web: WebContext) -> Response:
+async def openapi(document: ApiDocument) -> Response:
     """This description, as OpenAPI 3.1."""
-    return Response(web.describe(), media_type=JSON)
+    return Response(document.content, media_type=JSON)
 
 
 # ---- use and budget ----
@@ -210,33 +230,33 @@ class BudgetLifted(msgspec.Struct, frozen=True):
 
 
 @routes("GET /api/usage", READERS, answer=list[UsageView])
-async def usage(web: WebContext, *, days: Days = 30) -> object:
+async def usage(store: Store, *, days: Days = 30) -> object:
     """What models were used for in so many days, today among them, by day, agent and model."""
-    return await web.app.store.ledger.usage(days)
+    return await store.ledger.usage(days)
 
 
 @routes("GET /api/usage/threads", READERS)
-async def usage_by_thread(web: WebContext, *, days: Days = 30) -> list[ThreadUsageView]:
+async def usage_by_thread(store: Store, *, days: Days = 30) -> list[ThreadUsageView]:
     """The threads that cost most in so many days, today among them, at most 20."""
-    found = (await web.app.store.ledger.by_thread(days))[:THREADS_SHOWN_MAX]
-    infos = [await web.app.store.journal.thread(one.thread) for one in found]
+    found = (await store.ledger.by_thread(days))[:THREADS_SHOWN_MAX]
+    infos = [await store.journal.thread(one.thread) for one in found]
     return [
         view(ThreadUsageView, one, title=info.title if info else "") for one, info in zip(found, infos, strict=True)
     ]
 
 
 @routes("GET /api/usage/ceilings", READERS)
-async def ceilings(web: WebContext) -> list[BudgetStatus]:
+async def ceilings(store: Store) -> list[BudgetStatus]:
     """Today's budget: ceilings that models were called under, and what is spent of them."""
-    return await web.app.store.budget.standings()
+    return await store.budget.standings()
 
 
 @routes("POST /api/usage/lift", ADMINS)
-async def lift(web: WebContext, by: Principal) -> BudgetLifted:
+async def lift(store: Store, by: Principal) -> BudgetLifted:
     """Let no ceiling hold anything up for the rest of the day (UTC)."""
-    day = await web.app.store.budget.lift()
+    day = await store.budget.lift()
     entry = AuditEntry("budget", "lift", "allow", user=by.author.id, detail=day, token=by.token.name)
-    await web.app.store.audit.record("owner", [entry])
+    await store.audit.record("owner", [entry])
     return BudgetLifted(day)
 
 
@@ -245,13 +265,13 @@ async def lift(web: WebContext, by: Principal) -> BudgetLifted:
 
 @routes("GET /api/audit", READERS)
 async def audit(
-    web: WebContext,
+    store: Store,
     *,
     limit: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 100,
     chain: Annotated[str, msgspec.Meta(max_length=600)] = "",
 ) -> list[AuditRow]:
     """The audit log's newest entries, of one chain or of all, the oldest of them first."""
-    return await web.app.store.audit.tail(limit, chain_name=chain)
+    return await store.audit.tail(limit, chain_name=chain)
 
 
 class AuditState(msgspec.Struct, frozen=True):
@@ -263,7 +283,7 @@ class AuditState(msgspec.Struct, frozen=True):
 
 
 @routes("GET /api/audit/verify", ADMINS)
-async def verify_audit(web: WebContext) -> AuditState:
+async def verify_audit(store: Store) -> AuditState:
     """Check every entry of every chain."""
-    found = await web.app.store.audit.verify()
+    found = await store.audit.verify()
     return AuditState(found.chains, found.entries, [one.shown for one in found.broken])

@@ -7,9 +7,11 @@ import msgspec
 
 from shoal.kernel.agents import Hook, Process, ProcessState
 from shoal.kernel.errors import Conflict
-from shoal.surfaces.http.endpoints import ADMINS, READERS, Routes, WebContext, view
+from shoal.store.store import Store
+from shoal.surfaces.http.endpoints import ADMINS, READERS, Routes, view
 from shoal.threads.principals import Principal
 from shoal.tools.process_logs import LogPiece
+from shoal.tools.processes import ProcessService
 
 routes = Routes()
 
@@ -40,26 +42,26 @@ def _process_view(process: Process) -> ProcessView:
 
 @routes("GET /api/processes", READERS)
 async def processes(
-    web: WebContext,
+    store: Store,
     *,
     agent: Annotated[str, msgspec.Meta(max_length=64)] = "",
     running: bool = False,
     limit: Limit = 100,
 ) -> list[ProcessView]:
     """Processes that agents have started, newest first: of one agent, or only those that run."""
-    found = await web.app.store.processes.search(agent=agent, running=running, limit=limit)
+    found = await store.processes.search(agent=agent, running=running, limit=limit)
     return [_process_view(process) for process in found]
 
 
 @routes("GET /api/processes/{id}", READERS)
-async def process(web: WebContext, id: str) -> ProcessView:
+async def process(processes: ProcessService, id: str) -> ProcessView:
     """One process."""
-    return _process_view(await web.app.processes.get(id))
+    return _process_view(await processes.get(id))
 
 
 @routes("GET /api/processes/{id}/log", READERS)
 async def log(
-    web: WebContext,
+    processes: ProcessService,
     id: str,
     *,
     tail: Limit = 100,
@@ -67,14 +69,14 @@ async def log(
     grep: Annotated[str, msgspec.Meta(max_length=200)] = "",
 ) -> LogPiece:
     """Lines of a process's output: the last `tail`, or so many from byte `offset` on; only those with `grep`."""
-    found = await web.app.processes.get(id)
-    return await web.app.processes.read(found, offset=offset, lines_max=tail, contains=grep)
+    found = await processes.get(id)
+    return await processes.read(found, offset=offset, lines_max=tail, contains=grep)
 
 
 @routes("DELETE /api/processes/{id}", ADMINS, status=202)
-async def kill(web: WebContext, by: Principal, id: str) -> ProcessView:
+async def kill(processes: ProcessService, by: Principal, id: str) -> ProcessView:
     """Kill a process with all its children; 409 when it has ended already."""
-    found = await web.app.processes.get(id)
+    found = await processes.get(id)
     if found.state != "running":
         raise Conflict(f"Process {id} has ended already: {found.state}.")
-    return _process_view(await web.app.processes.kill(id, by.author.id))
+    return _process_view(await processes.kill(id, by.author.id))

@@ -4,9 +4,11 @@ from typing import Annotated
 
 import msgspec
 
+from shoal.agents.registry import AgentRegistry
 from shoal.setup.live import (
     Account,
     Entered,
+    LiveSetup,
     McpServerState,
     NewMcpServer,
     OfferedModels,
@@ -14,7 +16,7 @@ from shoal.setup.live import (
     SetupState,
     Titles,
 )
-from shoal.surfaces.http.endpoints import ADMINS, READERS, Removed, Routes, WebContext
+from shoal.surfaces.http.endpoints import ADMINS, READERS, Removed, Routes
 from shoal.threads.principals import Principal
 
 routes = Routes()
@@ -82,88 +84,90 @@ class SetupChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @routes("GET /api/setup", ADMINS, owner_only=True)
-async def setup_state(web: WebContext) -> SetupState:
+async def setup_state(setup: LiveSetup) -> SetupState:
     """What is set up, and what can be; secrets are never shown."""
-    return web.setup.state()
+    return setup.state()
 
 
 @routes("PATCH /api/setup", ADMINS, owner_only=True)
-async def change_setup(web: WebContext, by: Principal, body: SetupChange) -> SetupState:
+async def change_setup(setup: LiveSetup, by: Principal, body: SetupChange) -> SetupState:
     """Change what titles new threads, where backups are kept, or the price of a model, from now on. A place for backups
     is tried with a backup first; 400 with the reason why it does not work."""
     if body.titles is not None:
-        await web.setup.set_titles(body.titles, by.person)
+        await setup.set_titles(body.titles, by.person)
     if body.backup is not None:
-        await web.setup.set_backup(body.backup.to, body.backup.every_hours, by.person)
+        await setup.set_backup(body.backup.to, body.backup.every_hours, by.person)
     if body.price is not None:
-        await web.setup.set_price(body.price.model, body.price.input, body.price.output, by.person)
-    return web.setup.state()
+        await setup.set_price(body.price.model, body.price.input, body.price.output, by.person)
+    return setup.state()
 
 
 @routes("POST /api/setup/providers/{name}/test", ADMINS, owner_only=True)
-async def test_provider(web: WebContext, name: str, body: ProviderEntered) -> OfferedModels:
+async def test_provider(setup: LiveSetup, name: str, body: ProviderEntered) -> OfferedModels:
     """Try a key or an address: which models there are. Nothing is changed; 400 with the reason."""
-    return await web.setup.offer(name, body)
+    return await setup.offer(name, body)
 
 
 @routes("PUT /api/setup/providers/{name}", ADMINS, owner_only=True)
-async def use_model(web: WebContext, by: Principal, name: str, body: ModelChosen) -> ModelAnswered:
+async def use_model(
+    agents: AgentRegistry, setup: LiveSetup, by: Principal, name: str, body: ModelChosen
+) -> ModelAnswered:
     """Have a model answer from the next turn on, once it has said something; 400 with the reason why it does not."""
-    said = await web.setup.use_model(name, body, body.model, by.person)
-    return ModelAnswered(web.app.agents.defaults.model, said)
+    said = await setup.use_model(name, body, body.model, by.person)
+    return ModelAnswered(agents.defaults.model, said)
 
 
 @routes("GET /api/platforms", READERS)
-async def platforms(web: WebContext) -> tuple[Account, ...]:
+async def platforms(setup: LiveSetup) -> tuple[Account, ...]:
     """The accounts on platforms, and how each is."""
-    return web.setup.accounts()
+    return setup.accounts()
 
 
 @routes("POST /api/setup/platforms/{platform}/test", ADMINS, owner_only=True)
-async def test_platform(web: WebContext, platform: str, body: ChatEntered) -> TokenTaken:
+async def test_platform(setup: LiveSetup, platform: str, body: ChatEntered) -> TokenTaken:
     """See whether a platform takes a token. Nothing is changed; 400 with the reason why it does not."""
-    await web.setup.try_chat(platform, body.values)
+    await setup.try_chat(platform, body.values)
     return TokenTaken(True)
 
 
 @routes("PUT /api/setup/platforms/{platform}", ADMINS, owner_only=True)
-async def connect_platform(web: WebContext, by: Principal, platform: str, body: ChatEntered) -> Account:
+async def connect_platform(setup: LiveSetup, by: Principal, platform: str, body: ChatEntered) -> Account:
     """Connect an account, once the platform has taken its token; 400 with the reason why it does not."""
-    return await web.setup.connect_chat(platform, body.values, by.person)
+    return await setup.connect_chat(platform, body.values, by.person)
 
 
 @routes("POST /api/setup/platforms/{platform}/owner", ADMINS, owner_only=True)
-async def own_platform(web: WebContext, by: Principal, platform: str, body: OwnerCode) -> Account:
+async def own_platform(setup: LiveSetup, by: Principal, platform: str, body: OwnerCode) -> Account:
     """Make whoever was shown this pairing code the owner there; 404 when nobody was."""
-    return await web.setup.own_chat(platform, body.code, by.person)
+    return await setup.own_chat(platform, body.code, by.person)
 
 
 @routes("PATCH /api/platforms/{platform}", ADMINS, owner_only=True)
-async def switch_platform(web: WebContext, by: Principal, platform: str, body: Switch) -> Account:
+async def switch_platform(setup: LiveSetup, by: Principal, platform: str, body: Switch) -> Account:
     """Connect an account again, or end its connection."""
-    return await web.setup.switch_chat(platform, body.enabled, by.person)
+    return await setup.switch_chat(platform, body.enabled, by.person)
 
 
 @routes("GET /api/mcp-servers", READERS)
-async def mcp_servers(web: WebContext, by: Principal) -> tuple[McpServerState, ...]:
+async def mcp_servers(setup: LiveSetup, by: Principal) -> tuple[McpServerState, ...]:
     """The configured MCP servers, how each is, and its tools; the owner sees their arguments too, without secrets."""
-    return web.setup.mcp(for_owner=by.asker.trust == "owner")
+    return setup.mcp(for_owner=by.asker.trust == "owner")
 
 
 @routes("POST /api/mcp-servers", ADMINS, status=201, owner_only=True)
-async def add_mcp_server(web: WebContext, by: Principal, body: NewMcpServer) -> McpServerState:
+async def add_mcp_server(setup: LiveSetup, by: Principal, body: NewMcpServer) -> McpServerState:
     """Add an MCP server, once it has answered; 400 with the reason why it does not, 409 for a name that is taken."""
-    return await web.setup.put_mcp(body, by.person)
+    return await setup.put_mcp(body, by.person)
 
 
 @routes("PATCH /api/mcp-servers/{name}", ADMINS, owner_only=True)
-async def switch_mcp_server(web: WebContext, by: Principal, name: str, body: Switch) -> McpServerState:
+async def switch_mcp_server(setup: LiveSetup, by: Principal, name: str, body: Switch) -> McpServerState:
     """Connect an MCP server again, or end its connection."""
-    return await web.setup.switch_mcp(name, body.enabled, by.person)
+    return await setup.switch_mcp(name, body.enabled, by.person)
 
 
 @routes("DELETE /api/mcp-servers/{name}", ADMINS, owner_only=True)
-async def remove_mcp_server(web: WebContext, by: Principal, name: str) -> Removed:
+async def remove_mcp_server(setup: LiveSetup, by: Principal, name: str) -> Removed:
     """Take an MCP server out of the configuration."""
-    await web.setup.remove_mcp(name, by.person)
+    await setup.remove_mcp(name, by.person)
     return Removed(True)

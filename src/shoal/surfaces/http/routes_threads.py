@@ -9,10 +9,16 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from shoal.agents.registry import AgentRegistry
+from shoal.agents.snapshots import ConversationSnapshots
+from shoal.connections import Connections
 from shoal.kernel.checkpoints import ChangedSince, TurnChanges, UndoResult
+from shoal.kernel.clock import Clock
 from shoal.kernel.commands import CommandRequest, CommandSpec
 from shoal.kernel.errors import Conflict, Forbidden, InvalidInput
 from shoal.kernel.events import Event, UserSaid, encode_event
+from shoal.kernel.files import Folders
+from shoal.kernel.home import Home
 from shoal.kernel.ids import (
     OWN_PLATFORMS,
     WHOLE_CHANNEL,
@@ -23,31 +29,33 @@ from shoal.kernel.ids import (
     thread_address,
 )
 from shoal.kernel.messages import Abort, Attachment, Author, Prompt, Receipt, Retry, Steer
-from shoal.kernel.ports import channel_names
+from shoal.kernel.ports import Models, channel_names
 from shoal.kernel.records import Snapshot, Step, ThreadInfo
 from shoal.models.catalog import existing_model
+from shoal.running import Runtime
+from shoal.store.store import Store
 from shoal.surfaces.http.endpoints import (
     ADMINS,
     EVERYONE,
     JSON,
     READERS,
     TALKERS,
+    Callers,
     Routes,
     Text200,
-    WebContext,
     checked_text,
-    still_allowed,
     view,
     wants_event_stream,
 )
 from shoal.surfaces.http.errors import ApiError
 from shoal.surfaces.http.routes_files import AttachmentRef, take_attachments
-from shoal.surfaces.http.streams import REPLAY_EVENTS_MAX, EventStream, all_frames, thread_frames
+from shoal.surfaces.http.streams import REPLAY_EVENTS_MAX, EventStream, LiveStreams, all_frames, thread_frames
 from shoal.text.order import natural
-from shoal.threads.commands import agent_here
-from shoal.threads.orchestrator import CHOOSES_NO_MODEL
+from shoal.threads.commands import CommandRouter, agent_here
+from shoal.threads.orchestrator import CHOOSES_NO_MODEL, Orchestrator
 from shoal.threads.principals import Principal, no_such_thread
-from shoal.turn.context import ContextCosts
+from shoal.tools.tainted_files import MarkedFiles
+from shoal.turn.context import ContextBuilder, ContextCosts
 
 routes = Routes()
 
@@ -219,7 +227,7 @@ class CommandAnswer(msgspec.Struct, frozen=True):
 # ---- checks and prompts, used below /v1 too ----
 
 
-def check_agent(web: WebContext, by: Principal, agent: str) -> str:
+def check_agent(agents: AgentRegistry, by: Principal, agent: str) -> str:
     """An agent's name, or empty for the thread's own; a token's own agent answers in any case.
 
     Raises InvalidInput naming those that exist, ApiError 403 for another than the token's.
@@ -228,31 +236,33 @@ def check_agent(web: WebContext, by: Principal, agent: str) -> str:
     if own and agent not in ("", own):
         raise ApiError(403, "confined", f"The token {by.token.name!r} is for agent {own} only: name that one, or none.")
     agent = agent or own
-    if agent and agent not in web.app.agents.names():
-        known = ", ".join(sorted(web.app.agents.names()))
+    if agent and agent not in agents.names():
+        known = ", ".join(sorted(agents.names()))
         raise InvalidInput(f"There is no agent {agent[:80]!r}. There are: {known}.")
     return agent
 
 
-def check_model(web: WebContext, by: Principal, model: str | None) -> None:
+def check_model(models: Models, by: Principal, model: str | None) -> None:
     """Raises Forbidden for people who may not choose one, InvalidInput for one that there is not."""
     if model and not by.author.trusted:
         raise Forbidden(CHOOSES_NO_MODEL)
     if model:
-        existing_model(web.app.models, model)
+        existing_model(models, model)
 
 
-def check_intake(web: WebContext) -> None:
-    """Refuse messages that nothing here would answer any more. Raises ApiError 503."""
-    if web.app.state == "draining":
+def check_intake(runtime: Runtime) -> None:
+    """Refuse messages that nothing here would answer. Raises ApiError 503, Conflict where Shoal does not run."""
+    if runtime.state == "stopped":
+        raise Conflict("Shoal does not run, so nobody would answer. Start it with `shoal run`, then try again.")
+    if runtime.state == "draining":
         message = "Shoal is stopping: the message was not taken. Send it again when it is back."
         raise ApiError(503, "stopping", message, {"Retry-After": "5"})
 
 
-async def submit(web: WebContext, prompt: Prompt) -> Receipt:
+async def submit(orchestrator: Orchestrator, runtime: Runtime, prompt: Prompt) -> Receipt:
     """Send a prompt. Raises ApiError 429 when the mailbox is full, and 503 when Shoal is stopping."""
-    check_intake(web)
-    receipt = await web.app.orchestrator.send(prompt)
+    check_intake(runtime)
+    receipt = await orchestrator.send(prompt)
     if receipt.status == "busy":
         message = "The thread's mailbox is full. Wait for an answer, or steer the running turn."
         raise ApiError(429, "busy", message, {"Retry-After": "5"})
@@ -260,7 +270,7 @@ async def submit(web: WebContext, prompt: Prompt) -> Receipt:
 
 
 def make_prompt(
-    web: WebContext,
+    clock: Clock,
     by: Principal,
     thread: ThreadId,
     text: str,
@@ -279,7 +289,7 @@ def make_prompt(
         key=f"api/{thread}/{message_id}",
         text=text,
         author=by.author,
-        at=web.app.clock.now(),
+        at=clock.now(),
         attachments=attachments,
         agent=agent,
         model=model,
@@ -289,48 +299,63 @@ def make_prompt(
     )
 
 
-def _message_id(web: WebContext, given: str) -> str:
-    return checked_text(given, "message_id") if given else web.app.clock.new_id()
+def _message_id(clock: Clock, given: str) -> str:
+    return checked_text(given, "message_id") if given else clock.new_id()
 
 
 # ---- messages ----
 
 
 @routes("POST /api/threads/{thread}/messages", TALKERS, status=202)
-async def send_message(web: WebContext, by: Principal, thread: ThreadId, body: NewMessage) -> Accepted:
+async def send_message(
+    store: Store,
+    clock: Clock,
+    home: Home,
+    orchestrator: Orchestrator,
+    agents: AgentRegistry,
+    models: Models,
+    folders: Folders,
+    runtime: Runtime,
+    tainted_files: MarkedFiles,
+    by: Principal,
+    thread: ThreadId,
+    body: NewMessage,
+) -> Accepted:
     """Send a message to a thread; an agent answers it in a turn."""
     text = body.text if body.attachments and not body.text else checked_text(body.text)
-    agent = check_agent(web, by, body.agent)
-    message_id = _message_id(web, body.message_id)
-    check_model(web, by, body.model)
-    attachments = await take_attachments(web.app, by.author, thread, body.attachments, message_id)
-    prompt = make_prompt(web, by, thread, text, message_id, agent=agent, model=body.model, attachments=attachments)
-    receipt = await submit(web, prompt)
+    agent = check_agent(agents, by, body.agent)
+    message_id = _message_id(clock, body.message_id)
+    check_model(models, by, body.model)
+    attachments = await take_attachments(home, folders, tainted_files, by.author, thread, body.attachments, message_id)
+    prompt = make_prompt(clock, by, thread, text, message_id, agent=agent, model=body.model, attachments=attachments)
+    receipt = await submit(orchestrator, runtime, prompt)
     if body.model:
-        await web.app.store.threads.change(thread, model=body.model)
+        await store.threads.change(thread, model=body.model)
     return Accepted(True, message_id, receipt.status == "duplicate")
 
 
 @routes("POST /api/threads/{thread}/steer", TALKERS, status=202)
-async def steer(web: WebContext, by: Principal, thread: ThreadId, body: NewSteer) -> Delivered:
+async def steer(clock: Clock, orchestrator: Orchestrator, by: Principal, thread: ThreadId, body: NewSteer) -> Delivered:
     """Hand a message to the running turn."""
-    key, text = f"api/{thread}/{_message_id(web, body.message_id)}", checked_text(body.text)
-    receipt = await web.app.orchestrator.send(Steer(thread, key, text, by.author, web.app.clock.now()))
+    key, text = f"api/{thread}/{_message_id(clock, body.message_id)}", checked_text(body.text)
+    receipt = await orchestrator.send(Steer(thread, key, text, by.author, clock.now()))
     return Delivered(receipt.status in ("delivered", "duplicate"))
 
 
 @routes("POST /api/threads/{thread}/abort", TALKERS, status=202, body_optional=True)
-async def abort(web: WebContext, by: Principal, thread: ThreadId, body: AbortRequest) -> Delivered:
+async def abort(orchestrator: Orchestrator, by: Principal, thread: ThreadId, body: AbortRequest) -> Delivered:
     """End the running turn."""
-    receipt = await web.app.orchestrator.send(Abort(thread, by.author, body.all_queued))
+    receipt = await orchestrator.send(Abort(thread, by.author, body.all_queued))
     return Delivered(receipt.delivered)
 
 
 @routes("POST /api/threads/{thread}/retry", TALKERS, status=202, body_optional=True)
-async def retry(web: WebContext, by: Principal, thread: ThreadId, body: RetryRequest) -> Delivered:
+async def retry(
+    orchestrator: Orchestrator, models: Models, by: Principal, thread: ThreadId, body: RetryRequest
+) -> Delivered:
     """Have a turn that waits for its model ask again now; 409 when none waits."""
-    check_model(web, by, body.model)
-    receipt = await web.app.orchestrator.send(Retry(thread, by.author, body.turn, body.model))
+    check_model(models, by, body.model)
+    receipt = await orchestrator.send(Retry(thread, by.author, body.turn, body.model))
     if not receipt.delivered:
         raise Conflict("No turn of this thread waits for its model.")
     return Delivered(True)
@@ -340,76 +365,94 @@ async def retry(web: WebContext, by: Principal, thread: ThreadId, body: RetryReq
 
 
 @routes("POST /api/threads/{thread}/fork", TALKERS, status=201, body_optional=True)
-async def fork(web: WebContext, by: Principal, thread: ThreadId, body: NewFork) -> OpenedThread:
+async def fork(
+    clock: Clock, snapshots: ConversationSnapshots, by: Principal, thread: ThreadId, body: NewFork
+) -> OpenedThread:
     """Make a new thread that begins as a copy of this one up to an event; nothing said there reaches the original."""
     own = by.channel or "lobby"
     place = thread if thread.partition(":")[0] in OWN_PLATFORMS else make_thread_id("web", own, "x")
-    target = parse_thread_id(body.thread) if body.thread else ThreadId(f"{channel_of(place)}{web.app.clock.new_id()}")
+    target = parse_thread_id(body.thread) if body.thread else ThreadId(f"{channel_of(place)}{clock.new_id()}")
     if thread_address(target).platform not in OWN_PLATFORMS:
         raise InvalidInput("A copy goes on on the page or in the terminal: name a thread that begins with `web:`.")
     if not by.owns(target):
         raise no_such_thread(target)
-    await web.app.snapshots.fork(thread, target, by.author.id, body.after)
+    await snapshots.fork(thread, target, by.author.id, body.after)
     return OpenedThread(target)
 
 
 @routes("POST /api/threads/{thread}/again", TALKERS, status=202, body_optional=True)
-async def answer_again(web: WebContext, by: Principal, thread: ThreadId, body: AnswerAgain) -> Accepted:
+async def answer_again(
+    orchestrator: Orchestrator, models: Models, runtime: Runtime, by: Principal, thread: ThreadId, body: AnswerAgain
+) -> Accepted:
     """Have a message answered anew, in place of its answer, which stays on another branch of the conversation."""
-    check_intake(web)
-    check_model(web, by, body.model)
-    said = await web.app.orchestrator.try_again(thread, by.asker, body.seq, body.model)
+    check_intake(runtime)
+    check_model(models, by, body.model)
+    said = await orchestrator.try_again(thread, by.asker, body.seq, body.model)
     return Accepted(True, str(said.seq), False)
 
 
 @routes("POST /api/threads/{thread}/edit", TALKERS, status=202)
-async def say_instead(web: WebContext, by: Principal, thread: ThreadId, body: ChangedMessage) -> Accepted:
+async def say_instead(
+    clock: Clock, orchestrator: Orchestrator, runtime: Runtime, by: Principal, thread: ThreadId, body: ChangedMessage
+) -> Accepted:
     """Say something else in the place of an own message; what followed stays on another branch."""
-    check_intake(web)
-    message_id = _message_id(web, body.message_id)
-    prompt = make_prompt(web, by, thread, checked_text(body.text), message_id)
-    await web.app.orchestrator.say_instead(prompt, body.seq)
+    check_intake(runtime)
+    message_id = _message_id(clock, body.message_id)
+    prompt = make_prompt(clock, by, thread, checked_text(body.text), message_id)
+    await orchestrator.say_instead(prompt, body.seq)
     return Accepted(True, message_id, False)
 
 
 @routes("POST /api/threads/{thread}/branch", TALKERS, answer=ThreadSummary)
-async def go_to_branch(web: WebContext, by: Principal, thread: ThreadId, body: BranchChoice) -> ThreadInfo:
+async def go_to_branch(
+    store: Store, orchestrator: Orchestrator, by: Principal, thread: ThreadId, body: BranchChoice
+) -> ThreadInfo:
     """Have the conversation go on from right after an event: the end of another branch, or any earlier rest."""
-    await web.app.orchestrator.go_to(thread, body.after, by.author.id)
-    return await known_thread(web, thread)
+    await orchestrator.go_to(thread, body.after, by.author.id)
+    return await known_thread(store, thread)
 
 
 @routes("GET /api/threads/{thread}/turns/{turn}/changes", EVERYONE)
-async def turn_changes(web: WebContext, by: Principal, thread: ThreadId, turn: str) -> TurnChanges:
+async def turn_changes(
+    store: Store, orchestrator: Orchestrator, by: Principal, thread: ThreadId, turn: str
+) -> TurnChanges:
     """What a turn, or an undo, did to files, as diffs; `last` is the last turn that can be undone, 2 the one before,
     and `back` the last undo."""
-    await known_thread(web, thread)
-    return await web.app.orchestrator.undo.show(thread, turn, by.asker if by.is_confined else None)
+    await known_thread(store, thread)
+    return await orchestrator.undo.show(thread, turn, by.asker if by.is_confined else None)
 
 
 @routes("POST /api/threads/{thread}/turns/{turn}/undo", TALKERS, body_optional=True)
-async def undo_turn(web: WebContext, by: Principal, thread: ThreadId, turn: str, body: UndoRequest) -> UndoResult:
+async def undo_turn(
+    orchestrator: Orchestrator, runtime: Runtime, by: Principal, thread: ThreadId, turn: str, body: UndoRequest
+) -> UndoResult:
     """Restore the files that a turn, or an undo, changed, to how they were before it."""
-    check_intake(web)
-    return await web.app.orchestrator.undo.undo(thread, turn, by.asker, body.since)
+    check_intake(runtime)
+    return await orchestrator.undo.undo(thread, turn, by.asker, body.since)
 
 
 @routes("POST /api/channels/{platform}/{channel}/messages", ADMINS, status=202)
 async def send_to_channel(
-    web: WebContext, by: Principal, platform: str, channel: str, body: ChannelMessage
+    orchestrator: Orchestrator,
+    agents: AgentRegistry,
+    runtime: Runtime,
+    by: Principal,
+    platform: str,
+    channel: str,
+    body: ChannelMessage,
 ) -> OpenedThread:
     """Post to a channel, which opens a thread, and let its agent answer."""
-    check_intake(web)
-    text, agent = checked_text(body.text), check_agent(web, by, body.agent)
-    return OpenedThread(await web.app.orchestrator.send_to_channel(platform, channel, text, by.author, agent))
+    check_intake(runtime)
+    text, agent = checked_text(body.text), check_agent(agents, by, body.agent)
+    return OpenedThread(await orchestrator.send_to_channel(platform, channel, text, by.author, agent))
 
 
 # ---- threads and their journals ----
 
 
-async def known_thread(web: WebContext, thread: ThreadId) -> ThreadInfo:
+async def known_thread(store: Store, thread: ThreadId) -> ThreadInfo:
     """A thread that there is. Raises NotFound."""
-    info = await web.app.store.journal.thread(thread)
+    info = await store.journal.thread(thread)
     if info is None:
         raise no_such_thread(thread)
     return info
@@ -417,7 +460,7 @@ async def known_thread(web: WebContext, thread: ThreadId) -> ThreadInfo:
 
 @routes("GET /api/threads", EVERYONE, narrows=True, answer=list[ThreadSummary])
 async def threads(
-    web: WebContext,
+    store: Store,
     by: Principal,
     *,
     limit: Annotated[int, msgspec.Meta(ge=1, le=THREADS_MAX)] = 200,
@@ -436,7 +479,7 @@ async def threads(
     own = by.token.agent or agent
     if agent not in ("", own):
         return []
-    journal, channels = web.app.store.journal, by.channels
+    journal, channels = store.journal, by.channels
     found = await journal.threads(limit, agent=own, before=until, channels=channels, archived=archived)
     if until is None and not archived:
         known = {info.thread for info in found}
@@ -447,9 +490,9 @@ async def threads(
     return found
 
 
-async def authors(web: WebContext, thread: ThreadId, last_seq: int) -> list[Author]:
+async def authors(store: Store, thread: ThreadId, last_seq: int) -> list[Author]:
     """Who wrote the newest messages of a thread, the last one first."""
-    events = await web.app.store.journal.events(thread, max(0, last_seq - CHAT_EVENTS), CHAT_EVENTS)
+    events = await store.journal.events(thread, max(0, last_seq - CHAT_EVENTS), CHAT_EVENTS)
     said = [one.data for one in events if isinstance(one.data, UserSaid) and one.data.origin == "person"]
     return [one.author for one in reversed(said)]
 
@@ -469,16 +512,16 @@ class ChatView(msgspec.Struct, frozen=True):
 
 
 @routes("GET /api/chats", READERS)
-async def chats(web: WebContext) -> list[ChatView]:
+async def chats(store: Store, connections: Connections) -> list[ChatView]:
     """Channels in which there are threads, the last active first, at most 1,000; then other groups that bots see."""
     found: list[ChatView] = []
-    settings = web.app.store.settings
-    names = {platform: dict(await settings.page(channel_names(platform))) for platform in web.app.adapters}
-    for chat in await web.app.store.threads.chats():
+    settings = store.settings
+    names = {platform: dict(await settings.page(channel_names(platform))) for platform in connections.configured}
+    for chat in await store.threads.chats():
         address = thread_address(chat.thread)
         people: list[str] = []
         if address.platform not in OWN_PLATFORMS:
-            people = [one.name or one.id for one in await authors(web, chat.thread, chat.last_seq)]
+            people = [one.name or one.id for one in await authors(store, chat.thread, chat.last_seq)]
         name = names.get(address.platform, {}).pop(address.channel, "")
         people = list(dict.fromkeys(people))[:PEOPLE_MAX]
         shown = address.platform, address.channel, chat.thread, chat.title, people, chat.updated_at, name
@@ -491,21 +534,23 @@ async def chats(web: WebContext) -> list[ChatView]:
 
 
 @routes("GET /api/threads/{thread}", EVERYONE, answer=ThreadSummary)
-async def thread(web: WebContext, thread: ThreadId) -> ThreadInfo:
+async def thread(store: Store, thread: ThreadId) -> ThreadInfo:
     """One thread."""
-    return await known_thread(web, thread)
+    return await known_thread(store, thread)
 
 
 @routes("GET /api/threads/{thread}/steps", EVERYONE)
-async def steps(web: WebContext, thread: ThreadId) -> list[StepView]:
+async def steps(store: Store, thread: ThreadId) -> list[StepView]:
     """What the thread's turns spent their time on, oldest first."""
-    await known_thread(web, thread)
-    return [view(StepView, stored.step, turn=stored.turn) for stored in await web.app.store.journal.steps(thread)]
+    await known_thread(store, thread)
+    return [view(StepView, stored.step, turn=stored.turn) for stored in await store.journal.steps(thread)]
 
 
 @routes("GET /api/threads/{thread}/events", EVERYONE, answer=list[Event], streams=True)
 async def events(
-    web: WebContext,
+    store: Store,
+    streams: LiveStreams,
+    callers: Callers,
     request: Request,
     by: Principal,
     thread: ThreadId,
@@ -522,104 +567,110 @@ async def events(
                 message = "Last-Event-ID must be the number of the last event seen; leave it out to start anew."
                 raise InvalidInput(message)
             after = int(last)
-        admitted = web.streams.admit()
-        frames = thread_frames(web.app, web.streams, thread, after)
-        return EventStream(frames, web.streams, admitted, allowed=still_allowed(web, by, thread))
-    first = await _page(web, thread, after, limit, before)
-    return StreamingResponse(_event_list(web, thread, before, limit, first), media_type=JSON)
+        admitted = streams.admit()
+        frames = thread_frames(streams, thread, after)
+        return EventStream(frames, streams, admitted, allowed=callers.still_allowed(by, thread))
+    first = await _page(store, streams, thread, after, limit, before)
+    return StreamingResponse(_event_list(store, streams, thread, before, limit, first), media_type=JSON)
 
 
-async def _page(web: WebContext, thread: ThreadId, after: int, left: int, before: int) -> list[Event]:
-    async with web.streams.reading:
-        events = await web.app.store.journal.events(thread, after, min(left, REPLAY_EVENTS_MAX), before=before)
+async def _page(
+    store: Store, streams: LiveStreams, thread: ThreadId, after: int, left: int, before: int
+) -> list[Event]:
+    async with streams.reading:
+        events = await store.journal.events(thread, after, min(left, REPLAY_EVENTS_MAX), before=before)
         await anyio.lowlevel.checkpoint()  # whoever else waits for the loop comes first
         return events
 
 
 async def _event_list(
-    web: WebContext, thread: ThreadId, before: int, left: int, events: Sequence[Event]
+    store: Store, streams: LiveStreams, thread: ThreadId, before: int, left: int, events: Sequence[Event]
 ) -> AsyncIterator[bytes]:
     """A JSON list that begins with these events; the others are read while it is sent, so that few are in memory."""
     yield b"[" + b",".join(map(encode_event, events))
     while events and (left := left - len(events)):
-        events = await _page(web, thread, events[-1].seq, left, before)
+        events = await _page(store, streams, thread, events[-1].seq, left, before)
         yield b"".join(b"," + encode_event(event) for event in events)
     yield b"]"
 
 
 @routes("GET /api/events", READERS, media_type="text/event-stream")
-async def all_events(web: WebContext, request: Request, by: Principal) -> Response:
+async def all_events(streams: LiveStreams, callers: Callers, request: Request, by: Principal) -> Response:
     """What happens in all threads from now on, as a live stream."""
     if not wants_event_stream(request):
         raise ApiError(406, "not_acceptable", "This is a live stream only: send Accept: text/event-stream.")
-    return EventStream(
-        all_frames(web.app, web.streams), web.streams, web.streams.admit(), allowed=still_allowed(web, by)
-    )
+    return EventStream(all_frames(streams), streams, streams.admit(), allowed=callers.still_allowed(by))
 
 
 # ---- the model's window, and what was saved of it ----
 
 
 @routes("GET /api/threads/{thread}/context", READERS)
-async def context_costs(web: WebContext, thread: ThreadId) -> ContextCosts:
+async def context_costs(
+    store: Store, agents: AgentRegistry, models: Models, context: ContextBuilder, thread: ThreadId
+) -> ContextCosts:
     """What the next request of a thread carries, and what each part takes; of a new one, what its first would."""
-    agent = await agent_here(web.app.store, web.app.agents, thread)
-    return await web.app.context.costs(thread, agent, web.app.models.route(agent.model), web.app.store)
+    agent = await agent_here(store, agents, thread)
+    return await context.costs(thread, agent, models.route(agent.model), store)
 
 
 @routes("POST /api/threads/{thread}/clear", TALKERS)
-async def clear(web: WebContext, by: Principal, thread: ThreadId) -> WindowCleared:
+async def clear(store: Store, orchestrator: Orchestrator, by: Principal, thread: ThreadId) -> WindowCleared:
     """Start the model's window anew; nothing is deleted."""
-    await known_thread(web, thread)
-    await web.app.orchestrator.clear(thread, by.author.id)
+    await known_thread(store, thread)
+    await orchestrator.clear(thread, by.author.id)
     return WindowCleared(True)
 
 
 @routes("POST /api/threads/{thread}/new", ADMINS)
-async def begin_anew(web: WebContext, by: Principal, thread: ThreadId) -> BegunAnew:
+async def begin_anew(snapshots: ConversationSnapshots, by: Principal, thread: ThreadId) -> BegunAnew:
     """Save what the model sees of a thread, then start its window anew; nothing is deleted."""
-    return BegunAnew(True, await web.app.snapshots.begin_anew(thread, by.author.id))
+    return BegunAnew(True, await snapshots.begin_anew(thread, by.author.id))
 
 
 @routes("POST /api/threads/{thread}/snapshots", ADMINS, status=201, body_optional=True)
-async def save_snapshot(web: WebContext, thread: ThreadId, body: NewSnapshot) -> Snapshot:
+async def save_snapshot(snapshots: ConversationSnapshots, thread: ThreadId, body: NewSnapshot) -> Snapshot:
     """Save what the model sees of a thread; nothing is cleared."""
-    return await web.app.snapshots.save(thread, body.description and checked_text(body.description, "description"))
+    return await snapshots.save(thread, body.description and checked_text(body.description, "description"))
 
 
 @routes("GET /api/threads/{thread}/snapshots", READERS)
-async def snapshots(web: WebContext, thread: ThreadId) -> list[Snapshot]:
+async def snapshots(snapshots: ConversationSnapshots, thread: ThreadId) -> list[Snapshot]:
     """What the thread's agent saved in its channel, newest first."""
-    return await web.app.snapshots.history(thread)
+    return await snapshots.history(thread)
 
 
 @routes("POST /api/threads/{thread}/snapshots/{snapshot}/restore", ADMINS)
-async def restore_snapshot(web: WebContext, by: Principal, thread: ThreadId, snapshot: str) -> Snapshot:
+async def restore_snapshot(
+    snapshots: ConversationSnapshots, by: Principal, thread: ThreadId, snapshot: str
+) -> Snapshot:
     """Put a saved conversation in the place of what the model sees."""
-    return await web.app.snapshots.restore(thread, snapshot, by.author.id)
+    return await snapshots.restore(thread, snapshot, by.author.id)
 
 
 # ---- commands ----
 
 
 @routes("POST /api/threads/{thread}/command", TALKERS)
-async def command(web: WebContext, by: Principal, thread: ThreadId, body: CommandText) -> CommandAnswer:
+async def command(
+    clock: Clock, commands: CommandRouter, by: Principal, thread: ThreadId, body: CommandText
+) -> CommandAnswer:
     """Do what a slash command of the chats does, as the token's person."""
     text = checked_text(body.text)
-    spoken = web.app.commands.table.parse(text)
+    spoken = commands.table.parse(text)
     if spoken is None:
         return CommandAnswer(f"There is no command {text.split()[0][:40]}. /help lists those there are.")
     if by.is_confined and spoken.name not in CONFINED_COMMANDS:
         allowed = ", /".join(CONFINED_COMMANDS)
         raise ApiError(403, "scope", f"The token {by.token.name!r} has no command /{spoken.name}; it has /{allowed}.")
-    key, at = web.app.clock.new_id(), web.app.clock.now()
+    key, at = clock.new_id(), clock.now()
     asked = CommandRequest(thread, by.author, spoken.name, spoken.argument, key, at, direct=True, by=by.asker)
-    return CommandAnswer(await web.app.commands.command(asked))
+    return CommandAnswer(await commands.command(asked))
 
 
 @routes("GET /api/commands", EVERYONE, narrows=True)
-async def commands(web: WebContext, by: Principal) -> list[CommandSpec]:
+async def commands(router: CommandRouter, by: Principal) -> list[CommandSpec]:
     """The slash commands of all platforms."""
     if by.token.scope not in TALKERS:
         return []
-    return [spec for spec in web.app.commands.table if not by.is_confined or spec.name in CONFINED_COMMANDS]
+    return [spec for spec in router.table if not by.is_confined or spec.name in CONFINED_COMMANDS]

@@ -7,8 +7,13 @@ from typing import Annotated, Literal
 import anyio.to_thread
 import msgspec
 
+from shoal.agents.lifecycle import AgentLifecycle
+from shoal.agents.registry import AgentRegistry
+from shoal.connections import Connections
+from shoal.kernel.clock import Clock
 from shoal.kernel.errors import Conflict, InvalidInput, NotFound
 from shoal.kernel.ids import OWN_PLATFORMS, parse_thread_id
+from shoal.kernel.live_config import LiveConfig
 from shoal.kernel.triggers import (
     BRIEF,
     BRIEF_AGENT,
@@ -22,11 +27,14 @@ from shoal.kernel.triggers import (
 )
 from shoal.kernel.when import parse_schedule, parse_when
 from shoal.kernel.zones import zone_named
-from shoal.surfaces.http.endpoints import ADMINS, READERS, Removed, Routes, WebContext, checked_text, view
+from shoal.store.store import Store
+from shoal.surfaces.http.endpoints import ADMINS, READERS, Removed, Routes, checked_text, view
 from shoal.surfaces.http.routes_access import zone_of
 from shoal.surfaces.http.routes_threads import check_agent
 from shoal.threads.principals import Principal
 from shoal.threads.scope import LAST_CHANNEL
+from shoal.threads.timezones import TimeZones
+from shoal.tools.executor import LiveToolServices
 
 routes = Routes()
 
@@ -95,19 +103,19 @@ def _no_trigger(id: str) -> NotFound:
     return NotFound(f"There is no trigger {id[:80]}. `shoal triggers list` shows them.")
 
 
-async def _known_trigger(web: WebContext, id: str) -> Trigger:
-    found = next((trigger for trigger in await web.app.store.triggers.all() if trigger.id == id), None)
+async def _known_trigger(store: Store, id: str) -> Trigger:
+    found = next((trigger for trigger in await store.triggers.all() if trigger.id == id), None)
     if found is None:
         raise _no_trigger(id)
     return found
 
 
 @routes("GET /api/triggers", READERS)
-async def triggers(web: WebContext) -> list[TriggerView]:
+async def triggers(store: Store) -> list[TriggerView]:
     """What starts turns by the clock, the next due first."""
-    found = await web.app.store.triggers.all()
+    found = await store.triggers.all()
     threads = {one.spec.thread for one in found if one.spec.thread}
-    infos = [await web.app.store.journal.thread(thread) for thread in threads]
+    infos = [await store.journal.thread(thread) for thread in threads]
     titles = {info.thread: info.title for info in infos if info is not None}
     return [_trigger_view(one, titles.get(one.spec.thread, "") if one.spec.thread else "") for one in found]
 
@@ -125,7 +133,10 @@ class PlannedTimes(msgspec.Struct, frozen=True):
 
 @routes("GET /api/triggers/calendar", READERS)
 async def calendar(
-    web: WebContext,
+    store: Store,
+    clock: Clock,
+    config: LiveConfig,
+    timezones: TimeZones,
     by: Principal,
     *,
     days: Annotated[int, msgspec.Meta(ge=1, le=31)] = 7,
@@ -133,11 +144,11 @@ async def calendar(
 ) -> list[PlannedTimes]:
     """When triggers come in so many days from now, the first 4 times of each day of `timezone` (by default the
     caller's). Triggers that do not come in these days are left out."""
-    now = web.app.clock.now()
-    until, zone = now + timedelta(days=days), zone_named(timezone or await zone_of(web, by))
+    now = clock.now()
+    until, zone = now + timedelta(days=days), zone_named(timezone or await zone_of(config, timezones, by))
     active = [
         one
-        for one in await web.app.store.triggers.all()
+        for one in await store.triggers.all()
         if one.state == "active" and one.next_at is not None and one.next_at < until
     ]
 
@@ -159,19 +170,38 @@ async def calendar(
 
 
 @routes("POST /api/triggers", ADMINS, status=201)
-async def add_trigger(web: WebContext, by: Principal, body: TriggerRequest) -> TriggerView:
+async def add_trigger(
+    clock: Clock,
+    config: LiveConfig,
+    connections: Connections,
+    agents: AgentRegistry,
+    outlets: LiveToolServices,
+    timezones: TimeZones,
+    by: Principal,
+    body: TriggerRequest,
+) -> TriggerView:
     """Schedule a turn."""
-    return _trigger_view(await web.app.outlets.add_trigger(await _wanted(web, by, body)))
+    return _trigger_view(
+        await outlets.add_trigger(await _wanted(clock, config, connections, agents, timezones, by, body))
+    )
 
 
-async def _wanted(web: WebContext, by: Principal, body: TriggerRequest) -> NewTrigger:
+async def _wanted(
+    clock: Clock,
+    config: LiveConfig,
+    connections: Connections,
+    agents: AgentRegistry,
+    timezones: TimeZones,
+    by: Principal,
+    body: TriggerRequest,
+) -> NewTrigger:
     """The trigger that a call asks for. Raises InvalidInput, ApiError."""
     if bool(body.thread) == bool(body.platform and body.channel):
         raise InvalidInput("A trigger goes into `thread`, or into `platform` and `channel`; give one of the two.")
-    if body.platform and body.platform not in {*web.app.adapters, *OWN_PLATFORMS}:
-        known = ", ".join(sorted(web.app.adapters)) or "none"
+    if body.platform and body.platform not in {*connections.configured, *OWN_PLATFORMS}:
+        known = ", ".join(sorted(connections.configured)) or "none"
         raise InvalidInput(f"There is no platform {body.platform[:80]!r} here. Connected are: {known}.")
-    timezone, now = body.timezone or await zone_of(web, by), web.app.clock.now()
+    timezone, now = body.timezone or await zone_of(config, timezones, by), clock.now()
     if body.kind:
         when = parse_schedule(body.kind, body.schedule, timezone, now)
     else:
@@ -183,7 +213,7 @@ async def _wanted(web: WebContext, by: Principal, body: TriggerRequest) -> NewTr
         "author": by.author,
         "tainted_by": "",
         "thread": parse_thread_id(body.thread) if body.thread else None,
-        "agent": check_agent(web, by, body.agent),
+        "agent": check_agent(agents, by, body.agent),
     }
     return msgspec.convert(given, NewTrigger)
 
@@ -203,62 +233,76 @@ class BriefRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @routes("POST /api/brief", ADMINS, status=201)
-async def set_brief(web: WebContext, by: Principal, body: BriefRequest) -> TriggerView:
+async def set_brief(
+    store: Store,
+    clock: Clock,
+    config: LiveConfig,
+    connections: Connections,
+    agents: AgentRegistry,
+    outlets: LiveToolServices,
+    timezones: TimeZones,
+    lifecycle: AgentLifecycle,
+    by: Principal,
+    body: BriefRequest,
+) -> TriggerView:
     """Have an agent send a brief every morning, in place of the one there was."""
-    app, agent, thread = web.app, body.agent, body.thread
+    agent, thread = body.agent, body.thread
     at = re.fullmatch(r"([01]?\d|2[0-3])(?:[:.]([0-5]\d))?", body.at.strip(), re.ASCII)
     if at is None:
         raise InvalidInput(f"{body.at!r} is no hour. Write it as 8, 8:00 or 20:30.")
     if not thread and not body.platform:
-        settings, default = app.store.settings, app.agents.defaults.agent
+        settings, default = store.settings, agents.defaults.agent
         thread = await settings.get(LAST_CHANNEL, agent or default) or await settings.get(LAST_CHANNEL, default)
         thread = thread or BRIEF_ON_PAGE
     schedule = f"{int(at[2] or 0)} {int(at[1])} * * {'1-5' if body.days == 'working' else '*'}"
-    timezone = zone_named(body.timezone or await zone_of(web, by)).key
+    timezone = zone_named(body.timezone or await zone_of(config, timezones, by)).key
     asked = TriggerRequest(
         schedule, BRIEF_TEXT.format(timezone=timezone), thread, body.platform, body.channel, timezone, agent, BRIEF
     )
-    if agent == "brief" and agent not in app.agents.names():  # made only for a brief that can be sent
-        first_time(await _wanted(web, by, msgspec.structs.replace(asked, agent="")), app.clock.now())
-        await app.lifecycle.create(agent, BRIEF_AGENT, by.person)
-    before = [one for one in await app.store.triggers.all() if one.spec.name == BRIEF]
-    added = await add_trigger(web, by, asked)
+    if agent == "brief" and agent not in agents.names():  # made only for a brief that can be sent
+        first_time(
+            await _wanted(clock, config, connections, agents, timezones, by, msgspec.structs.replace(asked, agent="")),
+            clock.now(),
+        )
+        await lifecycle.create(agent, BRIEF_AGENT, by.person)
+    before = [one for one in await store.triggers.all() if one.spec.name == BRIEF]
+    added = await add_trigger(clock, config, connections, agents, outlets, timezones, by, asked)
     for one in before:
-        await app.store.triggers.remove(one.id)
+        await store.triggers.remove(one.id)
     return added
 
 
 @routes("DELETE /api/brief", ADMINS)
-async def end_brief(web: WebContext) -> Removed:
+async def end_brief(store: Store) -> Removed:
     """Send no brief any more."""
-    found = [one for one in await web.app.store.triggers.all() if one.spec.name == BRIEF]
+    found = [one for one in await store.triggers.all() if one.spec.name == BRIEF]
     for one in found:
-        await web.app.store.triggers.remove(one.id)
+        await store.triggers.remove(one.id)
     return Removed(bool(found))
 
 
 @routes("DELETE /api/triggers/{id}", ADMINS)
-async def remove_trigger(web: WebContext, id: str) -> Removed:
+async def remove_trigger(store: Store, id: str) -> Removed:
     """Remove a trigger."""
-    if not await web.app.store.triggers.remove(id):
+    if not await store.triggers.remove(id):
         raise _no_trigger(id)
     return Removed(True)
 
 
 @routes("POST /api/triggers/{id}/pause", ADMINS)
-async def pause_trigger(web: WebContext, id: str) -> TriggerView:
+async def pause_trigger(store: Store, id: str) -> TriggerView:
     """Pause a trigger."""
-    trigger = await _known_trigger(web, id)
-    if not await web.app.store.triggers.pause(id):
+    trigger = await _known_trigger(store, id)
+    if not await store.triggers.pause(id):
         raise Conflict(f"Trigger {id} is {trigger.state}: there is nothing to pause.")
-    return _trigger_view(await _known_trigger(web, id))
+    return _trigger_view(await _known_trigger(store, id))
 
 
 @routes("POST /api/triggers/{id}/resume", ADMINS)
-async def resume_trigger(web: WebContext, id: str) -> TriggerView:
+async def resume_trigger(store: Store, clock: Clock, outlets: LiveToolServices, id: str) -> TriggerView:
     """Resume a trigger that is paused or was switched off."""
-    trigger = await _known_trigger(web, id)
-    if not await web.app.store.triggers.resume(id, first_time(trigger.spec, web.app.clock.now())):
+    trigger = await _known_trigger(store, id)
+    if not await store.triggers.resume(id, first_time(trigger.spec, clock.now())):
         raise Conflict(f"Trigger {id} is {trigger.state}: there is nothing to resume.")
-    web.app.due("triggers")
-    return _trigger_view(await _known_trigger(web, id))
+    outlets.ring()
+    return _trigger_view(await _known_trigger(store, id))

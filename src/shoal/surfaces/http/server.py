@@ -2,23 +2,23 @@
 
 import socket
 import sys
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from functools import cache
-from typing import TYPE_CHECKING
 
 import anyio
-import msgspec
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from shoal.delivery.hub import Hub
 from shoal.feature import Feature, features
+from shoal.kernel.clock import Clock
 from shoal.kernel.errors import ConfigError, ShoalError
-from shoal.kernel.settings import HookSettings
 from shoal.kernel.version import VERSION
+from shoal.services import Services
 from shoal.setup.live import LiveSetup
+from shoal.store.store import Store
 from shoal.surfaces.http import (
     page,
     routes_access,
@@ -36,15 +36,14 @@ from shoal.surfaces.http import (
     routes_triggers,
 )
 from shoal.surfaces.http.auth import AccessMiddleware, Gate
-from shoal.surfaces.http.endpoints import Endpoint, Routes, WebContext, starlette_routes
+from shoal.surfaces.http.endpoints import Callers, Endpoint, Routes, starlette_routes
 from shoal.surfaces.http.errors import answer_defect, answer_http_error, answer_shoal_error
-from shoal.surfaces.http.openapi import make_document
+from shoal.surfaces.http.openapi import ApiDocument
+from shoal.surfaces.http.options import WebOptions
 from shoal.surfaces.http.page import Page
-from shoal.surfaces.http.routes_operations import Counters
+from shoal.surfaces.http.routes_operations import Counters, StoreProbe
 from shoal.surfaces.http.streams import LiveStreams
-
-if TYPE_CHECKING:
-    from shoal.app import App
+from shoal.threads.access_tokens import AccessTokens
 
 CONNECTIONS_MAX = 1000
 """Connections and requests at work at once; more are answered 503."""
@@ -84,42 +83,32 @@ API: tuple[Endpoint, ...] = (
 _OPEN_PATHS = frozenset(endpoint.path for endpoint in (*API, *page.routes) if endpoint.is_open)
 
 
-class WebOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How the surface is served.
-
-    `allowed_origins` are further origins (scheme://host[:port]) under which a browser may use it, e.g. of a proxy.
-    `trusted_proxies` are addresses or networks whose X-Forwarded-Proto counts; loopback's always does.
-    `hooks` are the webhooks by name. `linger_seconds`: how long the rest of a body that was answered already may pause.
-    """
-
-    token: str
-    host: str = "127.0.0.1"
-    port: int = 8420
-    allowed_origins: tuple[str, ...] = ()
-    trusted_proxies: tuple[str, ...] = ()
-    heartbeat_seconds: float = 15.0
-    streams_max: int = 256
-    slow_reader_seconds: float = 60.0
-    body_seconds: float = 60.0
-    upload_seconds: float = 600.0
-    linger_seconds: float = 2.0
-    hooks: Mapping[str, HookSettings] = {}
-
-
 class WebApp:
-    """The ASGI application with every route; it serves as long as `app` is open.
+    """The ASGI application with every route; it serves as long as what it serves is open.
 
     `close()` ends its live streams, which a server waits for before it stops.
     """
 
-    def __init__(self, app: "App", options: WebOptions) -> None:
-        gate = Gate(options, app.clock, app.tokens)
-        streams = LiveStreams(options)
-        counters, describe = Counters(), cache(lambda: make_document(API, VERSION))
-        app.hub.tap(counters.count)
-        self.web = WebContext(app, options, gate, streams, counters, Page(), describe, LiveSetup(app))
+    def __init__(self, services: Services, options: WebOptions) -> None:
+        store, clock, tokens = services[Store], services[Clock], services[AccessTokens]
+        self.streams = LiveStreams(options, store.journal, services[Hub], clock)
+        gate, counters, callers = Gate(options, clock, tokens), Counters(), Callers(store, tokens, clock)
+        services[Hub].tap(counters.count)
+        web = services.copy()
+        for service in (
+            options,
+            self.streams,
+            gate,
+            counters,
+            callers,
+            Page(),
+            StoreProbe(store, clock),
+            ApiDocument(API, VERSION),
+            LiveSetup(services),
+        ):
+            web.add(service)
         router = Starlette(
-            routes=starlette_routes(self.web, (*API, *page.routes)),
+            routes=starlette_routes(web, (*API, *page.routes)),
             exception_handlers={
                 ShoalError: answer_shoal_error,
                 HTTPException: answer_http_error,
@@ -132,14 +121,14 @@ class WebApp:
             prefixes = (routes_inbound.HOOKS, routes_inbound.PLATFORMS, f"{page.PREFIX}/")
             return path in _OPEN_PATHS or path.startswith(prefixes)
 
-        self._served = BodyDrain(AccessMiddleware(router, gate, app.clock, is_open), options.linger_seconds)
+        self._served = BodyDrain(AccessMiddleware(router, gate, clock, is_open), options.linger_seconds)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._served(scope, receive, send)
 
     def close(self) -> None:
         """End every live stream and take no new ones."""
-        self.web.streams.close()
+        self.streams.close()
 
 
 class BodyDrain:
@@ -192,7 +181,7 @@ class BodyDrain:
 
 
 @asynccontextmanager
-async def serve(app: "App", options: WebOptions) -> AsyncGenerator[str, None]:
+async def serve(services: Services, options: WebOptions) -> AsyncGenerator[str, None]:
     """Serve on `options.host` and `options.port` (0: any free one) while inside; yields the address `http://HOST:PORT`.
 
     Leaving stops taking connections, ends the live streams, and gives requests at work CLOSE_SECONDS. Raises
@@ -200,7 +189,7 @@ async def serve(app: "App", options: WebOptions) -> AsyncGenerator[str, None]:
     """
     import uvicorn  # here, since calls in process need no server
 
-    web = WebApp(app, options)
+    web = WebApp(services, options)
     listener = _listen(options.host, options.port, options.slow_reader_seconds)
     config = uvicorn.Config(
         web,

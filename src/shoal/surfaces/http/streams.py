@@ -10,13 +10,14 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Mapping
 from contextlib import AbstractContextManager, aclosing, contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import anyio
 import anyio.lowlevel
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from shoal.delivery.hub import Hub
 from shoal.kernel.clock import Clock
 from shoal.kernel.errors import StoreError
 from shoal.kernel.events import (
@@ -31,11 +32,9 @@ from shoal.kernel.events import (
     encode_live,
 )
 from shoal.kernel.ids import ThreadId, TurnId
+from shoal.store.journal import Journal
 from shoal.surfaces.http.errors import ApiError
-
-if TYPE_CHECKING:
-    from shoal.app import App
-    from shoal.surfaces.http.server import WebOptions
+from shoal.surfaces.http.options import WebOptions
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +60,10 @@ LOST = b"event: lost\ndata: {}\n\n"
 class LiveStreams:
     """The open streams: bounded in number, kept alive, and ended when the server stops."""
 
-    def __init__(self, options: "WebOptions") -> None:
+    def __init__(self, options: WebOptions, journal: Journal, hub: Hub, clock: Clock) -> None:
+        self.journal = journal
+        self.hub = hub
+        self.clock = clock
         self.open = 0
         self.closing = False
         self.reading = anyio.Semaphore(READ_AT_ONCE_MAX)
@@ -144,18 +146,18 @@ LONG = TextStreamed | ThinkingStreamed | OutputShown
 """Live events that only a thread's own stream has."""
 
 
-async def thread_items(app: "App", streams: LiveStreams, thread: ThreadId, after: int) -> AsyncGenerator[Item, None]:
+async def thread_items(streams: LiveStreams, thread: ThreadId, after: int) -> AsyncGenerator[Item, None]:
     """Events of a thread with a higher number than `after`, then what happens, until the server stops.
 
     An `after` that the journal has not reached belongs to another journal: then everything is sent.
     """
-    info = await app.store.journal.thread(thread)
+    info = await streams.journal.thread(thread)
     seq, finished, said = after if info is not None and after <= info.last_seq else 0, TurnId(""), 0
     while not streams.closing:
-        with app.hub.subscribe(thread) as subscription:
+        with streams.hub.subscribe(thread) as subscription:
             while True:
                 async with streams.reading:
-                    events = await app.store.journal.events(thread, seq, REPLAY_EVENTS_MAX)
+                    events = await streams.journal.events(thread, seq, REPLAY_EVENTS_MAX)
                     await anyio.lowlevel.checkpoint()  # whoever else waits for the loop comes first
                 for event in events:
                     seq, finished = event.seq, event.turn if isinstance(event.data, TurnFinished) else finished
@@ -183,23 +185,23 @@ async def thread_items(app: "App", streams: LiveStreams, thread: ThreadId, after
                 yield item
 
 
-async def thread_frames(app: "App", streams: LiveStreams, thread: ThreadId, after: int) -> AsyncGenerator[bytes, None]:
+async def thread_frames(streams: LiveStreams, thread: ThreadId, after: int) -> AsyncGenerator[bytes, None]:
     """`thread_items` as server-sent events; `id` is the event's number, live events have none."""
     yield OPENING
-    async with aclosing(thread_items(app, streams, thread, after)) as items:
+    async with aclosing(thread_items(streams, thread, after)) as items:
         async for item in items:
-            yield streams.frame_of(item) if isinstance(item, Event) else frame(item, app.clock)
+            yield streams.frame_of(item) if isinstance(item, Event) else frame(item, streams.clock)
 
 
-async def all_frames(app: "App", streams: LiveStreams) -> AsyncGenerator[bytes, None]:
+async def all_frames(streams: LiveStreams) -> AsyncGenerator[bytes, None]:
     """What happens in every thread from now on, without text and output; `event: lost` tells of a gap."""
     yield OPENING
     while not streams.closing:
-        with app.hub.subscribe(None) as subscription:
+        with streams.hub.subscribe(None) as subscription:
             items = aiter(subscription)
             while (item := await streams.next(items)) is not None:
                 if not (isinstance(item, LiveEvent) and isinstance(item.data, LONG)):
-                    yield frame(item, app.clock)
+                    yield frame(item, streams.clock)
         if not streams.closing:
             yield LOST
 

@@ -1,44 +1,46 @@
-"""The link of this process shows every event once and in order, also to a reader who falls behind."""
+"""A thread over the API of an application in this process shows every event once and in order, also to a reader who
+falls behind."""
 
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 from tests.connections import listening
+from tests.e2e.http_stand import TOKEN, Stand
 
-from shoal.app import App
-from shoal.delivery.hub import BACKLOG_MAX, Hub
-from shoal.kernel.clock import SystemClock
-from shoal.kernel.errors import ShoalError
+from shoal.delivery.hub import BACKLOG_MAX
+from shoal.kernel.errors import InvalidInput, NotFound, ShoalError
 from shoal.kernel.events import Cleared, Event, StatusChanged
 from shoal.kernel.ids import ThreadId, TurnId
 from shoal.kernel.messages import Author, Prompt
-from shoal.store.sqlite import SqliteDriver
-from shoal.store.store import Store
-from shoal.surfaces.cli.client import LocalLink, ServerClient
+from shoal.surfaces.cli.client import Client
+from shoal.surfaces.cli.thread_client import ThreadClient
+from shoal.surfaces.cli.transports import AsgiTransport, HttpTransport
+from shoal.surfaces.http.options import WebOptions
+from shoal.surfaces.http.server import WebApp
 
 THREAD = ThreadId("terminal:local:main")
 
 
-class Parts(SimpleNamespace):
-    """A journal and a hub, as the link sees them."""
+class Parts(Stand):
+    """A thread with a journal, and the application that serves it."""
 
-    store: Store
-    hub: Hub
+    web: WebApp
+    client: Client
 
 
 @pytest.fixture
 async def parts(tmp_path: Path) -> AsyncGenerator[Parts]:
-    """A thread with a journal of its own."""
-    clock = SystemClock()
-    store = Store(SqliteDriver(tmp_path / "shoal.db"), clock)
-    await store.inbox.accept(Prompt(THREAD, "k", "hello", Author("me", trusted=True), clock.now()), 5)
-    yield Parts(store=store, hub=Hub())
-    await store.close()
+    async with asyncio.TaskGroup() as tasks:
+        stand = Parts(tmp_path / "home", tasks)
+        await stand.store.inbox.accept(Prompt(THREAD, "k", "hello", Author("me", trusted=True), stand.clock.now()), 5)
+        stand.web = WebApp(stand.services, WebOptions(token=TOKEN))
+        stand.client = Client(AsgiTransport(stand.web, TOKEN))
+        yield stand
+        stand.web.close()
+    await stand.store.close()
 
 
 async def happen(parts: Parts, count: int, *, shown: bool = True) -> None:
@@ -50,8 +52,8 @@ async def happen(parts: Parts, count: int, *, shown: bool = True) -> None:
 
 async def test_each_event_comes_once_in_order(parts: Parts) -> None:
     await happen(parts, 3, shown=False)
-    link, seen = LocalLink(cast(App, parts), THREAD), list[int]()
-    async with asyncio.timeout(30), aclosing(link.watch(1)) as items:
+    thread, seen = ThreadClient(parts.client, THREAD), list[int]()
+    async with asyncio.timeout(30), aclosing(thread.watch(1)) as items:
         async for item in items:
             if isinstance(item, Event):
                 seen.append(item.seq)
@@ -70,16 +72,24 @@ async def test_each_event_comes_once_in_order(parts: Parts) -> None:
     assert seen == list(range(2, BACKLOG_MAX + 13))
 
 
-async def test_live_events_pass_and_the_end_of_the_hub_ends_the_watch(parts: Parts) -> None:
+async def test_live_events_pass_and_the_end_of_the_application_ends_the_watch(parts: Parts) -> None:
     await happen(parts, 1, shown=False)
     seen: list[str] = []
     async with asyncio.timeout(10):
-        async for item in LocalLink(cast(App, parts), THREAD).watch(0):
+        async for item in ThreadClient(parts.client, THREAD).watch(0):
             seen.append(type(item.data).__name__)
             if isinstance(item, Event):
                 parts.hub.show(THREAD, TurnId("t"), StatusChanged("thinking"))
-                parts.hub.close()
+            else:
+                parts.web.close()
     assert seen == ["Cleared", "StatusChanged"]
+
+
+async def test_an_application_in_this_process_refuses_as_a_server_does(parts: Parts) -> None:
+    with pytest.raises(NotFound, match="There is no agent"):
+        await parts.client.call("GET", "/api/agents/nobody")
+    with pytest.raises(InvalidInput, match="There is no agent"):
+        await ThreadClient(parts.client, THREAD).send("hi", "nobody")
 
 
 async def test_a_server_that_answers_rubbish_is_named_and_no_connection_to_it_stays() -> None:
@@ -93,6 +103,6 @@ async def test_a_server_that_answers_rubbish_is_named_and_no_connection_to_it_st
 
     async with listening(serve) as port, asyncio.timeout(10):
         with pytest.raises(ShoalError) as told:
-            await ServerClient(f"http://127.0.0.1:{port}", "token").call("GET", "/api/agents")
+            await Client(HttpTransport(f"http://127.0.0.1:{port}", "token")).call("GET", "/api/agents")
         await left.wait()
     assert "does not answer" in str(told.value), "whose traceback has kept all that was open"

@@ -12,7 +12,7 @@ from shoal.kernel.messages import Author
 from shoal.kernel.posts import OutboundPost
 from shoal.kernel.records import ThreadInfo
 from shoal.surfaces.cli.chat import ChatScreen, TerminalChat
-from shoal.surfaces.cli.client import Link
+from shoal.surfaces.cli.thread_client import ThreadClient
 
 THREAD = ThreadId("terminal:local:main")
 
@@ -96,7 +96,7 @@ class Lines(ChatScreen):
 async def test_a_message_taken_up_before_its_id_is_known_is_not_waited_for_again() -> None:
     for count in range(5):
         screen = Lines()
-        conversation = TerminalChat(cast(Link, QuickLink(count)), THREAD, "", screen)
+        conversation = TerminalChat(cast(ThreadClient, QuickLink(count)), THREAD, "", screen)
         following = asyncio.ensure_future(conversation.follow())
         await conversation.opened.wait()
         await conversation.type("hello")

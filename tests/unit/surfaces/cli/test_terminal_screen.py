@@ -25,7 +25,6 @@ from shoal.kernel.ids import ApprovalId, CallId, TurnId
 from shoal.kernel.messages import ToolCall
 from shoal.kernel.permissions import Coverage
 from shoal.surfaces.cli.chat import NO_TURN, RunningCall, StreamedAnswer, TerminalChat
-from shoal.surfaces.cli.client import Link
 from shoal.surfaces.cli.output import call_line, limit_words, result_lines, span, status_words
 from shoal.surfaces.cli.terminal_markdown import rows, whole_blocks
 from shoal.surfaces.cli.terminal_screen import (
@@ -36,6 +35,7 @@ from shoal.surfaces.cli.terminal_screen import (
     TerminalScreen,
     _history,
 )
+from shoal.surfaces.cli.thread_client import ThreadClient
 from shoal.tools.executor import DENIED, VERDICTS
 
 CODE = re.compile(r"\x1b\[(\d+)m")
@@ -149,7 +149,7 @@ class Stand:
 
     def __init__(self, home: Path) -> None:
         self.screen = TerminalScreen(Home(home), BUILT_IN)
-        self.chat = TerminalChat(cast(Link, QuickLink(0)), THREAD, "", self.screen)
+        self.chat = TerminalChat(cast(ThreadClient, QuickLink(0)), THREAD, "", self.screen)
         self.chat._turn = TurnId("t1")
         self.screen._colour = False
 

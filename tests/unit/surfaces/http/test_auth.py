@@ -11,7 +11,7 @@ from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.surfaces.http.auth import ADDRESSES_MAX, COOKIE_SECONDS, FAILURE_SECONDS, FAILURES_MAX, FailureLimit, Gate
 from shoal.surfaces.http.errors import ApiError
-from shoal.surfaces.http.server import WebOptions
+from shoal.surfaces.http.options import WebOptions
 from shoal.testing.clock import ManualClock
 from shoal.threads.access_tokens import AccessTokens, NewToken
 from shoal.threads.pairing import Pairing

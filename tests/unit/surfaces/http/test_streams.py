@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.types import Message
 
-from shoal.app import App
 from shoal.delivery.hub import BACKLOG_MAX, Hub
 from shoal.kernel.clock import SystemClock, iso
 from shoal.kernel.events import (
@@ -24,7 +23,8 @@ from shoal.kernel.events import (
 )
 from shoal.kernel.ids import ThreadId, TurnId
 from shoal.kernel.records import ThreadInfo
-from shoal.surfaces.http.server import WebOptions
+from shoal.store.journal import Journal as StoreJournal
+from shoal.surfaces.http.options import WebOptions
 from shoal.surfaces.http.streams import (
     FRAMES_BYTES_MAX,
     HEARTBEAT,
@@ -76,19 +76,17 @@ class Stand:
     def __init__(self, delays: Sequence[tuple[int, int]] = ()) -> None:
         self.hub = Hub()
         self.journal = Journal(self.hub, delays)
-        self.store = self
         self.clock = ManualClock(AT)
-        self.streams = LiveStreams(WebOptions(token="t", streams_max=4, heartbeat_seconds=60, slow_reader_seconds=60))
+        self.streams = self.live(WebOptions(token="t", streams_max=4, heartbeat_seconds=60, slow_reader_seconds=60))
 
-    @property
-    def app(self) -> App:
-        """Itself, as the app."""
-        return cast("App", self)
+    def live(self, options: WebOptions) -> LiveStreams:
+        """Streams of this journal and hub."""
+        return LiveStreams(options, cast("StoreJournal", self.journal), self.hub, self.clock)
 
     async def read(self, after: int, count: int) -> list[int]:
         """The numbers of the next `count` events."""
         found: list[int] = []
-        async with asyncio.timeout(20), aclosing(thread_items(self.app, self.streams, THREAD, after)) as items:
+        async with asyncio.timeout(20), aclosing(thread_items(self.streams, THREAD, after)) as items:
             while len(found) < count:
                 item = await anext(items)
                 assert isinstance(item, Event)
@@ -168,7 +166,7 @@ async def test_a_number_that_the_journal_has_not_reached_starts_anew() -> None:
 async def test_live_text_of_a_turn_that_is_over_is_not_shown() -> None:
     stand = Stand()
     stand.journal.events_so_far.append(Event(1, THREAD, TURN, AT, TurnFinished("done")))
-    async with aclosing(thread_items(stand.app, stand.streams, THREAD, 0)) as items:
+    async with aclosing(thread_items(stand.streams, THREAD, 0)) as items:
         first = await anext(items)
         stand.hub.show(THREAD, TURN, TextStreamed("late"))
         stand.hub.show(THREAD, TurnId("t2"), TextStreamed("new"))
@@ -182,7 +180,7 @@ async def test_live_text_of_a_message_that_was_shown_is_not_shown_again() -> Non
     stand = Stand()
     stand.journal.grow(1)
     stand.journal.events_so_far.append(Event(2, THREAD, TURN, AT, AssistantSaid("said")))
-    async with aclosing(thread_items(stand.app, stand.streams, THREAD, 0)) as items:
+    async with aclosing(thread_items(stand.streams, THREAD, 0)) as items:
         for _ in range(2):
             await anext(items)
         stand.hub.show(THREAD, TURN, ThinkingStreamed("thought", 1, after=1))
@@ -196,7 +194,7 @@ async def test_live_text_of_a_message_that_was_shown_is_not_shown_again() -> Non
 async def test_frames_number_events_and_nothing_else() -> None:
     stand = Stand()
     stand.journal.grow(1)
-    async with aclosing(thread_frames(stand.app, stand.streams, THREAD, 0)) as frames:
+    async with aclosing(thread_frames(stand.streams, THREAD, 0)) as frames:
         opening, event = await anext(frames), await anext(frames)
         stand.hub.show(THREAD, TURN, StatusChanged("thinking"))
         status = await anext(frames)
@@ -209,8 +207,8 @@ async def test_frames_number_events_and_nothing_else() -> None:
 
 async def test_a_quiet_stream_says_that_it_lives() -> None:
     stand = Stand()
-    stand.streams = LiveStreams(WebOptions(token="t", streams_max=1, heartbeat_seconds=0.001, slow_reader_seconds=60))
-    async with aclosing(thread_items(stand.app, stand.streams, THREAD, 0)) as items:
+    stand.streams = stand.live(WebOptions(token="t", streams_max=1, heartbeat_seconds=0.001, slow_reader_seconds=60))
+    async with aclosing(thread_items(stand.streams, THREAD, 0)) as items:
         assert [await anext(items) for _ in range(3)] == ["beat"] * 3
         stand.journal.grow(1)
         item = await anext(items)
@@ -219,7 +217,7 @@ async def test_a_quiet_stream_says_that_it_lives() -> None:
 
 
 async def test_a_stream_whose_next_piece_takes_long_says_that_it_lives_and_is_not_disturbed() -> None:
-    streams = LiveStreams(WebOptions(token="t", streams_max=1, heartbeat_seconds=0.001, slow_reader_seconds=60))
+    streams = Stand().live(WebOptions(token="t", streams_max=1, heartbeat_seconds=0.001, slow_reader_seconds=60))
     answered, left, sent = asyncio.Event(), asyncio.Event(), list[bytes]()
 
     async def pieces() -> AsyncGenerator[bytes]:
@@ -254,12 +252,12 @@ async def test_closing_ends_streams_that_wait() -> None:
 
 
 async def _all(stand: Stand) -> int:
-    return len([item async for item in thread_items(stand.app, stand.streams, THREAD, 0)])
+    return len([item async for item in thread_items(stand.streams, THREAD, 0)])
 
 
 async def test_the_stream_of_all_threads_has_no_text_and_tells_of_gaps() -> None:
     stand = Stand()
-    async with aclosing(all_frames(stand.app, stand.streams)) as frames:
+    async with aclosing(all_frames(stand.streams)) as frames:
         await anext(frames)
         reading = asyncio.gather(anext(frames))
         await asyncio.sleep(0)
@@ -300,7 +298,7 @@ async def test_a_reader_whose_buffers_take_everything_keeps_nobody_waiting() -> 
     async def send(_: object) -> None: ...
 
     counting = asyncio.create_task(count())
-    async with aclosing(thread_frames(stand.app, stand.streams, THREAD, 0)) as frames:
+    async with aclosing(thread_frames(stand.streams, THREAD, 0)) as frames:
         for _ in range(400):
             await stand.streams.send(send, await anext(frames))
     counting.cancel()

@@ -1,0 +1,52 @@
+"""Opens what leaves Shoal or lasts: files, posts, notices, backups."""
+
+from shoal.assembly.outside import Adapters, DueTriggers
+from shoal.backend import Role
+from shoal.backups import Backups, backup_place
+from shoal.connections import Standing
+from shoal.delivery.hub import Hub
+from shoal.delivery.sender import Senders
+from shoal.kernel.begun import Begun
+from shoal.kernel.clock import Clock
+from shoal.kernel.files import Files, Folders
+from shoal.kernel.home import Home
+from shoal.kernel.live_config import LiveConfig
+from shoal.maintenance import Upkeep
+from shoal.notices import Notices
+from shoal.services import Services
+from shoal.store.store import Store
+from shoal.tools.executor import LiveToolServices
+from shoal.tools.prompt_files import PromptFiles
+from shoal.tools.storage import files_of, open_files, open_folders
+from shoal.tools.taint_spans import FileClock
+from shoal.tools.tainted_files import MarkedFiles
+
+
+async def open_delivery(services: Services, role: Role, file_clock: FileClock, notes: list[str]) -> None:
+    """Open files, the senders of posts, notices to the owner, and backups. Raises StoreError.
+
+    `notes` are what the operator should know from the start. In the role `offline` nothing is tried or written.
+    """
+    config, home, clock, store = services[LiveConfig].current, services[Home], services[Clock], services[Store]
+    adapters, hub, approvers = services[Adapters], services[Hub], services[Standing].approvers
+    files = files_of(config.files, home) if role == "offline" else await open_files(config.files, home)
+    marks = MarkedFiles(store.settings, home, file_clock)
+    prompt_files = PromptFiles(marks, home)
+    folders = open_folders(config.files, files, store.settings, home, marks)
+    begun = Begun(home.root / "begun" / f"work-{role}")
+    if role != "offline":
+        begun.open()
+        await begun.share(store.settings, has_others=bool(config.database.url))
+    senders = Senders(adapters, hub, store.outbox, clock, folders, begun, home.restored_at())
+    due = DueTriggers()
+    outlets = LiveToolServices(store, clock, files.below("artifacts"), senders.post, due.set)
+    notices = Notices(
+        store, clock, adapters, config.agents.default_agent, senders.post, notes, lambda: tuple(approvers)
+    )
+    place, url = backup_place(config, home), config.database.url.reveal
+    backups = Backups(home, place, clock, store.settings, notices.tell_owner, config.backup, url)
+    upkeep = Upkeep(store.settings, clock, notices.tell_owner)
+    services.add(files, Files)
+    services.add(folders, Folders)
+    for service in (marks, prompt_files, begun, senders, due, outlets, notices, backups, upkeep):
+        services.add(service)

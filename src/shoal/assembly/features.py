@@ -1,0 +1,36 @@
+"""Opens the features of the list in `shoal.feature`."""
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from typing import cast
+
+from shoal.feature import Feature, features
+from shoal.kernel.commands import ChatCommand
+from shoal.kernel.ports import Tool
+from shoal.services import Services
+from shoal.threads.commands import CommandRouter
+from shoal.tools.registry import Registry
+
+
+async def open_features(services: Services, stack: AsyncExitStack) -> None:
+    """Open every feature, in the order of the list."""
+    for feature in features():
+        await _open(services, feature, stack)
+
+
+async def _open(services: Services, feature: Feature, stack: AsyncExitStack) -> None:
+    """Open what a feature needs, make its services, and let the core reach its parts."""
+    if feature.open:
+        opened = cast("Callable[[Services], AbstractAsyncContextManager[None]]", feature.load(feature.open))
+        await stack.enter_async_context(opened(services))
+    for entry in feature.services:
+        services[cast("type", feature.load(entry))]
+    if feature.attach:
+        cast("Callable[[Services], None]", feature.load(feature.attach))(services)
+    if feature.tools:
+        for tool in cast("Callable[[Services], Iterable[Tool]]", feature.load(feature.tools))(services):
+            services[Registry].add(tool)
+    if feature.chat_commands:
+        commands = cast("Callable[[Services], Iterable[ChatCommand]]", feature.load(feature.chat_commands))
+        for command in commands(services):
+            services[CommandRouter].add(command)

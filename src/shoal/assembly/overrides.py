@@ -1,0 +1,40 @@
+"""What a test or an embedding program puts in place of the real parts, or adds to them."""
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from shoal.kernel.clock import Clock
+from shoal.kernel.commands import ChatCommand
+from shoal.kernel.hooks import Hooks
+from shoal.kernel.ports import ChatAdapter, Completion, Models, Sandbox, Tool
+from shoal.net.addresses import Fetcher
+from shoal.permissions.access import AccessRules
+from shoal.store.driver import Driver
+from shoal.tools.taint_spans import SYSTEM_FILE_CLOCK, FileClock
+
+
+class Overrides(msgspec.Struct, frozen=True):
+    """`tools` are there before turns that were under way go on. `hooks` have names, as those of packages have.
+
+    `on_complete` is awaited with thread, turn and reply of
+    each turn that has finished in this process; what it raises is logged. `fetcher` opens addresses of
+    the public web. `driver` is an open database; the role `offline` works on it and leaves closing it to its owner.
+    """
+
+    clock: Clock | None = None
+    models: Models | None = None
+    sandbox: Sandbox | None = None
+    adapters: tuple[ChatAdapter, ...] = ()
+    access: Mapping[str, AccessRules] = {}
+    tools: tuple[Tool, ...] = ()
+    commands: tuple[ChatCommand, ...] = ()
+    hooks: Mapping[str, Hooks] = {}
+    on_complete: Completion | None = None
+    fetcher: Fetcher | None = None
+    wrap_driver: Callable[[Driver], Driver] | None = None
+    driver: Driver | None = None
+    file_clock: FileClock = SYSTEM_FILE_CLOCK
+
+
+NO_OVERRIDES = Overrides()

@@ -1,0 +1,231 @@
+"""Opens the threads' orchestrator, and what people do around them: agents, commands, processes, saved conversations."""
+
+import os
+import socket
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from functools import partial
+
+from shoal.accounts import platform_names
+from shoal.agents.children import Children
+from shoal.agents.lifecycle import AgentLifecycle, Checks
+from shoal.agents.registry import AgentRegistry
+from shoal.agents.self_edit import SelfEditor, self_edit_tools
+from shoal.agents.snapshots import ConversationSnapshots
+from shoal.assembly.outside import Adapters, DueTriggers
+from shoal.assembly.overrides import Overrides
+from shoal.backend import Backend, Role
+from shoal.connections import Connections, Standing
+from shoal.delivery.sender import Senders
+from shoal.extensions import extension_commands
+from shoal.kernel.begun import Begun
+from shoal.kernel.clock import Clock
+from shoal.kernel.files import Folders
+from shoal.kernel.home import Home
+from shoal.kernel.live_config import LiveConfig
+from shoal.kernel.ports import ChatAdapter, LiveHub, Models
+from shoal.models.catalog import SPEECH_KEYS, build_speech, existing_model, key_lines, model_names
+from shoal.net.addresses import Fetcher
+from shoal.notices import Notices
+from shoal.permissions.access import Links, among
+from shoal.permissions.profiles import Profiles
+from shoal.running import Runtime
+from shoal.sandbox import processes as host_processes
+from shoal.services import Services
+from shoal.store.store import Store
+from shoal.threads.access_gate import AccessGate, OpenInbox
+from shoal.threads.access_tokens import AccessTokens
+from shoal.threads.actor import ActorServices
+from shoal.threads.admissions import Admissions
+from shoal.threads.attachments import Attachments
+from shoal.threads.backfill import Backfill
+from shoal.threads.commands import AgentCommands, CommandRouter
+from shoal.threads.departures import Departures
+from shoal.threads.orchestrator import Orchestrator
+from shoal.threads.pairing import Pairing
+from shoal.threads.presence import Presence
+from shoal.threads.readable_files import ReadableFiles
+from shoal.threads.scope import Scopes
+from shoal.threads.timezones import TimeZones
+from shoal.threads.voice import VoiceService
+from shoal.tools.executor import Executor, LiveToolServices
+from shoal.tools.hooks import HookRunner
+from shoal.tools.mcp.connection import McpServers
+from shoal.tools.mcp.definitions import any_tool_of
+from shoal.tools.process_tools import process_tools
+from shoal.tools.processes import ProcessService, ProcessSettings, ProcessTable
+from shoal.tools.prompt_files import PromptFiles
+from shoal.tools.registry import Registry, command_actions
+from shoal.tools.tainted_files import MarkedFiles
+from shoal.triggers.service import TriggerService, tell_switched_off
+from shoal.turn.compaction import ThreadTitles
+from shoal.turn.context import ContextBuilder
+from shoal.turn.loop import TurnLoop
+from shoal.turn.spending import Spending
+
+
+def open_threads(services: Services, role: Role, stack: AsyncExitStack) -> None:
+    """Open the orchestrator with what its actors use, triggers, and the processes of agents. Raises ConfigError."""
+    config, home, clock, store = services[LiveConfig].current, services[Home], services[Clock], services[Store]
+    hub, agents, folders, backend = services[LiveHub], services[AgentRegistry], services[Folders], services[Backend]
+    adapters, admissions, notices = services[Adapters], services[Admissions], services[Notices]
+    links, begun, prompt_files = services[Links], services[Begun], services[PromptFiles]
+    executor, presence = services[Executor], services[Presence]
+    attachments = Attachments(home, services[Fetcher], config.context, clock, services[MarkedFiles])
+    voice = _open_voice(services, stack)
+    describing = services[Spending] if role != "offline" else None  # no model is asked then
+    snapshots = ConversationSnapshots(store, agents, clock, describing, hub.publish, prompt_files, folders)
+
+    async def end_departed() -> None:
+        await departures.sweep()
+
+    orchestrator = Orchestrator(
+        ActorServices(
+            store=store,
+            hub=hub,
+            clock=clock,
+            agents=agents,
+            children=services[Children],
+            context=services[ContextBuilder],
+            loop=services[TurnLoop],
+            titles=services[ThreadTitles],
+            senders=services[Senders],
+            attachments=attachments,
+            backfill=Backfill(adapters, admissions.judge, clock, config.context),
+            voice=voice,
+            presence=presence,
+            scopes=services[Scopes],
+            links=links,
+            folders=folders,
+            begun=begun,
+            restored_at=home.restored_at(),
+            pause_seconds=config.mailbox.pause_seconds,
+            end_departed=end_departed,
+            project=ReadableFiles(home, store.journal).project,
+            turn_ended=services[HookRunner].turn_ended,
+            stopping=services[Runtime].stopping.is_set,
+        ),
+        backend.engine,
+        adapters,
+        prompts_max=config.mailbox.prompts_max,
+        idle_seconds=config.mailbox.idle_seconds,
+        approvers=services[Standing].approvers,
+        tell_disabled=partial(tell_switched_off, store.triggers, notices.of_trigger),
+        snapshots=snapshots,
+        tell_unposted=partial(notices.of_unposted, is_kept=False),
+    )
+    processes = ProcessService(
+        store.processes,
+        home,
+        clock,
+        orchestrator.send,
+        executor.redactor.redact,
+        ProcessTable(host_processes.identity_of, host_processes.is_alive, host_processes.kill_leftovers),
+        ProcessSettings(f"{socket.gethostname()} {host_processes.identity_of(os.getpid())}", backend.recovers),
+    )
+    tokens = services[AccessTokens]
+    departures = Departures(
+        store, clock, presence, services[Pairing], tokens, orchestrator.send, notices.tell_owner, [processes.end_left]
+    )
+    services[ContextBuilder].activities.append(processes)
+    for tool in process_tools(processes, command_actions, executor.source_of):
+        services[Registry].add(tool)
+    triggers = TriggerService(
+        store.triggers,
+        orchestrator,
+        clock,
+        services[DueTriggers],
+        catch_up_seconds=config.triggers.catch_up_seconds,
+        outage_seconds=config.triggers.outage_seconds,
+        tell=notices.of_trigger,
+        begun=begun,
+        restored_at=home.restored_at(),
+    )
+    for service in (
+        attachments, voice, snapshots, orchestrator, processes, departures, triggers
+    ):  # fmt: skip
+        services.add(service)
+
+
+def open_agents(services: Services, overrides: Overrides, role: Role) -> None:
+    """Open what makes and changes agents, their cases, and the slash commands; then the accounts' connections."""
+    live, home, clock, store = services[LiveConfig], services[Home], services[Clock], services[Store]
+    config, agents, models, tools = live.current, services[AgentRegistry], services[Models], services[Registry]
+    adapters, standing, profiles = services[Adapters], services[Standing], services[Profiles]
+    orchestrator, outlets, links = services[Orchestrator], services[LiveToolServices], services[Links]
+    prompt_files, mcp = services[PromptFiles], services[McpServers]
+    snapshots, voice = services[ConversationSnapshots], services[VoiceService]
+
+    def known_tools() -> list[str]:
+        away = [name for name, server in live.current.mcp.items() if server.enabled and name not in mcp.up]
+        return [*tools.names(), *map(any_tool_of, away)]
+
+    configured: Mapping[str, ChatAdapter | None] = adapters
+    if role == "offline":
+        configured = dict.fromkeys(platform_names(config))
+    may_manage = among(config.agents.managers, standing.approvers)
+    checks = Checks(partial(existing_model, models), profiles.check, known_tools)
+    send = orchestrator.send if role != "offline" else None  # no turn runs that would have to end first
+    lifecycle = AgentLifecycle(home, store, agents, clock, checks, configured, prompt_files, send)
+    editor = SelfEditor(store, home.agent, checks, profiles.hides, may_manage, prompt_files)
+    for tool in self_edit_tools(editor):
+        tools.add(tool)
+    commands = CommandRouter(
+        orchestrator,
+        store,
+        agents,
+        snapshots,
+        clock,
+        links,
+        AgentCommands(
+            store, agents, lifecycle, editor, links, may_manage=may_manage, check_keys=partial(key_lines, models)
+        ),
+        add_trigger=outlets.add_trigger,
+        check_model=checks.model,
+        known_models=partial(model_names, models),
+        activities=services[ContextBuilder].activities,
+        voice=voice,
+        timezones=services[TimeZones],
+    )
+    for command in (*extension_commands(), *overrides.commands):
+        commands.add(command)
+    inbox, admissions, pairing = OpenInbox(orchestrator, commands), services[Admissions], services[Pairing]
+    connections = Connections(
+        adapters,
+        configured,
+        standing,
+        live,
+        services[Backend],
+        store,
+        services[Senders],
+        orchestrator,
+        services[Notices],
+        voice,
+        inbox,
+        partial(AccessGate, inbox, admissions, pairing, store, clock, outlets.post, services[Scopes]),
+    )
+    for service in (lifecycle, editor, commands, inbox, connections):
+        services.add(service)
+
+
+def _open_voice(services: Services, stack: AsyncExitStack) -> VoiceService:
+    """What hears and what speaks, as [speech] names them. Raises ConfigError."""
+    config, clock = services[LiveConfig].current, services[Clock]
+    settings = config.speech
+    hears, speaks = (build_speech(key, settings, config.providers, clock, os.environ) for key in SPEECH_KEYS)
+    for model in (hears, speaks):
+        if model is not None:
+            stack.push_async_callback(model.close)
+    return VoiceService(
+        hears,
+        speaks,
+        settings,
+        services[Spending],
+        services[Store].settings,
+        services[Home],
+        clock,
+        services[Links].people,
+        services[Adapters],
+        services[Folders],
+        services[LiveToolServices].post,
+    )

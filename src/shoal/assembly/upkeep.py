@@ -1,0 +1,105 @@
+"""Registers what runs besides the engine."""
+
+from functools import partial
+
+from shoal.agents.lifecycle import AgentLifecycle
+from shoal.agents.registry import AgentRegistry
+from shoal.agents.snapshots import ConversationSnapshots, IdleWatch
+from shoal.assembly.outside import DueTriggers
+from shoal.backend import Backend, Role
+from shoal.backups import Backups
+from shoal.connections import Connections
+from shoal.delivery.sender import Senders
+from shoal.kernel.clock import Clock
+from shoal.kernel.files import Folders
+from shoal.kernel.home import Home
+from shoal.kernel.live_config import LiveConfig
+from shoal.maintenance import (
+    Upkeep,
+    anchor_audit,
+    look_through_daily,
+    watch_approvals,
+    watch_begun,
+    watch_clock,
+    watch_files,
+    watch_health,
+    watch_set_aside,
+)
+from shoal.notices import Notices
+from shoal.services import Services
+from shoal.store.retention import bookkeeping_days
+from shoal.store.store import Store
+from shoal.threads.attachments import Attachments
+from shoal.threads.departures import Departures
+from shoal.threads.orchestrator import Orchestrator
+from shoal.tools.executor import LiveToolServices
+from shoal.tools.hooks import HookRunner
+from shoal.tools.mcp.connection import McpServers
+from shoal.tools.processes import ProcessService
+from shoal.tools.prompt_files import PromptFiles
+from shoal.tools.storage import Retention
+from shoal.triggers.service import TriggerService
+
+
+def add_upkeep(services: Services, role: Role) -> None:
+    """Add what runs in every process, and what one process at a time runs."""
+    config, clock, store, backend = services[LiveConfig].current, services[Clock], services[Store], services[Backend]
+    notices, orchestrator, triggers = services[Notices], services[Orchestrator], services[TriggerService]
+    upkeep = services[Upkeep]
+    backend.add_service(upkeep.keep("idle threads", orchestrator.deactivate_idle))
+    backend.add_service(upkeep.keep("attachments", services[Attachments].run))
+    backend.add_service(services[ProcessService].run)
+    backend.add_single("departures", upkeep.keep("departures", services[Departures].run))
+    backend.add_service(partial(watch_health, backend.health, clock, notices.past_outbox))
+    expires_seconds = config.permissions.ask_expires_seconds
+    backend.add_service(partial(watch_approvals, orchestrator.expire_approvals, clock, expires_seconds))
+    look_through = partial(look_through_daily, backend.health, clock)
+    backend.add_single("database check", upkeep.keep("database check", look_through))
+    backend.add_single("backups", upkeep.keep("backups", services[Backups].run))
+    retention = partial(store.bookkeeping.run, bookkeeping_days(config))
+    backend.add_single("row retention", upkeep.keep("row retention", retention))
+    for server in services[McpServers].connections:
+        backend.begin(f"mcp {server.server.name}", server.run)
+    backend.add_service(upkeep.keep("messages that end Shoal", partial(watch_begun, triggers.begun, clock)))
+    if services[HookRunner].runs_after_turns:
+        backend.add_service(services[HookRunner].run)
+    if role != "serve":
+        backend.add_service(orchestrator.watch_retries)
+    if role != "worker":
+        _add_front(services, upkeep)
+
+
+def _add_front(services: Services, upkeep: Upkeep) -> None:
+    """Add what runs where platforms and triggers are: not in workers."""
+    config, clock, store, backend = services[LiveConfig].current, services[Clock], services[Store], services[Backend]
+    notices, orchestrator, triggers = services[Notices], services[Orchestrator], services[TriggerService]
+    home, agents, outlets = services[Home], services[AgentRegistry], services[LiveToolServices]
+    due, senders = services[DueTriggers], services[Senders]
+
+    def became_due(what: str) -> None:  # in another process: a platform's post, `triggers`, or anything (empty)
+        senders.poke_platform(what)
+        if what in ("triggers", ""):
+            due.set()
+
+    backend.on_due(became_due)
+    backend.add_service(upkeep.keep("triggers", triggers.run))
+    backend.add_service(upkeep.keep("audit anchors", partial(anchor_audit, store.audit, clock)))
+    backend.add_service(partial(watch_clock, clock, due.set))
+    set_aside = partial(watch_set_aside, store.settings, clock, notices.tell_owner, notices.note)
+    backend.add_single("messages set aside", upkeep.keep("messages set aside", set_aside))
+    source_of, minutes = services[PromptFiles].source_of, config.triggers.heartbeat_minutes
+    files = partial(
+        watch_files, home, store, orchestrator, clock, due.set, source_of, minutes, agents.zone_of, triggers.begun
+    )
+    backend.add_single("files", upkeep.keep("event files and heartbeat", files))
+    days = config.context.artifact_days, config.checkpoints.days
+    checkpoints = orchestrator.undo.checkpoints
+    retention = Retention(store, outlets.artifacts, services[Folders], checkpoints, home, clock, *days)
+    backend.add_single("retention", upkeep.keep("retention", retention.run))
+    idle = IdleWatch(store, agents, services[ConversationSnapshots], clock, outlets.post)
+    backend.add_single("idle agents", upkeep.keep("idle agents", idle.run))
+    watch = partial(notices.watch_channels, services[AgentLifecycle])
+    backend.add_single("bound channels", upkeep.keep("bound channels", watch))
+    connections = services[Connections]
+    for adapter in connections.adapters.values():
+        connections.serve(adapter)

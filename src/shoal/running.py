@@ -1,0 +1,63 @@
+"""Whether Shoal takes messages, and the status of its parts."""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Literal
+
+from shoal.agents.registry import AgentRegistry, RuntimeInfo
+from shoal.connections import Connections
+from shoal.kernel.ids import make_thread_id
+from shoal.kernel.live_config import LiveConfig
+from shoal.kernel.ports import Engine, Models, Sandbox
+from shoal.models.catalog import model_names
+from shoal.notices import Notices
+from shoal.services import Services
+from shoal.tools.mcp.connection import McpServers
+from shoal.tools.registry import Registry
+from shoal.turn.context import ContextBuilder
+
+State = Literal["starting", "running", "draining", "stopped"]
+
+
+@dataclass
+class Runtime:
+    """How far starting or stopping has come. In the role `offline` the state is `stopped` all along."""
+
+    engine: Engine
+    drain_seconds: float
+    state: State = "starting"
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def drain(self) -> None:
+        """Stop intake, give running turns `engine.drain_seconds`, leave the rest to the next start."""
+        self.state = "draining"
+        self.stopping.set()
+        await self.engine.drain(self.drain_seconds)
+
+
+@dataclass(frozen=True)
+class Status:
+    """Reads what `info` shows."""
+
+    services: Services
+
+    def info(self) -> RuntimeInfo:
+        """Current status of all services."""
+        services = self.services
+        agents, sandbox = services[AgentRegistry], services[Sandbox]
+        default, lobby = agents.default(), make_thread_id("web", "lobby", "info")
+        prompts = services[ContextBuilder].prompts
+        skills = prompts.skills(default, lobby).found if default is not None else ()
+        return RuntimeInfo(
+            agents=tuple(agents.names()),
+            tools=services[Registry].names(),
+            skills=tuple(skill.name for skill in skills),
+            model=agents.defaults.model,
+            providers=tuple(services[LiveConfig].current.providers),
+            models=len(model_names(services[Models])),
+            platforms=tuple(services[Connections].adapters),
+            sandbox=sandbox.name,
+            isolated=sandbox.isolated,
+            notes=tuple(services[Notices].notes),
+            mcp=tuple(server.state.told for server in services[McpServers].connections),
+        )

@@ -1,0 +1,54 @@
+"""The tools and the sandbox of a Shoal with some configuration, without starting one."""
+
+from functools import partial
+
+from shoal.agents.lifecycle import Checks
+from shoal.agents.toolbox import built_in_traits
+from shoal.config import Config
+from shoal.extensions import extension_sandbox, extension_tools
+from shoal.kernel.errors import ShoalError
+from shoal.kernel.ports import Sandbox
+from shoal.kernel.traits import NO_TOOLS, TraitsByName
+from shoal.models.catalog import Catalog, existing_model
+from shoal.permissions.effects import Situation
+from shoal.permissions.profiles import Profiles
+from shoal.sandbox.choose import open_sandbox
+from shoal.tools.mcp.definitions import any_tool_of
+
+
+async def sandbox_here(config: Config) -> Sandbox | None:
+    """The sandbox of this machine, tried out; None where none can be used."""
+    try:
+        return (await open_sandbox(config.sandbox, extension_sandbox)).sandbox
+    except ShoalError:
+        return None
+
+
+async def situation_here(config: Config) -> Situation:
+    """That of a clean turn of the owner on this machine, by a trial of the sandbox."""
+    sandbox = await sandbox_here(config)
+    if sandbox is None:
+        return Situation(trusted=True)
+    await sandbox.close()
+    sealed = sandbox.isolated and config.sandbox.network == "off"
+    covered = config.checkpoints.days > 0
+    return Situation(isolated=sandbox.isolated, sealed=sealed, covered=covered, trusted=True)
+
+
+def agent_checks(config: Config, catalog: Catalog) -> Checks:
+    profiles = Profiles(NO_TOOLS, config.permissions.profiles, config.permissions.overrides)
+    return Checks(partial(existing_model, catalog), profiles.check, partial(tool_names, config))
+
+
+def tool_names(config: Config) -> tuple[str, ...]:
+    """The names of all tools; patterns for those of MCP servers."""
+    known = known_traits(config).items()
+    return (*(name for name, _ in known), *(any_tool_of(name) for name, one in config.mcp.items() if one.enabled))
+
+
+def known_traits(config: Config) -> TraitsByName:
+    """The traits of all tools but those of MCP servers."""
+    traits = built_in_traits(hardware=config.tools.hardware)
+    for tool in extension_tools():
+        traits.add(tool.spec.name, tool.traits)
+    return traits

@@ -1,0 +1,162 @@
+"""A thread over the API, for `shoal ask` and `shoal chat`: of the Shoal that serves this home directory, else of one
+that is started in this process."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractContextManager, aclosing, asynccontextmanager, nullcontext
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from shoal.kernel.clock import SystemClock
+from shoal.kernel.commands import CommandSpec
+from shoal.kernel.errors import NotFound, ShoalError
+from shoal.kernel.events import LIVE_CLASSES, Event, LiveEvent, Scope, decode_data
+from shoal.kernel.ids import ApprovalId, ThreadId, TurnId, make_thread_id
+from shoal.kernel.posts import OutboundPost
+from shoal.kernel.records import ThreadInfo
+from shoal.surfaces.cli.client import Busy, Client, client_of, find_server, path_part, started
+from shoal.surfaces.cli.context import CommandContext
+
+if TYPE_CHECKING:
+    from shoal.platforms.local import TerminalAdapter
+
+RECONNECT_SECONDS = 1.0
+RECONNECTS_MAX = 30
+"""How often a server that went away is looked for, once every RECONNECT_SECONDS, before giving up."""
+
+
+@asynccontextmanager
+async def open_thread(
+    context: CommandContext, thread: ThreadId | None, *, channel: str
+) -> AsyncGenerator[tuple["ThreadClient", ThreadId]]:
+    """Open a thread, or a new one of a terminal channel when none is named.
+
+    Starts Shoal in this process unless one serves this home directory. Raises what starting raises.
+    """
+    chosen = thread or make_thread_id("terminal", channel, SystemClock().new_id())
+    server = find_server(context)
+    if server is not None:
+        yield ThreadClient(server, chosen), chosen
+        return
+    from shoal.connections import Connections
+    from shoal.platforms.local import TerminalAdapter
+    from shoal.surfaces.cli.init import make_home
+
+    make_home(context.home)
+    async with started(context) as services, client_of(services) as client:
+        terminal = services[Connections].adapters.get("terminal")
+        yield ThreadClient(client, chosen, terminal if isinstance(terminal, TerminalAdapter) else None), chosen
+
+
+class ThreadClient:
+    """A thread, from the side of the person who types. `place` says where it runs.
+
+    `terminal` is the adapter of this process that posts to terminals, where Shoal runs in it.
+    """
+
+    def __init__(self, client: Client, thread: ThreadId, terminal: "TerminalAdapter | None" = None) -> None:
+        self._client = client
+        self._thread = thread
+        self._terminal = terminal
+        self._path = f"/api/threads/{path_part(thread)}"
+        self.place = client.place
+
+    async def standing(self) -> ThreadInfo | None:
+        """The thread's state; None before its first message."""
+        try:
+            return await self._client.call("GET", self._path, into=ThreadInfo)
+        except NotFound:
+            return None
+
+    async def send(self, text: str, agent: str) -> str:
+        """Send a prompt and return its message id, by which its turn is known; empty when the mailbox is full.
+
+        Raises InvalidInput for an unknown agent.
+        """
+        try:
+            body = {"text": text, "agent": agent}
+            answer = await self._client.call("POST", f"{self._path}/messages", body, into=dict[str, object])
+        except Busy:
+            return ""
+        return str(answer["message_id"])
+
+    async def steer(self, text: str) -> bool:
+        """Hand a message to the running turn; False when none runs."""
+        return await self._deliver("steer", {"text": text})
+
+    async def abort(self, *, all_queued: bool) -> bool:
+        """End the running turn; False when none runs."""
+        return await self._deliver("abort", {"all_queued": all_queued})
+
+    async def clear(self) -> None:
+        """Start the model's window again."""
+        await self._client.call("POST", f"{self._path}/clear")
+
+    async def decide(self, approval: ApprovalId, *, allow: bool, scope: Scope) -> str:
+        """Decide an approval and return what it became. Raises NotFound, Conflict or Gone."""
+        body = {"decision": "allow" if allow else "deny", "scope": scope}
+        answer = await self._client.call("POST", f"/api/approvals/{path_part(approval)}", body, into=dict[str, str])
+        return answer["state"]
+
+    async def command(self, text: str) -> str:
+        """Do what a slash command of the chats does, and return its answer."""
+        return (await self._client.call("POST", f"{self._path}/command", {"text": text}, into=dict[str, str]))["answer"]
+
+    async def commands(self) -> list[CommandSpec]:
+        """The slash commands of all platforms."""
+        return await self._client.call("GET", "/api/commands", into=list[CommandSpec])
+
+    async def watch(self, after: int) -> AsyncGenerator[Event | LiveEvent]:
+        """The live stream, taken up where it broke off when the server was restarted."""
+        seq, failures = after, 0
+        while True:
+            try:
+                async with aclosing(self._client.stream(f"{self._path}/events?after={seq}")) as lines:
+                    async for line in lines:
+                        item = decode_item(line)
+                        failures = 0
+                        seq = item.seq if isinstance(item, Event) else seq
+                        yield item
+            except ShoalError:
+                if failures >= RECONNECTS_MAX or not self._client.is_remote:
+                    raise
+            if not self._client.is_remote:
+                return
+            failures += 1
+            await asyncio.sleep(RECONNECT_SECONDS)
+
+    def posts(self, show: Callable[[OutboundPost], None]) -> AbstractContextManager[None]:
+        """Have what is posted to the thread shown while inside, where this process posts it."""
+        return self._terminal.attach(self._thread, show) if self._terminal is not None else nullcontext()
+
+    async def _deliver(self, call: str, body: object) -> bool:
+        return (await self._client.call("POST", f"{self._path}/{call}", body, into=dict[str, bool]))["delivered"]
+
+
+# ---- events as the API shows them ----
+
+
+class _ReceivedEvent(msgspec.Struct):
+    type: str
+    thread: ThreadId
+    turn: TurnId
+    data: msgspec.Raw
+    seq: int
+    at: datetime
+
+    def event(self) -> Event:
+        return Event(self.seq, self.thread, self.turn, self.at, decode_data(self.type, bytes(self.data)))
+
+
+def decode_item(content: bytes) -> Event | LiveEvent:
+    """An event as the API shows it, of the journal or live."""
+    item = msgspec.json.decode(content, type=_ReceivedEvent)
+    live = LIVE_CLASSES.get(item.type)
+    return LiveEvent(item.thread, item.turn, msgspec.json.decode(item.data, type=live)) if live else item.event()
+
+
+def decode_event(content: msgspec.Raw) -> Event:
+    """An event of the journal as the API shows it."""
+    return msgspec.json.decode(content, type=_ReceivedEvent).event()

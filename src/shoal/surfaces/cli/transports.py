@@ -1,0 +1,164 @@
+"""How calls of the API reach a Shoal: over HTTP, or in an application of this process."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from shoal.kernel.errors import InvalidInput, ShoalError
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message
+
+Answer: TypeAlias = tuple[int, AsyncIterator[bytes]]
+"""The status of an answer, and its content in pieces."""
+
+REQUEST_SECONDS = 30.0
+PIECE_BYTES = 65_536
+PIECES_MAX = 16
+"""Pieces of an answer that wait to be read; the application waits for its reader then."""
+
+
+class Transport(Protocol):
+    """Makes calls. `place` says where Shoal is; `address` is empty in this process.
+
+    `seconds` is the longest that an answer may take, None for any time. `is_remote`: Shoal may be restarted while this
+    process lives.
+    """
+
+    place: str
+    address: str
+    seconds: float | None
+    is_remote: bool
+
+    def open(self, method: str, path: str, accept: str, body: object) -> AbstractAsyncContextManager[Answer]:
+        """Make one call. Leaving the block ends it. Raises ShoalError where nothing answers."""
+        ...
+
+
+class HttpTransport:
+    """Calls a Shoal that runs on this machine. It is ours, so a few lines of HTTP/1.0 are enough."""
+
+    seconds: float | None = REQUEST_SECONDS
+    is_remote = True
+
+    def __init__(self, address: str, token: str) -> None:
+        self.place = f"the Shoal at {address}"
+        self.address = address
+        self._token = token
+
+    @asynccontextmanager
+    async def open(self, method: str, path: str, accept: str, body: object) -> AsyncGenerator[Answer]:
+        content, target = content_of(body), urlsplit(self.address)
+        head = [f"{method} {path} HTTP/1.0"]
+        head += [f"{name}: {value}" for name, value in headers_of(target.netloc, self._token, accept, body, content)]
+        with ExitStack() as opened:
+            try:
+                async with asyncio.timeout(REQUEST_SECONDS):
+                    reader, writer = await asyncio.open_connection(target.hostname, target.port)
+                    opened.callback(writer.close)
+                    writer.write("\r\n".join([*head, "", ""]).encode("latin-1") + content)
+                    status = int((await reader.readline()).split()[1])
+                    while (await reader.readline()).strip():
+                        pass
+            except (OSError, TimeoutError, ValueError, IndexError) as error:
+                message = f"Shoal at {self.address} does not answer. Restart it, or stop it and try again."
+                raise ShoalError(message) from error
+            yield status, _pieces(reader)
+
+
+async def _pieces(reader: asyncio.StreamReader) -> AsyncGenerator[bytes]:
+    while piece := await reader.read(PIECE_BYTES):
+        yield piece
+
+
+class AsgiTransport:
+    """Calls an application in this process."""
+
+    place = "this process"
+    address = ""
+    seconds: float | None = None
+    is_remote = False
+
+    def __init__(self, app: "ASGIApp", token: str) -> None:
+        self._app = app
+        self._token = token
+
+    @asynccontextmanager
+    async def open(self, method: str, path: str, accept: str, body: object) -> AsyncGenerator[Answer]:
+        import anyio
+
+        content, (path, _, query) = content_of(body), path.partition("?")
+        headers = headers_of("localhost", self._token, accept, body, content)
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.4"},  # of which on nobody asks for a disconnection
+            "http_version": "1.1",
+            "method": method,
+            "scheme": "http",
+            "server": ("localhost", 80),
+            "client": None,
+            "root_path": "",
+            "path": unquote(path),
+            "query_string": query.encode(),
+            "headers": [(name.lower().encode(), value.encode()) for name, value in headers],
+        }
+        begun: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        sending, pieces = anyio.create_memory_object_stream[bytes](PIECES_MAX)
+        has_left, is_sent = asyncio.Event(), False
+
+        async def receive() -> "Message":
+            nonlocal is_sent
+            if is_sent:
+                await has_left.wait()
+                return {"type": "http.disconnect"}
+            is_sent = True
+            return {"type": "http.request", "body": content, "more_body": False}
+
+        async def send(message: "Message") -> None:
+            if message["type"] == "http.response.start":
+                begun.set_result(message["status"])
+            elif piece := message.get("body", b""):
+                await sending.send(piece)
+
+        async def answer() -> None:
+            with sending:
+                await self._app(scope, receive, send)
+
+        async def read() -> AsyncGenerator[bytes]:
+            async for piece in pieces:
+                yield piece
+            await task
+
+        task = asyncio.create_task(answer())  # no task group: what ends a generator would leave it in a group
+        try:
+            await asyncio.wait({task, begun}, return_when=asyncio.FIRST_COMPLETED)
+            if not begun.done():
+                await task
+            yield await begun, read()
+        finally:
+            has_left.set()
+            pieces.close()
+            task.cancel()
+            await asyncio.wait({task})
+
+
+def content_of(body: object) -> bytes:
+    """What a call sends: bytes as they are, nothing for None, all else as JSON. Raises InvalidInput for bad text."""
+    try:
+        return body if isinstance(body, bytes) else b"" if body is None else msgspec.json.encode(body)
+    except UnicodeEncodeError as error:
+        raise InvalidInput("This cannot be stored: it has characters that are not text.") from error
+
+
+def headers_of(host: str, token: str, accept: str, body: object, content: bytes) -> list[tuple[str, str]]:
+    return [
+        ("Host", host),
+        ("Authorization", f"Bearer {token}"),
+        ("Accept", accept),
+        ("Content-Type", f"application/{'octet-stream' if isinstance(body, bytes) else 'json'}"),
+        ("Content-Length", str(len(content))),
+    ]
