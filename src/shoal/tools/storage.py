@@ -58,7 +58,7 @@ def open_folders(wanted: FilesSettings, files: Files, settings: Settings, home: 
     """Whether directories follow their work through the store, or are the same on every machine."""
     if not wanted.url or not wanted.workspace_sync:
         return STILL_FOLDERS
-    from shoal.tools.workspaces import SyncedFolders
+    from shoal.tools.synced_folders import SyncedFolders
 
     return SyncedFolders(files.below("folders"), settings, home, marks)
 

@@ -1,4 +1,4 @@
-"""Lets a directory follow the work from machine to machine: an agent's workspace, a thread's files.
+"""Lets a directory follow the work from machine to machine.
 
 What the machines agree on is a manifest (path, kind, digest), kept by digest like every file it names; a setting names
 the newest one. Each machine remembers the manifest it last had in common with the others, its base:
@@ -10,239 +10,45 @@ the newest one. Each machine remembers the manifest it last had in common with t
 
 So threads of one agent may work on different machines at the same time; of two changes to one file the later push has
 the name, and the other one is kept. Each name's content has a place of its own, which a push empties once a day of what
-no manifest names any more. Of the rights only whether a file can be run is followed, of owners and times nothing.
-Links are kept as links, and nothing is ever written through one.
+no manifest names any more.
 
 A fetched file is as old as the fetch, which is what files are marked by that untrusted content had a hand in. So a push
 notes in the manifest which files are marked, and a pull marks them here again.
-
-directory                       of it                       brought before a turn and given with a call's result
------------------------------   -------------------------   ----------------------------------------------------
-the thread's own                all but the readable logs   so, and with an upload and a posted file
-the agent's workspace           all                         so
-memory: data/, the platform's   MEMORY.md                   so
-  and the channel's directory
-data/memory/                    the daily notes             so
 """
 
-import asyncio
-import errno
 import logging
-import os
 import secrets
-import shutil
-import stat
 import time
-from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from pathlib import Path, PurePosixPath
-from typing import Literal, NamedTuple, TypeAlias
-from weakref import WeakValueDictionary
+from pathlib import Path
+from typing import NamedTuple
 
 import anyio.to_thread
 import msgspec
 
 from shoal.files.deep_folders import remove_tree
-from shoal.kernel.agents import AgentSpec
-from shoal.kernel.errors import Conflict, InvalidInput, StoreCorrupt, StoreUnavailable
-from shoal.kernel.files import Files, Folders, digest_of_file
-from shoal.kernel.home import MEMORY_FILE, MEMORY_SCOPES, Home, memory_path
-from shoal.kernel.ids import ThreadId, encode_part
+from shoal.kernel.errors import Conflict, StoreCorrupt
+from shoal.kernel.files import Files
+from shoal.kernel.ids import encode_part
 from shoal.kernel.ports import Settings
-from shoal.kernel.regular_files import read_regular, regular_only
-from shoal.kernel.untrusted import is_text
-from shoal.store.projections import CONTEXT, LOG
-from shoal.tools.locks import lock_file
+from shoal.kernel.regular_files import read_regular
+from shoal.tools.manifests import (
+    DirectoryTree,
+    Entries,
+    ManifestEntry,
+    Seen,
+    Wanted,
+    check_path,
+    everything,
+    keep_beside,
+    make,
+    remove,
+    scan,
+)
 from shoal.tools.tainted_files import MarkedFiles
 
 log = logging.getLogger(__name__)
-
-ENTRIES_MAX = 20_000
-BYTES_MAX = 2_147_483_648
-SETTLED_NANOSECONDS = 2_000_000_000
-"""A file changed this shortly before it was read may change again without its time telling."""
-
-
-Wanted: TypeAlias = Callable[[str], bool]
-"""Which names at the top of a directory belong to it."""
-
-
-class ManifestEntry(msgspec.Struct, frozen=True, array_like=True):
-    """A file (`value` is its digest, `mode` 0o755 when it can be run, else 0o644), a link (its target) or a folder."""
-
-    kind: Literal["file", "link", "folder"]
-    value: str = ""
-    mode: int = 0
-
-
-class Seen(msgspec.Struct, frozen=True, array_like=True):
-    """A file as it was when its digest was taken; `at` is when, in nanoseconds since 1970."""
-
-    digest: str
-    size_bytes: int
-    modified: int
-    at: int
-
-
-class DirectoryTree(msgspec.Struct):
-    """The entries of a directory by path, and what spares reading unchanged files again."""
-
-    entries: dict[str, ManifestEntry]
-    seen: dict[str, Seen]
-
-
-def everything(name: str) -> bool:
-    """Any name at the top of a directory."""
-    return True
-
-
-def scan(root: Path, seen: Mapping[str, Seen], now: int, wanted: Wanted = everything) -> DirectoryTree:
-    """Read a directory, of its top the names that are wanted. Sockets, pipes and names that are not UTF-8 are left out.
-
-    Raises InvalidInput beyond ENTRIES_MAX entries or BYTES_MAX bytes, OSError.
-    """
-    tree = DirectoryTree({}, {})
-    size = 0
-    for path, found in _walk(root, "", wanted):
-        info = found.stat(follow_symlinks=False)
-        if stat.S_ISDIR(info.st_mode):
-            tree.entries[path] = ManifestEntry("folder")
-        elif stat.S_ISLNK(info.st_mode):
-            tree.entries[path] = ManifestEntry("link", os.readlink(found.path))
-        elif stat.S_ISREG(info.st_mode):
-            size += info.st_size
-            before = seen.get(path)
-            if (
-                before is not None
-                and (before.size_bytes, before.modified) == (info.st_size, info.st_mtime_ns)
-                and before.modified + SETTLED_NANOSECONDS < before.at
-            ):
-                digest = before.digest
-            else:
-                digest = digest_of_file(Path(found.path))
-            tree.seen[path] = Seen(digest, info.st_size, info.st_mtime_ns, now)
-            tree.entries[path] = ManifestEntry("file", digest, 0o755 if info.st_mode & stat.S_IXUSR else 0o644)
-        if len(tree.entries) > ENTRIES_MAX or size > BYTES_MAX:
-            raise InvalidInput(
-                f"{root} is too large to follow its work to other machines ({ENTRIES_MAX} entries and {BYTES_MAX} bytes"
-                " at most). Put it on a shared volume, or clean it up."
-            )
-    return tree
-
-
-def _walk(root: Path, inside: str, wanted: Wanted) -> Iterator[tuple[str, "os.DirEntry[str]"]]:
-    left = [inside]
-    while left:
-        inside, folders = left.pop(), list[str]()
-        with suppress(FileNotFoundError), os.scandir(root / inside) as found:
-            for entry in sorted(found, key=lambda one: one.name):
-                path = f"{inside}/{entry.name}" if inside else entry.name
-                if not is_text(entry.name) or not wanted(entry.name):
-                    continue
-                yield path, entry
-                if entry.is_dir(follow_symlinks=False):
-                    folders.append(path)
-        left += reversed(folders)
-        wanted = everything
-
-
-def check_path(path: str) -> tuple[str, ...]:
-    """The parts of a path in a manifest. Raises InvalidInput when it does not stay inside."""
-    parts = PurePosixPath(path).parts
-    if not parts or path.startswith("/") or "\0" in path or any(part in ("..", ".") for part in parts):
-        raise InvalidInput(f"A manifest names the path {path[:200]!r}, which leads out of its directory.")
-    return parts
-
-
-def remove(root: Path, path: str) -> None:
-    """Delete a file, a link, or a folder when nothing else is in it."""
-    *parents, name = check_path(path)
-    with suppress(FileNotFoundError, NotADirectoryError), _folder(root, parents, enter=_open) as folder:
-        try:
-            os.unlink(name, dir_fd=folder)
-        except (IsADirectoryError, PermissionError):  # what unlink says of a folder, on Linux and elsewhere
-            with suppress(OSError):
-                os.rmdir(name, dir_fd=folder)
-
-
-def keep_beside(root: Path, path: str) -> None:
-    """Rename what is there, if anything, to NAME.conflict."""
-    *parents, name = check_path(path)
-    with suppress(FileNotFoundError, NotADirectoryError), _folder(root, parents, enter=_open) as folder:
-        _put_aside(folder, name)
-
-
-def make(root: Path, path: str, entry: ManifestEntry, content: Path | None) -> None:
-    """Put an entry into its place; a file's content is copied from `content`. What was there is gone."""
-    *parents, name = check_path(path)
-    root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _folder(root, parents, enter=_make) as folder:
-        if entry.kind == "folder":
-            os.close(_make(folder, name))
-            return
-        fresh = f".{secrets.token_hex(8)}"
-        if entry.kind == "link":
-            os.symlink(entry.value, fresh, dir_fd=folder)
-        else:
-            assert content is not None, "a file needs its content"
-            file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=folder)
-            with open(content, "rb", opener=regular_only) as source, open(file, "wb") as target:
-                shutil.copyfileobj(source, target)
-                os.fchmod(target.fileno(), entry.mode & 0o777)
-        try:
-            os.replace(fresh, name, src_dir_fd=folder, dst_dir_fd=folder)
-        except IsADirectoryError:
-            try:
-                os.rmdir(name, dir_fd=folder)
-            except OSError:  # something that others do not know of is in it
-                _put_aside(folder, name)
-            os.replace(fresh, name, src_dir_fd=folder, dst_dir_fd=folder)
-
-
-@contextmanager
-def _folder(root: Path, parents: list[str], *, enter: Callable[[int, str], int]) -> Generator[int]:
-    """The directory of an entry, opened part by part, so that no link below the root is followed."""
-    here = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        for part in parents:
-            below = enter(here, part)
-            os.close(here)
-            here = below
-        yield here
-    finally:
-        os.close(here)
-
-
-def _open(folder: int, name: str) -> int:
-    try:
-        return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
-    except OSError as error:
-        if error.errno == errno.ELOOP:  # a link, which some systems say so
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), name) from error
-        raise
-
-
-def _make(folder: int, name: str) -> int:
-    try:
-        return _open(folder, name)
-    except NotADirectoryError:
-        _put_aside(folder, name)
-    except FileNotFoundError:
-        pass
-    os.mkdir(name, 0o700, dir_fd=folder)
-    return _open(folder, name)
-
-
-def _put_aside(folder: int, name: str) -> None:
-    aside = f"{name}.conflict"
-    try:
-        os.rename(name, aside, src_dir_fd=folder, dst_dir_fd=folder)
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EISDIR):
-            raise
-        os.rename(name, f"{aside}.{secrets.token_hex(4)}", src_dir_fd=folder, dst_dir_fd=folder)
-
 
 SCOPE = "workspace"
 PUSH_ATTEMPTS_MAX = 20
@@ -254,8 +60,6 @@ PULL_SECONDS_MAX = 900.0
 """For how long a pull that is cut by a crash marks what changes."""
 APART_SECONDS = 0.04
 """Between fetching other files and marked ones, so that times tell them apart."""
-
-Entries = Mapping[str, ManifestEntry]
 
 
 class _State(msgspec.Struct):
@@ -494,103 +298,3 @@ def _side_by_side(transfer: Callable[[str], None], digests: Iterable[str]) -> No
     with ThreadPoolExecutor(TRANSFERS_MAX, "shoal-files") as pool:
         for _ in pool.map(transfer, digests):
             pass
-
-
-MET = "[{count} changed here and on another machine at the same time; the other version is beside it as NAME.conflict.]"
-STAYS = "[What changed here could not be stored for other machines: {why} It is tried again after the next call.]"
-BEHIND = "[What changed on other machines could not be brought here: {why}]"
-PROJECTED = frozenset({LOG, CONTEXT})
-"""Each machine writes these from the journal."""
-
-_Transfer = Callable[[str, Path, Wanted, tuple[Path, ...]], Awaitable[list[str]]]
-
-
-class _FollowedFolder(NamedTuple):
-    name: str
-    root: Path
-    wanted: Wanted
-    marked: tuple[Path, ...] = ()
-
-
-class SyncedFolders(Folders):
-    """Follow the work from machine to machine. What is in common with others is remembered below the home's `sync/`."""
-
-    def __init__(self, files: Files, settings: Settings, home: Home, marks: MarkedFiles) -> None:
-        self._memory = home.root / "sync"
-        self._sync = WorkspaceSync(files, settings, self._memory, marks)
-        self._home = home
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-
-    async def pull(self, thread: ThreadId, agent: AgentSpec | None = None) -> tuple[str, ...]:
-        """Bring a thread's files, and the agent's workspace, up to date."""
-        notices: list[str] = []
-        for folder in self._folders(thread, agent):
-            try:
-                notices += await self._transfer(self._sync.pull, folder)
-            except OSError as error:
-                raise StoreUnavailable(f"The files of {folder.name} cannot be had: {_why(error)}") from error
-            except (StoreCorrupt, InvalidInput) as error:
-                log.error("a directory is not brought up to date", extra={"folder": folder.name, "why": str(error)})
-                notices.append(BEHIND.format(why=error))
-        return tuple(notices)
-
-    async def push(self, thread: ThreadId, agent: AgentSpec | None = None) -> tuple[str, ...]:
-        notices: list[str] = []
-        for folder in self._folders(thread, agent):
-            try:
-                notices += await self._transfer(self._sync.push, folder)
-            except (OSError, Conflict, StoreCorrupt, InvalidInput) as error:
-                log.warning("a directory's changes stay here", extra={"folder": folder.name, "why": str(error)})
-                notices.append(STAYS.format(why=_why(error)))
-        return tuple(notices)
-
-    async def forget(self, thread: ThreadId) -> None:
-        """Push that they are gone, which other machines follow at their next pull, and delete them from the store."""
-        (folder,) = self._folders(thread, None)
-        await self._transfer(self._sync.push, folder)
-        await self._sync.forget(folder.name)
-
-    def here(self, thread: ThreadId, path: str) -> str:
-        root = self._home.thread(thread)
-        inside = path.partition(f"/data/{thread.replace(':', '/')}/")[2]
-        return str(root / inside) if inside and not path.startswith(f"{root}/") else path
-
-    async def _transfer(self, transfer: _Transfer, folder: _FollowedFolder) -> list[str]:
-        lock = self._locks.setdefault(folder.name, asyncio.Lock())
-        file = self._memory / f"{encode_part(folder.name)}.lock"
-        async with lock, lock_file(file):  # in this process, and among all processes with this home
-            met = len(await transfer(*folder))
-            if met and folder.marked == (self._home.root,):  # memory: what others keep is for no turn to know
-                log.warning("memory was changed on two machines at once", extra={"folder": folder.name})
-                return []
-            count = "A file was" if met == 1 else f"{met} files were"
-            return [MET.format(count=count)] if met else []  # in a prompt, names would be anybody's words
-
-    def _folders(self, thread: ThreadId, agent: AgentSpec | None) -> Iterator[_FollowedFolder]:
-        home = self._home
-        marked = home.scratch(thread), home.attachments(thread)
-        yield _FollowedFolder(f"thread {thread}", home.thread(thread), _is_shared, marked)
-        if agent is None:
-            return
-        own = agent.workspace.relative_to(agent.home)  # a channel that strangers may read has one of its own
-        name = f"agent {agent.name}" if own.parts == ("workspace",) else f"agent {agent.name} {own.as_posix()}"
-        yield _FollowedFolder(name, agent.workspace, everything, (agent.workspace,))
-        in_prompts = (home.root,)  # see tools/tainted_files.py
-        yield _FollowedFolder("notes", home.data / "memory", everything, in_prompts)
-        for scope in MEMORY_SCOPES:
-            root = memory_path(home, scope, thread).parent
-            name = "/".join(root.relative_to(home.data).parts)
-            yield _FollowedFolder(f"memory {name}".rstrip(), root, _is_memory, in_prompts)
-
-
-def _is_shared(name: str) -> bool:
-    return name not in PROJECTED
-
-
-def _is_memory(name: str) -> bool:
-    """MEMORY.md, and what was kept beside it."""
-    return name.startswith(MEMORY_FILE)
-
-
-def _why(error: Exception) -> str:
-    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)

@@ -18,8 +18,8 @@ from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.database import empty_database
+from shoal.tools.synced_folders import SyncedFolders
 from shoal.tools.tainted_files import MarkedFiles
-from shoal.tools.workspaces import SyncedFolders
 
 THREAD = make_thread_id("web", "lobby", "sea")
 OTHER = make_thread_id("web", "harbour", "sea")

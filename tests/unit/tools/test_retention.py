@@ -19,9 +19,9 @@ from shoal.testing.database import empty_database
 from shoal.tools.checkpoints import Checkpoints
 from shoal.tools.read_files import ENTRIES_MAX
 from shoal.tools.storage import Retention
+from shoal.tools.synced_folders import SyncedFolders
 from shoal.tools.taint_spans import Marks, Span, encode_marks
 from shoal.tools.tainted_files import SCOPE, MarkedFiles
-from shoal.tools.workspaces import SyncedFolders
 
 THREAD = make_thread_id("web", "lobby", "sea")
 LONG_AGO = Span(1, 2, "a page")

@@ -20,9 +20,10 @@ from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.database import empty_database
-from shoal.tools import workspaces as tree
+from shoal.tools import manifests as tree
+from shoal.tools.manifests import ManifestEntry
 from shoal.tools.tainted_files import MarkedFiles
-from shoal.tools.workspaces import SCOPE, ManifestEntry, WorkspaceSync
+from shoal.tools.workspaces import SCOPE, WorkspaceSync
 
 NAME = "agents/main"
 

@@ -1,0 +1,210 @@
+"""A directory as the entries of a manifest, read from disk and written to it.
+
+Whether a file can be run is the only right that is followed; owners and times are not. Links stay links, and nothing is
+ever written through one. No path leads out of its directory.
+"""
+
+import errno
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path, PurePosixPath
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from shoal.kernel.errors import InvalidInput
+from shoal.kernel.files import digest_of_file
+from shoal.kernel.regular_files import regular_only
+from shoal.kernel.untrusted import is_text
+
+ENTRIES_MAX = 20_000
+BYTES_MAX = 2_147_483_648
+SETTLED_NANOSECONDS = 2_000_000_000
+"""A file changed this shortly before it was read may change again without its time telling."""
+
+
+Wanted: TypeAlias = Callable[[str], bool]
+"""Which names at the top of a directory belong to it."""
+
+
+class ManifestEntry(msgspec.Struct, frozen=True, array_like=True):
+    """A file (`value` is its digest, `mode` 0o755 when it can be run, else 0o644), a link (its target) or a folder."""
+
+    kind: Literal["file", "link", "folder"]
+    value: str = ""
+    mode: int = 0
+
+
+Entries = Mapping[str, ManifestEntry]
+
+
+class Seen(msgspec.Struct, frozen=True, array_like=True):
+    """A file as it was when its digest was taken; `at` is when, in nanoseconds since 1970."""
+
+    digest: str
+    size_bytes: int
+    modified: int
+    at: int
+
+
+class DirectoryTree(msgspec.Struct):
+    """The entries of a directory by path, and what spares reading unchanged files again."""
+
+    entries: dict[str, ManifestEntry]
+    seen: dict[str, Seen]
+
+
+def everything(name: str) -> bool:
+    """Any name at the top of a directory."""
+    return True
+
+
+def scan(root: Path, seen: Mapping[str, Seen], now: int, wanted: Wanted = everything) -> DirectoryTree:
+    """Read a directory, of its top the names that are wanted. Sockets, pipes and names that are not UTF-8 are left out.
+
+    Raises InvalidInput beyond ENTRIES_MAX entries or BYTES_MAX bytes, OSError.
+    """
+    tree = DirectoryTree({}, {})
+    size = 0
+    for path, found in _walk(root, "", wanted):
+        info = found.stat(follow_symlinks=False)
+        if stat.S_ISDIR(info.st_mode):
+            tree.entries[path] = ManifestEntry("folder")
+        elif stat.S_ISLNK(info.st_mode):
+            tree.entries[path] = ManifestEntry("link", os.readlink(found.path))
+        elif stat.S_ISREG(info.st_mode):
+            size += info.st_size
+            before = seen.get(path)
+            if (
+                before is not None
+                and (before.size_bytes, before.modified) == (info.st_size, info.st_mtime_ns)
+                and before.modified + SETTLED_NANOSECONDS < before.at
+            ):
+                digest = before.digest
+            else:
+                digest = digest_of_file(Path(found.path))
+            tree.seen[path] = Seen(digest, info.st_size, info.st_mtime_ns, now)
+            tree.entries[path] = ManifestEntry("file", digest, 0o755 if info.st_mode & stat.S_IXUSR else 0o644)
+        if len(tree.entries) > ENTRIES_MAX or size > BYTES_MAX:
+            raise InvalidInput(
+                f"{root} is too large to follow its work to other machines ({ENTRIES_MAX} entries and {BYTES_MAX} bytes"
+                " at most). Put it on a shared volume, or clean it up."
+            )
+    return tree
+
+
+def _walk(root: Path, inside: str, wanted: Wanted) -> Iterator[tuple[str, "os.DirEntry[str]"]]:
+    left = [inside]
+    while left:
+        inside, folders = left.pop(), list[str]()
+        with suppress(FileNotFoundError), os.scandir(root / inside) as found:
+            for entry in sorted(found, key=lambda one: one.name):
+                path = f"{inside}/{entry.name}" if inside else entry.name
+                if not is_text(entry.name) or not wanted(entry.name):
+                    continue
+                yield path, entry
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(path)
+        left += reversed(folders)
+        wanted = everything
+
+
+def check_path(path: str) -> tuple[str, ...]:
+    """The parts of a path in a manifest. Raises InvalidInput when it does not stay inside."""
+    parts = PurePosixPath(path).parts
+    if not parts or path.startswith("/") or "\0" in path or any(part in ("..", ".") for part in parts):
+        raise InvalidInput(f"A manifest names the path {path[:200]!r}, which leads out of its directory.")
+    return parts
+
+
+def remove(root: Path, path: str) -> None:
+    """Delete a file, a link, or a folder when nothing else is in it."""
+    *parents, name = check_path(path)
+    with suppress(FileNotFoundError, NotADirectoryError), _folder(root, parents, enter=_open) as folder:
+        try:
+            os.unlink(name, dir_fd=folder)
+        except (IsADirectoryError, PermissionError):  # what unlink says of a folder, on Linux and elsewhere
+            with suppress(OSError):
+                os.rmdir(name, dir_fd=folder)
+
+
+def keep_beside(root: Path, path: str) -> None:
+    """Rename what is there, if anything, to NAME.conflict."""
+    *parents, name = check_path(path)
+    with suppress(FileNotFoundError, NotADirectoryError), _folder(root, parents, enter=_open) as folder:
+        _put_aside(folder, name)
+
+
+def make(root: Path, path: str, entry: ManifestEntry, content: Path | None) -> None:
+    """Put an entry into its place; a file's content is copied from `content`. What was there is gone."""
+    *parents, name = check_path(path)
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _folder(root, parents, enter=_make) as folder:
+        if entry.kind == "folder":
+            os.close(_make(folder, name))
+            return
+        fresh = f".{secrets.token_hex(8)}"
+        if entry.kind == "link":
+            os.symlink(entry.value, fresh, dir_fd=folder)
+        else:
+            assert content is not None, "a file needs its content"
+            file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=folder)
+            with open(content, "rb", opener=regular_only) as source, open(file, "wb") as target:
+                shutil.copyfileobj(source, target)
+                os.fchmod(target.fileno(), entry.mode & 0o777)
+        try:
+            os.replace(fresh, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except IsADirectoryError:
+            try:
+                os.rmdir(name, dir_fd=folder)
+            except OSError:  # something that others do not know of is in it
+                _put_aside(folder, name)
+            os.replace(fresh, name, src_dir_fd=folder, dst_dir_fd=folder)
+
+
+@contextmanager
+def _folder(root: Path, parents: list[str], *, enter: Callable[[int, str], int]) -> Generator[int]:
+    """The directory of an entry, opened part by part, so that no link below the root is followed."""
+    here = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for part in parents:
+            below = enter(here, part)
+            os.close(here)
+            here = below
+        yield here
+    finally:
+        os.close(here)
+
+
+def _open(folder: int, name: str) -> int:
+    try:
+        return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # a link, which some systems say so
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), name) from error
+        raise
+
+
+def _make(folder: int, name: str) -> int:
+    try:
+        return _open(folder, name)
+    except NotADirectoryError:
+        _put_aside(folder, name)
+    except FileNotFoundError:
+        pass
+    os.mkdir(name, 0o700, dir_fd=folder)
+    return _open(folder, name)
+
+
+def _put_aside(folder: int, name: str) -> None:
+    aside = f"{name}.conflict"
+    try:
+        os.rename(name, aside, src_dir_fd=folder, dst_dir_fd=folder)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EISDIR):
+            raise
+        os.rename(name, f"{aside}.{secrets.token_hex(4)}", src_dir_fd=folder, dst_dir_fd=folder)

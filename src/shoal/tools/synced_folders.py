@@ -1,0 +1,130 @@
+"""Which directories follow the work between machines, and when.
+
+directory                       of it                       brought before a turn and given with a call's result
+-----------------------------   -------------------------   ----------------------------------------------------
+the thread's own                all but the readable logs   so, and with an upload and a posted file
+the agent's workspace           all                         so
+memory: data/, the platform's   MEMORY.md                   so
+  and the channel's directory
+data/memory/                    the daily notes             so
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+from weakref import WeakValueDictionary
+
+from shoal.kernel.agents import AgentSpec
+from shoal.kernel.errors import Conflict, InvalidInput, StoreCorrupt, StoreUnavailable
+from shoal.kernel.files import Files, Folders
+from shoal.kernel.home import MEMORY_FILE, MEMORY_SCOPES, Home, memory_path
+from shoal.kernel.ids import ThreadId, encode_part
+from shoal.kernel.ports import Settings
+from shoal.store.projections import CONTEXT, LOG
+from shoal.tools.locks import lock_file
+from shoal.tools.manifests import Wanted, everything
+from shoal.tools.tainted_files import MarkedFiles
+from shoal.tools.workspaces import WorkspaceSync
+
+log = logging.getLogger(__name__)
+
+MET = "[{count} changed here and on another machine at the same time; the other version is beside it as NAME.conflict.]"
+STAYS = "[What changed here could not be stored for other machines: {why} It is tried again after the next call.]"
+BEHIND = "[What changed on other machines could not be brought here: {why}]"
+PROJECTED = frozenset({LOG, CONTEXT})
+"""Each machine writes these from the journal."""
+
+_Transfer = Callable[[str, Path, Wanted, tuple[Path, ...]], Awaitable[list[str]]]
+
+
+class _FollowedFolder(NamedTuple):
+    name: str
+    root: Path
+    wanted: Wanted
+    marked: tuple[Path, ...] = ()
+
+
+class SyncedFolders(Folders):
+    """Follow the work from machine to machine. What is in common with others is remembered below the home's `sync/`."""
+
+    def __init__(self, files: Files, settings: Settings, home: Home, marks: MarkedFiles) -> None:
+        self._memory = home.root / "sync"
+        self._sync = WorkspaceSync(files, settings, self._memory, marks)
+        self._home = home
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def pull(self, thread: ThreadId, agent: AgentSpec | None = None) -> tuple[str, ...]:
+        """Bring a thread's files, and the agent's workspace, up to date."""
+        notices: list[str] = []
+        for folder in self._folders(thread, agent):
+            try:
+                notices += await self._transfer(self._sync.pull, folder)
+            except OSError as error:
+                raise StoreUnavailable(f"The files of {folder.name} cannot be had: {_why(error)}") from error
+            except (StoreCorrupt, InvalidInput) as error:
+                log.error("a directory is not brought up to date", extra={"folder": folder.name, "why": str(error)})
+                notices.append(BEHIND.format(why=error))
+        return tuple(notices)
+
+    async def push(self, thread: ThreadId, agent: AgentSpec | None = None) -> tuple[str, ...]:
+        notices: list[str] = []
+        for folder in self._folders(thread, agent):
+            try:
+                notices += await self._transfer(self._sync.push, folder)
+            except (OSError, Conflict, StoreCorrupt, InvalidInput) as error:
+                log.warning("a directory's changes stay here", extra={"folder": folder.name, "why": str(error)})
+                notices.append(STAYS.format(why=_why(error)))
+        return tuple(notices)
+
+    async def forget(self, thread: ThreadId) -> None:
+        """Push that they are gone, which other machines follow at their next pull, and delete them from the store."""
+        (folder,) = self._folders(thread, None)
+        await self._transfer(self._sync.push, folder)
+        await self._sync.forget(folder.name)
+
+    def here(self, thread: ThreadId, path: str) -> str:
+        root = self._home.thread(thread)
+        inside = path.partition(f"/data/{thread.replace(':', '/')}/")[2]
+        return str(root / inside) if inside and not path.startswith(f"{root}/") else path
+
+    async def _transfer(self, transfer: _Transfer, folder: _FollowedFolder) -> list[str]:
+        lock = self._locks.setdefault(folder.name, asyncio.Lock())
+        file = self._memory / f"{encode_part(folder.name)}.lock"
+        async with lock, lock_file(file):  # in this process, and among all processes with this home
+            met = len(await transfer(*folder))
+            if met and folder.marked == (self._home.root,):  # memory: what others keep is for no turn to know
+                log.warning("memory was changed on two machines at once", extra={"folder": folder.name})
+                return []
+            count = "A file was" if met == 1 else f"{met} files were"
+            return [MET.format(count=count)] if met else []  # in a prompt, names would be anybody's words
+
+    def _folders(self, thread: ThreadId, agent: AgentSpec | None) -> Iterator[_FollowedFolder]:
+        home = self._home
+        marked = home.scratch(thread), home.attachments(thread)
+        yield _FollowedFolder(f"thread {thread}", home.thread(thread), _is_shared, marked)
+        if agent is None:
+            return
+        own = agent.workspace.relative_to(agent.home)  # a channel that strangers may read has one of its own
+        name = f"agent {agent.name}" if own.parts == ("workspace",) else f"agent {agent.name} {own.as_posix()}"
+        yield _FollowedFolder(name, agent.workspace, everything, (agent.workspace,))
+        in_prompts = (home.root,)  # see tools/prompt_files.py
+        yield _FollowedFolder("notes", home.data / "memory", everything, in_prompts)
+        for scope in MEMORY_SCOPES:
+            root = memory_path(home, scope, thread).parent
+            name = "/".join(root.relative_to(home.data).parts)
+            yield _FollowedFolder(f"memory {name}".rstrip(), root, _is_memory, in_prompts)
+
+
+def _is_shared(name: str) -> bool:
+    return name not in PROJECTED
+
+
+def _is_memory(name: str) -> bool:
+    """MEMORY.md, and what was kept beside it."""
+    return name.startswith(MEMORY_FILE)
+
+
+def _why(error: Exception) -> str:
+    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
