@@ -1,1 +1,1 @@
-"""The nouns of Shoal: ids, messages, events, ports, errors and the clock. No I/O; imports nothing else of ours."""
+"""The nouns of Shoal: ids, messages, events, ports, settings, errors and the clock. Imports nothing else of ours."""

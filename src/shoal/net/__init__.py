@@ -1,1 +1,1 @@
-"""Connections to other hosts: which addresses are allowed, whom TLS trusts, why one failed; imports the kernel only."""
+"""HTTP to other hosts: the client, the guarded fetcher, allowed addresses and TLS; imports the kernel only."""
