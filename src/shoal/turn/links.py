@@ -27,6 +27,7 @@ ADDRESSES_MAX = 200
 """Addresses checked per answer. Any further one is rendered as code."""
 ENDING = ".,;:!?'\"*_~)]}>"
 _WORDS = lazy_re.compile(r"[^\s<>()\[\]{}|\"`]+")
+_ADDRESS = lazy_re.compile(r"[^\s<>`]+")
 _SCHEME = lazy_re.compile(
     r"[a-z][a-z0-9+.\-]{0,31}:(?://|(?<=https:)|(?<=http:)|(?<=mailto:)|(?<=tel:)|(?<=sms:)|(?<=magnet:))",
     re.IGNORECASE,
@@ -230,7 +231,18 @@ def _bare(word: str) -> str:
 
 
 def _unknown(text: str, is_safe: Knows) -> bool:
-    return any(_is_made_up(word, is_safe) for word in map(_bare, _WORDS.findall(text)))
+    return any(_is_made_up(word, is_safe) for _, word in _words_in(text))
+
+
+def _words_in(text: str) -> Iterable[tuple[int, str]]:
+    """Yield where each word begins, and the word. An address goes on past brackets, as chats may read it."""
+    at = 0
+    while found := _WORDS.search(text, at):
+        word = _bare(found[0])
+        if is_address(word) and (whole := _ADDRESS.match(text, found.start())) is not None:
+            word = _bare(whole[0])
+        yield found.start(), word
+        at = max(found.end(), found.start() + len(word))
 
 
 def _is_made_up(word: str, is_safe: Knows) -> bool:
@@ -295,13 +307,12 @@ def _spans(nodes: Iterable[Node], is_safe: Knows) -> Iterable[Node]:
 
 def _words(text: str, is_safe: Knows) -> Iterable[Node]:
     at = 0
-    for found in _WORDS.finditer(text):
-        word = _bare(found[0])
+    for start, word in _words_in(text):
         if _is_made_up(word, is_safe):
-            if found.start() > at:
-                yield Node("text", text=text[at : found.start()])
+            if start > at:
+                yield Node("text", text=text[at:start])
             yield Node("code", text=word)
-            at = found.start() + len(word)
+            at = start + len(word)
     if at < len(text):
         yield Node("text", text=text[at:])
 
