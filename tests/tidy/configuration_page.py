@@ -12,9 +12,11 @@ from itertools import pairwise
 import msgspec
 
 from shoal.config.defaults import USUAL_VARIABLES
+from shoal.config.load import is_live
 from shoal.config.whole import whole_config
 from shoal.kernel.schema import Key, allowed, bare, is_section, keys, list_of, table_of
 from shoal.kernel.secret import Secret
+from shoal.kernel.section import Section
 from shoal.kernel.settings_platforms import PlatformsSettings
 from shoal.platforms.record import BUILT_IN, built_in
 
@@ -33,8 +35,9 @@ default, so that an empty file, or none, works. What counts, strongest first:
 3. the file;
 4. the variables that other tools use too, listed at the end.
 
-The file is read at the start, so a change counts from the next one, that of a ceiling in `[budget]` too: `shoal usage
-lift` helps for a day, and `budget` in an agent's own file counts from its next turn.
+The file is read at the start, and a change in it takes effect at the next one. Keys and tables marked **live** take
+effect at once when you change them on the page or with the API, which write them into the file. A ceiling in `[budget]`
+needs a restart: `shoal usage lift` helps for a day, and `budget` in an agent's own file counts from its next turn.
 
 All mistakes are reported at once, each with where it stands, the key, what was found and what is allowed.
 
@@ -54,6 +57,9 @@ token = { file = "telegram.token" }
 allow = ["4711"]
 ```
 """
+
+
+LIVE = " **Live.**"
 
 
 @cache
@@ -112,6 +118,10 @@ def undocumented() -> list[str]:
     ]
 
 
+def mark(kind: type[msgspec.Struct], key: Key) -> str:
+    return LIVE if issubclass(kind, Section) and key.name in kind.live else ""
+
+
 def default_text(kind: type[msgspec.Struct], key: Key) -> str:
     """A key's default as TOML writes it."""
     if key.required:
@@ -142,9 +152,11 @@ def reference() -> str:
     parts = [HEAD]
     for path, kind in [("", whole_config()), *sections()]:
         about = " ".join((inspect.getdoc(kind) or "").split()) if path else "They stand before the first table."
+        if is_live(tuple(path.removesuffix(".NAME").split("."))):
+            about += LIVE
         rows = [
             f"| `{key.name}` | {'a secret' if bare(key.hint) is Secret else _cell(allowed(key.hint))} "
-            f"| {_cell(default_text(kind, key))} | {_cell(descriptions(kind).get(key.name, ''))} |"
+            f"| {_cell(default_text(kind, key))} | {_cell(descriptions(kind).get(key.name, ''))}{mark(kind, key)} |"
             for key in keys(kind).values()
             if not is_table(key)
         ]

@@ -18,6 +18,7 @@ from shoal.kernel.errors import ConfigError
 from shoal.kernel.regular_files import decode_settings, read_regular
 from shoal.kernel.schema import Hint, allowed, bare, find, is_section, keys, list_of, refusal, table_of, takes_text
 from shoal.kernel.secret import Secret, odd_character, trimmed_secret
+from shoal.kernel.section import Section
 from shoal.kernel.settings import Config
 from shoal.kernel.settings_platforms import AccountSettings
 from shoal.kernel.untrusted import BAD_TOML, decode_toml
@@ -206,6 +207,17 @@ def hint_at(path: tuple[str, ...]) -> Hint | None:
             return find(tuple[platform_named(path[1]).settings, ...], path[2:])
         return None
     return find(whole_config(), path)
+
+
+def is_live(path: tuple[str, ...]) -> bool:
+    """Whether a change at a path of keys takes effect at once where it is made on the page or with the API."""
+    for end in range(len(path)):
+        hint = bare(hint_at(path[:end]))
+        entry = list_of(hint)
+        section, names = (hint, path[end : end + 1]) if entry is None else (entry, path[end : end + 2])
+        if is_section(section) and issubclass(section, Section) and not section.live.isdisjoint(names):
+            return True
+    return False
 
 
 def parse_variable(path: tuple[str, ...], text: str) -> object:

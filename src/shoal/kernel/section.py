@@ -1,5 +1,7 @@
 """What the sections of the configuration have in common."""
 
+from typing import ClassVar
+
 import msgspec
 
 URL = r"^https?://([^\s/?#@]*@)?(\[[0-9A-Fa-f:.]+\]|[^\s/?#@:\[\]]+)(:\d{1,5})?([/?#]\S*)?$"
@@ -7,4 +9,10 @@ URL_OR_EMPTY = rf"^$|{URL}"
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A table of the configuration file."""
+    """A table of the configuration file.
+
+    `live` names the keys whose change takes effect at once where it is made on the page or with the API. All other
+    changes, and any made in the file, take effect at the next start.
+    """
+
+    live: ClassVar[frozenset[str]] = frozenset()

@@ -22,6 +22,8 @@ SectionT = TypeVar("SectionT", bound=Section)
 class ModelSettings(Section, frozen=True, kw_only=True):
     """The model that answers where an agent names none."""
 
+    live = frozenset({"name"})
+
     name: str = ""
     """PROVIDER/MODEL, or a model of available_models.json; empty: the first provider with a key, Ollama, or "demo"."""
     max_output_tokens: Annotated[int, Meta(ge=1)] = 4096
@@ -44,6 +46,8 @@ Price: TypeAlias = DollarsPerMillion | dict[Literal["input", "output", "cached",
 class ProviderSettings(Section, frozen=True, kw_only=True):
     """A service that runs models, under a name of yours; anthropic, openai, gemini, openrouter, ollama and local bring
     their kind and address along."""
+
+    live = frozenset({"kind", "base_url", "api_key", "model_file", "price", "prices"})
 
     kind: Annotated[str, Meta(examples=["anthropic", "openai", "openai-responses", "gemini", "local"])]
     """API protocol; openai is Chat Completions, which most services and servers offer."""
@@ -99,6 +103,8 @@ class FilesSettings(Section, frozen=True, kw_only=True):
 class BackupSettings(Section, frozen=True, kw_only=True):
     """Backups on schedule, of all that `shoal backup` writes; each is checked after it was made."""
 
+    live = frozenset({"to", "every_hours"})
+
     to: Annotated[str, Meta(pattern=r"^$|^s3://[A-Za-z0-9][A-Za-z0-9._-]*(/\S*)?$|^(?!s3:).+$")] = ""
     """Where they are kept: a directory (from the home on) or s3://BUCKET/PREFIX in the store of [files]; empty: not."""
     every_hours: Annotated[float, Meta(ge=0, le=8_784)] = 24.0
@@ -143,6 +149,8 @@ class MailboxSettings(Section, frozen=True, kw_only=True):
 
 class ThreadsSettings(Section, frozen=True, kw_only=True):
     """Conversations as lists show them."""
+
+    live = frozenset({"titles"})
 
     titles: Literal["auto", "words", "model"] = "auto"
     """What a new thread is called: its first words, or what a model finds after the first turn. `auto` asks the model
@@ -266,6 +274,8 @@ class OverrideSettings(Section, frozen=True, kw_only=True):
 
 class PermissionsSettings(Section, frozen=True, kw_only=True):
     """Who may do what, and who decides when a person is asked."""
+
+    live = frozenset({"profiles", "overrides"})
 
     default_profile: Annotated[str, Meta(min_length=1)] = "standard"
     """Profile of agents that name none: open, standard, guarded, locked, or one of yours."""
@@ -458,6 +468,8 @@ MCP_NAME = r"[a-z0-9][a-z0-9-]{0,23}"
 class McpServerSettings(Section, frozen=True, kw_only=True):
     """A server of the Model Context Protocol, under a name of your choice (lower-case letters, digits and -). Its tools
     are called mcp_NAME_TOOL. Give a command or a url."""
+
+    live = frozenset({"enabled", "command", "args", "env", "url", "headers"})
 
     enabled: bool = True
     """Whether it is used."""

@@ -13,6 +13,8 @@ class AccountSettings(Section, frozen=True, kw_only=True):
     """What every platform has, those of installed packages among them. One account is a table [platforms.NAME]; several
     are tables [platforms.NAME.ACCOUNT], or [[platforms.NAME]] with an `account` each."""
 
+    live: ClassVar[frozenset[str]] = frozenset({"enabled", "owner"})
+
     enabled: bool = True
     """False leaves this account out."""
     account: Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_-]*$")] = "main"

@@ -22,6 +22,7 @@ from shoal.backend import Backend
 from shoal.backups import NOT_SET, Backups, backup_place
 from shoal.config import Config, load_config
 from shoal.config.defaults import DEMO, KNOWN_PROVIDERS
+from shoal.config.load import is_live
 from shoal.config.secrets import learned_from, watch_secrets
 from shoal.connections import Connections
 from shoal.installation import how_to_add
@@ -587,6 +588,8 @@ class LiveSetup:
         return load_config(self._home.root, os.environ, values)
 
     async def _write(self, values: Mapping[str, Value], secrets: Mapping[str, str]) -> Config:
+        later = [key for key in (*values, *secrets) if not is_live(tuple(key.split(".")))]
+        assert not later, f"{', '.join(later)} would take effect at the next start only"
         await asyncio.to_thread(write_with_secrets, self._home, values, secrets)
         return self._loaded({})
 

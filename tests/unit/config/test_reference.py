@@ -3,10 +3,12 @@
 from pathlib import Path
 
 import msgspec
+import pytest
 from tests.tidy.configuration_page import descriptions, reference, sections, undocumented
 
-from shoal.config.load import hint_at
+from shoal.config.load import hint_at, is_live
 from shoal.kernel.schema import keys
+from shoal.kernel.section import Section
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -30,6 +32,33 @@ def test_a_description_names_its_unit_or_says_what_is_counted() -> None:
 def test_the_page_is_current() -> None:
     page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
     assert page == reference(), "run: python -m tests.tidy.configuration_page > docs/configuration.md"
+
+
+def test_a_live_key_is_a_key_and_marked() -> None:
+    kinds = [kind for _, kind in sections() if issubclass(kind, Section)]
+    assert not [(kind, name) for kind in kinds for name in kind.live - keys(kind).keys()]
+    assert sum(len(kind.live) for kind in kinds) == reference().count("**Live.**")
+
+
+@pytest.mark.parametrize(
+    ("key", "live"),
+    [
+        ("model.name", True),
+        ("model.fallback", False),
+        ("providers.openai.api_key", True),
+        ("providers.name.timeout_seconds", False),
+        ("platforms.telegram.token", True),
+        ("platforms.telegram.work.owner", True),
+        ("platforms.telegram.work.allow", False),
+        ("platforms.webhook.mine.enabled", True),
+        ("mcp.files.env.KEY", True),
+        ("mcp.enabled.sandbox", False),
+        ("mailbox.pause_seconds", False),
+        ("nothing.there", False),
+    ],
+)
+def test_a_section_says_which_changes_take_effect_at_once(key: str, live: bool) -> None:
+    assert is_live(tuple(key.split("."))) is live
 
 
 def test_a_key_without_description_is_seen() -> None:

@@ -21,6 +21,8 @@ class DiscordServerSettings(Section, frozen=True, kw_only=True):
 class DiscordSettings(AccountSettings, frozen=True, kw_only=True):
     """A Discord bot."""
 
+    live: ClassVar[frozenset[str]] = AccountSettings.live | {"token"}
+
     needed: ClassVar[tuple[str, ...]] = ("token",)
 
     token: Secret = NO_SECRET

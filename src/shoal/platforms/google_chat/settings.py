@@ -11,6 +11,10 @@ from shoal.kernel.settings_platforms import AccountSettings
 class GoogleChatSettings(AccountSettings, frozen=True, kw_only=True):
     """A Google Chat app."""
 
+    live: ClassVar[frozenset[str]] = AccountSettings.live | frozenset(
+        {"service_account_file", "audience", "subscription"}
+    )
+
     needed: ClassVar[tuple[str, ...]] = ("audience", "service_account_file")
 
     audience: str = ""

@@ -13,6 +13,8 @@ from shoal.kernel.settings_platforms import AccountSettings
 class MatrixSettings(AccountSettings, frozen=True, kw_only=True):
     """A Matrix account; it needs an access token or a password."""
 
+    live: ClassVar[frozenset[str]] = AccountSettings.live | {"homeserver", "user", "access_token"}
+
     needed: ClassVar[tuple[str, ...]] = ("homeserver", "user")
 
     homeserver: Annotated[str, Meta(pattern=URL_OR_EMPTY)] = ""

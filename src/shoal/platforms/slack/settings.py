@@ -13,6 +13,8 @@ from shoal.kernel.settings_platforms import AccountSettings
 class SlackSettings(AccountSettings, frozen=True, kw_only=True):
     """A Slack app in one workspace."""
 
+    live: ClassVar[frozenset[str]] = AccountSettings.live | {"bot_token", "app_token"}
+
     needed: ClassVar[tuple[str, ...]] = ("bot_token",)
 
     bot_token: Secret = NO_SECRET

@@ -12,6 +12,8 @@ from shoal.kernel.settings_platforms import AccountSettings
 class TeamsSettings(AccountSettings, frozen=True, kw_only=True):
     """A Microsoft Teams bot."""
 
+    live: ClassVar[frozenset[str]] = AccountSettings.live | {"app_id", "tenant", "app_password"}
+
     needed: ClassVar[tuple[str, ...]] = ("app_id", "app_password")
 
     app_id: str = ""

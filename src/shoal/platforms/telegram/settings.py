@@ -13,6 +13,8 @@ from shoal.kernel.settings_platforms import AccountSettings
 class TelegramSettings(AccountSettings, frozen=True, kw_only=True):
     """A Telegram bot."""
 
+    live: ClassVar[frozenset[str]] = AccountSettings.live | {"token"}
+
     needed: ClassVar[tuple[str, ...]] = ("token",)
 
     token: Secret = NO_SECRET
