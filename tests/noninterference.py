@@ -29,6 +29,7 @@ from urllib.parse import quote
 
 import httpx2
 
+from shoal.features.processes.service import ProcessService
 from shoal.kernel.clock import Clock
 from shoal.kernel.events import Cleared, encode_event
 from shoal.kernel.ids import ApprovalId, ThreadId, make_thread_id, personal_channel
@@ -489,10 +490,10 @@ class Run:
                     await app[Orchestrator].decide(ApprovalId(one.id), True, owner)
                 ending = [
                     one
-                    for one in await store.processes.search(running=True)
+                    for one in await app[ProcessService].rows.search(running=True)
                     if not one.spec.command.startswith("sleep")
                 ]
-                ending += await store.processes.untold()
+                ending += await app[ProcessService].rows.untold()
                 works = {work.thread for work in await store.registry.at_work()} | set(await store.inbox.waiting())
                 if not (
                     asked or ending or works - self._held.keys() or (not self._held and await store.outbox.depth())

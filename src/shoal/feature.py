@@ -19,6 +19,7 @@ FEATURES = (
     "memory",
     "openai_api",
     "push",
+    "processes",
     "evals",
     "recall",
 )

@@ -1,5 +1,7 @@
 """The contract of what features store, over any database."""
 
+from tests.contracts.feature_processes import ProcessRules
+
 from shoal.features.memory.store import CHANGES, MemoryChange, MemoryHistory
 from shoal.features.openai_api.conversations import CONVERSATIONS
 from shoal.store.store import Store
@@ -45,5 +47,5 @@ class OpenAiRules:
         assert len(await store.settings.page("elsewhere")) == 2
 
 
-class FeatureRules(MemoryRules, OpenAiRules):
+class FeatureRules(MemoryRules, OpenAiRules, ProcessRules):
     """Every rule; a subclass gives the fixtures `store` and `clock`."""

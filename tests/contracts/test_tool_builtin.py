@@ -11,6 +11,9 @@ import pytest
 
 from shoal.features.memory.files import MemoryEdit
 from shoal.features.memory.tools import note_tool, remember_tool
+from shoal.features.processes.service import ProcessService, ProcessSettings, ProcessTable
+from shoal.features.processes.store import ProcessStore
+from shoal.features.processes.tools import process_tools
 from shoal.features.recall.settings import RecallSettings
 from shoal.features.recall.tools import RECALL, SEARCH_HISTORY, Library, recall_tool
 from shoal.kernel.errors import ToolError
@@ -30,8 +33,6 @@ from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.tool import ToolContract, tool_context
 from shoal.testing.database import empty_database
 from shoal.tools.functions import tool as make_tool
-from shoal.tools.process_tools import process_tools
-from shoal.tools.processes import ProcessService, ProcessSettings, ProcessTable
 from shoal.tools.registry import Registry, command_actions, lookup_tools, standard_tools
 from shoal.tools.tainted_files import MarkedFiles
 
@@ -101,7 +102,9 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
         registry.add(tool)
     store, home = Store(driver, clock), Home(folder)
     table = ProcessTable(host.identity_of, host.is_alive, host.kill_leftovers)
-    service = ProcessService(store.processes, home, clock, nowhere, str, table, ProcessSettings("host 1 2 3"))
+    service = ProcessService(
+        ProcessStore(store.driver, clock), home, clock, nowhere, str, table, ProcessSettings("host 1 2 3")
+    )
     library = Library(home, store, clock, RecallSettings(), None)
     recalls = [recall_tool(library, store.search, MarkedFiles(store.settings, home), one) for one in RECALLS]
     for tool in (*process_tools(service, command_actions, nothing), *recalls):

@@ -21,6 +21,8 @@ from shoal.connections import Connections
 from shoal.delivery.hub import Hub
 from shoal.engine.local import LocalEngine
 from shoal.features.openai_api.routes import Conversations
+from shoal.features.processes.service import ProcessService, ProcessSettings, ProcessTable
+from shoal.features.processes.store import ProcessStore
 from shoal.kernel.clock import Clock, SystemClock
 from shoal.kernel.commands import CommandRequest, CommandTable
 from shoal.kernel.errors import InvalidInput
@@ -69,7 +71,6 @@ from shoal.threads.voice import VoiceService
 from shoal.tools.executor import LiveToolServices
 from shoal.tools.mcp.connection import McpServers
 from shoal.tools.mcp.pins import Pins
-from shoal.tools.processes import ProcessService, ProcessSettings, ProcessTable
 from shoal.tools.prompt_files import PromptFiles
 from shoal.tools.registry import Registry
 from shoal.tools.tainted_files import MarkedFiles
@@ -248,7 +249,9 @@ class Stand:
         self.pins = Pins(self.store.settings, self.store.audit, self.clock, {"odd": McpServerSettings(command="x")})
         settings, send = ProcessSettings("here 1 2 3"), self.orchestrator.send
         table = ProcessTable(host.identity_of, host.is_alive, host.kill_leftovers)
-        self.processes = ProcessService(self.store.processes, self.home, self.clock, send, str, table, settings)
+        self.processes = ProcessService(
+            ProcessStore(driver, self.clock), self.home, self.clock, send, str, table, settings
+        )
         self.engine = LocalEngine()
         self.backend = Backend(driver, driver.health, self.engine)
         self.runtime = Runtime(self.engine, 0, "running")

@@ -49,6 +49,7 @@ class Parts(NamedTuple):
 MEMORY = Parts("memory", ("remember", "note_today"), ("memory",), ("/api/memory",), ("memory",))
 OPENAI_API = Parts("openai_api", routes=("/v1/",))
 PUSH = Parts("push", routes=("/api/push",))
+PROCESSES = Parts("processes", ("process_start", "process_list"), routes=("/api/processes",), cli=("processes",))
 TELEMETRY = Parts("telemetry", sections=("telemetry",))
 EVALS = Parts(
     "evals",
@@ -87,6 +88,7 @@ class Without:
         MEMORY,
         OPENAI_API,
         PUSH,
+        PROCESSES,
         TELEMETRY,
         EVALS,
         RECALL,

@@ -10,12 +10,9 @@ from tests.e2e.http_stand import TOKEN, Served, served
 from tests.e2e.page_api import PageApi
 from tests.e2e.page_kit import THREAD, opened, violations
 
-from shoal.kernel.agents import (
-    Hook,
-    Process,
-    ProcessEnd,
-    ProcessSpec,
-)
+from shoal.features.processes.logs import log_of
+from shoal.features.processes.records import Hook, Process, ProcessEnd, ProcessSpec
+from shoal.features.processes.store import ProcessStore
 from shoal.kernel.clock import iso
 from shoal.kernel.events import AssistantSaid, ToolFinished, ToolStarted, UserSaid
 from shoal.kernel.ids import CallId, ThreadId
@@ -23,7 +20,6 @@ from shoal.kernel.messages import Author, Prompt, ToolCall
 from shoal.kernel.triggers import NewTrigger
 from shoal.testing.chat import FakeChat
 from shoal.tools.mcp.definitions import Definition, definition_digest, definition_text
-from shoal.tools.process_logs import log_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("page")]
 
@@ -159,8 +155,8 @@ async def test_a_process_of_a_real_server_shows_its_end_and_output(browser: Brow
             tainted_by="",
         )
         process = Process("01p", spec, "running", "somewhere", "", started_at=now, seen_at=now)
-        assert await stand.store.processes.add(process, 5)
-        await stand.store.processes.end("01p", ProcessEnd("exited", 2))
+        assert await ProcessStore(stand.store.driver, stand.clock).add(process, 5)
+        await ProcessStore(stand.store.driver, stand.clock).end("01p", ProcessEnd("exited", 2))
         log = log_of(stand.processes.home, process)
         log.parent.mkdir(parents=True)
         log.write_text("compiling\nerror: no such file\n", encoding="utf-8")

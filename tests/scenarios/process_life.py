@@ -12,6 +12,7 @@ import msgspec
 
 from shoal.app import Overrides, open_app
 from shoal.config import load_config
+from shoal.features.processes.service import ProcessService
 from shoal.kernel.clock import Clock
 from shoal.kernel.ids import ThreadId, make_thread_id
 from shoal.kernel.messages import Author, Prompt
@@ -90,7 +91,7 @@ async def _all_quiet(app: Services) -> None:
     """Until no turn runs, no process runs, and all that ended was told."""
     while True:
         await app[Clock].sleep(0.05)
-        processes = await app[Store].processes.search()
+        processes = await app[ProcessService].rows.search()
         if any(one.state == "running" or not one.told for one in processes):
             continue
         if not await app[Store].inbox.waiting() and await app[Store].outbox.depth() == 0:

@@ -9,6 +9,7 @@ from tests.scenarios.routes import call
 
 from shoal.accounts import OWNERS
 from shoal.connections import Standing
+from shoal.features.processes.service import ProcessService
 from shoal.kernel.clock import Clock
 from shoal.kernel.events import UserSaid
 from shoal.kernel.messages import Author, Origin, Prompt
@@ -307,7 +308,7 @@ async def test_a_process_that_a_subagent_began_ends_with_the_person(tmp_path: Pa
 
     free = {"permissions": {"default_profile": "open"}}
     async with scenario(tmp_path, FakeModel(script=answers), access=WITH_BEN, settings=free) as world:
-        ben, processes = world.person("ben", "1", "square"), world.app[Store].processes
+        ben, processes = world.person("ben", "1", "square"), world.app[ProcessService].rows
         await ben.says("begin")
         await ben.sees("it has begun")
         await world.is_quiet()

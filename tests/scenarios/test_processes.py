@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from shoal.kernel.agents import Process
+from shoal.features.processes.records import Process
+from shoal.features.processes.service import BEAT_SECONDS, LiveProcess, ProcessService
 from shoal.kernel.clock import Clock, SystemClock
 from shoal.kernel.errors import StoreFull
 from shoal.sandbox.processes import is_alive
@@ -16,7 +17,6 @@ from shoal.testing.clock import ManualClock, in_time
 from shoal.testing.faults import T, WrappedDriver
 from shoal.testing.model import Call, FakeModel, Reply, Seen
 from shoal.testing.scenario import SECONDS_MAX, World, scenario
-from shoal.tools.processes import BEAT_SECONDS, LiveProcess, ProcessService
 
 
 def starts(command: str, *hooks: Mapping[str, object], name: str = "job") -> Reply:

@@ -8,6 +8,7 @@ import pytest
 from tests.scenarios.test_taint import asked, call, time_page
 from tests.scenarios.test_taint_files import clean_file
 
+from shoal.features.processes.service import ProcessService
 from shoal.kernel.clock import Clock
 from shoal.kernel.events import ToolFinished, UserSaid
 from shoal.kernel.ids import ThreadId, make_thread_id
@@ -23,7 +24,6 @@ from shoal.threads.attachments import Attachments
 from shoal.threads.orchestrator import Orchestrator
 from shoal.tools.builtin.web import read_url_tool, web_search_tool
 from shoal.tools.executor import LiveToolServices
-from shoal.tools.processes import ProcessService
 from shoal.tools.registry import Registry
 
 CURL = call("bash", command="curl --version")

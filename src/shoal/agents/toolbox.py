@@ -8,7 +8,6 @@ from shoal.tools.registry import built_in_modules, traits_in
 
 _ELSEWHERE = (
     "shoal.tools.offer",
-    "shoal.tools.process_tools",
     "shoal.tools.hardware",
     "shoal.agents.self_edit",
 )

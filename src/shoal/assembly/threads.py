@@ -1,7 +1,6 @@
-"""Opens the threads' orchestrator, and what people do around them: agents, commands, processes, saved conversations."""
+"""Opens the threads' orchestrator, and what people do around them: agents, commands, saved conversations."""
 
 import os
-import socket
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from functools import partial
@@ -30,7 +29,6 @@ from shoal.notices import Notices
 from shoal.permissions.access import Links, among
 from shoal.permissions.profiles import Profiles
 from shoal.running import Runtime
-from shoal.sandbox import processes as host_processes
 from shoal.services import Services
 from shoal.store.store import Store
 from shoal.threads.access_gate import AccessGate, OpenInbox
@@ -48,14 +46,12 @@ from shoal.threads.readable_files import ReadableFiles
 from shoal.threads.scope import Scopes
 from shoal.threads.timezones import TimeZones
 from shoal.threads.voice import VoiceService
-from shoal.tools.executor import Executor, LiveToolServices
+from shoal.tools.executor import LiveToolServices
 from shoal.tools.hooks import HookRunner
 from shoal.tools.mcp.connection import McpServers
 from shoal.tools.mcp.definitions import any_tool_of
-from shoal.tools.process_tools import process_tools
-from shoal.tools.processes import ProcessService, ProcessSettings, ProcessTable
 from shoal.tools.prompt_files import PromptFiles
-from shoal.tools.registry import Registry, command_actions
+from shoal.tools.registry import Registry
 from shoal.tools.tainted_files import MarkedFiles
 from shoal.triggers.service import TriggerService, tell_switched_off
 from shoal.turn.compaction import ThreadTitles
@@ -65,12 +61,12 @@ from shoal.turn.spending import Spending
 
 
 def open_threads(services: Services, role: Role, stack: AsyncExitStack) -> None:
-    """Open the orchestrator with what its actors use, triggers, and the processes of agents. Raises ConfigError."""
+    """Open the orchestrator with what its actors use, and triggers. Raises ConfigError."""
     config, home, clock, store = services[LiveConfig].current, services[Home], services[Clock], services[Store]
     hub, agents, folders, backend = services[LiveHub], services[AgentRegistry], services[Folders], services[Backend]
     adapters, admissions, notices = services[Adapters], services[Admissions], services[Notices]
     links, begun, prompt_files = services[Links], services[Begun], services[PromptFiles]
-    executor, presence = services[Executor], services[Presence]
+    presence = services[Presence]
     attachments = Attachments(home, services[Fetcher], config.context, clock, services[MarkedFiles])
     voice = _open_voice(services, stack)
     describing = services[Spending] if role != "offline" else None  # no model is asked then
@@ -114,22 +110,8 @@ def open_threads(services: Services, role: Role, stack: AsyncExitStack) -> None:
         snapshots=snapshots,
         tell_unposted=partial(notices.of_unposted, is_kept=False),
     )
-    processes = ProcessService(
-        store.processes,
-        home,
-        clock,
-        orchestrator.send,
-        executor.redactor.redact,
-        ProcessTable(host_processes.identity_of, host_processes.is_alive, host_processes.kill_leftovers),
-        ProcessSettings(f"{socket.gethostname()} {host_processes.identity_of(os.getpid())}", backend.recovers),
-    )
     tokens = services[AccessTokens]
-    departures = Departures(
-        store, clock, presence, services[Pairing], tokens, orchestrator.send, notices.tell_owner, [processes.end_left]
-    )
-    services[ContextBuilder].activities.append(processes)
-    for tool in process_tools(processes, command_actions, executor.source_of):
-        services[Registry].add(tool)
+    departures = Departures(store, clock, presence, services[Pairing], tokens, orchestrator.send, notices.tell_owner)
     triggers = TriggerService(
         store.triggers,
         orchestrator,
@@ -142,7 +124,7 @@ def open_threads(services: Services, role: Role, stack: AsyncExitStack) -> None:
         restored_at=home.restored_at(),
     )
     for service in (
-        attachments, voice, snapshots, orchestrator, processes, departures, triggers
+        attachments, voice, snapshots, orchestrator, departures, triggers
     ):  # fmt: skip
         services.add(service)
 

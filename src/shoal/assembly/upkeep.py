@@ -35,7 +35,6 @@ from shoal.threads.orchestrator import Orchestrator
 from shoal.tools.executor import LiveToolServices
 from shoal.tools.hooks import HookRunner
 from shoal.tools.mcp.connection import McpServers
-from shoal.tools.processes import ProcessService
 from shoal.tools.prompt_files import PromptFiles
 from shoal.tools.storage import Retention
 from shoal.triggers.service import TriggerService
@@ -48,7 +47,6 @@ def add_upkeep(services: Services, role: Role) -> None:
     upkeep = services[Upkeep]
     backend.add_service(upkeep.keep("idle threads", orchestrator.deactivate_idle))
     backend.add_service(upkeep.keep("attachments", services[Attachments].run))
-    backend.add_service(services[ProcessService].run)
     backend.add_single("departures", upkeep.keep("departures", services[Departures].run))
     backend.add_service(partial(watch_health, backend.health, clock, notices.past_outbox))
     expires_seconds = config.permissions.ask_expires_seconds

@@ -75,12 +75,6 @@ def as_guest(agent: AgentSpec, thread: ThreadId) -> AgentSpec:
     return msgspec.structs.replace(agent, workspace=agent.home / GUESTS / platform / channel)
 
 
-ProcessState: TypeAlias = Literal["running", "exited", "killed", "failed", "lost"]
-"""`failed` never started; `lost` ended with the Shoal that ran it."""
-
-PROCESS_KEY = "process:"
-"""How the keys and message ids of prompts begin that a process sends: `process:ID:WHAT`."""
-
 OUTPUT_BYTES_PER_SECOND = 1_048_576
 """A watched command that writes faster has to wait."""
 
@@ -99,79 +93,6 @@ class Watch(Protocol):
     def output(self, data: bytes) -> None:
         """The next piece of its output, of both streams as they come."""
         ...
-
-
-class Hook(msgspec.Struct, frozen=True, omit_defaults=True):
-    """When a process starts a turn: at its end (with one of `codes`, empty: any), at a line that matches `pattern`, or
-    when it still runs after `after_seconds`. `note` tells the agent what to do then."""
-
-    on: Literal["exit", "output", "timeout"]
-    note: str = ""
-    codes: tuple[int, ...] = ()
-    pattern: str = ""
-    after_seconds: float = 0.0
-    fires_max: int = 1
-    interval_seconds: float = 10.0
-
-
-class ProcessSpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is to run, for whom, and what it starts. `depth` counts the hooks whose turns led to it.
-
-    `author` asked the turn that started it, and `tainted_by` names the untrusted content behind its command: the turns
-    of its hooks are trusted no more than that.
-    """
-
-    agent: str
-    thread: ThreadId
-    command: str
-    author: Author
-    tainted_by: str
-    name: str = ""
-    hooks: tuple[Hook, ...] = ()
-    depth: int = 0
-    told_in: ThreadId = ThreadId("")
-
-    @property
-    def chat(self) -> ThreadId:
-        return self.told_in or self.thread
-
-    @property
-    def title(self) -> str:
-        """Its name, or the beginning of its command."""
-        return self.name or " ".join(self.command.split())[:60]
-
-
-class Process(msgspec.Struct, frozen=True):
-    """A stored process. `owner` is the Shoal process that runs it; `identity` is its number and start on that machine,
-    empty where that is not known. `killed_by` asked for its end; `told`: its hooks know of that end."""
-
-    id: str
-    spec: ProcessSpec
-    state: ProcessState
-    owner: str
-    identity: str
-    started_at: datetime
-    seen_at: datetime
-    ended_at: datetime | None = None
-    exit_code: int | None = None
-    reason: str = ""
-    killed_by: str = ""
-    told: bool = False
-
-    @property
-    def pid(self) -> int:
-        """Its number on its machine; 0 where that is not known."""
-        first = self.identity.partition(" ")[0]
-        return int(first) if first.isdigit() else 0
-
-
-class ProcessEnd(msgspec.Struct, frozen=True):
-    """How a process ended; `told` when nobody waits to hear of it, so that no hook ever does."""
-
-    state: ProcessState
-    exit_code: int | None = None
-    reason: str = ""
-    told: bool = False
 
 
 class AgentRow(msgspec.Struct, frozen=True):

@@ -1,16 +1,15 @@
-"""The agents' rows: who there is, who answers in which channel, which threads are at work, and which processes run;
-and what is set while Shoal runs: choices and access tokens.
+"""The agents' rows: who there is, who answers in which channel, and which threads
+are at work; and what is set while Shoal runs: choices and access tokens.
 """
 
-from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
 
-from shoal.kernel.agents import PROCESS_KEY, AgentRow, Binding, Process, ProcessEnd, ProcessSpec, Work, servers_scope
+from shoal.kernel.agents import AgentRow, Binding, Work, servers_scope
 from shoal.kernel.errors import Conflict, StoreNewer
 from shoal.kernel.events import UserSaid, decode_data
-from shoal.kernel.ids import ThreadId, TurnId, channel_of
+from shoal.kernel.ids import ThreadId, TurnId
 from shoal.kernel.permissions import TOKENS_MAX, AccessToken
 from shoal.kernel.records import AuditEntry
 from shoal.kernel.untrusted import UNREADABLE
@@ -20,16 +19,12 @@ from shoal.store.driver import (
     Script,
     StorePart,
     Value,
-    dump,
     first_after,
     moment,
     number,
     query,
-    readable,
     reader,
-    reads,
     text,
-    writes,
     writes_at,
 )
 
@@ -40,7 +35,6 @@ CHOICES_MAX = 10_000
 
 _agent = reader(AgentRow)
 _binding = reader(Binding)
-_process = reader(Process, spec=msgspec.json.Decoder(ProcessSpec).decode)
 
 
 class AgentStore(StorePart):
@@ -102,81 +96,9 @@ class AgentStore(StorePart):
             await self._write("setting_delete", scope=CHOICES, key=place)
 
 
-class ProcessStore(StorePart):
-    """The rows of processes that agents started."""
-
-    @writes
-    def add(self, process: Process, running_max: int) -> Script[bool]:
-        """Store one that is about to start; False when its agent has `running_max` running for its channel."""
-        spec = process.spec
-        yield from query("agent_lock", agent=spec.agent)
-        within = channel_of(spec.chat)
-        found = yield from query("processes_count", agent=spec.agent, low=within, high=first_after(within))
-        if number(found[0][0]) >= running_max:
-            return False
-        row = {"id": process.id, "agent": spec.agent, "thread": spec.chat, "spec": dump(spec), "owner": process.owner}
-        yield from query("process_insert", **row, now=process.started_at)
-        return True
-
-    async def identify(self, process: str, identity: str) -> None:
-        """Note which process of its machine it is."""
-        await self._write("process_identify", id=process, identity=identity)
-
-    async def taint(self, process: Process) -> None:
-        """Note what taints it, as its spec says."""
-        await self._write("process_taint", id=process.id, spec=dump(process.spec))
-
-    async def end(self, process: str, ending: ProcessEnd) -> Process | None:
-        """Note how it ended, once; None when it was not running any more."""
-        ended = msgspec.structs.asdict(ending)
-        rows = await self._write("process_end", id=process, **ended, now=self._clock.now())
-        return _process(rows[0]) if rows else None
-
-    async def kill(self, process: str, by: str) -> bool:
-        """Ask whoever runs it to end it; False when it does not run."""
-        return bool(await self._write("process_kill", id=process, by=by))
-
-    async def beat(self, owner: str) -> list[Process]:
-        """Note that `owner` lives, and return what it is taken to run."""
-        return readable(_process, await self._write("processes_beat", owner=owner, now=self._clock.now()))
-
-    async def tell(self, process: str) -> None:
-        """Note that its hooks know of its end."""
-        await self._write("process_tell", id=process)
-
-    async def untold(self, limit: int = 100) -> list[Process]:
-        """Those that ended and whose hooks do not know it yet, oldest first."""
-        return readable(_process, await self._read("processes_untold", limit=limit))
-
-    async def get(self, process: str) -> Process | None:
-        return await self._one(_process, "process_one", id=process)
-
-    async def search(
-        self, *, agent: str = "", running: bool = False, limit: int = 100, within: str = ""
-    ) -> list[Process]:
-        """Those of an agent (empty: all) for conversations whose ids begin with `within`, newest first."""
-        which = "processes_running" if running else "processes_recent"
-        rows = await self._read(which, agent=agent, limit=limit, low=within, high=first_after(within))
-        return readable(_process, rows)
-
-    @reads
-    def depth(self, thread: ThreadId, turn: TurnId) -> Script[int]:
-        """How many hooks led to a turn: 0 unless a process started it."""
-        found = yield from query("process_cause", thread=thread, turn=turn)
-        cause = _user_said(found[0][0]) if found else None
-        if cause is None or cause.origin != "trigger" or not cause.message_id.startswith(PROCESS_KEY):
-            return 0
-        rows = yield from query("process_one", id=cause.message_id.split(":")[1])
-        return _process(rows[0]).spec.depth + 1 if rows else 1
-
-    async def forget(self, before: datetime) -> Sequence[Process]:
-        """Drop the rows of those that ended before, and return them."""
-        return readable(_process, await self._write("processes_forget", before=before))
-
-
 def _work(row: Row) -> Work:
     thread, agent, turn, parent, said, since, steps, questions, queued = row
-    asked = _user_said(said) if turn else None
+    asked = user_said(said) if turn else None
     is_tainted = asked is None or asked.tainted_by or (asked.caller is not None and asked.caller.tainted_by)
     return Work(
         ThreadId(text(thread)),
@@ -192,7 +114,7 @@ def _work(row: Row) -> Work:
     )
 
 
-def _user_said(said: Value) -> UserSaid | None:
+def user_said(said: Value) -> UserSaid | None:
     """What began a turn, where that was a message that can be read."""
     try:
         data = decode_data(UserSaid.type, text(said)) if said is not None else None

@@ -1,7 +1,7 @@
 """The store: all operations over one database, in parts by concern."""
 
 from shoal.kernel.clock import Clock
-from shoal.store.agents import AgentStore, ProcessStore, SettingStore, TokenStore
+from shoal.store.agents import AgentStore, SettingStore, TokenStore
 from shoal.store.audit import Approvals, AuditLog
 from shoal.store.budget import BudgetStore, Ledger
 from shoal.store.checkpoints import CheckpointStore
@@ -36,7 +36,6 @@ class Store:
         self.registry = AgentStore(driver, clock)
         self.children = ChildStore(driver, clock)
         self.search = SearchIndex(driver, clock)
-        self.processes = ProcessStore(driver, clock)
         self.snapshots = SnapshotStore(driver, clock)
         self.tokens = TokenStore(driver, clock)
         self.bookkeeping = Bookkeeping(driver, clock)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from shoal.config import load_config
-from shoal.kernel.agents import Process, ProcessEnd, ProcessSpec
+from shoal.features.processes.records import Process, ProcessEnd, ProcessSpec
+from shoal.features.processes.store import ProcessStore
 from shoal.kernel.home import Home
 from shoal.kernel.ids import ThreadId
 from shoal.kernel.messages import Author
@@ -65,11 +66,11 @@ async def test_a_process_is_left_out(tmp_path: Path, value: str, state: str) -> 
     spec = ProcessSpec("main", THREAD, "sleep 60", author=OWNER, tainted_by="")
     bad, good = [Process(kept.clock.new_id(), spec, "running", "here 7 1 1", "", now, now) for _ in range(2)]
     for one in (bad, good):
-        assert await kept.store.processes.add(one, 8)
+        assert await ProcessStore(kept.store.driver, kept.clock).add(one, 8)
         if state == "exited":
-            await kept.store.processes.end(one.id, ProcessEnd("exited"))
+            await ProcessStore(kept.store.driver, kept.clock).end(one.id, ProcessEnd("exited"))
     await kept.written(f"update processes set spec = ? where id = '{bad.id}'", value)
-    rows = kept.store.processes
+    rows = ProcessStore(kept.store.driver, kept.clock)
     found = [await rows.beat("here 7 1 1"), await rows.search(running=True)]
     if state == "exited":
         found = [await rows.untold()]

@@ -70,7 +70,6 @@ COMMANDS = {
     "audit": CommandEntry("reports", "The audit log: tail, verify."),
     "triggers": CommandEntry("triggers", "What starts turns by the clock: list, add, remove, pause, resume, next."),
     "brief": CommandEntry("triggers", "A brief every morning: AT an hour, or off."),
-    "processes": CommandEntry("processes", "Processes that agents run alongside their turns: list, logs, kill."),
     "models": CommandEntry("reports", "Models of the configured providers: list, refresh, quirks, forget."),
     "skills": CommandEntry("reports", "Skills: list, install, remove, check."),
     "usage": CommandEntry("reports", "Tokens and money by day, agent and model."),

@@ -17,7 +17,6 @@ from shoal.testing.contracts.store_expiry import ExpiryRules
 from shoal.testing.contracts.store_journal import JournalRules
 from shoal.testing.contracts.store_mailbox import MailboxRules
 from shoal.testing.contracts.store_openings import OpeningRules
-from shoal.testing.contracts.store_processes import ProcessRules
 from shoal.testing.contracts.store_records import RecordRules
 from shoal.testing.contracts.store_registry import RegistryRules
 from shoal.testing.contracts.store_search import SearchRules
@@ -27,7 +26,6 @@ from shoal.testing.contracts.store_tokens import TokenRules
 
 class StoreContract(
     MailboxRules,
-    ProcessRules,
     JournalRules,
     DeliveryRules,
     OpeningRules,

@@ -5,12 +5,12 @@ from datetime import UTC, datetime
 import click
 import msgspec
 
+from shoal.features.processes.logs import LogPiece
+from shoal.features.processes.routes import ProcessView
 from shoal.surfaces.cli.client import call_api, get, path_part
 from shoal.surfaces.cli.completion import agent_option
 from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.output import print_json, print_records, printable
-from shoal.surfaces.http.routes_processes import ProcessView
-from shoal.tools.process_logs import LogPiece
 
 processes = click.Group("processes", help="Processes that agents have started.")
 

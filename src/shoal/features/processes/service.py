@@ -16,19 +16,23 @@ at the next start. Keys are unique in the mailbox, so a firing that is sent agai
 
 import asyncio
 import logging
+import os
+import socket
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
 import anyio.abc
 import anyio.to_thread
 import msgspec
 
-from shoal.kernel.agents import PROCESS_KEY, Hook, Process, ProcessEnd, ProcessSpec
+from shoal.features.processes.logs import LogPiece, ProcessLog, log_of, read_log, remove_log, tail
+from shoal.features.processes.records import PROCESS_KEY, Hook, Process, ProcessEnd, ProcessSpec
+from shoal.features.processes.store import ProcessStore
 from shoal.kernel.clock import Clock
 from shoal.kernel.errors import (
     FolderFull,
@@ -46,8 +50,10 @@ from shoal.kernel.phrases import counted, short_line
 from shoal.kernel.ports import Command, Sandbox
 from shoal.kernel.untrusted import untrusted_block
 from shoal.permissions.patterns import Automaton, PatternRefused
-from shoal.store.agents import ProcessStore as ProcessRows
-from shoal.tools.process_logs import LogPiece, ProcessLog, log_of, read_log, remove_log, tail
+from shoal.store.store import Store
+
+if TYPE_CHECKING:
+    from shoal.services import Services
 
 LINE_BYTES_MAX = 4096
 """Of a longer line, only the beginning is looked at."""
@@ -155,7 +161,7 @@ MATCHES_MAX = 32
 
 
 class LiveProcess:
-    """Implements `domain.agents.Watch`. `limit` is what ends it; `changed` is set whenever there is news."""
+    """Implements `kernel.agents.Watch`. `limit` is what ends it; `changed` is set whenever there is news."""
 
     def __init__(
         self,
@@ -268,13 +274,31 @@ class ProcessSettings(msgspec.Struct, frozen=True):
 class ProcessService:
     """The processes of this Shoal, and what is known of those of others."""
 
-    rows: ProcessRows
+    rows: ProcessStore
     home: Home
     clock: Clock
     send: Send
     redact: Callable[[str], str]
     table: ProcessTable
     settings: ProcessSettings
+
+    @classmethod
+    def of(cls, services: "Services") -> "ProcessService":
+        from shoal.backend import Backend
+        from shoal.sandbox import processes as host_processes
+        from shoal.threads.orchestrator import Orchestrator
+        from shoal.tools.executor import Executor
+
+        store, clock, owner = services[Store], services[Clock], host_processes.identity_of(os.getpid())
+        return cls(
+            ProcessStore(store.driver, clock),
+            services[Home],
+            clock,
+            services[Orchestrator].send,
+            services[Executor].redactor.redact,
+            ProcessTable(host_processes.identity_of, host_processes.is_alive, host_processes.kill_leftovers),
+            ProcessSettings(f"{socket.gethostname()} {owner}", services[Backend].recovers),
+        )
 
     def __post_init__(self) -> None:
         self._live: dict[str, LiveProcess] = {}

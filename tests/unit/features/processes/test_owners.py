@@ -9,25 +9,27 @@ from pathlib import Path
 import anyio
 import pytest
 
-from shoal.kernel.agents import (
-    Hook,
-    Process,
-    ProcessEnd,
-    ProcessSpec,
+from shoal.features.processes.logs import log_of
+from shoal.features.processes.records import Hook, Process, ProcessEnd, ProcessSpec
+from shoal.features.processes.service import (
+    BEAT_SECONDS,
+    KEEP_DAYS,
+    STALE_SECONDS,
+    ProcessService,
+    ProcessSettings,
+    ProcessTable,
 )
+from shoal.features.processes.store import ProcessStore
 from shoal.kernel.home import Home
 from shoal.kernel.ids import ThreadId
 from shoal.kernel.messages import Author, Inbound, Prompt, Receipt
 from shoal.kernel.ports import Command
 from shoal.sandbox.host import HostSandbox
 from shoal.sandbox.processes import identity_of
-from shoal.store.agents import ProcessStore
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.database import empty_database
-from shoal.tools.process_logs import log_of
-from shoal.tools.processes import BEAT_SECONDS, KEEP_DAYS, STALE_SECONDS, ProcessService, ProcessSettings, ProcessTable
 
 THREAD = ThreadId("web:lobby:a")
 SPEC = ProcessSpec("main", THREAD, "sleep 60", hooks=(Hook("exit"),), author=Author("u1", trusted=True), tainted_by="")
@@ -66,6 +68,7 @@ class Stand:
         self.home = Home(folder)
         self.driver = SqliteDriver(empty_database(folder / "shoal.db"), synchronous="OFF")
         self.store = Store(self.driver, self.clock)
+        self.rows = ProcessStore(self.driver, self.clock)
         self.machine = Machine()
         self.sent: list[Prompt] = []
         self.full = False
@@ -84,20 +87,20 @@ class Stand:
         """One of the Shoals."""
         settings = ProcessSettings(owner, alone=False)
         table = ProcessTable(self.machine.identity_of, self.machine.is_alive, self.machine.kill_leftovers)
-        return ProcessService(self.store.processes, self.home, self.clock, self.send, str, table, settings)
+        return ProcessService(self.rows, self.home, self.clock, self.send, str, table, settings)
 
     async def left_behind(self, owner: str) -> Process:
         """A row of a process that `owner` has started."""
         now = self.clock.now()
         process = Process(self.clock.new_id(), SPEC, "running", owner, "", now, now)
-        assert await self.store.processes.add(process, 8)
+        assert await self.rows.add(process, 8)
         return process
 
     async def until(self, process: str, fits: Callable[[Process], bool]) -> Process:
         """Wait until a row is as wanted."""
         async with asyncio.timeout(20):
             while True:
-                found = await self.store.processes.get(process)
+                found = await self.rows.get(process)
                 assert found is not None
                 if fits(found):
                     return found
@@ -146,7 +149,7 @@ async def test_one_that_was_taken_for_lost_ends_its_process(stand: Stand, tmp_pa
     service = stand.service("here 8 1 1")
     async with running(service):
         process = await service.start(SPEC, Command("sleep 60", tmp_path, ()), HostSandbox(), nothing)
-        await stand.store.processes.end(process.id, ProcessEnd("lost", reason="silent"))
+        await stand.rows.end(process.id, ProcessEnd("lost", reason="silent"))
         await stand.until(process.id, lambda one: one.told and not identity_of(process.pid))
     assert len(stand.sent) == 1
 
@@ -165,7 +168,7 @@ async def test_one_that_was_begun_while_a_beat_was_under_way_is_nobodys_loss(sta
             await self.goes_on.wait()
             return found
 
-    rows = stand.store.processes = SlowBeats()
+    rows = stand.rows = SlowBeats()
     service, end = stand.service("here 8 1 1"), tmp_path / "end"
     async with running(service):
         await rows.begun.wait()
@@ -205,7 +208,7 @@ async def test_a_full_mailbox_is_tried_again(stand: Stand) -> None:
 @pytest.mark.parametrize("is_odd", [False, True])
 async def test_what_ended_long_ago_is_forgotten_also_without_a_restart(stand: Stand, is_odd: bool) -> None:
     old, young = [await stand.left_behind("gone 7 1 1") for _ in range(2)]
-    await stand.store.processes.end(old.id, ProcessEnd("exited", told=True))
+    await stand.rows.end(old.id, ProcessEnd("exited", told=True))
     service = stand.service("here 8 1 1")
     if is_odd:
         log_of(stand.home, old).mkdir(parents=True)
@@ -214,5 +217,5 @@ async def test_what_ended_long_ago_is_forgotten_also_without_a_restart(stand: St
         await stand.clock.leap_to(stand.clock.now() + timedelta(days=KEEP_DAYS))
         await stand.until(young.id, lambda one: one.state == "lost")
         await stand.clock.leap_to(stand.clock.now() + timedelta(days=2))
-    assert await stand.store.processes.get(old.id) is None
-    assert await stand.store.processes.get(young.id) is not None
+    assert await stand.rows.get(old.id) is None
+    assert await stand.rows.get(young.id) is not None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from shoal.kernel.agents import Process
+from shoal.features.processes.records import Process
 from shoal.kernel.home import Home
 from shoal.kernel.regular_files import read_regular
 from shoal.tools.terminal import last_state

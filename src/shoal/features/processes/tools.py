@@ -2,13 +2,14 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
-from shoal.kernel.agents import Hook, Process, ProcessSpec
+from shoal.features.processes.records import Hook, Process, ProcessSpec
+from shoal.features.processes.service import ProcessService, line_of
 from shoal.kernel.errors import InvalidInput, NotFound, ToolError
 from shoal.kernel.ids import ThreadId
 from shoal.kernel.permissions import Action
@@ -16,8 +17,12 @@ from shoal.kernel.phrases import counted
 from shoal.kernel.ports import Command, Invocation, Mount, Tool, ToolContext, ToolOutput
 from shoal.kernel.traits import LOOKUP, Traits
 from shoal.tools.builtin.shell import ShellActions, checked_command, command_environment
+from shoal.tools.executor import Executor
 from shoal.tools.functions import PreparedCommand, as_tool_error, canonical, planned, tool
-from shoal.tools.processes import ProcessService, line_of
+from shoal.tools.registry import command_actions
+
+if TYPE_CHECKING:
+    from shoal.services import Services
 
 HOOKS_MAX = 8
 LINE_CHARS_MAX = 2000
@@ -79,6 +84,10 @@ PROCESS_KILL = tool(
     ),
     name="process_kill",
 )
+
+
+def tools(services: "Services") -> tuple[Tool, Tool, Tool, Tool]:
+    return process_tools(services[ProcessService], command_actions, services[Executor].source_of)
 
 
 def process_tools(

@@ -5,13 +5,12 @@ from typing import Annotated
 
 import msgspec
 
-from shoal.kernel.agents import Hook, Process, ProcessState
+from shoal.features.processes.logs import LogPiece
+from shoal.features.processes.records import Hook, Process, ProcessState
+from shoal.features.processes.service import ProcessService
 from shoal.kernel.errors import Conflict
-from shoal.store.store import Store
 from shoal.surfaces.http.endpoints import ADMINS, READERS, Routes, view
 from shoal.threads.principals import Principal
-from shoal.tools.process_logs import LogPiece
-from shoal.tools.processes import ProcessService
 
 routes = Routes()
 
@@ -41,15 +40,15 @@ def _process_view(process: Process) -> ProcessView:
 
 
 @routes("GET /api/processes", READERS)
-async def processes(
-    store: Store,
+async def listed(
+    processes: ProcessService,
     *,
     agent: Annotated[str, msgspec.Meta(max_length=64)] = "",
     running: bool = False,
     limit: Limit = 100,
 ) -> list[ProcessView]:
     """Processes that agents have started, newest first: of one agent, or only those that run."""
-    found = await store.processes.search(agent=agent, running=running, limit=limit)
+    found = await processes.rows.search(agent=agent, running=running, limit=limit)
     return [_process_view(process) for process in found]
 
 

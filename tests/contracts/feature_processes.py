@@ -3,12 +3,8 @@
 import asyncio
 from datetime import timedelta
 
-from shoal.kernel.agents import (
-    Hook,
-    Process,
-    ProcessEnd,
-    ProcessSpec,
-)
+from shoal.features.processes.records import Hook, Process, ProcessEnd, ProcessSpec
+from shoal.features.processes.store import ProcessStore
 from shoal.kernel.clock import Clock
 from shoal.kernel.events import TurnStarted, UserSaid
 from shoal.kernel.ids import ThreadId, TurnId
@@ -41,75 +37,82 @@ class ProcessRules:
 
     async def test_a_process_is_stored_as_it_was_started(self, store: Store, clock: ManualClock) -> None:
         """And known by what it is on its machine."""
+        rows = ProcessStore(store.driver, clock)
         one = process(clock, "p1")
-        assert await store.processes.add(one, 5)
-        assert await store.processes.get("p1") == one
-        await store.processes.identify("p1", "77 12 boot")
-        found = await store.processes.get("p1")
+        assert await rows.add(one, 5)
+        assert await rows.get("p1") == one
+        await rows.identify("p1", "77 12 boot")
+        found = await rows.get("p1")
         assert found is not None
         assert (found.identity, found.pid) == ("77 12 boot", 77)
-        assert await store.processes.get("p2") is None
+        assert await rows.get("p2") is None
 
     async def test_an_agent_runs_so_many_at_once(self, store: Store, clock: ManualClock) -> None:
         """Those of others, and those that ended, do not count."""
-        assert [await store.processes.add(process(clock, f"p{n}"), 2) for n in range(3)] == [True, True, False]
-        assert await store.processes.add(process(clock, "q", agent="other"), 2)
-        await store.processes.end("p0", ProcessEnd("exited", 0))
-        assert await store.processes.add(process(clock, "p3"), 2)
-        assert [one.id for one in await store.processes.search(agent="main", running=True)] == ["p3", "p1"]
-        assert [one.id for one in await store.processes.search(agent="main", limit=1)] == ["p3"]
-        assert len(await store.processes.search()) == 4
+        rows = ProcessStore(store.driver, clock)
+        assert [await rows.add(process(clock, f"p{n}"), 2) for n in range(3)] == [True, True, False]
+        assert await rows.add(process(clock, "q", agent="other"), 2)
+        await rows.end("p0", ProcessEnd("exited", 0))
+        assert await rows.add(process(clock, "p3"), 2)
+        assert [one.id for one in await rows.search(agent="main", running=True)] == ["p3", "p1"]
+        assert [one.id for one in await rows.search(agent="main", limit=1)] == ["p3"]
+        assert len(await rows.search()) == 4
 
     async def test_a_process_ends_once(self, store: Store, clock: ManualClock) -> None:
         """Whoever is first says how."""
-        await store.processes.add(process(clock, "p1"), 5)
+        rows = ProcessStore(store.driver, clock)
+        await rows.add(process(clock, "p1"), 5)
         await clock.advance(9)
-        ends = [store.processes.end("p1", ProcessEnd("exited", n, "done")) for n in range(RACERS)]
+        ends = [rows.end("p1", ProcessEnd("exited", n, "done")) for n in range(RACERS)]
         (first,) = [found for found in await asyncio.gather(*ends) if found is not None]
-        assert first == await store.processes.get("p1")
+        assert first == await rows.get("p1")
         assert (first.state, first.reason, first.ended_at) == ("exited", "done", clock.now())
         assert first.exit_code in range(RACERS)
 
     async def test_an_end_is_told_until_it_is_known(self, store: Store, clock: ManualClock) -> None:
         """So that a crash in between loses nothing."""
+        rows = ProcessStore(store.driver, clock)
         for name in ("p1", "p2", "p3"):
-            await store.processes.add(process(clock, name), 5)
-        await store.processes.end("p2", ProcessEnd("lost"))
+            await rows.add(process(clock, name), 5)
+        await rows.end("p2", ProcessEnd("lost"))
         await clock.advance(1)
-        await store.processes.end("p1", ProcessEnd("exited", 1))
-        assert [one.id for one in await store.processes.untold()] == ["p2", "p1"]
-        await store.processes.tell("p2")
-        assert [one.id for one in await store.processes.untold()] == ["p1"]
+        await rows.end("p1", ProcessEnd("exited", 1))
+        assert [one.id for one in await rows.untold()] == ["p2", "p1"]
+        await rows.tell("p2")
+        assert [one.id for one in await rows.untold()] == ["p1"]
 
     async def test_the_end_of_a_running_one_can_be_asked_for(self, store: Store, clock: ManualClock) -> None:
         """Whoever runs it sees that with its next sign of life, which the row keeps."""
-        await store.processes.add(process(clock, "p1"), 5)
+        rows = ProcessStore(store.driver, clock)
+        await rows.add(process(clock, "p1"), 5)
         await clock.advance(3)
-        assert await store.processes.beat("somebody else") == []
-        assert await store.processes.kill("p1", "owner")
-        (mine,) = await store.processes.beat("host 1 2 3")
+        assert await rows.beat("somebody else") == []
+        assert await rows.kill("p1", "owner")
+        (mine,) = await rows.beat("host 1 2 3")
         assert (mine.killed_by, mine.seen_at) == ("owner", clock.now())
-        await store.processes.end("p1", ProcessEnd("killed"))
-        assert not await store.processes.kill("p1", "owner")
-        assert await store.processes.beat("host 1 2 3") == []
+        await rows.end("p1", ProcessEnd("killed"))
+        assert not await rows.kill("p1", "owner")
+        assert await rows.beat("host 1 2 3") == []
 
     async def test_old_rows_are_forgotten_once_they_were_told(self, store: Store, clock: ManualClock) -> None:
         """Those that run never are."""
+        rows = ProcessStore(store.driver, clock)
         for name in ("p1", "p2", "p3"):
-            await store.processes.add(process(clock, name), 5)
+            await rows.add(process(clock, name), 5)
         for name in ("p1", "p2"):
-            await store.processes.end(name, ProcessEnd("exited", 0))
-        await store.processes.tell("p1")
-        assert await store.processes.forget(clock.now()) == []
-        gone = await store.processes.forget(clock.now() + timedelta(seconds=1))
+            await rows.end(name, ProcessEnd("exited", 0))
+        await rows.tell("p1")
+        assert await rows.forget(clock.now()) == []
+        gone = await rows.forget(clock.now() + timedelta(seconds=1))
         assert [one.id for one in gone] == ["p1"]
-        assert {one.id for one in await store.processes.search()} == {"p2", "p3"}
+        assert {one.id for one in await rows.search()} == {"p2", "p3"}
 
     async def test_depth_counts_the_hooks_that_led_to_a_turn(self, store: Store, clock: ManualClock) -> None:
         """A person's turn has none."""
+        rows = ProcessStore(store.driver, clock)
         lease = await opened(store)
-        assert await store.processes.depth(THREAD, TurnId("T1")) == 0
-        await store.processes.add(process(clock, "p1", depth=1), 5)
+        assert await rows.depth(THREAD, TurnId("T1")) == 0
+        await rows.add(process(clock, "p1", depth=1), 5)
         await closed(store, lease)
         key = "process:p1:exit"
         prompt = Prompt(
@@ -119,5 +122,5 @@ class ProcessRules:
         said = UserSaid(prompt.text, prompt.author, message_id=key, origin="trigger")
         begun = Commit(TurnId("T2"), (TurnStarted("main", "demo"), said))
         await store.journal.open_turn(await leased(store), prompt, begun)
-        assert await store.processes.depth(THREAD, TurnId("T2")) == 2
-        assert await store.processes.depth(ThreadId("web:lobby:none"), TurnId("T9")) == 0
+        assert await rows.depth(THREAD, TurnId("T2")) == 2
+        assert await rows.depth(ThreadId("web:lobby:none"), TurnId("T9")) == 0

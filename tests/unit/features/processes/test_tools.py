@@ -10,6 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.known_tools import TRAITS
 
+from shoal.features.processes.logs import FILE_BYTES_MAX, FILES_MAX, ProcessLog, read_log, remove_log, tail
+from shoal.features.processes.service import LINE_BYTES_MAX, LineMatcher, ProcessService, ProcessSettings, ProcessTable
+from shoal.features.processes.store import ProcessStore
+from shoal.features.processes.tools import process_tools
 from shoal.kernel.errors import InvalidInput, ToolError
 from shoal.kernel.permissions import Action
 from shoal.kernel.ports import Mount
@@ -19,9 +23,6 @@ from shoal.sandbox import processes as host
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.testing.contracts.tool import tool_context
-from shoal.tools.process_logs import FILE_BYTES_MAX, FILES_MAX, ProcessLog, read_log, remove_log, tail
-from shoal.tools.process_tools import process_tools
-from shoal.tools.processes import LINE_BYTES_MAX, LineMatcher, ProcessService, ProcessSettings, ProcessTable
 from shoal.tools.registry import command_actions
 
 
@@ -100,7 +101,8 @@ async def test_a_start_is_decided_on_like_bash(tmp_path: Path) -> None:
     context = tool_context(tmp_path)
     store = Store(SqliteDriver(tmp_path / "shoal.db", synchronous="OFF"), context.clock)
     table = ProcessTable(host.identity_of, host.is_alive, host.kill_leftovers)
-    service = ProcessService(store.processes, context.home, context.clock, None, str, table, ProcessSettings("h 1 2 3"))  # pyrefly: ignore[bad-argument-type]
+    rows, settings = ProcessStore(store.driver, context.clock), ProcessSettings("h 1 2 3")
+    service = ProcessService(rows, context.home, context.clock, None, str, table, settings)  # pyrefly: ignore[bad-argument-type]
     tool, *_ = process_tools(service, command_actions, nothing)
     profiles = Profiles(
         TRAITS,

@@ -1,0 +1,14 @@
+"""Processes that agents run alongside their turns, with hooks that start turns."""
+
+from shoal.feature import CliCommand, Feature
+
+FEATURE = Feature(
+    name="processes",
+    services=("service:ProcessService",),
+    attach="attach:attach",
+    tools="tools:tools",
+    routes="routes:routes",
+    cli=(
+        CliCommand("processes", "Processes that agents run alongside their turns: list, logs, kill.", "cli:processes"),
+    ),
+)

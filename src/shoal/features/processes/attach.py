@@ -1,0 +1,19 @@
+"""Registers processes where the core runs, lists and ends things."""
+
+from typing import TYPE_CHECKING
+
+from shoal.backend import Backend
+from shoal.features.processes.service import ProcessService
+from shoal.threads.departures import Departures
+from shoal.turn.context import ContextBuilder
+
+if TYPE_CHECKING:
+    from shoal.services import Services
+
+
+def attach(services: "Services") -> None:
+    """Run processes while Shoal runs, list them, and end those of people who have no access any more."""
+    processes = services[ProcessService]
+    services[Backend].add_service(processes.run)
+    services[ContextBuilder].activities.append(processes)
+    services[Departures].enders.append(processes.end_left)
