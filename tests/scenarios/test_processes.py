@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
+from shoal.features.processes.live import LiveProcess
 from shoal.features.processes.records import Process
-from shoal.features.processes.service import BEAT_SECONDS, LiveProcess, ProcessService
+from shoal.features.processes.service import BEAT_SECONDS, ProcessService
 from shoal.kernel.clock import Clock, SystemClock
 from shoal.kernel.errors import StoreFull
 from shoal.sandbox.processes import is_alive

@@ -20,7 +20,7 @@ MAKERS = {
     "shoal.kernel.events": {"UserSaid", "Steered", "Revised", "Compacted"},
     "shoal.kernel.triggers": {"NewTrigger"},
     "shoal.kernel.records": {"Report"},
-    "shoal.kernel.agents": {"ProcessSpec"},
+    "shoal.features.processes.records": {"ProcessSpec"},
     "shoal.turn.prompt": {"PromptSection", "file_section"},
     "shoal.turn.context": {"volatile"},
 }

@@ -1,5 +1,5 @@
 """Agents: who answers in a thread, with which model, permissions and limits; the channels they are bound to; and the
-subagents and processes that they start.
+subagents that they start.
 """
 
 import hashlib

@@ -18,8 +18,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -30,8 +29,11 @@ import anyio.abc
 import anyio.to_thread
 import msgspec
 
+from shoal.features.processes.hooks import LineMatcher, fits, hook_prompt
+from shoal.features.processes.live import LiveProcess
 from shoal.features.processes.logs import LogPiece, ProcessLog, log_of, read_log, remove_log, tail
-from shoal.features.processes.records import PROCESS_KEY, Hook, Process, ProcessEnd, ProcessSpec
+from shoal.features.processes.records import Hook, Process, ProcessEnd, ProcessSpec
+from shoal.features.processes.status import ending_of, line_of
 from shoal.features.processes.store import ProcessStore
 from shoal.kernel.clock import Clock
 from shoal.kernel.errors import (
@@ -48,181 +50,10 @@ from shoal.kernel.ids import ThreadId
 from shoal.kernel.messages import Author, Inbound, Prompt, Receipt
 from shoal.kernel.phrases import counted, short_line
 from shoal.kernel.ports import Command, Sandbox
-from shoal.kernel.untrusted import untrusted_block
-from shoal.permissions.patterns import Automaton, PatternRefused
 from shoal.store.store import Store
 
 if TYPE_CHECKING:
     from shoal.services import Services
-
-LINE_BYTES_MAX = 4096
-"""Of a longer line, only the beginning is looked at."""
-
-
-class LineMatcher:
-    """Cuts output into lines and tells which patterns, by number, are found somewhere in each."""
-
-    def __init__(self, patterns: Sequence[str]) -> None:
-        """Raises InvalidInput naming a pattern that cannot be used."""
-        self._automaton = Automaton()
-        for pattern in patterns:
-            try:
-                self._automaton.add(pattern, dotall=False)
-                self._automaton.add(f"(?s:.*)(?:{pattern})(?s:.*)", dotall=False)
-            except PatternRefused as refused:
-                raise InvalidInput(f"The pattern {pattern[:80]!r} cannot be used: {refused}.") from refused
-        self._begun = b""
-
-    def take(self, data: bytes) -> Iterator[tuple[tuple[int, ...], str]]:
-        """The lines that are complete now and match: the patterns' numbers, and the line."""
-        *whole, rest = data.split(b"\n")
-        for piece in whole:
-            line, self._begun = self._begun + piece, b""
-            yield from self._matched(line)
-        self._begun = (self._begun + rest)[:LINE_BYTES_MAX]
-
-    def end(self) -> Iterator[tuple[tuple[int, ...], str]]:
-        """The last line, should it not be complete."""
-        line, self._begun = self._begun, b""
-        if line:
-            yield from self._matched(line)
-
-    def _matched(self, line: bytes) -> Iterator[tuple[tuple[int, ...], str]]:
-        text = line[:LINE_BYTES_MAX].decode("utf-8", "replace").rstrip("\r")
-        found = tuple(sorted({number // 2 for number in self._automaton.match(text)}))
-        if found:
-            yield found, text
-
-
-COMMAND_CHARS_MAX = 500
-
-
-def hook_prompt(process: Process, hook: Hook, what: str, said: str, output: str, clock: Clock) -> Prompt:
-    """The message that a hook sends. `what` makes its key, so that the same firing is one message however often it is
-    sent; `said` is what happened; `output` is marked as not to be trusted."""
-    spec, key = process.spec, f"{PROCESS_KEY}{process.id}:{what}"
-    lines = [f"[The process {spec.title!r} ({process.id}) {said}.]", f"Its command: {spec.command[:COMMAND_CHARS_MAX]}"]
-    if hook.note:
-        lines.append(f"You noted for this: {hook.note}")
-    if output:
-        lines.append(untrusted_block(f"output of process {process.id}", output))
-    text, called = "\n".join(lines), process.id if spec.tainted_by else spec.title  # a model chose the title
-    return Prompt(
-        spec.chat,
-        key,
-        untrusted_block(spec.tainted_by, text) if spec.tainted_by and spec.author.trusted else text,
-        msgspec.structs.replace(spec.author, name=f"process {called} of {spec.author.name or spec.author.id}"),
-        clock.now(),
-        agent=spec.agent,
-        origin="trigger",
-        message_id=key,
-        tainted_by=spec.tainted_by,
-    )
-
-
-def ending_of(process: Process) -> str:
-    """How it ended, to complete a sentence."""
-    after = f" after {lasted(process, process.ended_at)}" if process.ended_at is not None else ""
-    match process.state:
-        case "exited":
-            return f"ended with exit code {process.exit_code}{after}"
-        case "killed":
-            return f"was killed{after}{f': {process.reason}' if process.reason else ''}"
-        case "lost":
-            return f"was lost{after}: {process.reason}"
-        case "failed":
-            return f"could not be started: {process.reason}"
-        case "running":
-            return f"runs since {process.started_at:%Y-%m-%d %H:%M} UTC"
-
-
-def lasted(process: Process, until: datetime | None) -> str:
-    seconds = int(((until or process.seen_at) - process.started_at).total_seconds())
-    if seconds < 120:
-        return f"{seconds} s"
-    return f"{seconds // 60} min" if seconds < 7200 else f"{seconds // 3600} h"
-
-
-def fits(hook: Hook, process: Process) -> bool:
-    """Whether a hook is about this end. A lost process ends no other way, so every hook for ends is told."""
-    if hook.on != "exit":
-        return False
-    return process.state == "lost" or not hook.codes or process.exit_code in hook.codes
-
-
-def line_of(process: Process, now: datetime, *, is_named: bool = True) -> str:
-    """A process in a line, for the agent and for people; without its name, which the model chose, unless `is_named`."""
-    since = f"running for {lasted(process, now)}" if process.state == "running" else ending_of(process)
-    return f"{process.id} {process.spec.title!r}: {since}" if is_named else f"{process.id}: {since}"
-
-
-MATCHES_MAX = 32
-"""Most matches that wait to be told; further ones are dropped, as each hook fires only so often."""
-
-
-class LiveProcess:
-    """Implements `kernel.agents.Watch`. `limit` is what ends it; `changed` is set whenever there is news."""
-
-    def __init__(
-        self,
-        process: Process,
-        log: ProcessLog,
-        identity_of: Callable[[int], str],
-        sources: Callable[[], Awaitable[str]],
-    ) -> None:
-        """`sources` tells what taints what it may read now. Raises InvalidInput for a pattern that cannot be used."""
-        self.process = process
-        self.sources = sources
-        self.identity = ""
-        self.killed_by = ""
-        self.limit: asyncio.Timeout | None = None
-        self.begun = asyncio.Event()
-        self.changed = asyncio.Event()
-        self.ended = asyncio.Event()
-        self.matches: deque[tuple[int, str]] = deque(maxlen=MATCHES_MAX)
-        """The hooks, by number, that a line was written for, and the line."""
-        self.fired: dict[int, tuple[int, float]] = {}
-        """How often each hook has fired, and when last."""
-        self.error: SandboxError | None = None
-        self._log = log
-        self._identity_of = identity_of
-        self._numbers = [number for number, hook in enumerate(self.hooks) if hook.on == "output"]
-        patterns = [self.hooks[number].pattern for number in self._numbers]
-        self._matcher = LineMatcher(patterns) if patterns else None
-
-    @property
-    def hooks(self) -> tuple[Hook, ...]:
-        return self.process.spec.hooks
-
-    def started(self, pid: int) -> None:
-        self.identity = self._identity_of(pid) if pid else ""
-        self.begun.set()
-
-    def output(self, data: bytes) -> None:
-        """Log it, and look for what the hooks wait for."""
-        self._log.write(data)
-        if self._matcher is not None:
-            self._note(self._matcher.take(data))
-
-    def close(self) -> None:
-        """It has ended: look at the last line too, and close the log."""
-        if self._matcher is not None:
-            self._note(self._matcher.end())
-        self._log.close()
-        for event in (self.begun, self.ended, self.changed):
-            event.set()
-
-    def end(self, by: str) -> None:
-        """Have it killed, once; never waits."""
-        self.killed_by = self.killed_by or by
-        if self.limit is not None and not self.limit.expired():
-            self.limit.reschedule(asyncio.get_running_loop().time())
-
-    def _note(self, matches: Iterator[tuple[tuple[int, ...], str]]) -> None:
-        for found, line in matches:
-            self.matches.extend((self._numbers[number], line) for number in found)
-            self.changed.set()
-
 
 BEAT_SECONDS = 2.0
 """How often whoever runs processes shows that it lives, and looks whether one is to be killed."""

@@ -9,7 +9,8 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from shoal.features.processes.records import Hook, Process, ProcessSpec
-from shoal.features.processes.service import ProcessService, line_of
+from shoal.features.processes.service import ProcessService
+from shoal.features.processes.status import line_of
 from shoal.kernel.errors import InvalidInput, NotFound, ToolError
 from shoal.kernel.ids import ThreadId
 from shoal.kernel.permissions import Action

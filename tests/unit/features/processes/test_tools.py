@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.known_tools import TRAITS
 
+from shoal.features.processes.hooks import LINE_BYTES_MAX, LineMatcher
 from shoal.features.processes.logs import FILE_BYTES_MAX, FILES_MAX, ProcessLog, read_log, remove_log, tail
-from shoal.features.processes.service import LINE_BYTES_MAX, LineMatcher, ProcessService, ProcessSettings, ProcessTable
+from shoal.features.processes.service import ProcessService, ProcessSettings, ProcessTable
 from shoal.features.processes.store import ProcessStore
 from shoal.features.processes.tools import process_tools
 from shoal.kernel.errors import InvalidInput, ToolError
