@@ -12,8 +12,6 @@ from importlib import import_module
 from types import ModuleType
 from typing import NamedTuple
 
-import msgspec
-
 FEATURES = (
     "telemetry",
     "memory",
@@ -34,13 +32,13 @@ class CliCommand(NamedTuple):
     entry: str
 
 
-class Feature(msgspec.Struct, frozen=True, kw_only=True):
+class Feature(NamedTuple):
     """What a feature consists of. In each entry, `services` are those of the running system (`shoal.services`).
 
     settings       sections of the file, by the name of their tables
     open           `open(services)` returns an async context manager, which is left when Shoal has stopped
-    services       classes with `of(services)`. Each is made at the start; its `run()`, if any, runs in the background
-    attach         `attach(services)` registers what the core calls: virtual folders, rows that expire
+    services       classes with `of(services)`. Each is made at the start
+    attach         `attach(services)` registers what the core calls: virtual folders, rows that expire, background work
     tools          `tools(services)` returns tools. Their traits are on decorators in the same module
     chat_commands  `commands(services)` returns slash commands
     routes         endpoints of the API
