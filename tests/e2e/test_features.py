@@ -20,15 +20,18 @@ import asyncio, json, sys
 from pathlib import Path
 from shoal.app import open_app
 from shoal.config import load_config
+from shoal.kernel.live_config import LiveConfig
 from shoal.surfaces.http.server import API
+from shoal.threads.commands import CommandRouter
+from shoal.tools.registry import Registry
 
 async def look() -> None:
     async with open_app(load_config(Path(sys.argv[1]), {}, {"sandbox.kind": "host"})) as app:
         print(json.dumps({
-            "tools": app.tools.names(),
-            "commands": [spec.name for spec in app.commands.table],
+            "tools": app[Registry].names(),
+            "commands": [spec.name for spec in app[CommandRouter].table],
             "routes": [endpoint.path for endpoint in API],
-            "sections": app.config.__struct_fields__,
+            "sections": app[LiveConfig].current.__struct_fields__,
         }))
 
 asyncio.run(look())
