@@ -36,6 +36,7 @@ HARM = {
     "file": "asks outside the workspace, and for what others execute",
     "command": "asks unless it is known to be harmless, or contained and nobody else has a hand in the turn",
 }
+NAMES = {"query": "as before", "address": "asks unless the address was given"}
 COMMANDS = "allow; deny what changes something elsewhere; ask for opaque ones"
 UNDO = {"files": "`/undo`", "agent": "`/agent undo`", "": ""}
 
@@ -83,7 +84,7 @@ def table() -> str:
         treatments = tool.treatments
         guarded = COMMANDS if tool.takes_commands else said(treatments.guarded)
         answers = (by_effect(tool), guarded, said(treatments.locked))
-        steered = HARM.get(tool.harm, "asks")
+        steered = NAMES.get(tool.names) or HARM.get(tool.harm, "asks")
         if tool.harmless:
             steered += f", but for {', '.join(f'`{detail}`' for detail in tool.harmless)}"
         cells = (effect(tool), *answers, steered, UNDO[tool.undo])

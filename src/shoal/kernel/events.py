@@ -129,6 +129,13 @@ ASK_OR_LOOK = " Find another way or ask the person."
 """What the result of a call that was refused tells the model to do: nothing for those who read along."""
 
 
+class GivenLinks(msgspec.Struct, frozen=True, array_like=True):
+    """Addresses that a result gives to be read: links of a page to its own `site`, or results of a search (no site)."""
+
+    site: str = ""
+    addresses: tuple[str, ...] = ()
+
+
 class ToolFinished(msgspec.Struct, frozen=True, omit_defaults=True):
     """The only result of a call.
 
@@ -137,6 +144,7 @@ class ToolFinished(msgspec.Struct, frozen=True, omit_defaults=True):
     which counts towards `tool_errors_in_a_row_max`; errors with other causes (a steer, a person, a crash) do not.
     `found` lists the tools that the model looked up; their definitions follow the text. `stopped` means that a person
     stopped the turn before the call ended. `exit_code` is a command's exit code.
+    `links` may be read unasked after untrusted content (`permissions.addresses`).
     """
 
     type: ClassVar[str] = "tool_result"
@@ -154,6 +162,7 @@ class ToolFinished(msgspec.Struct, frozen=True, omit_defaults=True):
     found: tuple[ToolSpec, ...] = ()
     stopped: bool = False
     exit_code: int = 0
+    links: GivenLinks | None = None
 
     @property
     def is_interrupted(self) -> bool:

@@ -11,7 +11,7 @@ import msgspec
 from shoal.kernel.agents import AgentSpec, Listen, Purpose, Watch
 from shoal.kernel.clock import Clock
 from shoal.kernel.commands import CommandRequest, CommandTable
-from shoal.kernel.events import Event, LiveData, Scope
+from shoal.kernel.events import Event, GivenLinks, LiveData, Scope
 from shoal.kernel.files import Files
 from shoal.kernel.home import Home
 from shoal.kernel.ids import ApprovalId, CallId, ThreadId, TurnId
@@ -189,7 +189,7 @@ class ToolOutput(msgspec.Struct, frozen=True):
     result will follow: the turn rests until its thread is woken, and the call then runs again. `found` lists newly
     available tools; their definitions follow the text. `exit_code` is a command's exit code. `raw` is a command's full
     output if the text is only its last state on a terminal; it is stored instead of the text. `quotes` are files of
-    which the text shows a name or a line: their marks taint it as well.
+    which the text shows a name or a line: their marks taint it as well. `links` are addresses that it gives to be read.
     """
 
     text: str
@@ -203,6 +203,7 @@ class ToolOutput(msgspec.Struct, frozen=True):
     raw: str = ""
     exit_code: int = 0
     quotes: tuple[Path, ...] = ()
+    links: GivenLinks | None = None
 
 
 class ToolServices(Protocol):

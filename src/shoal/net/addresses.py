@@ -20,6 +20,7 @@ Net: TypeAlias = IPv4Network | IPv6Network
 
 URL_CHARS_MAX = 2048
 PORTS = {"http": 80, "https": 443}
+REDIRECTS = (301, 302, 303, 307, 308)
 
 _UNSAFE = lazy_re.compile(r"[\x00-\x20\x7f-\xa0\\\u2028\u2029\ufeff\ud800-\udfff]")
 _LABEL = lazy_re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
@@ -61,6 +62,23 @@ class WebAddress(NamedTuple):
     @property
     def url(self) -> str:
         return f"{self.scheme}://{self.authority}{self.path}"
+
+
+def canonical_address(text: str) -> str:
+    """An address as a request has it, without its fragment; empty for one that cannot be requested."""
+    try:
+        return parse_target(text.partition("#")[0]).url
+    except FetchError:
+        return ""
+
+
+def site_of(url: str) -> str:
+    """The host of an address without `www.`, with its port if that is not the default; empty for no address."""
+    try:
+        target = parse_target(url)
+    except FetchError:
+        return ""
+    return target.authority.removeprefix("www.")
 
 
 def parse_target(url: str) -> WebAddress:
@@ -140,7 +158,7 @@ REDIRECTS_MAX = 5
 
 class FetchRequest(msgspec.Struct, frozen=True):
     """One request. Headers go to the first origin only, never along a redirect to another one. With `tls_only` every
-    address on the way begins with https://."""
+    address on the way begins with https://. With `same_site` a redirect to another site is the answer."""
 
     url: str
     method: str = "GET"
@@ -150,6 +168,7 @@ class FetchRequest(msgspec.Struct, frozen=True):
     seconds_max: float = FETCH_SECONDS_MAX
     redirects_max: int = REDIRECTS_MAX
     tls_only: bool = False
+    same_site: bool = False
 
 
 class Fetched(msgspec.Struct, frozen=True):

@@ -20,12 +20,21 @@ import msgspec
 
 from shoal.kernel.errors import FetchError
 from shoal.kernel.phrases import counted
-from shoal.net.addresses import Fetched, FetchRequest, Net, WebAddress, literal, parse_target, why_refused
+from shoal.net.addresses import (
+    REDIRECTS,
+    Fetched,
+    FetchRequest,
+    Net,
+    WebAddress,
+    literal,
+    parse_target,
+    site_of,
+    why_refused,
+)
 from shoal.net.connections import network_reason
 from shoal.net.http import DamagedBody, DirectClient, HttpFailed, decoded, readable
 
 AGENT = "shoal/0.1"
-REDIRECTS = (301, 302, 303, 307, 308)
 ADDRESSES_MAX = 4
 """How many addresses of a name are tried."""
 LED_TO = "the host that the address leads on to"
@@ -63,6 +72,8 @@ class GuardedFetcher:
                         following = parse_target(urljoin(target.url, location.strip()).partition("#")[0])
                     except (ValueError, FetchError) as error:
                         raise FetchError("The address leads on to one that is not valid, or not of the web.") from error
+                    if request.same_site and site_of(following.url) != site_of(target.url):
+                        return answer
                     is_same, repeats = following.origin == target.origin, answer.status in (307, 308)
                     if repeats and not is_same and request.method not in ("GET", "HEAD"):
                         raise FetchError("The address sends what was to be posted there on to somewhere else.")

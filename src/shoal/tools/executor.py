@@ -49,6 +49,7 @@ from shoal.kernel.traits import Traits
 from shoal.kernel.triggers import NewTrigger, Trigger, first_time
 from shoal.kernel.untrusted import written_after
 from shoal.permissions.access import approval_digest
+from shoal.permissions.addresses import NO_ADDRESSES, NO_READS, GivenAddresses, WebReads
 from shoal.permissions.effects import Situation, only_reads
 from shoal.permissions.fetching import fetched_by
 from shoal.permissions.profiles import Profile, decide_all, hidden_by
@@ -82,7 +83,7 @@ CHANGED = "What was approved is not what would run now, because something it dep
 CALL_SECONDS_MAX = 900.0
 """Longest that a call may take."""
 TURNS_KEPT_MAX = 256
-"""Turns of which it is kept what their checkpoint does not restore."""
+"""Turns of which is kept what their checkpoint does not restore, and which pages they read unasked."""
 _LOOKERS = frozenset(
     "true false echo printf pwd cd ls cat head tail grep rg wc cut tr nl find stat file du df date diff test [".split()  # noqa: SIM905
 )
@@ -106,6 +107,7 @@ class CallContext(msgspec.Struct, frozen=True):
     purpose: Purpose
     bounds: tuple[Profile, ...] = ()
     timezone: str = "UTC"
+    given: GivenAddresses = NO_ADDRESSES
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -134,7 +136,8 @@ class MustAsk(msgspec.Struct, frozen=True):
 
 
 class Admitted(msgspec.Struct, frozen=True):
-    """The call may run, once `started` is durable. `content`: what a person allowed it to run, to be compared then."""
+    """The call may run, once `started` is durable. `content`: what a person allowed it to run, to be compared then.
+    `by_person`: the call was asked about."""
 
     call: ToolCall
     traits: Traits
@@ -143,6 +146,7 @@ class Admitted(msgspec.Struct, frozen=True):
     audit: tuple[AuditEntry, ...]
     use_approval: ApprovalId
     content: Content = NOTHING
+    by_person: bool = False
 
 
 class Executor:
@@ -183,6 +187,7 @@ class Executor:
         self._clock = clock
         self._gap = gap
         self._gaps: dict[TurnId, str] = {}
+        self._reads: dict[TurnId, WebReads] = {}
         self._hub = hub
         self._hooks = hooks
         self.page = config.web.public_url.rstrip("/")
@@ -249,6 +254,8 @@ class Executor:
                 decision, reason = "ask", f"{reason} {ruling.reason}".strip()
         started = ToolStarted(call.id, call.name, self._named(invocation))
         if decision == "allow":
+            if taint.active:
+                self._count_reads(actions, context)
             return Admitted(call, tool.traits, invocation, started, audit, ApprovalId(""))
         content = await self._read_content(actions, context)
         asking = _Asking(call, context, invocation, content, reason, audit, needs_trust=raised)
@@ -260,7 +267,7 @@ class Executor:
                 return self._ask(asking, NOT_UPHELD)
             if found.digest != asking.digest:
                 return self._ask(asking, self._content.changes(found.covers, content.coverage, SINCE_ASKED))
-            return Admitted(call, tool.traits, invocation, started, audit, found.id, content)
+            return Admitted(call, tool.traits, invocation, started, audit, found.id, content, by_person=True)
         why_not = await self._why_not_granted(asking, taint)
         if why_not is not None:
             return self._ask(asking, why_not)
@@ -306,7 +313,7 @@ class Executor:
             if found is None or found.digest != asking.digest:
                 return _refuse(call, CHANGED)
         started = ToolStarted(call.id, call.name, self._named(invocation))
-        return Admitted(call, tool.traits, invocation, started, (), ApprovalId(""))
+        return Admitted(call, tool.traits, invocation, started, (), ApprovalId(""), by_person=request is not None)
 
     async def run(self, admitted: Admitted, context: CallContext) -> ToolFinished | MustAsk | None:
         """Run it and bound what it returns; None while the result is not there yet.
@@ -344,6 +351,7 @@ class Executor:
             answers=output.answers,
             found=output.found,
             exit_code=output.exit_code,
+            links=None if admitted.by_person or admitted.traits.names not in ("address", "query") else output.links,
         )
 
     async def source_of(self, actions: Sequence[Action], mounts: Sequence[Mount]) -> str:
@@ -477,11 +485,24 @@ class Executor:
         situation: Situation,
     ) -> tuple[Decision, str]:
         reason = ""
+        reads = self._reads.get(context.turn, NO_READS)
+
+        def is_given(address: str) -> bool:
+            return context.given.gives(address, reads)
+
         if context.agent.taint:
             for profile in (context.profile, *context.bounds):
-                decision, why = gate(decision, actions, taint, profile, situation)
+                decision, why = gate(decision, actions, taint, profile, situation, is_given)
                 reason = reason or why
         return decision, reason
+
+    def _count_reads(self, actions: Sequence[Action], context: CallContext) -> None:
+        for action in actions:
+            if self.registry.traits.of(action.tool).names == "address":
+                reads = self._reads.pop(context.turn, NO_READS)
+                while len(self._reads) >= TURNS_KEPT_MAX:
+                    del self._reads[next(iter(self._reads))]
+                self._reads[context.turn] = context.given.counted(action.detail, reads)
 
     @property
     def situation(self) -> Situation:

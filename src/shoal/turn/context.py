@@ -449,6 +449,7 @@ class ContextBuilder:
                 view.with_known_links,
             ),
             timezone=scope.timezone,
+            given=view.given,
         )
 
     def inside(self, agent: AgentSpec, thread: ThreadId, path: Path) -> str:

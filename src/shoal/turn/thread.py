@@ -46,6 +46,7 @@ from shoal.kernel.speech import SpokenReply
 from shoal.kernel.traits import TraitsByName
 from shoal.kernel.transcript import Transcript
 from shoal.kernel.turnstate import LEFT_OUT, TurnState
+from shoal.permissions.addresses import NO_ADDRESSES
 from shoal.permissions.taint import Source, TaintState, source_of
 from shoal.store.journal import Journal
 from shoal.tools.checkpoints import Checkpoints
@@ -111,6 +112,7 @@ class ThreadView:
         self.notes: set[str] = set()
         self._window_seq = lease.window_seq
         self._taint = self._turn_taint = TaintState()
+        self.given = NO_ADDRESSES
         self._asked_by = ""
         self.unprojected: list[Event] = []
         self.call_numbers = count(1)
@@ -217,6 +219,7 @@ class ThreadView:
             if event.seq > max(self.transcript.last_seq, self._window_seq):
                 self.transcript.add(event)
                 self._taint = self._taint.after(event)
+                self.given = self.given.after(event)
             if self.state is not None:
                 self.state.apply(event)
                 if event.turn == self.state.turn:

@@ -1,0 +1,106 @@
+"""Addresses that may be read unasked after untrusted content: the model did not make them up.
+
+    occurs                                             may be read
+    -------------------------------------------------  ----------------------------------------------------
+    word for word in a trusted person's own message    yes
+    among the results of the search provider           yes
+    as a link of a page that was read unasked, to the  yes, LINKS_MAX of a site, FOLLOWED_MAX times a turn
+      same site
+    anywhere else: composed, a link to another site    no: a person is asked
+    at the end of a redirect to another site           not followed
+
+Two addresses are the same if one request says the same: scheme and host compare without case, the host as IDNA, a
+default port and a fragment do not count, and characters that no request line holds are percent-encoded as UTF-8.
+Nothing else is normalized: `%7E` is not `~`, NFC is not NFD, and a trailing slash counts. Addresses with a user name
+are never read.
+
+So a server learns nothing but which of the given addresses is read, and when. By the links of one site that is at most
+`log2(LINKS_MAX)` = 8 bits a read and FOLLOWED_MAX reads a turn, so 128 bits. By all given addresses together it is at
+most `log2(GIVEN_MAX + LINKS_MAX)` < 12 bits a read and READS_MAX reads a turn.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+from msgspec.structs import replace
+
+from shoal.kernel import lazy_re
+from shoal.kernel.events import Cleared, Event, GivenLinks, ToolFinished, UserSaid
+from shoal.net.addresses import canonical_address, site_of
+
+GIVEN_MAX = 2_000
+"""Addresses of people's words and of searches that are kept, the newest."""
+SITES_MAX = 64
+LINKS_MAX = 256
+"""Links of a site that may be followed; the first that its pages had."""
+FOLLOWED_MAX = 16
+"""Links of a site that are followed unasked in a turn."""
+READS_MAX = 50
+"""Pages that are read unasked in a turn once it is tainted."""
+_ADDRESS = lazy_re.compile(r"(?<![\w.-])[Hh][Tt][Tt][Pp][Ss]?://[^\s<>\"`{}|\\^\x00-\x1f]+")
+_ENDING = ".,;:!?'\"*_~)]"
+
+
+def addresses_in(text: str) -> Iterator[str]:
+    """The addresses in a person's words, canonical. Where a sentence or a bracket may go on behind one, it counts with
+    what follows and without."""
+    for word in _ADDRESS.findall(text):
+        for one in dict.fromkeys((word, word.rstrip(_ENDING), word.partition(")")[0], word.partition("]")[0])):
+            if address := canonical_address(one):
+                yield address
+
+
+class GivenAddresses(msgspec.Struct, frozen=True):
+    """The addresses that a thread's window gives: those of people and searches, oldest first, and links by site."""
+
+    words: Mapping[str, None] = {}
+    links: Mapping[str, tuple[str, ...]] = {}
+
+    def after(self, event: Event) -> "GivenAddresses":
+        """The addresses after one more event of the journal."""
+        match event.data:
+            case UserSaid(origin="person", backfill=False, caller=None) as said if said.author.trusted:
+                return self._with(addresses_in(said.text))
+            case ToolFinished(links=GivenLinks(site="", addresses=found)):
+                return self._with(iter(found))
+            case ToolFinished(links=GivenLinks(site=site, addresses=found)):
+                links = tuple(dict.fromkeys((*self.links.get(site, ()), *found)))[:LINKS_MAX]
+                sites = {**{name: known for name, known in self.links.items() if name != site}, site: links}
+                return replace(self, links=dict(list(sites.items())[-SITES_MAX:]))
+            case Cleared():
+                return GivenAddresses()
+            case _:
+                return self
+
+    def _with(self, found: Iterator[str]) -> "GivenAddresses":
+        added = dict.fromkeys(found)
+        if not added:
+            return self
+        words = {**{one: None for one in self.words if one not in added}, **added}
+        return replace(self, words=dict(list(words.items())[-GIVEN_MAX:]))
+
+    def gives(self, address: str, reads: "WebReads") -> bool:
+        """Whether a canonical address may be read, after these reads of the turn."""
+        if reads.count >= READS_MAX:
+            return False
+        site = site_of(address)
+        return address in self.words or (
+            address in self.links.get(site, ()) and reads.followed.get(site, 0) < FOLLOWED_MAX
+        )
+
+    def counted(self, address: str, reads: "WebReads") -> "WebReads":
+        """The reads of the turn with one more."""
+        site = "" if address in self.words else site_of(address)
+        followed = {**reads.followed, site: reads.followed.get(site, 0) + 1} if site else reads.followed
+        return WebReads(reads.count + 1, followed)
+
+
+class WebReads(msgspec.Struct, frozen=True):
+    """What a tainted turn has read of the web: how many pages, and how many links of each site."""
+
+    count: int = 0
+    followed: Mapping[str, int] = {}
+
+
+NO_ADDRESSES = GivenAddresses()
+NO_READS = WebReads()
