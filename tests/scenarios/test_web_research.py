@@ -9,6 +9,7 @@ from shoal.net.addresses import Fetched, FetchRequest
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import World, scenario
 from shoal.tools.builtin.web import read_url_tool, web_search_tool
+from shoal.tools.registry import Registry
 
 HTML = (("content-type", "text/html"),)
 
@@ -36,8 +37,8 @@ class Web:
 
     def serves(self, world: World) -> None:
         for tool in (read_url_tool(self), web_search_tool(self, lambda: "")):
-            world.app.tools.remove(tool.spec.name)
-            world.app.tools.add(tool)
+            world.app[Registry].remove(tool.spec.name)
+            world.app[Registry].add(tool)
 
 
 def search(number: int) -> Reply:

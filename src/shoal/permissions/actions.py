@@ -41,6 +41,8 @@ _INSIDE = ("/workspace/", "/scratch/")
 _OPTION = "/-"
 """What of a new name a pattern could make an option of, in the same command or a later one."""
 _SINKS = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr"})
+_WRITE_REPOSITORY = frozenset({"add", "commit"})
+"""Commands of git that run nothing where the repository is inert, and change it."""
 _SPLITTING = re.compile(r"[\s*?\[\\]")
 
 
@@ -107,7 +109,7 @@ class CommandPaths:
             reads=None if reads is None else tuple(dict.fromkeys(reads)),
             runs=tuple(dict.fromkeys(runs)),
             runs_more=effect.runs_more or (bool(effect.git) and not harmless),
-            writes=self._written(effect, places) if harmless else None,
+            writes=self._written(effect, places) if harmless and effect.git not in _WRITE_REPOSITORY else None,
         )
 
     def of_text(self, target: str, part: Part) -> list[str] | None:

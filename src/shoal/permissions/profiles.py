@@ -12,6 +12,7 @@ Of several actions the strictest answer counts. Views that only serve deny patte
 Every mistake in a profile is reported when it is loaded, none later.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import get_args
@@ -58,6 +59,11 @@ class Rule(msgspec.Struct, frozen=True):
         """The list and the pattern, as answers and the audit log name it."""
         return f"{self.list} {self.pattern}"
 
+    @property
+    def narrow(self) -> bool:
+        """Whether each of its alternatives spells out a tool and the beginning of a detail."""
+        return all(re.match(r"tool:[^:]+:.", prefix) for prefix in literal_prefixes(self.pattern) or ("",))
+
     def names(self, text: str, naming: str) -> bool:
         """Whether the rule, which matches `text`, is about exactly `naming`, the text's beginning: in each of its
         alternatives that can match the text, that much is spelled out."""
@@ -95,6 +101,8 @@ class Profile:
         self.layers = tuple(layers)
         self.rules = tuple(rules)
         self.automaton = automaton
+        came_with_shoal = {built_in(one, traits) for one in BUILT_IN}
+        self.own_layers = frozenset(number for number, layer in enumerate(layers) if layer not in came_with_shoal)
         self.effects = any(isinstance(layer, ProfileSettings) and layer.effects for layer in layers)
 
     def matching(self, text: str) -> list[Rule]:

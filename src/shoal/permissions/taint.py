@@ -36,7 +36,7 @@ from shoal.kernel.permissions import Action, Decision
 from shoal.kernel.traits import Names, TraitsByName
 from shoal.kernel.untrusted import short_source
 from shoal.permissions.code_files import is_executed
-from shoal.permissions.effects import STRICTEST, Situation, answer_to
+from shoal.permissions.effects import STRICTEST, Situation, answer_to, effect_of
 from shoal.permissions.profiles import Profile
 from shoal.permissions.secret_files import is_secret_file
 
@@ -54,6 +54,7 @@ _SECRET = lazy_re.compile(
     re.IGNORECASE,
 )
 
+CONFIDENTIAL = "touch something that looks like a secret"
 MESSAGE_OF = "a message of "
 """How the name of a source begins that is a person's own words."""
 
@@ -172,7 +173,7 @@ def sink_of(
         return ""
     is_secret = tool.harm != "lasting" and _SECRET.search(detail) is not None
     if is_secret or (tool.names in _FILES and is_secret_file(detail)):
-        return "touch something that looks like a secret"
+        return CONFIDENTIAL
     if detail in tool.harmless:
         return ""
     if tool.takes_commands and answer_to(action, traits, replace(situation, tainted=True))[1] == "allow":
@@ -239,9 +240,18 @@ def gate(
         return decision, ""
     for action in actions:
         harm = "" if action.whole else sink_of(action, profile.traits, situation, is_given)
-        if harm and not trusted(profile, action):
+        if harm and not trusted(profile, action) and not _owner_allows_read(profile, action, harm, situation):
             return "ask", f"{taint.cause}, and this would {harm}."
     return decision, ""
+
+
+def _owner_allows_read(profile: Profile, action: Action, harm: str, situation: Situation) -> bool:
+    """Whether a rule of the owner allows a read of somebody trusted, which shows no secret. Such a rule names what
+    is read, so it holds after untrusted content, too."""
+    if not situation.trusted or harm == CONFIDENTIAL or effect_of(action, profile.traits, situation) != "read":
+        return False
+    allowing = (rule for text in (action.text, *action.also) for rule in profile.matching(text))
+    return any(rule.list == "allow" and rule.layer in profile.own_layers and rule.narrow for rule in allowing)
 
 
 def trusted(profile: Profile, action: Action) -> bool:

@@ -162,7 +162,7 @@ def test_no_byte_of_a_secret_reaches_a_server_and_choices_are_bounded(steps: Ite
 
     for kind, *rest in steps:
         if kind == "says":
-            text = " ".join(rest[0])  # pyrefly: ignore[bad-argument-type]
+            text = " ".join(map(str, rest[0]))  # pyrefly: ignore[bad-argument-type]
             take(UserSaid(text, ANN))
             offered |= set(addresses_in(text))
         elif kind == "search":

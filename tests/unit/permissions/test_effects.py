@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 from msgspec.structs import replace
 
-from shoal.kernel.permissions import Action, Decision
+from shoal.kernel.permissions import Action, Asker, Decision
 from shoal.kernel.settings import OverrideSettings, ProfileSettings
 from shoal.kernel.traits import Effect, Traits, TraitsByName
 from shoal.permissions.actions import shell_actions
@@ -162,8 +162,6 @@ def test_rules_of_ones_own_come_before_effects() -> None:
     )
     assert [decided(shell(one), SEALED, own) for one in ("rm x", "make", "pytest")] == ["deny", "ask", "allow"]
     profiles = Profiles(TRAITS, {}, (OverrideSettings(allow=("tool:message:slack:C1",)),))
-    from shoal.kernel.permissions import Asker
-
     mine = profiles.effective("standard", Asker(trust="owner"), "main")
     assert decided((Action("tool:message:slack:C1"),), SEALED, mine) == "allow"
     assert decided((Action("tool:message:slack:C2"),), SEALED, mine) == "ask"
@@ -186,3 +184,27 @@ def test_an_added_tool_that_says_contained_is_guarded_as_before() -> None:
     actions = (Action("tool:water:roses"),)
     tainted = replace(SEALED, tainted=True)
     assert gate("allow", actions, PAGE, profile, tainted)[0] == "ask"
+
+
+@pytest.mark.parametrize(
+    ("allow", "action", "decision"),
+    [
+        ("tool:read_url:https://docs\\.example(/.*)?", "tool:read_url:https://docs.example/a", "allow"),
+        ("tool:read_url:https://docs\\.example(/.*)?", "tool:read_url:https://evil.example/", "ask"),
+        ("tool:read_url:.*", "tool:read_url:https://evil.example/", "ask"),
+        ("(?s:.*)", "tool:read_url:https://evil.example/", "ask"),
+        ("tool:read_url:https://docs\\.example(/.*)?", "tool:read_url:https://docs.example/?api_key=x", "ask"),
+        ("tool:message:slack:C1", "tool:message:slack:C1", "ask"),
+        ("tool:remember:global .*", "tool:remember:global x", "ask"),
+    ],
+)
+def test_a_rule_of_the_owners_for_a_read_holds_after_untrusted_content(
+    allow: str, action: str, decision: Decision
+) -> None:
+    profiles = Profiles(TRAITS, {}, (OverrideSettings(allow=(allow,)),))
+    mine = profiles.effective("standard", Asker(trust="owner"), "main")
+    tainted, actions = replace(SEALED, tainted=True), (Action(action),)
+    assert decided(actions, tainted, mine) == "allow"
+    assert gate("allow", actions, PAGE, mine, tainted)[0] == decision
+    stranger = replace(tainted, trusted=False)
+    assert gate("allow", actions, PAGE, mine, stranger)[0] == "ask"
