@@ -83,7 +83,7 @@ class OpenInbox:
         self.react = orchestrator.react
         self.thread_of = orchestrator.thread_of
         self.listens = orchestrator.listens
-        self.pause_seconds = orchestrator.pause_seconds
+        self.pause_seconds = orchestrator.mailbox.pause_seconds
         self.commands = commands.table
         self.command = commands.command
         self.suggestions = commands.suggestions

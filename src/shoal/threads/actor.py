@@ -54,6 +54,7 @@ from shoal.kernel.messages import Prompt, Waiting, joined, pause_left
 from shoal.kernel.permissions import Audience
 from shoal.kernel.ports import LiveHub, SignalKind
 from shoal.kernel.records import Commit, NewPost
+from shoal.kernel.settings import MailboxSettings
 from shoal.permissions.access import Links
 from shoal.store.cards import card_edit
 from shoal.store.store import Store
@@ -90,7 +91,7 @@ class ActorServices(msgspec.Struct, frozen=True, kw_only=True):
     `project` writes a finished turn into the thread's readable files. Once `stopping`, no further turn is opened.
     `end_departed` ends what people without access have left.
     `folders` brings directories to this machine and from it. A turn waits until whoever writes in lines has paused for
-    `pause_seconds`; with 0 each message is a turn of its own. `begun` counts in which turns the process died.
+    `mailbox.pause_seconds`; with 0 each message is a turn of its own. `begun` counts in which turns the process died.
     What was open when this home was made from a backup, at `restored_at`, is ended: it may have been done since.
     """
 
@@ -112,7 +113,7 @@ class ActorServices(msgspec.Struct, frozen=True, kw_only=True):
     folders: Folders
     begun: Begun
     restored_at: datetime | None
-    pause_seconds: float
+    mailbox: MailboxSettings
     turn_ended: Callable[[TurnSummary], None]
     end_departed: Callable[[], Awaitable[None]]
     project: Callable[[ThreadId, list[Event]], Awaitable[None]]
@@ -308,7 +309,7 @@ class Actor:
         """Open the turn of what waits. Raises QueueChanged where more may have come while its author paused."""
         services, waiting = self._services, view.waiting
         assert waiting is not None, "no prompt waits"
-        seconds = pause_left(waiting, self._answered, to_micros(services.clock.now()), services.pause_seconds)
+        seconds = pause_left(waiting, self._answered, to_micros(services.clock.now()), services.mailbox.pause_seconds)
         if seconds:
             await services.clock.sleep(seconds)
             raise QueueChanged(f"Thread {self.thread}: its people were still writing.")

@@ -93,8 +93,6 @@ class Orchestrator:
         engine: Engine,
         adapters: Mapping[str, ChatAdapter],
         *,
-        prompts_max: int,
-        idle_seconds: float,
         approvers: Sequence[str],
         tell_disabled: Callable[[str], Awaitable[None]],
         tell_unposted: Callable[[OutboxRow, str], Awaitable[None]],
@@ -104,8 +102,6 @@ class Orchestrator:
         self._store = services.store
         self._engine = engine
         self._adapters = adapters
-        self._prompts_max = prompts_max
-        self._idle_seconds = idle_seconds
         self._approvers = approvers
         self._tell_disabled = tell_disabled
         self._tell_unposted = tell_unposted
@@ -113,7 +109,7 @@ class Orchestrator:
         self._actors: dict[ThreadId, Actor] = {}
         self._held_bytes = 0
         self.undo = Undo(services)
-        self.pause_seconds = services.pause_seconds
+        self.mailbox = services.mailbox
 
     @property
     def running(self) -> int:
@@ -135,7 +131,7 @@ class Orchestrator:
                     if notices:
                         raise StoreUnavailable(notices[0])
                 scope = prompt.scope or await self._services.scopes.resolve(prompt)
-                in_chat = prompt.in_chat and self.pause_seconds > 0
+                in_chat = prompt.in_chat and self.mailbox.pause_seconds > 0
                 prompt = msgspec.structs.replace(prompt, scope=scope, in_chat=in_chat)
                 refers_to = bounded(prompt.refers_to) if prompt.refers_to else ()
                 is_plain = not (prompt.attachments or prompt.tainted_by) and all(one.own for one in refers_to)
@@ -154,7 +150,7 @@ class Orchestrator:
                     prompt = msgspec.structs.replace(
                         prompt, refers_to=refers_to, attachments=files, tainted_by=prompt.tainted_by or read
                     )
-                receipt = await inbox.accept(prompt, self._prompts_max)
+                receipt = await inbox.accept(prompt, self.mailbox.prompts_max)
                 if receipt.status == "accepted":
                     await self._begin(prompt)
                 return receipt
@@ -410,7 +406,7 @@ class Orchestrator:
             return
         prompt = msgspec.structs.replace(opening.prompt, thread=thread)
         prompt = msgspec.structs.replace(prompt, scope=await self._services.scopes.resolve(prompt))
-        receipt = await outbox.opened(row, thread, rest, prompt, self._prompts_max)
+        receipt = await outbox.opened(row, thread, rest, prompt, self.mailbox.prompts_max)
         if receipt is not None and receipt.status == "accepted":
             await self._begin(prompt)
         elif receipt is not None and receipt.status == "busy":
@@ -539,8 +535,8 @@ class Orchestrator:
     async def deactivate_idle(self) -> None:
         """Drop threads that were idle for idle_seconds, for ever; owned by the app."""
         while True:
-            await self._services.clock.sleep(self._idle_seconds / 4)
-            oldest = self._services.clock.monotonic() - self._idle_seconds
+            await self._services.clock.sleep(self.mailbox.idle_seconds / 4)
+            oldest = self._services.clock.monotonic() - self.mailbox.idle_seconds
             for actor in [one for one in self._actors.values() if not one.running and one.last_used <= oldest]:
                 self._drop(actor)
 
