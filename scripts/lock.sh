@@ -24,7 +24,7 @@ compile() { # OUTPUT then arguments: what goes in
 upgrade=${1:-}
 compile requirements/run.txt pyproject.toml
 compile requirements/dev.txt pyproject.toml --group dev --constraint requirements/run.txt \
-    --extra postgres --extra s3 --extra images --extra voice --extra push --extra tokens --extra prices --extra import --extra mcp --extra otel \
+    --extra postgres --extra s3 --extra images --extra voice --extra push --extra tokens --extra prices --extra mcp --extra otel \
     --extra discord --extra slack --extra matrix --extra teams --extra google_chat
 
 # What deploy/Dockerfile installs, in the versions that are tested, and what builds it.

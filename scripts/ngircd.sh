@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Puts ngIRCd, an IRC server of Debian's, into build/ngircd, for the tests of examples/irc. Nothing is installed on the
+# Puts ngIRCd, an IRC server of Debian's, into build/ngircd, for the tests of packages/shoal-irc. Nothing is installed on the
 # machine, and nothing is started. Does nothing when it is there; exits 1, saying why, when it cannot be had.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds everything that a release publishes into dist/ and tries it: wheel, source archive, the image's build context,
+# Builds everything that a release publishes into dist/ and tries it: wheels and source archives of Shoal and of packages/, the image's build context,
 # a bill of materials (CycloneDX), checksums and the notes.
 #
 #   scripts/release.sh          of the version in pyproject.toml
@@ -9,9 +9,10 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' pyproject.toml)
 [ -z "${1:-}" ] || [ "$1" = "v$version" ] || { echo "release: the tag $1 is not v$version, the version in pyproject.toml" >&2; exit 1; }
-grep -q "^VERSION = \"$version\"$" src/shoal/kernel/version.py || { echo "release: domain/version.py has another version" >&2; exit 1; }
+grep -q "^VERSION = \"$version\"$" src/shoal/kernel/version.py || { echo "release: kernel/version.py has another version" >&2; exit 1; }
 [ -z "$(git status --porcelain)" ] || { echo "release: commit or remove what 'git status' shows" >&2; exit 1; }
 
+here=$PWD
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 rm -rf dist
@@ -24,14 +25,16 @@ python=${PYTHON:-.venv/bin/python}
 "$python" -m venv "$work/build"
 "$work/build/bin/pip" install --quiet --require-hashes -r requirements/build.txt
 git archive HEAD | tar -x -C "$work" --one-top-level=source
-(cd "$work/source" && "$work/build/bin/hatchling" build -d "$OLDPWD/dist")
+for project in . packages/shoal-*; do
+    (cd "$work/source/$project" && "$work/build/bin/hatchling" build -d "$here/dist")
+done
 git archive --prefix="shoal-$version/" -o "dist/shoal-$version-image-context.tar.gz" HEAD \
-    deploy/Dockerfile requirements pyproject.toml README.md LICENSE src docs
+    deploy/Dockerfile requirements pyproject.toml README.md LICENSE src docs packages
 
 echo "release: trying the wheel in an empty environment"
 "$python" -m venv "$work/empty"
 "$work/empty/bin/pip" install --quiet --require-hashes -r requirements/run.txt
-"$work/empty/bin/pip" install --quiet --no-deps dist/*.whl
+"$work/empty/bin/pip" install --quiet --no-deps "dist/shoal-$version-py3-none-any.whl"
 export SHOAL_HOME="$work/home" HOME="$work"
 [ "$("$work/empty/bin/shoal" --version | grep -o '[0-9][0-9.]*' | head -1)" = "$version" ]
 "$work/empty/bin/shoal" ask "What can you do?" </dev/null | tee "$work/answer"

@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 stamp=.venv/.setup-done
-sources=(pyproject.toml requirements/dev.txt scripts/setup.sh scripts/install.sh)
+sources=(pyproject.toml packages/*/pyproject.toml requirements/dev.txt scripts/setup.sh scripts/install.sh)
 
 is_current() {
     [ -f "$stamp" ] && [ -x .venv/bin/python ] || return 1
@@ -54,6 +54,7 @@ rm -f "$stamp"
 echo "setup: installing the pinned dependencies into .venv" >&2
 scripts/install.sh requirements/dev.txt
 # hatchling is pinned above, so the build needs nothing from outside.
-.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . \
+    --editable packages/shoal-import
 touch "$stamp"
 echo "setup: done. For \`shoal\` in this terminal: export PATH=\"$PWD/.venv/bin:\$PATH\"" >&2

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "tests/contracts/platforms.toml"
 PAGE = ROOT / "docs/platforms/README.md"
 BEGIN, END = "<!-- from tests/contracts/platforms.toml -->\n", "<!-- end -->\n"
-EXAMPLE = ROOT / "examples/irc"
+EXAMPLE = ROOT / "packages/shoal-irc"
 PLATFORMS: Mapping[str, tuple[str, ...]] = {
     "Telegram": ("TestTelegram", "TestTelegramByWebhook"),
     "Discord": ("TestDiscord", "TestDiscordThread", "TestDiscordChannel"),
@@ -36,7 +36,7 @@ PLATFORMS: Mapping[str, tuple[str, ...]] = {
     "page": ("TestWeb",),
     "terminal": ("TestTerminal",),
 }
-"""The suites of each. IRC is the platform of examples/irc."""
+"""The suites of each. IRC is the platform of packages/shoal-irc."""
 HOLDS = "holds"
 
 Results = dict[str, dict[str, str]]
@@ -63,7 +63,7 @@ def record(kept: Results) -> Results:
     suites = f"({' or '.join(suite for all_ in PLATFORMS.values() for suite in all_)}) and ({added})"
     files = sorted((ROOT / "tests/contracts").glob("test_chat_*.py"))
     there = ["-c", EXAMPLE / "pyproject.toml", "--rootdir", EXAMPLE, EXAMPLE / "tests/test_contract.py"]
-    there += ["--import-mode=prepend", "-o", f"pythonpath={EXAMPLE}", "-k", added]
+    there += ["--import-mode=prepend", "-o", f"pythonpath={EXAMPLE / 'src'} {EXAMPLE / 'tests'}", "-k", added]
     with tempfile.TemporaryDirectory() as folder:
         for number, arguments in enumerate((["-k", suites, *files], there)):
             report = Path(folder, f"{number}.xml")

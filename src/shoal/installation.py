@@ -50,6 +50,14 @@ def install_command(extra: str) -> list[str]:
     return [sys.executable, "-m", "pip", *wanted]
 
 
+def how_to_add_package(package: str) -> str:
+    """What to do where a package of Shoal's own is missing, as a sentence. A checkout has it in its `packages/`."""
+    where, is_checkout = source()
+    command = install_command("")
+    wanted = str(Path(where, "packages", package)) if is_checkout else package
+    return f"Run: {shlex.join([*command[:-1], wanted])}"
+
+
 def how_to_add(extra: str) -> str:
     """What to do where an extra is missing, as a sentence."""
     return f"Run: {shlex.join(install_command(extra))}"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from shoal_import import hermes, nanobot, openclaw
 from tests.e2e.test_http_app import site
 
 from shoal.agents.folder import KEYS, AgentFile, read_agent, read_shared, set_key
@@ -18,7 +19,6 @@ from shoal.kernel.errors import ShoalError
 from shoal.kernel.home import Home
 from shoal.kernel.settings import Config
 from shoal.store.store import Store
-from shoal.surfaces.cli.imports import hermes, nanobot, openclaw
 from shoal.testing.model import FakeModel
 from shoal.testing.scenario import scenario
 from shoal.threads.orchestrator import Orchestrator

@@ -21,7 +21,8 @@ MODULES = {
     "src/shoal/platforms/account.py": ("ChatAccount",),
     "src/shoal/platforms/record.py": ("Platform", "SetupQuestion"),
     "src/shoal/kernel/settings_platforms.py": ("AccountSettings",),
-    "src/shoal/app.py": ("Overrides", "open_app"),
+    "src/shoal/app.py": ("open_app",),
+    "src/shoal/assembly/overrides.py": ("Overrides",),
 }  # fmt: skip
 """What is public, by the file that defines it."""
 PRIVATE_TO_SUBCLASSES = "ChatAccount"

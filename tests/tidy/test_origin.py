@@ -28,8 +28,8 @@ MAKERS = {
 
 
 TRUSTING = {
-    "surfaces.cli.imports.bring._events",  # with --trust, which says that a person has read it all
-    "surfaces.cli.imports.bring.Bringing._schedules",
+    "importing.bring._events",  # with --trust, which says that a person has read it all
+    "importing.bring.Bringing._schedules",
     "threads.access_gate.AccessGate.command",
     "threads.access_gate.AccessGate.react",
     "threads.access_gate.AccessGate._judged",  # what the agent said itself, as the journal has it

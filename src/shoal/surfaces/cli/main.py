@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import click
 
 from shoal.feature import Feature, features
-from shoal.kernel.errors import ConfigError, ShoalError, StoreNewer, StoreUnreleased
+from shoal.kernel.errors import ConfigError, NotFound, ShoalError, StoreNewer, StoreUnreleased
 from shoal.surfaces.cli.context import CommandContext
 
 if TYPE_CHECKING:
@@ -41,12 +41,13 @@ _OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 
 class CommandEntry(NamedTuple):
     """A subcommand: its module below shoal.surfaces.cli, its line in the help, and its name there if it has another;
-    or its feature with the entry there."""
+    or its feature with the entry there; or the package that brings it."""
 
     module: str
     help: str
     name: str = ""
     feature: Feature | None = None
+    package: str = ""
 
 
 COMMANDS = {
@@ -78,7 +79,7 @@ COMMANDS = {
         for feature in features()
         for command in feature.cli
     },
-    "import": CommandEntry("imports", "Bring over OpenClaw, Hermes Agent, nanobot or Open WebUI.", "import_home"),
+    "import": CommandEntry("", "Bring over OpenClaw, Hermes Agent, nanobot or Open WebUI.", package="shoal-import"),
     "docs": CommandEntry("docs", "Print a page of the documentation."),
     "backup": CommandEntry("backup", "Write everything into one file."),
     "restore": CommandEntry("backup", "Make a home directory from a backup."),
@@ -102,8 +103,30 @@ def _whole_first(args: list[str]) -> list[str]:
     return [*first, *rest, *args[end:]]
 
 
+def _is_added(name: str) -> bool:
+    """Whether an installed package adds a command of this name."""
+    from shoal.extensions import extensions
+
+    return name in extensions("shoal.cli")
+
+
+def _of_package(name: str, package: str) -> click.Command | None:
+    """The command that an installed package offers; None where none does. Raises NotFound where `package` should."""
+    from shoal.extensions import load_extension
+    from shoal.installation import how_to_add_package
+
+    if _is_added(name):
+        command = load_extension("shoal.cli", name)
+        if not isinstance(command, click.Command):
+            raise ConfigError([f"{name!r} in shoal.cli is no click command."])
+        return command
+    if package:
+        raise NotFound(f"`shoal {name}` is in the package {package}. {how_to_add_package(package)}")
+    return None
+
+
 class Subcommands(click.Group):
-    """Imports a subcommand when it is asked for, and lists them all without."""
+    """Imports a subcommand when it is asked for, and lists the built-in ones without."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Take `--home` and `--debug` wherever they stand."""
@@ -116,10 +139,9 @@ class Subcommands(click.Group):
         """Import the subcommand; None when there is none of this name."""
         from importlib import import_module
 
-        entry = COMMANDS.get(cmd_name)
-        if entry is None:
-            return None
-        found: object
+        entry, found = COMMANDS.get(cmd_name), object()
+        if entry is None or entry.package:
+            return _of_package(cmd_name, entry.package if entry is not None else "")
         if entry.feature is not None:
             found = entry.feature.load(entry.name)
         else:
@@ -142,7 +164,7 @@ class Subcommands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the subcommand; an unknown one is reported with the nearest name."""
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS and not _is_added(args[0]):
             import difflib
 
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)

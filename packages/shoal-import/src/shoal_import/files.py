@@ -15,9 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias, cast
 
-from shoal.files.deep_folders import walk
-from shoal.kernel.errors import InvalidInput
-from shoal.surfaces.cli.imports.found import (
+from shoal.importing import (
+    SKILL_DEPTH_MAX,
+    SKILL_FILE,
     Found,
     FoundAgent,
     FoundSkill,
@@ -27,12 +27,13 @@ from shoal.surfaces.cli.imports.found import (
     counted,
     day_of,
     distinct,
+    is_skill_file,
     parsed,
     slug,
     text_of,
+    walk,
 )
-from shoal.turn.skills import SKILL_FILE, is_skill_file
-from shoal.turn.text_files import SKILL_DEPTH_MAX
+from shoal.kernel.errors import InvalidInput
 
 TEXT_BYTES_MAX = 4_194_304
 """Longest file that is read of a persona, a memory or a skill; of more the beginning comes."""

@@ -9,10 +9,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from shoal.kernel.errors import InvalidInput
-from shoal.kernel.zones import local_zone, zone_named
-from shoal.surfaces.cli.imports.files import Options, Tree, changed_at, dotenv, folders_and_files, yaml_subset
-from shoal.surfaces.cli.imports.found import (
+from shoal.importing import (
     Entry,
     Found,
     FoundAgent,
@@ -20,11 +17,15 @@ from shoal.surfaces.cli.imports.found import (
     as_dict,
     as_list,
     cron_of,
+    local_zone,
     number_of,
     slug,
     text_of,
     time_of,
+    zone_named,
 )
+from shoal.kernel.errors import InvalidInput
+from shoal_import.files import Options, Tree, changed_at, dotenv, folders_and_files, yaml_subset
 
 REASONS = {
     "logs": "logs", "cache": "a cache", "sessions": "copies of what state.db has", "cron": "records of past runs",

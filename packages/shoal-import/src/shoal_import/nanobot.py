@@ -10,11 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-from shoal.files.deep_folders import walk
-from shoal.kernel.errors import InvalidInput
-from shoal.kernel.zones import local_zone
-from shoal.surfaces.cli.imports.files import Options, Tree, changed_at, json5, leave_files, notes_of, read_workspace
-from shoal.surfaces.cli.imports.found import (
+from shoal.importing import (
     Entry,
     Found,
     FoundAgent,
@@ -24,12 +20,16 @@ from shoal.surfaces.cli.imports.found import (
     as_list,
     counted,
     cron_of,
+    local_zone,
     number_of,
     parsed,
     slug,
     text_of,
     time_of,
+    walk,
 )
+from shoal.kernel.errors import InvalidInput
+from shoal_import.files import Options, Tree, changed_at, json5, leave_files, notes_of, read_workspace
 
 REASONS = {
     "logs": "logs", "bridge": "its bridge to WhatsApp", "media": "files of past messages", "history": "a cache",

@@ -11,10 +11,26 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
+from shoal.importing import (
+    Entry,
+    Found,
+    FoundAgent,
+    FoundProvider,
+    Json,
+    as_dict,
+    as_list,
+    counted,
+    cron_of,
+    local_zone,
+    number_of,
+    parsed,
+    slug,
+    text_of,
+    time_of,
+)
 from shoal.installation import how_to_add
 from shoal.kernel.errors import InvalidInput
-from shoal.kernel.zones import local_zone
-from shoal.surfaces.cli.imports.files import (
+from shoal_import.files import (
     Database,
     Options,
     Tree,
@@ -25,22 +41,6 @@ from shoal.surfaces.cli.imports.files import (
     leave_files,
     read_workspace,
     unzstd,
-)
-from shoal.surfaces.cli.imports.found import (
-    Entry,
-    Found,
-    FoundAgent,
-    FoundProvider,
-    Json,
-    as_dict,
-    as_list,
-    counted,
-    cron_of,
-    number_of,
-    parsed,
-    slug,
-    text_of,
-    time_of,
 )
 
 NAMES = ("openclaw.json", "clawdbot.json", "moltbot.json")

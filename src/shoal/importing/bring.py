@@ -7,9 +7,11 @@ as untrusted (decisions 028 and 033) until a person has read it: its files are m
 
 import hashlib
 import os
+import tempfile
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
@@ -17,6 +19,15 @@ import msgspec
 from shoal.agents.folder import digest_of, make_folder, read_agent, set_key, write_new
 from shoal.config import Config, load_config
 from shoal.config.defaults import KNOWN_PROVIDERS
+from shoal.importing.found import (
+    Found,
+    FoundAccount,
+    FoundAgent,
+    FoundProvider,
+    FoundSkill,
+    FoundThread,
+    counted,
+)
 from shoal.kernel.clock import SystemClock
 from shoal.kernel.errors import ConfigError, InvalidInput
 from shoal.kernel.events import AssistantSaid, Event, EventData, TurnFinished, TurnStarted, UserSaid
@@ -29,15 +40,8 @@ from shoal.kernel.triggers import NewTrigger, first_time
 from shoal.setup.writing import write_settings, write_with_secrets
 from shoal.store.projections import Projections
 from shoal.store.store import Store
-from shoal.surfaces.cli.imports.found import (
-    Found,
-    FoundAccount,
-    FoundAgent,
-    FoundProvider,
-    FoundSkill,
-    FoundThread,
-    counted,
-)
+from shoal.surfaces.cli.context import CommandContext
+from shoal.surfaces.cli.init import make_home
 from shoal.text.toml_edit import Value
 from shoal.tools.prompt_files import PromptFiles
 from shoal.tools.tainted_files import MarkedFiles
@@ -46,7 +50,6 @@ from shoal.turn.skills import SKILL_FILE, Skill, SkillProblem, parse_skill
 if TYPE_CHECKING:
     from shoal.features.memory.book import MemoryBook
 
-TITLES = {"openclaw": "OpenClaw", "hermes": "Hermes Agent", "nanobot": "nanobot", "openwebui": "Open WebUI"}
 BRING_SECONDS_MAX = 3600.0
 OFF = "skills-off"
 """The folder of an agent for skills that it does not have yet."""
@@ -63,6 +66,27 @@ class ImportLine(msgspec.Struct, frozen=True):
     detail: str
 
 
+def bring_into(
+    context: CommandContext, found: Found, *, dry: bool = False, keys: bool = False, trust: bool = False
+) -> list[ImportLine]:
+    """Put what a reader found into the home that a command was pointed at, which is made where there is none.
+
+    `dry` writes nothing, `keys` brings secrets along, `trust` says that a person has read it all. Raises HomeLocked,
+    ConfigError, StoreError, OSError.
+    """
+
+    async def bring(store: Store) -> list[ImportLine]:
+        return await Bringing(found, context.home, store, context.config(), dry=dry, keys=keys, trust=trust).run()
+
+    if not dry:
+        make_home(context.home)
+        return context.write(bring)
+    if context.root.is_dir():
+        return context.read(bring)
+    with tempfile.TemporaryDirectory(prefix="shoal-") as folder:
+        return CommandContext(Path(folder)).read(bring)
+
+
 class Bringing:
     """One import. `dry` writes nothing, `keys` brings secrets along, `trust` says that a person has read it all."""
 
@@ -77,7 +101,7 @@ class Bringing:
         self._dry = dry
         self._keys = keys
         self._trust = trust
-        self._product = TITLES[found.product]
+        self._product = found.title or found.product
         self._source = "" if trust else f"an import from {self._product}"
         self._settings: dict[str, Value] = {}
         self._secrets: dict[str, str] = {}

@@ -5,27 +5,17 @@ import stat
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
+import peers
 import pytest
-from tests.unit.surfaces.cli import peers
-from tests.unit.surfaces.cli.conftest import Shoal
+from import_runs import MAKERS, Line, Shoal, files
+from shoal_import.files import dotenv, json5, yaml_subset
 
 from shoal.config import load_config
-from shoal.surfaces.cli.imports.files import dotenv, json5, yaml_subset
-from shoal.surfaces.cli.imports.found import cron_of, said, time_of
+from shoal.importing import cron_of, said, time_of
 
-MAKERS: dict[str, Callable[[Path], Path]] = {
-    "openclaw": peers.openclaw, "hermes": peers.hermes, "nanobot": peers.nanobot, "openwebui": peers.openwebui,
-}  # fmt: skip
 SECRETS = ("AAOpenclawToken", "sk-ant-openclaw", "sk-or-hermes", "AAHermesToken", "proxy-key", "AANanobotToken",
            "sk-ant-nanobot", "sk-webui")  # fmt: skip
-
-
-class Line(NamedTuple):
-    became: str
-    what: str
-    detail: str
 
 
 @pytest.fixture
@@ -42,10 +32,6 @@ def bring(shoal: Shoal, tmp_path: Path) -> Callable[..., list[Line]]:
         return [Line(one["became"], one["what"], one["detail"]) for one in json.loads(ran.out)]
 
     return run
-
-
-def files(root: Path) -> dict[str, bytes]:
-    return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
 def of(lines: list[Line], became: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""A platform by others: examples/irc as a wheel beside Shoal's in a fresh environment, and on a real IRC server."""
+"""Packages of others: wheels of packages/ beside Shoal's in a fresh environment, IRC on a real server."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ from tests.e2e.test_wheel import ROOT, python, run
 from shoal.testing.model import Call, FakeModel, Reply
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("wheel")]
-EXAMPLE = ROOT / "examples/irc"
+EXAMPLE = ROOT / "packages/shoal-irc"
 WAIT_SECONDS = 60.0
 CONFIG = """
 [model]
@@ -62,6 +62,22 @@ def installed(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run(uv, "pip", "install", "--quiet", "--python", python, "--no-deps", *dist.glob("*.whl"))
     run(uv, "pip", "install", "--quiet", "--python", python, "hypothesis")
     return python
+
+
+def test_import_is_a_command_once_its_package_is_installed(python: Path, tmp_path: Path) -> None:
+    shoal, home, root = python.with_name("shoal"), tmp_path / "home", tmp_path / "nanobot"
+    before = subprocess.run([shoal, "--home", home, "import", "nanobot"], capture_output=True, text=True, check=False)
+    assert before.returncode == 1
+    assert "shoal import is in the package shoal-import. Run: " in before.stderr
+    dist, uv = tmp_path / "dist", Path(sys.executable).with_name("uv")
+    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", dist, cwd=ROOT / "packages/shoal-import")
+    run(uv, "pip", "install", "--quiet", "--python", python, "--no-deps", *dist.glob("*.whl"))
+    (root / "workspace").mkdir(parents=True)
+    (root / "config.json").write_text("{}")
+    (root / "workspace/SOUL.md").write_text("You are calm.")
+    said = run(shoal, "--home", home, "import", "nanobot", root)
+    assert "agent nanobot" in said
+    assert (home / "agents/nanobot/SOUL.md").read_text() == "You are calm."
 
 
 def test_the_contract_and_the_examples_own_tests_run_against_the_installed_plugin(

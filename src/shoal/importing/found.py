@@ -109,10 +109,11 @@ class Left(msgspec.Struct, frozen=True):
 
 
 class Found(msgspec.Struct):
-    """All of a home. The first agent is the one that answered by default."""
+    """All of a home. The first agent is the one that answered by default. `title` is the product's name for people."""
 
     product: str
     root: Path
+    title: str = ""
     agents: list[FoundAgent] = []
     threads: list[FoundThread] = []
     schedules: list[FoundSchedule] = []

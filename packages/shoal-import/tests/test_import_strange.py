@@ -11,16 +11,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import cast
 
+import peers
 import pytest
 from backports import zstd
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.unit.surfaces.cli import peers
-from tests.unit.surfaces.cli.conftest import Shoal
-from tests.unit.surfaces.cli.test_import import MAKERS, Line, files
+from import_runs import MAKERS, Line, Shoal, files
 
+from shoal.importing import Found, slug
 from shoal.kernel.errors import InvalidInput
-from shoal.surfaces.cli.imports.found import Found, slug
 
 EVERY = {**MAKERS, "openclaw 2026.9": peers.openclaw_2026_9}
 Bring = Callable[..., list[Line]]
@@ -408,7 +407,7 @@ def change(file: Path, way: str, number: int, by: object) -> None:
 def read(product: str, root: Path) -> tuple[Found | None, str]:
     """What is found in a home, or why it is none."""
     try:
-        return cast("Found", import_module(f"shoal.surfaces.cli.imports.{product}").read(root)), ""
+        return cast("Found", import_module(f"shoal_import.{product}").read(root)), ""
     except InvalidInput as error:
         return None, str(error)
 

@@ -9,10 +9,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from shoal.kernel.errors import InvalidInput
-from shoal.kernel.zones import local_zone
-from shoal.surfaces.cli.imports.files import Database, Tree, changed_at
-from shoal.surfaces.cli.imports.found import (
+from shoal.importing import (
     Entry,
     Found,
     FoundAgent,
@@ -22,12 +19,15 @@ from shoal.surfaces.cli.imports.found import (
     as_dict,
     as_list,
     counted,
+    local_zone,
     parsed,
     said,
     slug,
     text_of,
     time_of,
 )
+from shoal.kernel.errors import InvalidInput
+from shoal_import.files import Database, Tree, changed_at
 
 REASONS = {
     "vector_db": "its search index", "uploads": "files of past messages", "cache": "a cache", "docs": "its documents",

@@ -1,23 +1,20 @@
 """`shoal import`: agents, memory, skills, schedules, channels, models and conversations of another product.
 
-A reader (`openclaw`, `hermes`, `nanobot`, `openwebui`) only reads: what a home holds, as one record, and all that has
-no place here, with the reason. `bring` puts what was found into a home of Shoal.
+A reader (`openclaw`, `hermes`, `nanobot`, `openwebui`) fills a `Found` of `shoal.importing`, which puts it into a home.
 """
 
-import tempfile
 from pathlib import Path
 
 import click
 
+from shoal.importing import bring_into
 from shoal.kernel.errors import InvalidInput
-from shoal.store.store import Store
 from shoal.surfaces.cli.context import CommandContext, command
-from shoal.surfaces.cli.imports import hermes, nanobot, openclaw, openwebui
-from shoal.surfaces.cli.imports.bring import Bringing, ImportLine
-from shoal.surfaces.cli.init import make_home
 from shoal.surfaces.cli.output import print_json, tell
+from shoal_import import hermes, nanobot, openclaw, openwebui
 
 READERS = {"openclaw": openclaw.read, "hermes": hermes.read, "nanobot": nanobot.read, "openwebui": openwebui.read}
+TITLES = {"openclaw": "OpenClaw", "hermes": "Hermes Agent", "nanobot": "nanobot", "openwebui": "Open WebUI"}
 HOMES = {
     "openclaw": ("~/.openclaw", "~/.clawdbot", "~/.moltbot"),
     "hermes": ("~/.hermes",),
@@ -42,25 +39,13 @@ def import_home(context: CommandContext, product: str, path: Path | None, dry: b
     exported chats. Nothing there is changed. Doing it again brings only what is new. Nothing that comes acts by itself:
     schedules rest, skills and channels are switched off, and what was written there counts as untrusted.
     """
-    places = [Path(one).expanduser() for one in HOMES[product]]
-    root = path or next((one for one in places if one.exists()), places[0])
+    places = [Path(place).expanduser() for place in HOMES[product]]
+    root = path or next((place for place in places if place.exists()), places[0])
     if not root.exists():
         raise InvalidInput(f"There is no {root}. Name the home of {product}: `shoal import {product} PATH`.")
     found = READERS[product](root.absolute())
-    if not dry:
-        make_home(context.home)
-
-    async def bring(store: Store) -> list[ImportLine]:
-        config = context.config()
-        return await Bringing(found, context.home, store, config, dry=dry, keys=keys, trust=trust).run()
-
-    if not dry:
-        lines = context.write(bring)
-    elif context.root.is_dir():
-        lines = context.read(bring)
-    else:
-        with tempfile.TemporaryDirectory(prefix="shoal-") as folder:
-            lines = CommandContext(Path(folder)).read(bring)
+    found.title = TITLES[product]
+    lines = bring_into(context, found, dry=dry, keys=keys, trust=trust)
     if as_json:
         print_json(lines)
         return

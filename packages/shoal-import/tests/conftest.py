@@ -1,0 +1,39 @@
+"""A home directory, and a way to run `shoal` in it."""
+
+import io
+import logging
+import os
+import sys
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from import_runs import Ran, Shoal
+
+from shoal.surfaces.cli import main
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Where a home directory may be made."""
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def shoal(home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Generator[Shoal]:
+    """Run `shoal --home HOME …` in this process, without the keys and tokens of whoever runs the tests."""
+    for name in os.environ:
+        if name.endswith(("_API_KEY", "_TOKEN", "_BASE_URL")) or name in ("DATABASE_URL", "SHOAL_HOME"):
+            monkeypatch.delenv(name)
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+
+    def run(*arguments: str) -> Ran:
+        monkeypatch.setattr(sys, "stdin", io.StringIO())
+        code = main.run(["--home", str(home), *arguments])
+        printed = capsys.readouterr()
+        return Ran(code, printed.out, printed.err)
+
+    yield run
+    root.handlers[:] = handlers
+    root.setLevel(level)

@@ -1,0 +1,34 @@
+"""What the tests of imports share: how a command ran, and the homes of other products."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import peers
+
+MAKERS: dict[str, Callable[[Path], Path]] = {
+    "openclaw": peers.openclaw, "hermes": peers.hermes, "nanobot": peers.nanobot, "openwebui": peers.openwebui,
+}  # fmt: skip
+
+
+class Ran(NamedTuple):
+    """How a command ended and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+
+Shoal = Callable[..., Ran]
+
+
+class Line(NamedTuple):
+    """A line of the report."""
+
+    became: str
+    what: str
+    detail: str
+
+
+def files(root: Path) -> dict[str, bytes]:
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
