@@ -39,12 +39,12 @@ TRUSTING = {
     "kernel.agents.report_of",
     "permissions.access.admit",
     "store.inbox.Inbox.revise",
-    "surfaces.cli.client",
     "threads.access_tokens.AccessTokens.author",
+    "threads.presence.Rights.of",  # trusted no more than before
     "threads.principals",
     "surfaces.http.routes_inbound.take_hook",
     "tools.builtin.message._note",
-    "surfaces.cli.offline.situation_here",  # for whom rules are tried
+    "surfaces.cli.known_tools.situation_here",  # for whom rules are tried
     "tools.executor.Executor.situation",
     "tools.executor.Executor._situation",  # as far as the one is trusted who asks
     "triggers.files",
