@@ -11,7 +11,9 @@ from shoal.kernel.live_config import LiveConfig
 from shoal.kernel.ports import Engine, Models, Sandbox
 from shoal.models.catalog import model_names
 from shoal.notices import Notices
+from shoal.permissions.effects import in_words
 from shoal.services import Services
+from shoal.tools.executor import Executor
 from shoal.tools.mcp.connection import McpServers
 from shoal.tools.registry import Registry
 from shoal.turn.context import ContextBuilder
@@ -60,4 +62,5 @@ class Status:
             isolated=sandbox.isolated,
             notes=tuple(services[Notices].notes),
             mcp=tuple(server.state.told for server in services[McpServers].connections),
+            asks=in_words(services[Executor].situation),
         )

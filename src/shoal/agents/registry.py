@@ -295,7 +295,7 @@ class AgentRegistry:
 
 class RuntimeInfo(msgspec.Struct, frozen=True):
     """A running Shoal: names only, no paths and no secrets. `models` counts the known ones; `notes` are what the
-    operator should know, `mcp` tells how each MCP server stands."""
+    operator should know, `mcp` tells how each MCP server stands, `asks` what the profile `standard` asks about here."""
 
     agents: tuple[str, ...]
     tools: tuple[str, ...]
@@ -308,6 +308,7 @@ class RuntimeInfo(msgspec.Struct, frozen=True):
     isolated: bool
     notes: tuple[str, ...]
     mcp: tuple[str, ...] = ()
+    asks: str = ""
 
 
 def info_lines(info: RuntimeInfo) -> list[str]:
@@ -321,6 +322,7 @@ def info_lines(info: RuntimeInfo) -> list[str]:
         f"model     {info.model}; providers: {', '.join(info.providers) or 'none set up'}; {known} known",
         f"platforms {_counted(info.platforms)}",
         f"sandbox   {sandbox}",
+        *([f"asks      {info.asks}"] if info.asks else []),
         *(f"mcp       {server}" for server in info.mcp),
         *(f"note      {note}" for note in info.notes),
     ]

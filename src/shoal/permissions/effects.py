@@ -177,3 +177,17 @@ def _writes_executed(action: Action, detail: str) -> bool:
 
 def _is_git(detail: str) -> bool:
     return detail.partition(" ")[0].rpartition("/")[2] == "git"
+
+
+def in_words(situation: Situation) -> str:
+    """What runs by itself under `standard` and what asks, for people, by the sandbox in force."""
+    if situation.sealed:
+        return (
+            "By itself runs what only reads and what /undo can take back, commands in their sandbox included; "
+            "whatever leaves this machine or this conversation, or lasts, asks you first."
+        )
+    where = "the sandbox has a network" if situation.isolated else "no sandbox holds commands here"
+    return (
+        "By itself runs what only reads, and changes of files in the workspace; other commands ask you first, because "
+        f"{where}, and so does whatever leaves this machine or this conversation, or lasts."
+    )

@@ -11,7 +11,7 @@ from shoal.kernel.permissions import Action, Asker, Decision
 from shoal.kernel.settings import OverrideSettings, ProfileSettings
 from shoal.kernel.traits import Effect, Traits, TraitsByName
 from shoal.permissions.actions import shell_actions
-from shoal.permissions.effects import ANSWERS, EffectCase, Situation, effect_of
+from shoal.permissions.effects import ANSWERS, EffectCase, Situation, effect_of, in_words
 from shoal.permissions.profiles import Profile, Profiles, compile_profile, decide_all, hidden
 from shoal.permissions.taint import MESSAGE_OF, Source, TaintState, gate
 from tests.known_tools import TRAITS
@@ -208,3 +208,9 @@ def test_a_rule_of_the_owners_for_a_read_holds_after_untrusted_content(
     assert gate("allow", actions, PAGE, mine, tainted)[0] == decision
     stranger = replace(tainted, trusted=False)
     assert gate("allow", actions, PAGE, mine, stranger)[0] == "ask"
+
+
+def test_what_asks_is_said_from_the_sandbox_in_force() -> None:
+    assert "commands in their sandbox included" in in_words(SEALED)
+    assert "the sandbox has a network" in in_words(ONLINE)
+    assert "no sandbox holds commands here" in in_words(HOST)

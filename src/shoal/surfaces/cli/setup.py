@@ -30,6 +30,7 @@ from shoal.kernel.clock import SystemClock
 from shoal.kernel.errors import HomeLocked, InvalidInput, NotFound, ProviderRefused, ShoalError
 from shoal.kernel.secret import Secret
 from shoal.kernel.section import URL
+from shoal.permissions.effects import Situation, in_words
 from shoal.sandbox.choose import open_sandbox
 from shoal.setup import choices, trying
 from shoal.setup.choices import CHATS, KEYS, MODELS, OWN_SERVER, PACKAGES, QUESTIONS, USER_IDS
@@ -498,6 +499,9 @@ class Setup:
             self.say("sandbox", f"commands run in {name}. {note}".rstrip())
         else:
             self.say("sandbox", f"{note} Debian: `apt-get install bubblewrap`.")
+        if self.config().permissions.default_profile == "standard":
+            sealed = isolated and self.config().sandbox.network == "off"
+            self.say("asks", in_words(Situation(isolated=isolated, sealed=sealed)))
 
     def login(self) -> None:
         """The system starts Shoal by itself, if that is wanted."""

@@ -71,6 +71,7 @@ function Commands() {
     <section class="panel" aria-labelledby="setup-commands">
       <div class="panel-head"><h2 id="setup-commands">Commands</h2><span class=${`tag ${info.isolated ? "is-connected" : "is-ask"}`}>${info.isolated ? "in a sandbox" : "no sandbox"}</span></div>
       <p>${info.isolated ? `Agents' commands run in ${info.sandbox}, apart from your files.` : "Agents' commands run as you and reach all your files."}</p>
+      <p>${info.asks}</p>
       ${info.notes.map((note) => html`<p key=${note} class="faint breakable"><${Words} text=${note} /></p>`)}
       ${!info.isolated && html`<p class="faint"><code>shoal doctor</code> says what this machine needs for a sandbox.</p>`}
     </section>
