@@ -105,7 +105,8 @@ async def _running(services: Services, role: Role) -> AsyncGenerator[None]:
         if role != "worker":
             config, agents = services[LiveConfig].current, services[AgentRegistry].names()
             await note_settings(config, services[Store], services[Home], agents)
-        await orchestrator.undo.resume()
+        for resume in runtime.before_turns:
+            await resume()
         await services[ConversationSnapshots].end_forks()
         if backend.recovers:
             await orchestrator.recover()

@@ -20,16 +20,18 @@ FEATURES = (
     "processes",
     "evals",
     "recall",
+    "undo",
 )
 """The built-in features: the names of folders, in the order in which they are opened."""
 
 
 class CliCommand(NamedTuple):
-    """A subcommand of `shoal`: its name, its line in the help, and the click command that it is."""
+    """A subcommand of `shoal`, or of one of its groups: its name, its line in the help, and its click command."""
 
     name: str
     help: str
     entry: str
+    group: str = ""
 
 
 class Feature(NamedTuple):

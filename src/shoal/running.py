@@ -1,6 +1,7 @@
 """Whether Shoal takes messages, and the status of its parts."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -23,12 +24,14 @@ State = Literal["starting", "running", "draining", "stopped"]
 
 @dataclass
 class Runtime:
-    """How far starting or stopping has come. In the role `offline` the state is `stopped` all along."""
+    """How far starting or stopping has come. In the role `offline` the state is `stopped` all along.
+    `before_turns` are awaited once the engine has started, before turns go on."""
 
     engine: Engine
     drain_seconds: float
     state: State = "starting"
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    before_turns: list[Callable[[], Awaitable[None]]] = field(default_factory=list[Callable[[], Awaitable[None]]])
 
     async def drain(self) -> None:
         """Stop intake, give running turns `engine.drain_seconds`, leave the rest to the next start."""

@@ -60,6 +60,11 @@ EVALS = Parts(
     cli=("replay", "compare", "cases", "check"),
 )
 RECALL = Parts("recall", ("recall", "search_history"), sections=("recall",))
+UNDO = Parts(
+    "undo",
+    commands=("undo",),
+    routes=("/api/threads/{thread}/turns/{turn}/changes", "/api/threads/{thread}/turns/{turn}/undo"),
+)
 
 
 class Without:
@@ -95,6 +100,7 @@ class Without:
         TELEMETRY,
         EVALS,
         RECALL,
+        UNDO,
     ],
     ids=lambda parts: parts.name,
 )

@@ -93,7 +93,7 @@ async def test_the_same_result_in_two_threads_is_one_file_and_goes_with_the_last
         bob = world.person("bob", "2")
         files = LocalFiles(world.app[Home].artifacts)
         app = world.app
-        places = (app[Store], files, app[Folders], app[Orchestrator].undo.checkpoints, app[Home])
+        places = (app[Store], files, app[Folders], app[Orchestrator].services.loop.checkpoints, app[Home])
         retention = Retention(*places, clock, days=2, checkpoint_days=14)
         await world.ada.says("go")
         await world.ada.sees("done")

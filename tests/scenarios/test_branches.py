@@ -22,6 +22,7 @@ from tests.postgres import database
 from tests.scenarios.kit import echo, echoes
 
 from shoal.agents.snapshots import COPYING, ConversationSnapshots
+from shoal.features.undo.undo import Undo
 from shoal.kernel.clock import Clock
 from shoal.kernel.errors import (
     Conflict,
@@ -648,7 +649,7 @@ def test_a_branch_is_what_it_would_be_if_only_it_had_happened(acts: list[tuple[s
                     person = copy
                 elif act == "undo" and len(stops) > 1:
                     try:
-                        undone = await orchestrator.undo.undo(person.thread, "last", person.asker, "overwrite")
+                        undone = await world.app[Undo].undo(person.thread, "last", person.asker, "overwrite")
                     except (NotFound, InvalidInput, Conflict):  # nothing, or only what was done in the original
                         continue
                     happened = (*happened, undone.files)

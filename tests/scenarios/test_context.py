@@ -191,10 +191,10 @@ async def test_a_message_that_comes_right_before_a_background_summary_does_not_w
             await world.happens(world.ada.thread, "turn_finished", number)
         while world.app[Orchestrator].running:
             await world.app[Clock].sleep(0.02)
-        services = world.app[Orchestrator]._services
+        services = world.app[Orchestrator].services
         slow = Slow(services.project)
         world.app[Orchestrator]._actors.clear()
-        world.app[Orchestrator]._services = msgspec.structs.replace(services, project=slow.project)
+        world.app[Orchestrator].services = msgspec.structs.replace(services, project=slow.project)
         await world.ada.says(f"part {turns}: {PARAGRAPH}")
         await slow.reached.wait()
         await world.ada.says("urgent")

@@ -90,7 +90,7 @@ def open_world(
 
 def retention(world: World, clock: ManualClock, days: float) -> Retention:
     app, files = world.app, LocalFiles(world.app[Home].artifacts)
-    places = (app[Store], files, app[Folders], app[Orchestrator].undo.checkpoints, app[Home])
+    places = (app[Store], files, app[Folders], app[Orchestrator].services.loop.checkpoints, app[Home])
     return Retention(*places, clock, days=days, checkpoint_days=14)
 
 

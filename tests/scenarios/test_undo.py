@@ -21,6 +21,7 @@ from tests.scenarios.delegation import cast, children_of, delegates
 from tests.scenarios.undo_life import tree_of
 
 from shoal.agents.snapshots import ConversationSnapshots
+from shoal.features.undo.undo import Undo
 from shoal.kernel.checkpoints import CheckpointsSettings, UndoResult
 from shoal.kernel.clock import Clock
 from shoal.kernel.errors import Conflict, FilesDiffer, Forbidden, InvalidInput, NotFound
@@ -74,7 +75,7 @@ async def test_a_turn_is_undone_and_the_undo_too(tmp_path: Path) -> None:
     async with scenario(tmp_path, model) as world:
         await turn(world)
         second = await turn(world)
-        undo, file = world.app[Orchestrator].undo, workspace(world) / "a.txt"
+        undo, file = world.app[Undo], workspace(world) / "a.txt"
         shown = await undo.show(world.ada.thread, second)
         assert [(one.path, one.change, one.diff.splitlines()[1:]) for one in shown.files] == [
             ("a.txt", "changed", ["-one", "+two"])
@@ -115,7 +116,7 @@ async def test_undo_goes_back_turn_by_turn_whatever_the_clock_was_set_to(tmp_pat
         folder, seen = workspace(world), list[list[tuple[str, str]]]()
         for _ in range(3):
             seen.append([(name, text) for name, text, _ in tree_of(folder)])
-            await world.app[Orchestrator].undo.undo(world.ada.thread, "last", world.ada.asker)
+            await world.app[Undo].undo(world.ada.thread, "last", world.ada.asker)
         assert seen == [[("a", "2"), ("b", "3")], [("a", "2")], [("a", "1")]]
         assert tree_of(folder) == []
 
@@ -134,7 +135,7 @@ async def test_another_turns_file_is_asked_about_though_the_clock_was_set_back(t
         gate.open()
         await world.happens(world.ada.thread, "turn_finished")
         with pytest.raises(FilesDiffer, match=r": b\. Keep"):
-            await world.app[Orchestrator].undo.undo(world.ada.thread, "last", world.ada.asker)
+            await world.app[Undo].undo(world.ada.thread, "last", world.ada.asker)
 
 
 async def test_a_turn_that_writes_nothing_has_no_checkpoint(tmp_path: Path) -> None:
@@ -144,7 +145,7 @@ async def test_a_turn_that_writes_nothing_has_no_checkpoint(tmp_path: Path) -> N
         assert "checkpointed" not in await world.types()
         assert not (world.app[Home].data / "checkpoints").exists()
         with pytest.raises(NotFound, match="changed no files"):
-            await world.app[Orchestrator].undo.show(world.ada.thread, last)
+            await world.app[Undo].show(world.ada.thread, last)
 
 
 async def test_the_checkpoint_stands_before_the_first_call_that_writes(tmp_path: Path) -> None:
@@ -164,7 +165,7 @@ async def test_the_checkpoint_stands_before_the_first_call_that_writes(tmp_path:
 async def test_files_that_were_changed_since_are_asked_about(tmp_path: Path) -> None:
     model = FakeModel(runs("echo 1 > a.txt; echo 1 > b.txt"), "done")
     async with scenario(tmp_path, model) as world:
-        only, undo, folder = await turn(world), world.app[Orchestrator].undo, workspace(world)
+        only, undo, folder = await turn(world), world.app[Undo], workspace(world)
         (folder / "b.txt").write_text("mine")
         assert {one.path: one.since for one in (await undo.show(world.ada.thread, only)).files} == {
             "a.txt": "",
@@ -186,7 +187,7 @@ async def test_files_that_were_changed_since_are_asked_about(tmp_path: Path) -> 
 async def test_a_file_that_was_changed_since_counts_though_it_is_not_shown(tmp_path: Path) -> None:
     model = FakeModel(runs("for number in $(seq 300); do : > $number.txt; done"), "done")
     async with scenario(tmp_path, model) as world:
-        only, undo = await turn(world), world.app[Orchestrator].undo
+        only, undo = await turn(world), world.app[Undo]
         (workspace(world) / "99.txt").write_text("mine")
         shown = await undo.show(world.ada.thread, only)
         assert (shown.changed, "99.txt" in {one.path for one in shown.files}, shown.differ) == (300, False, 1)
@@ -227,7 +228,7 @@ async def test_what_two_turns_wrote_at_the_same_time_is_asked_about(tmp_path: Pa
         await world.happens(bob.thread, "turn_finished")
         met.set()
         mine = (await world.happens(world.ada.thread, "turn_finished")).turn
-        undo = world.app[Orchestrator].undo
+        undo = world.app[Undo]
         assert {one.path: one.since for one in (await undo.show(world.ada.thread, mine)).files} == {
             "ada.txt": "",
             "bob.txt": "shared",
@@ -239,7 +240,7 @@ async def test_what_two_turns_wrote_at_the_same_time_is_asked_about(tmp_path: Pa
 
 async def test_who_may_undo(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(writes("a.txt", "1"), "done")) as world:
-        only, undo = await turn(world), world.app[Orchestrator].undo
+        only, undo = await turn(world), world.app[Undo]
         for asker in (Asker(trust="trusted", user="eve", platform="fake"), Asker(trust="untrusted", user="ada")):
             with pytest.raises(Forbidden):
                 await undo.undo(world.ada.thread, only, asker)
@@ -260,7 +261,7 @@ async def test_the_model_is_told_with_the_next_message(tmp_path: Path) -> None:
     model = FakeModel(writes("a.txt", "1"), "done", "and now?")
     async with scenario(tmp_path, model) as world:
         only = await turn(world)
-        await world.app[Orchestrator].undo.undo(world.ada.thread, only, world.ada.asker)
+        await world.app[Undo].undo(world.ada.thread, only, world.ada.asker)
         await turn(world, "what is there?")
         said = model.requests[-1].messages[-1].text
         assert said.startswith("[ada undid something that was done to them: these files of the workspace are")
@@ -282,7 +283,7 @@ async def test_a_turn_that_wrote_what_was_there_already_is_not_the_one_to_undo(t
     async with scenario(tmp_path, model) as world:
         first = await turn(world)
         await turn(world)
-        assert (await world.app[Orchestrator].undo.show(world.ada.thread, "last")).turn == first
+        assert (await world.app[Undo].show(world.ada.thread, "last")).turn == first
 
 
 async def test_what_an_agent_changed_of_itself_says_how_it_is_taken_back(tmp_path: Path) -> None:
@@ -315,7 +316,7 @@ async def test_what_cannot_be_undone_is_listed(tmp_path: Path) -> None:
         calls(("message", {"text": "hello"})), runs("echo 1 > a.txt"), writes("/scratch/x.txt", "1"), "done"
     )
     async with scenario(tmp_path, model) as world:
-        shown = await world.app[Orchestrator].undo.show(world.ada.thread, await turn(world))
+        shown = await world.app[Undo].show(world.ada.thread, await turn(world))
         told = "\n".join(shown.beyond)
         assert "`message`" in told
         assert "A command ran" in told
@@ -330,10 +331,10 @@ async def test_a_stopped_turn_can_be_undone(tmp_path: Path) -> None:
         await world.happens(world.ada.thread, "tool_started", 2)
         started = await world.happens(world.ada.thread, "turn_started")
         with pytest.raises(Conflict, match="still at work"):
-            await world.app[Orchestrator].undo.undo(world.ada.thread, started.turn, OWNER)
+            await world.app[Undo].undo(world.ada.thread, started.turn, OWNER)
         await world.ada.stops()
         ended = await world.happens(world.ada.thread, "turn_finished")
-        await world.app[Orchestrator].undo.undo(world.ada.thread, ended.turn, OWNER)
+        await world.app[Undo].undo(world.ada.thread, ended.turn, OWNER)
         assert not (workspace(world) / "a.txt").exists()
 
 
@@ -345,7 +346,7 @@ async def test_a_restored_file_stays_as_tainted_as_it_was(tmp_path: Path) -> Non
         (folder / "a.txt").write_text("from a page")
         await marked.note(folder, [folder / "a.txt"], "a page")
         only = await turn(world)
-        await world.app[Orchestrator].undo.undo(world.ada.thread, only, OWNER)
+        await world.app[Undo].undo(world.ada.thread, only, OWNER)
         assert (folder / "a.txt").read_text() == "from a page"
         assert (await marked.sources([folder]))(folder / "a.txt") == "a page"
         event = (await world.journal())[-1].data
@@ -357,7 +358,7 @@ async def test_bounds_are_told(tmp_path: Path) -> None:
     settings = {"checkpoints": {"files_max": 3, "file_bytes_max": 4, "bytes_max": 6}}
     model = FakeModel(runs("printf 12345 > big; printf 123 > a; printf 1234 > b; mkdir -p d/e; echo > d/e/f"), "done")
     async with scenario(tmp_path, model, settings=settings) as world:
-        shown = await world.app[Orchestrator].undo.show(world.ada.thread, await turn(world))
+        shown = await world.app[Undo].show(world.ada.thread, await turn(world))
         notes = "\n".join(shown.notes)
         assert "larger than 4 bytes" in notes
         assert "beyond the 6 bytes" in notes
@@ -380,13 +381,13 @@ async def test_a_workspace_that_cannot_be_kept_is_told_and_the_turn_goes_on(tmp_
         (before,) = [event.data for event in await world.journal() if isinstance(event.data, Checkpointed)]
         assert "could not be read or kept" in before.notes[0]
         with pytest.raises(NotFound, match="could not be read or kept"):
-            await world.app[Orchestrator].undo.show(world.ada.thread, only)
+            await world.app[Undo].show(world.ada.thread, only)
         os.unlink(world.app[Home].data / "checkpoints")
 
 
 async def test_what_the_disk_refuses_of_an_undo_is_not_said_to_be_elsewhere(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(writes("a.txt", "1"), "done")) as world:
-        only, thread, undo = await turn(world), world.ada.thread, world.app[Orchestrator].undo
+        only, thread, undo = await turn(world), world.ada.thread, world.app[Undo]
         (kept,) = (path for path in (world.app[Home].data / "checkpoints").iterdir() if path.is_dir())
         away = kept.rename(tmp_path / "away")
         kept.write_text("in the way")
@@ -437,7 +438,7 @@ async def test_what_is_not_kept_any_more_is_said_when_it_is_to_be_undone(tmp_pat
     model = FakeModel(writes("a.txt", "old"), "done", writes("a.txt", "new"), "done", "nothing")
     async with scenario(tmp_path, model) as world:
         first, second, idle = await turn(world), await turn(world), await turn(world)
-        undo, rows = world.app[Orchestrator].undo, world.app[Store].checkpoints
+        undo, rows = world.app[Undo], world.app[Store].checkpoints
         mine = await undo.undo(world.ada.thread, second, OWNER)
         assert [one async for one in rows.forget(world.app[Clock].now() + timedelta(seconds=1))]
         for gone in (first, second, mine.id):
@@ -468,7 +469,7 @@ async def test_a_deleted_thread_takes_its_checkpoints_along(tmp_path: Path) -> N
             app[Store],
             app[LiveToolServices].artifacts,
             app[Folders],
-            app[Orchestrator].undo.checkpoints,
+            app[Orchestrator].services.loop.checkpoints,
             app[Home],
             app[Clock],
             0,
@@ -477,7 +478,7 @@ async def test_a_deleted_thread_takes_its_checkpoints_along(tmp_path: Path) -> N
         assert await retention.expire_checkpoints() > 0
         left = [path.read_bytes() for path in (tmp_path / "data" / "checkpoints").glob("*/??/*")]
         assert b"hers alone" in left, "his turn began with it"
-        await app[Orchestrator].undo.undo(bob.thread, his, OWNER)
+        await app[Undo].undo(bob.thread, his, OWNER)
         assert not (workspace(world) / "b.txt").exists()
         await delete_thread(
             app[Store], app[Home], app[LiveToolServices].artifacts, app[Folders], bob.thread, "web:owner"
@@ -497,7 +498,7 @@ async def test_a_subagent_that_works_on_after_its_parents_turn_is_undone_in_the_
         await gate.reached.wait()
         gate.open()
         (child,) = await children_of(world)
-        late, undo = (await world.happens(child, "turn_finished")).turn, world.app[Orchestrator].undo
+        late, undo = (await world.happens(child, "turn_finished")).turn, world.app[Undo]
         shown = await world.ada.asks("/undo")
         assert "late.txt" in shown
         assert "Restored 1 file." in await world.ada.asks("/undo last")
@@ -521,7 +522,7 @@ async def test_a_turn_while_a_subagent_works_on_is_undone_by_itself(tmp_path: Pa
         gate.open()
         (child,) = await children_of(world)
         late = (await world.happens(child, "turn_finished")).turn
-        found = await world.app[Orchestrator].undo.undoable(world.ada.thread, 5)
+        found = await world.app[Undo].undoable(world.ada.thread, 5)
         assert {row.id for row, _ in found} == {mine, late}
 
 
@@ -530,7 +531,7 @@ async def test_what_a_subagent_did_within_its_parents_turn_is_undone_with_that(t
         plan=[writes("a.txt", "1"), delegates("subagent", "quick"), "done"], quick=[writes("b.txt", "2"), "ok"]
     )
     async with scenario(tmp_path, model) as world:
-        only, undo = await turn(world, "plan it"), world.app[Orchestrator].undo
+        only, undo = await turn(world, "plan it"), world.app[Undo]
         assert [(row.id, count) for row, count in await undo.undoable(world.ada.thread, 5)] == [(only, 2)]
 
 
@@ -569,7 +570,7 @@ async def test_the_last_undo_is_taken_back_without_its_id(tmp_path: Path) -> Non
 
 async def test_a_turn_counts_as_undone_after_every_other_undo_that_is_taken_back(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(runs("echo 1 > a.txt; echo 1 > b.txt"), "done")) as world:
-        only, undo, kept = await turn(world), world.app[Orchestrator].undo, workspace(world) / "b.txt"
+        only, undo, kept = await turn(world), world.app[Undo], workspace(world) / "b.txt"
         kept.write_text("mine")
         await world.ada.asks("/undo last keep")
         for expected in ("done", "undone") * 3:
@@ -583,7 +584,7 @@ async def test_a_turn_counts_as_undone_after_every_other_undo_that_is_taken_back
 
 async def test_whoever_is_late_to_undo_is_told_that_it_was_undone(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(writes("a.txt", "1"), "done")) as world:
-        only, undo = await turn(world), world.app[Orchestrator].undo
+        only, undo = await turn(world), world.app[Undo]
         every = [undo.undo(world.ada.thread, only, OWNER) for _ in range(4)]
         found = await asyncio.gather(*every, return_exceptions=True)
         refused = [one for one in found if isinstance(one, Conflict)]
@@ -593,7 +594,7 @@ async def test_whoever_is_late_to_undo_is_told_that_it_was_undone(tmp_path: Path
 
 async def test_a_copy_says_where_it_is_undone(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(writes("a.txt", "1"), "done", writes("b.txt", "2"), "done")) as world:
-        first, undo, snapshots = await turn(world), world.app[Orchestrator].undo, world.app[ConversationSnapshots]
+        first, undo, snapshots = await turn(world), world.app[Undo], world.app[ConversationSnapshots]
         copy, second = ThreadId("fake:harbour:copy"), ThreadId("fake:harbour:second")
         await snapshots.fork(world.ada.thread, copy, "owner")
         await snapshots.fork(copy, second, "owner")
@@ -618,7 +619,7 @@ BIG = "head -c 500 /dev/zero > big"
 
 async def test_a_large_file_that_a_turn_has_made_stays_and_is_told(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(runs(f"{BIG}; echo s > small"), "done"), settings=TINY) as world:
-        only, undo, folder = await turn(world), world.app[Orchestrator].undo, workspace(world)
+        only, undo, folder = await turn(world), world.app[Undo], workspace(world)
         shown = await undo.show(world.ada.thread, only)
         assert {one.path: one.note for one in shown.files}["big"] == "It is too large to be kept, so it stays."
         done = await undo.undo(world.ada.thread, only, world.ada.asker)
@@ -653,7 +654,7 @@ async def test_a_large_content_is_never_overwritten(tmp_path: Path, by: str) -> 
         else:
             file.write_text("x" * 500)
         with pytest.raises(InvalidInput, match=r"nothing to restore\. f: It is too large to be kept"):
-            await world.app[Orchestrator].undo.undo(world.ada.thread, first, OWNER, "overwrite")
+            await world.app[Undo].undo(world.ada.thread, first, OWNER, "overwrite")
         assert file.stat().st_size == 500
 
 
@@ -661,13 +662,13 @@ async def test_what_a_turn_did_not_keep_is_told_whatever_is_there_now(tmp_path: 
     async with scenario(tmp_path, FakeModel(runs(f"{BIG}; echo s > small"), "done"), settings=TINY) as world:
         only = await turn(world)
         (workspace(world) / "big").unlink()
-        shown = await world.app[Orchestrator].undo.show(world.ada.thread, only)
+        shown = await world.app[Undo].show(world.ada.thread, only)
         assert "larger than 100 bytes" in shown.notes[0]
 
 
 async def test_files_that_were_kept_as_changed_since_are_told(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(runs("echo 1 > a; echo 1 > b"), "done")) as world:
-        only, undo = await turn(world), world.app[Orchestrator].undo
+        only, undo = await turn(world), world.app[Undo]
         (workspace(world) / "b").write_text("mine")
         with pytest.raises(FilesDiffer, match=r"1 file is not as this left it: b\. Keep or overwrite it\?"):
             await undo.undo(world.ada.thread, only, OWNER)
@@ -680,7 +681,7 @@ async def test_a_folder_in_the_place_of_a_file_keeps_what_was_put_there_since(tm
         tmp_path, FakeModel(runs("echo 1 > d"), "ok", runs("rm d; mkdir d; echo 2 > d/a"), "ok")
     ) as world:
         await turn(world)
-        last, undo, folder = await turn(world), world.app[Orchestrator].undo, workspace(world)
+        last, undo, folder = await turn(world), world.app[Undo], workspace(world)
         (folder / "d" / "mine").write_text("mine")
         done = await undo.undo(world.ada.thread, last, OWNER, "keep")
         assert (done.files, [one.path for one in done.left]) == (("d/a",), ["d"])
@@ -691,7 +692,7 @@ async def test_rights_come_back_with_their_special_bits(tmp_path: Path) -> None:
     model = FakeModel(runs("echo 1 > s; chmod 4755 s; mkdir d; chmod 3777 d"), "ok", runs("rm -r s d"), "ok")
     async with scenario(tmp_path, model) as world:
         await turn(world)
-        await world.app[Orchestrator].undo.undo(world.ada.thread, await turn(world), OWNER)
+        await world.app[Undo].undo(world.ada.thread, await turn(world), OWNER)
         modes = [stat.S_IMODE((workspace(world) / name).stat().st_mode) for name in ("s", "d")]
         assert modes == [0o4755, 0o3777]
 
@@ -731,7 +732,7 @@ def test_no_content_is_ever_lost_to_an_undo(seed: int) -> None:
         sees_all = bounds["files_max"] > 8  # more than there are names; else it is told that some are not looked at
         model = FakeModel(script=lambda seen: "done" if seen.rounds else runs(commands))
         async with scenario(root, model, settings={"checkpoints": bounds}) as world:
-            folder, undo, turns = workspace(world), world.app[Orchestrator].undo, list[str]()
+            folder, undo, turns = workspace(world), world.app[Undo], list[str]()
 
             def contents(*below: Path) -> set[bytes]:
                 return {path.read_bytes() for place in below for path in place.rglob("*") if path.is_file()}

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from shoal.agents.snapshots import COPYING, ConversationSnapshots
 from shoal.app import Overrides, open_app
 from shoal.config import load_config
+from shoal.features.undo.undo import Undo
 from shoal.kernel.clock import Clock
 from shoal.kernel.events import FilesRestored
 from shoal.kernel.home import Home
@@ -159,7 +160,7 @@ async def _live(app: Services, chat: FakeChat, world: World, life: Life, counts:
         world.note("seen", undos=len(undos), tree=json.dumps(tree_of(workspace)))
         if len(undos) == UNDOS:
             break
-        await app[Orchestrator].undo.undo(THREAD, undos[0].id if len(undos) == 1 else turns[1], OWNER)
+        await app[Undo].undo(THREAD, undos[0].id if len(undos) == 1 else turns[1], OWNER)
     if life.until == "undos":
         return
     if life.since == "fork":

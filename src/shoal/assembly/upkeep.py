@@ -91,7 +91,7 @@ def _add_front(services: Services, upkeep: Upkeep) -> None:
     )
     backend.add_single("files", upkeep.keep("event files and heartbeat", files))
     days = config.context.artifact_days, config.checkpoints.days
-    checkpoints = orchestrator.undo.checkpoints
+    checkpoints = orchestrator.services.loop.checkpoints
     retention = Retention(store, outlets.artifacts, services[Folders], checkpoints, home, clock, *days)
     backend.add_single("retention", upkeep.keep("retention", retention.run))
     idle = IdleWatch(store, agents, services[ConversationSnapshots], clock, outlets.post)

@@ -128,13 +128,6 @@ BUILT_IN = (
         needs="past",
     ),
     CommandSpec("fork", "go on elsewhere with a copy of this conversation", number=6, needs="past"),
-    CommandSpec(
-        "undo",
-        "what my last turn did to files, and restore them",
-        "[last|back|NUMBER|ID [keep|overwrite]]",
-        number=7,
-        needs="past",
-    ),
     CommandSpec("steer", "tell the running turn something", "[#NUMBER] TEXT", number=8, needs="thread"),
     CommandSpec("approve", "allow what I ask; with an id, that question", "[ID]", number=9, needs="thread"),
     CommandSpec("deny", "deny what I ask; with an id, that question", "[ID]", number=10, needs="thread"),

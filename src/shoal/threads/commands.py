@@ -18,12 +18,10 @@ from shoal.agents.registry import AgentRegistry, ChannelChoices, place_of
 from shoal.agents.self_edit import SelfEditor
 from shoal.agents.snapshots import ConversationSnapshots
 from shoal.kernel.agents import HEARD, AgentSpec, Work, describe_work
-from shoal.kernel.checkpoints import ChangedSince
 from shoal.kernel.clock import Clock, to_micros
 from shoal.kernel.commands import Answer, AnswerInChannel, ChatCommand, CommandRequest, CommandSpec, CommandTable
 from shoal.kernel.errors import (
     Conflict,
-    FilesDiffer,
     Forbidden,
     InvalidInput,
     NotFound,
@@ -47,10 +45,8 @@ from shoal.threads.orchestrator import CHOOSES_NO_MODEL, Orchestrator
 from shoal.threads.scope import AUDIENCE
 from shoal.threads.thread_numbers import ThreadNumbers
 from shoal.threads.timezones import TimeZones
-from shoal.threads.undo import LAST_TURN, LAST_UNDO
 from shoal.threads.voice import VoiceService
 from shoal.threads.whereabouts import whereabouts
-from shoal.tools.file_diffs import changes_text
 from shoal.turn.activity import Activity
 from shoal.turn.spending import spent_today
 
@@ -59,7 +55,6 @@ log = logging.getLogger(__name__)
 AGENTS_LISTED_MAX = 40
 LINES_MAX = 20
 """Most lines of any other answer."""
-UNDOABLE_MAX = 5
 THREADS_READ_MAX = 500
 CODE_CHARS = 6
 """Of the digest that confirms the deletion of an agent."""
@@ -168,7 +163,6 @@ class CommandRouter:
             "model": self.model,
             "retry": self.retry,
             "fork": self.fork,
-            "undo": self.undo,
             "remind": self.remind,
             "voice": self.voice,
             "timezone": self.timezone,
@@ -314,11 +308,11 @@ class CommandRouter:
         found = await self._store.journal.thread(thread)
         if found is None:
             return NOTHING_SAID
-        zone = await self._zone(asked)
+        zone = await self.zone(asked)
         doing = "A turn is running or waits for a decision" if found.open_turn else "Idle"
         agent = found.agent or "not chosen yet"
         said = f"{counted(await self._store.snapshots.messages(thread), 'message')} in this conversation"
-        active = f"last active {_at(found.updated_at, zone)}"
+        active = f"last active {moment_text(found.updated_at, zone)}"
         number = (await self._numbers.of(thread, [thread]))[thread]
         line = f"{doing}; {found.queued} waiting. Agent {agent}. {said}, {active}.\nThread `#{number}`, `{thread}`."
         return f"{line}\n{await self._spent(asked, found.agent, f'thread:{thread}')}".rstrip()
@@ -447,10 +441,10 @@ class CommandRouter:
                 saved = await self._snapshots.save(thread, rest)
                 return f"Saved {counted(saved.messages, 'message')} as `{saved.id[-6:]}`: {saved.description}"
             case "history":
-                spec, zone = await agent_here(self._store, self._agents, thread), await self._zone(asked)
+                spec, zone = await agent_here(self._store, self._agents, thread), await self.zone(asked)
                 saved = await self._store.snapshots.of_channel(spec.name, channel_of(thread))
                 lines = [
-                    f"{number}. `{one.id[-6:]}` {_at(one.created_at, zone)}: {one.description}"
+                    f"{number}. `{one.id[-6:]}` {moment_text(one.created_at, zone)}: {one.description}"
                     for number, one in enumerate(saved, 1)
                 ]
                 return _listed(lines, "Nothing was saved in this channel.")
@@ -465,7 +459,7 @@ class CommandRouter:
         match asked.argument.split():
             case [] | ["list"]:
                 spec = await agent_here(self._store, self._agents, asked.thread)
-                within, here, zone = self._within(asked), place_of(asked.thread), await self._zone(asked)
+                within, here, zone = self._within(asked), place_of(asked.thread), await self.zone(asked)
                 channels = (within,) if within else ()
                 infos = await self._store.journal.threads(THREADS_READ_MAX, agent=spec.name, channels=channels)
                 numbers = await self._numbered(asked, [info.thread for info in infos[:LINES_MAX]][::-1])
@@ -475,7 +469,7 @@ class CommandRouter:
                     number = f"`#{numbers[info.thread]}` " if info.thread in numbers else ""
                     state = "at work" if info.open_turn else "idle"
                     queued = f", {info.queued} waiting" if info.queued else ""
-                    at = _at(info.updated_at, zone)
+                    at = moment_text(info.updated_at, zone)
                     lines.append(f"- {number}`{name}` {short_line(info.title)} ({state}{queued}, {at})")
                 return _listed(lines, f"{spec.name} has no threads here.")
             case ["kill", name]:
@@ -483,9 +477,9 @@ class CommandRouter:
                 receipt = await self._orchestrator.send(Abort(thread, asked.author, all_queued=True))
                 return f"Stopping {thread}." if receipt.delivered else f"Nothing is running in {thread}."
             case ["history"]:
-                return await self._history(asked.thread, await self._zone(asked))
+                return await self._history(asked.thread, await self.zone(asked))
             case ["history", name]:
-                return await self._history(await self._named(asked, name), await self._zone(asked))
+                return await self._history(await self._named(asked, name), await self.zone(asked))
             case _:
                 return f"Usage: {THREAD_USAGE}."
 
@@ -555,41 +549,12 @@ class CommandRouter:
         async def place() -> str:
             return f"{channel}{self._clock.new_id()}"
 
-        thread = ThreadId(await self._about(asked, place))
+        thread = ThreadId(await self.about(asked, place))
         if await self._store.journal.thread(thread) is None:
             await self._snapshots.fork(asked.thread, thread, asked.author.id)
         return "" if opens else f"The copy is on the page: `{thread}`."
 
-    async def undo(self, asked: CommandRequest) -> str:
-        """/undo: what the last turn did to files; `last`, a number or an id restores them, `back` takes that back."""
-        zone = await self._zone(asked)
-        undo, hows = self._orchestrator.undo, dict[str, ChangedSince](keep="keep", overwrite="overwrite")
-        match asked.argument.split():
-            case []:
-                shown = changes_text(await undo.show(asked.thread, LAST_TURN, asked.asker))
-                earlier = [
-                    f"\n- `/undo {number}` {_at(row.began_at, zone)}, {f'{count} files' if count != 1 else '1 file'}"
-                    for number, (row, count) in enumerate(await undo.undoable(asked.thread, UNDOABLE_MAX), 1)
-                    if number > 1
-                ]
-                return f"{shown}{' Turns before it:' if earlier else ''}{''.join(earlier)}"
-            case [turn, *how] if not how or (len(how) == 1 and how[0].lower() in hows):
-                try:
-                    since = hows[how[0].lower()] if how else "ask"
-                    named = turn.lower() if turn.lower() in (LAST_TURN, LAST_UNDO) else turn.upper()
-                    id = await self._about(asked, lambda: undo.id_of(asked.thread, named))
-                    done = await undo.undo(asked.thread, id, asked.asker, since)
-                except FilesDiffer as error:
-                    return f"{error} `/undo {turn} keep` restores the others, `/undo {turn} overwrite` all."
-                left = [f"\n- `{one.path}` was not restored. {one.why}" for one in done.left[:LINES_MAX]]
-                if done.not_restored > len(left):
-                    left.append(f"\n- and {done.not_restored - len(left)} more")
-                return f"Restored {counted(done.restored, 'file')}. `/undo back` takes that back.{''.join(left)}"
-            case _:
-                shows = "`/undo` shows what my last turn did to files"
-                return f"{shows}; `/undo last` restores them, `/undo back` takes that back."
-
-    async def _about(self, asked: CommandRequest, find: Callable[[], Awaitable[str]]) -> str:
+    async def about(self, asked: CommandRequest, find: Callable[[], Awaitable[str]]) -> str:
         """What a command is about, found once: it is obeyed again where the database failed, maybe after it was done,
         and must not be done to something else then. Raises what `find` does."""
         once = f"about:{thread_address(asked.thread).platform}:{asked.key}"
@@ -653,7 +618,7 @@ class CommandRouter:
         if len(stored) > LINES_MAX:
             head += f"; the last {LINES_MAX}"
         lines = [
-            f"- {_at(one.started_at, zone)} step {one.number}: {short_line(one.description)}, "
+            f"- {moment_text(one.started_at, zone)} step {one.number}: {short_line(one.description)}, "
             f"{duration_text(one.duration_ms)}"
             for one in (kept.step for kept in stored[-LINES_MAX:])
         ]
@@ -677,7 +642,7 @@ class CommandRouter:
             lines: list[str] = []
             for one in scheduled:
                 words = f"{in_words(one.spec.schedule)}, " if one.spec.kind == "periodic" else ""
-                due = _at(one.next_at, one.spec.timezone) if one.next_at else ""
+                due = moment_text(one.next_at, one.spec.timezone) if one.next_at else ""
                 state = f"next {due}" if one.state == "active" and due else one.state
                 why = f" ({one.error})" if one.error else ""
                 lines.append(f"- `{one.id[-6:]}` {words}{state}: {short_line(one.spec.text)}{why}")
@@ -689,7 +654,7 @@ class CommandRouter:
                 raise NotFound(f"There is no {end[:80] or 'such thing'!r} here. `/remind list` shows what there is.")
             await self._store.triggers.remove(fitting[0].id)
             return f"Cancelled: {short_line(fitting[0].spec.text)}"
-        wanted = parse_reminder(asked.argument, await self._zone(asked), self._clock.now())
+        wanted = parse_reminder(asked.argument, await self.zone(asked), self._clock.now())
         if len(scheduled) >= REMINDERS_MAX:
             raise Conflict(
                 f"{REMINDERS_MAX} things are scheduled here already. `/remind list` shows them; cancel some."
@@ -705,7 +670,7 @@ class CommandRouter:
         )
         added = await self._add_trigger(spec)
         assert added.next_at is not None
-        due = _at(added.next_at, spec.timezone)
+        due = moment_text(added.next_at, spec.timezone)
         again = f", then {in_words(spec.schedule)}" if spec.kind == "periodic" else ""
         return f"`{added.id[-6:]}` is due at {due}{again}: {short_line(wanted.text)}"
 
@@ -716,10 +681,10 @@ class CommandRouter:
             return f"Usage: {TIMEZONE_USAGE}."
         if word:
             await self._timezones.choose(asked.asker, "" if word.lower() in ("default", "none", "off") else word)
-        zone = await self._zone(asked)
-        return f"Your time zone is {zone}; it is {_at(self._clock.now(), zone)}. Usage: {TIMEZONE_USAGE}."
+        zone = await self.zone(asked)
+        return f"Your time zone is {zone}; it is {moment_text(self._clock.now(), zone)}. Usage: {TIMEZONE_USAGE}."
 
-    async def _zone(self, asked: CommandRequest) -> str:
+    async def zone(self, asked: CommandRequest) -> str:
         return await self._timezones.of(asked.asker, await agent_here(self._store, self._agents, asked.thread))
 
 
@@ -926,5 +891,5 @@ def _listed(lines: Sequence[str], nothing: str) -> str:
     return "\n".join(lines) or nothing
 
 
-def _at(moment: datetime, timezone: str) -> str:
+def moment_text(moment: datetime, timezone: str) -> str:
     return local_time(moment.astimezone(zone_named(timezone)))

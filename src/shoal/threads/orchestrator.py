@@ -53,7 +53,6 @@ from shoal.kernel.transcript import revision_text
 from shoal.permissions.access import may_decide
 from shoal.store.cards import approval_of
 from shoal.threads.actor import Actor, ActorServices
-from shoal.threads.undo import Undo
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +97,7 @@ class Orchestrator:
         tell_unposted: Callable[[OutboxRow, str], Awaitable[None]],
         snapshots: ConversationSnapshots,
     ) -> None:
-        self._services = services
+        self.services = services
         self._store = services.store
         self._engine = engine
         self._adapters = adapters
@@ -108,7 +107,6 @@ class Orchestrator:
         self._snapshots = snapshots
         self._actors: dict[ThreadId, Actor] = {}
         self._held_bytes = 0
-        self.undo = Undo(services)
         self.mailbox = services.mailbox
 
     @property
@@ -127,10 +125,10 @@ class Orchestrator:
                 if is_child(prompt.thread):
                     raise InvalidInput("This thread belongs to a subagent. Write to the thread that started it.")
                 if any(one.path for one in prompt.attachments):  # given to the machine that will answer
-                    notices = await self._services.folders.push(prompt.thread)
+                    notices = await self.services.folders.push(prompt.thread)
                     if notices:
                         raise StoreUnavailable(notices[0])
-                scope = prompt.scope or await self._services.scopes.resolve(prompt)
+                scope = prompt.scope or await self.services.scopes.resolve(prompt)
                 in_chat = prompt.in_chat and self.mailbox.pause_seconds > 0
                 prompt = msgspec.structs.replace(prompt, scope=scope, in_chat=in_chat)
                 refers_to = bounded(prompt.refers_to) if prompt.refers_to else ()
@@ -156,7 +154,7 @@ class Orchestrator:
                 return receipt
             case Edit() | Deletion():
                 revision = await inbox.revise(message)
-                self._services.hub.publish(revision.events)
+                self.services.hub.publish(revision.events)
                 if isinstance(message, Edit) and revision.events and await self._was_answered(revision.events[0]):
                     return msgspec.structs.replace(revision.receipt, answer=CHANGED_AFTERWARDS)
                 return revision.receipt
@@ -173,18 +171,18 @@ class Orchestrator:
                     info = await self._store.journal.thread(message.thread)
                     if info is not None and info.parent:
                         await self._engine.woken(ThreadId(info.parent))
-                stopped = await self._services.children.stop(message.thread)
+                stopped = await self.services.children.stop(message.thread)
                 return Receipt("delivered") if stopped and not receipt.delivered else receipt
             case Retry():  # a turn that waits for its model asks again now
                 if message.model and not message.author.trusted:
                     raise Forbidden(CHOOSES_NO_MODEL)
                 if message.model:  # one that there is not would end the turn
-                    self._services.loop.models.route(message.model)
+                    self.services.loop.models.route(message.model)
                 request = RetryRequested(message.author.id, message.model)
                 events = await self._store.journal.retry(message.thread, TurnId(message.turn), request)
                 if not events:
                     return Receipt("dropped")
-                self._services.hub.publish(events)
+                self.services.hub.publish(events)
                 await self._engine.woken(message.thread)
                 return Receipt("delivered", turn=events[0].turn)
 
@@ -202,7 +200,7 @@ class Orchestrator:
             raise Forbidden(THEIRS)
         if model and asker.trust == "untrusted":
             raise Forbidden(CHOOSES_NO_MODEL)
-        clock = self._services.clock
+        clock = self.services.clock
         prompt = Prompt(
             thread=thread,
             key=key or clock.new_id(),
@@ -235,11 +233,11 @@ class Orchestrator:
 
     async def go_to(self, thread: ThreadId, after: int, by: str) -> None:
         """Have a conversation go on from right after event `after`. Raises what `BranchStore.branch` does."""
-        self._services.hub.publish(await self._store.branches.branch(thread, after, by))
+        self.services.hub.publish(await self._store.branches.branch(thread, after, by))
 
     async def _branch(self, prompt: Prompt, after: int, by: str) -> None:
-        prompt = msgspec.structs.replace(prompt, scope=await self._services.scopes.resolve(prompt))
-        self._services.hub.publish(await self._store.branches.branch(prompt.thread, after, by, prompt))
+        prompt = msgspec.structs.replace(prompt, scope=await self.services.scopes.resolve(prompt))
+        self.services.hub.publish(await self._store.branches.branch(prompt.thread, after, by, prompt))
         await self._begin(prompt)
 
     async def _was_answered(self, change: Event) -> bool:
@@ -312,7 +310,7 @@ class Orchestrator:
 
     async def _begin(self, prompt: Prompt) -> None:
         """A prompt is queued: its files are fetched, and it goes before what can wait."""
-        self._services.attachments.expect(prompt)
+        self.services.attachments.expect(prompt)
         actor = self._actors.get(prompt.thread)
         if actor is not None:
             actor.cancel_maintenance()
@@ -331,7 +329,7 @@ class Orchestrator:
         Raises InvalidInput for a platform that is not connected, PlatformError when it refuses the post.
         """
         thread = await self._connected(platform).open_thread(channel, text)
-        clock = self._services.clock
+        clock = self.services.clock
         key = clock.new_id()
         prompt = Prompt(thread, key, text, author, clock.now(), agent=agent, origin="trigger", message_id=key)
         await self.send(prompt)
@@ -352,7 +350,7 @@ class Orchestrator:
             raise NotFound(f"There is no thread {source}.")
         place = unopened(address.platform, address.channel)
         post = NewPost(key, place, COPIED, "opening", copies=CopyOf(source, info.last_seq, by))
-        await self._services.senders.post(post)
+        await self.services.senders.post(post)
 
     def _connected(self, platform: str) -> ChatAdapter:
         adapter = self._adapters.get(platform)
@@ -369,7 +367,7 @@ class Orchestrator:
         self._connected(thread_address(prompt.thread).platform)
         post = NewPost(prompt.key, prompt.thread, prompt.text, "opening", opening=opening)
         fresh = await self._store.outbox.put(post)
-        self._services.senders.poke(prompt.thread)
+        self.services.senders.poke(prompt.thread)
         return fresh
 
     async def fate(self, key: str) -> DeliveryStatus | None:
@@ -389,7 +387,7 @@ class Orchestrator:
             except StoreUnavailable:
                 raise
             except UnderWay as error:
-                at = self._services.clock.now() + timedelta(seconds=UNDER_WAY_SECONDS)
+                at = self.services.clock.now() + timedelta(seconds=UNDER_WAY_SECONDS)
                 await outbox.retry(row, at, str(error), maybe_sent=True)
             except (ShoalError, OSError) as error:
                 words = system_words(error) if isinstance(error, OSError) else ""
@@ -398,14 +396,14 @@ class Orchestrator:
                     if (fate := await outbox.fate(row.id)) and fate.state == "sent":
                         return  # another process has made it meanwhile
                     why = SPOKE_BEFORE
-                await self._services.senders.post(NewPost(f"{row.id}:failed", thread, NOT_COPIED.format(why=why)))
+                await self.services.senders.post(NewPost(f"{row.id}:failed", thread, NOT_COPIED.format(why=why)))
                 await outbox.fail(row, why)
             return
         if opening is None:
             await outbox.opened(row, thread, rest)
             return
         prompt = msgspec.structs.replace(opening.prompt, thread=thread)
-        prompt = msgspec.structs.replace(prompt, scope=await self._services.scopes.resolve(prompt))
+        prompt = msgspec.structs.replace(prompt, scope=await self.services.scopes.resolve(prompt))
         receipt = await outbox.opened(row, thread, rest, prompt, self.mailbox.prompts_max)
         if receipt is not None and receipt.status == "accepted":
             await self._begin(prompt)
@@ -416,7 +414,7 @@ class Orchestrator:
         """Called by the sender: a post has failed for good."""
         post = row.post
         if post.copies is not None:
-            await self._services.senders.post(
+            await self.services.senders.post(
                 NewPost(f"{row.id}:failed", post.copies.source, NOT_COPIED.format(why=error))
             )
         await self._store.outbox.fail(row, error, refused)
@@ -438,7 +436,7 @@ class Orchestrator:
         found = await self._store.approvals.get(approval)
         if found is None:
             raise NotFound(f"There is no approval {approval}. `shoal approvals list` shows the open ones.")
-        roles, by = by.roles, self._services.links.people.asker(by)
+        roles, by = by.roles, self.services.links.people.asker(by)
         if not may_decide(found, by, self._approvers, allow=allow):
             log.warning("somebody tried to decide what is not theirs", extra={"thread_id": found.thread})
             await self._refused(found, by, "not theirs to decide")
@@ -467,8 +465,8 @@ class Orchestrator:
             await self._announce(settlement)
 
     async def _announce(self, settlement: Settlement) -> None:
-        self._services.hub.publish([settlement.event])
-        self._services.senders.poke(settlement.approval.asked_in)
+        self.services.hub.publish([settlement.event])
+        self.services.senders.poke(settlement.approval.asked_in)
         await self._engine.woken(settlement.approval.thread)
 
     async def retry_due(self) -> datetime | None:
@@ -483,18 +481,18 @@ class Orchestrator:
         while True:
             next_at, seconds = await self.retry_due(), RETRY_CHECK_SECONDS
             if next_at is not None:
-                seconds = min(seconds, max(0.0, (next_at - self._services.clock.now()).total_seconds()))
-            await self._services.clock.sleep(seconds)
+                seconds = min(seconds, max(0.0, (next_at - self.services.clock.now()).total_seconds()))
+            await self.services.clock.sleep(seconds)
 
     async def clear(self, thread: ThreadId, by: str) -> None:
         """Start the model's window anew; the journal keeps everything. Raises NotFound for an unknown thread."""
-        self._services.hub.publish(await self._store.journal.append(thread, [Cleared(by=by)]))
+        self.services.hub.publish(await self._store.journal.append(thread, [Cleared(by=by)]))
 
     async def thread_of(self, channel: str, message_id: str, key: str = "") -> ThreadId | None:
         return await self._store.outbox.thread_of(channel, message_id, key)
 
     async def listens(self, thread: ThreadId) -> Listen:
-        bindings = self._services.agents.bindings
+        bindings = self.services.agents.bindings
         return UNBOUND if bindings is None else await bindings.listens(thread)
 
     async def recover(self) -> int:
@@ -508,7 +506,7 @@ class Orchestrator:
         """Called by the engine."""
         actor = self._actors.get(thread)
         if actor is None:
-            actor = self._actors[thread] = Actor(thread, self._services)
+            actor = self._actors[thread] = Actor(thread, self.services)
         before = actor.held_bytes
         try:
             await actor.advance()
@@ -516,7 +514,7 @@ class Orchestrator:
             log.error("the journal cannot be read; the thread stands", extra={"thread_id": thread, "why": str(error)})
         except (StoreError, msgspec.MsgspecError) as error:
             log.error("the database failed; the thread is tried again", extra={"thread_id": thread, "why": str(error)})
-            await self._services.clock.sleep(STORE_RETRY_SECONDS)
+            await self.services.clock.sleep(STORE_RETRY_SECONDS)
             await self._engine.wake(thread)
         finally:  # when too much is held, make room for an eighth more
             self._held_bytes += actor.held_bytes - before
@@ -535,8 +533,8 @@ class Orchestrator:
     async def deactivate_idle(self) -> None:
         """Drop threads that were idle for idle_seconds, for ever; owned by the app."""
         while True:
-            await self._services.clock.sleep(self.mailbox.idle_seconds / 4)
-            oldest = self._services.clock.monotonic() - self.mailbox.idle_seconds
+            await self.services.clock.sleep(self.mailbox.idle_seconds / 4)
+            oldest = self.services.clock.monotonic() - self.mailbox.idle_seconds
             for actor in [one for one in self._actors.values() if not one.running and one.last_used <= oldest]:
                 self._drop(actor)
 

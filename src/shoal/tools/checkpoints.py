@@ -1,7 +1,7 @@
 """Checkpoints: how a workspace was before a turn's first call that may change files, and how it was at its end.
 
 What a turn did to files is what differs between the two. Whoever else changed files of the same workspace in between
-has a hand in that; `threads/undo.py` finds other turns that did. A turn without such a call costs nothing here.
+has a hand in that; `features/undo/undo.py` finds other turns that did. A turn without such a call costs nothing here.
 """
 
 import asyncio

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import msgspec
 
+from shoal.features.undo.restore import restore
 from shoal.store.files import LocalFiles
 from shoal.testing.crash import serve_forked
-from shoal.tools.restore import restore
 from shoal.tools.trees import Trees
 
 WATCHED = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.symlink", "os.chmod", "open"}

@@ -17,9 +17,9 @@ from msgspec.structs import replace
 from tests.forks import fork_server
 from tests.unit.tools.restore_life import Restoration
 
+from shoal.features.undo.restore import restore
 from shoal.kernel.checkpoints import CheckpointsSettings, shown_path
 from shoal.store.files import LocalFiles
-from shoal.tools.restore import restore
 from shoal.tools.taint_spans import Marks
 from shoal.tools.trees import Scan, Trees
 

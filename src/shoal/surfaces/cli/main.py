@@ -78,6 +78,7 @@ COMMANDS = {
         command.name: CommandEntry("", command.help, command.entry, feature)
         for feature in features()
         for command in feature.cli
+        if not command.group
     },
     "import": CommandEntry("", "Bring over OpenClaw, Hermes Agent, nanobot or Open WebUI.", package="shoal-import"),
     "docs": CommandEntry("docs", "Print a page of the documentation."),
@@ -146,6 +147,11 @@ class Subcommands(click.Group):
             found = entry.feature.load(entry.name)
         else:
             found = getattr(import_module(f"shoal.surfaces.cli.{entry.module}"), entry.name or cmd_name)
+        if isinstance(found, click.Group):
+            for feature in features():
+                for command in feature.cli:
+                    if command.group == cmd_name:
+                        found.add_command(cast(click.Command, feature.load(command.entry)), command.name)
         assert isinstance(found, click.Command)
         return found
 

@@ -12,7 +12,6 @@ from starlette.responses import Response, StreamingResponse
 from shoal.agents.registry import AgentRegistry
 from shoal.agents.snapshots import ConversationSnapshots
 from shoal.connections import Connections
-from shoal.kernel.checkpoints import ChangedSince, TurnChanges, UndoResult
 from shoal.kernel.clock import Clock
 from shoal.kernel.commands import CommandRequest, CommandSpec
 from shoal.kernel.errors import Conflict, Forbidden, InvalidInput
@@ -134,13 +133,6 @@ class ChangedMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     text: str
     seq: Seq = 0
     message_id: MessageId = ""
-
-
-class UndoRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What becomes of files that are not as the turn left them: nothing is done where there are any, they stay, or they
-    are restored too."""
-
-    since: ChangedSince = "ask"
 
 
 class BranchChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -410,25 +402,6 @@ async def go_to_branch(
     """Have the conversation go on from right after an event: the end of another branch, or any earlier rest."""
     await orchestrator.go_to(thread, body.after, by.author.id)
     return await known_thread(store, thread)
-
-
-@routes("GET /api/threads/{thread}/turns/{turn}/changes", EVERYONE)
-async def turn_changes(
-    store: Store, orchestrator: Orchestrator, by: Principal, thread: ThreadId, turn: str
-) -> TurnChanges:
-    """What a turn, or an undo, did to files, as diffs; `last` is the last turn that can be undone, 2 the one before,
-    and `back` the last undo."""
-    await known_thread(store, thread)
-    return await orchestrator.undo.show(thread, turn, by.asker if by.is_confined else None)
-
-
-@routes("POST /api/threads/{thread}/turns/{turn}/undo", TALKERS, body_optional=True)
-async def undo_turn(
-    orchestrator: Orchestrator, runtime: Runtime, by: Principal, thread: ThreadId, turn: str, body: UndoRequest
-) -> UndoResult:
-    """Restore the files that a turn, or an undo, changed, to how they were before it."""
-    check_intake(runtime)
-    return await orchestrator.undo.undo(thread, turn, by.asker, body.since)
 
 
 @routes("POST /api/channels/{platform}/{channel}/messages", ADMINS, status=202)

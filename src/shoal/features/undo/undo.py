@@ -14,10 +14,11 @@ its own in the same conversation.
 
 import logging
 from collections.abc import Iterable
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
+from shoal.features.undo.restore import restore
 from shoal.kernel.agents import AgentSpec
 from shoal.kernel.checkpoints import (
     SINCE,
@@ -40,11 +41,15 @@ from shoal.kernel.ids import ThreadId, is_child
 from shoal.kernel.permissions import Asker
 from shoal.kernel.phrases import counted
 from shoal.kernel.records import AuditEntry
+from shoal.running import Runtime
 from shoal.threads.actor import ActorServices
+from shoal.threads.orchestrator import Orchestrator
 from shoal.tools.checkpoints import files_of
 from shoal.tools.file_diffs import file_change, why_not_restorable
-from shoal.tools.restore import restore
 from shoal.tools.trees import Trees
+
+if TYPE_CHECKING:
+    from shoal.services import Services
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +91,10 @@ class Undo:
         self._services = services
         self._rows = services.store.checkpoints
         self.checkpoints = services.loop.checkpoints
+
+    @classmethod
+    def of(cls, services: "Services") -> "Undo":
+        return cls(services[Orchestrator].services)
 
     async def show(self, thread: ThreadId, turn: str, reader: Asker | None = None) -> TurnChanges:
         """What a turn, or an undo, did to files, and what of it cannot be undone.
@@ -399,6 +408,11 @@ class Undo:
         if len(lines) > BEYOND_MAX:
             lines[BEYOND_MAX:] = [f"and {len(lines) - BEYOND_MAX} more"]
         return notes, (*lines, "Messages stay as they are.")
+
+
+def attach(services: "Services") -> None:
+    """End undos that a crash has cut before turns go on."""
+    services[Runtime].before_turns.append(services[Undo].resume)
 
 
 def _why_not(error: OSError) -> ShoalError:

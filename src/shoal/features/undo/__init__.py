@@ -1,0 +1,15 @@
+"""Undo: what turns did to files, shown and restored."""
+
+from shoal.feature import CliCommand, Feature
+
+FEATURE = Feature(
+    name="undo",
+    services=("undo:Undo",),
+    attach="undo:attach",
+    chat_commands="commands:chat_commands",
+    routes="routes:routes",
+    cli=(
+        CliCommand("changes", "Show what a turn did to files, or an undo.", "cli:changes", group="threads"),
+        CliCommand("undo", "Restore the files that a turn changed.", "cli:undo", group="threads"),
+    ),
+)

@@ -1,0 +1,77 @@
+"""`shoal threads changes` and `shoal threads undo`: what turns did to files, and restoring them."""
+
+from collections.abc import Iterator
+
+import click
+
+from shoal.kernel.checkpoints import SINCE, TurnChanges, UndoResult
+from shoal.kernel.ids import parse_thread_id
+from shoal.kernel.phrases import counted
+from shoal.surfaces.cli.client import as_usage, call_app, path_part
+from shoal.surfaces.cli.context import CommandContext, command
+from shoal.surfaces.cli.output import print_json, printable, tell
+
+
+def _path(id: str) -> str:
+    return f"/api/threads/{path_part(parse_thread_id(id))}"
+
+
+@command()
+@click.argument("turn", default="last")
+@as_usage()
+def changes(context: CommandContext, id: str, turn: str, as_json: bool) -> None:
+    """Show what a turn did to files, or an undo. Without TURN, the last one that can be undone; 2 is the one before."""
+    found = call_app(context, "GET", f"{_path(id)}/turns/{path_part(turn)}/changes", into=TurnChanges)
+    if as_json:
+        print_json(found)
+        return
+    print("\n".join(_changes_lines(found)))
+
+
+@command()
+@click.argument("turn", default="last")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--keep", "since", flag_value="keep", help="Leave files alone that were changed since.")
+@click.option("--overwrite", "since", flag_value="overwrite", help="Restore those too.")
+@as_usage()
+def undo(context: CommandContext, id: str, turn: str, yes: bool, since: str | None) -> None:
+    """Restore the files that a turn changed, after showing what it did; without TURN, of the last one.
+
+    TURN is the turn's ID or a number: 2 is the one before the last. It may also be the ID of an undo, or back
+    for the last one, which is taken back. Files that were changed since are asked about.
+    """
+    found = call_app(context, "GET", f"{_path(id)}/turns/{path_part(turn)}/changes", into=TurnChanges)
+    if not yes:
+        print("\n".join(_changes_lines(found)))
+        click.confirm("Restore these files?", abort=True)
+    if found.differ and not since:
+        named = [printable(one.path) for one in found.files if one.since in ("changed", "shared")]
+        named += ["…"] if found.differ > len(named) else []
+        are, them = ("file is", "it") if found.differ == 1 else ("files are", "them")
+        differ = f"{found.differ} {are} not as this turn left {them}: {', '.join(named)}."
+        if yes:
+            raise click.UsageError(f"{differ} Add --keep or --overwrite.")
+        print(differ)
+        since = "overwrite" if click.confirm("Overwrite those too? Otherwise they stay.") else "keep"
+    at = f"{_path(id)}/turns/{path_part(found.turn)}/undo"
+    done = call_app(context, "POST", at, {"since": since or "ask"}, into=UndoResult)
+    print(f"Restored {counted(done.restored, 'file')}.")
+    for one in done.left:
+        print(f"Not restored: {printable(one.path)}. {one.why}")
+    if done.not_restored > len(done.left):
+        print(f"Not restored: {counted(done.not_restored - len(done.left), 'more file')}.")
+    tell(f"`shoal threads undo {id} back` takes that back.")
+
+
+def _changes_lines(found: TurnChanges) -> Iterator[str]:
+    yield f"Turn {found.turn}, {found.state}{f' by {found.undone_by}' if found.undone_by else ''}:"
+    for one in found.files:
+        counts = f" +{one.added} -{one.removed}" if one.added or one.removed else ""
+        yield f"\n{one.change:<8} {printable(one.path)}{counts}{f' ({SINCE[one.since]})' if one.since else ''}"
+        yield from (f"  {printable(line)}" for line in (*([one.note] if one.note else []), *one.diff.splitlines()))
+    if found.changed > len(found.files):
+        yield f"\nand {found.changed - len(found.files)} more files"
+    yield from found.notes
+    if found.beyond:
+        yield "\nWhat cannot be undone:"
+        yield from (f"  {printable(line)}" for line in found.beyond)

@@ -1,0 +1,64 @@
+"""/undo: what the last turn did to files, and restoring them."""
+
+from typing import TYPE_CHECKING
+
+from shoal.features.undo.undo import LAST_TURN, LAST_UNDO, Undo
+from shoal.kernel.checkpoints import ChangedSince
+from shoal.kernel.commands import ChatCommand, CommandRequest, CommandSpec
+from shoal.kernel.errors import FilesDiffer
+from shoal.kernel.phrases import counted
+from shoal.threads.commands import LINES_MAX, CommandRouter, moment_text
+from shoal.tools.file_diffs import changes_text
+
+if TYPE_CHECKING:
+    from shoal.services import Services
+
+UNDOABLE_MAX = 5
+UNDO = CommandSpec(
+    "undo",
+    "what my last turn did to files, and restore them",
+    "[last|back|NUMBER|ID [keep|overwrite]]",
+    number=7,
+    needs="past",
+)
+
+
+def chat_commands(services: "Services") -> list[ChatCommand]:
+    return [ChatCommand(UNDO, UndoCommand(services[CommandRouter], services[Undo]).undo)]
+
+
+class UndoCommand:
+    """Answers /undo."""
+
+    def __init__(self, commands: CommandRouter, undo: Undo) -> None:
+        self._commands = commands
+        self._undo = undo
+
+    async def undo(self, asked: CommandRequest) -> str:
+        """/undo: what the last turn did to files; `last`, a number or an id restores them, `back` takes that back."""
+        zone = await self._commands.zone(asked)
+        undo, hows = self._undo, dict[str, ChangedSince](keep="keep", overwrite="overwrite")
+        match asked.argument.split():
+            case []:
+                shown = changes_text(await undo.show(asked.thread, LAST_TURN, asked.asker))
+                earlier = [
+                    f"\n- `/undo {number}` {moment_text(row.began_at, zone)}, {counted(count, 'file')}"
+                    for number, (row, count) in enumerate(await undo.undoable(asked.thread, UNDOABLE_MAX), 1)
+                    if number > 1
+                ]
+                return f"{shown}{' Turns before it:' if earlier else ''}{''.join(earlier)}"
+            case [turn, *how] if not how or (len(how) == 1 and how[0].lower() in hows):
+                try:
+                    since = hows[how[0].lower()] if how else "ask"
+                    named = turn.lower() if turn.lower() in (LAST_TURN, LAST_UNDO) else turn.upper()
+                    id = await self._commands.about(asked, lambda: undo.id_of(asked.thread, named))
+                    done = await undo.undo(asked.thread, id, asked.asker, since)
+                except FilesDiffer as error:
+                    return f"{error} `/undo {turn} keep` restores the others, `/undo {turn} overwrite` all."
+                left = [f"\n- `{one.path}` was not restored. {one.why}" for one in done.left[:LINES_MAX]]
+                if done.not_restored > len(left):
+                    left.append(f"\n- and {done.not_restored - len(left)} more")
+                return f"Restored {counted(done.restored, 'file')}. `/undo back` takes that back.{''.join(left)}"
+            case _:
+                shows = "`/undo` shows what my last turn did to files"
+                return f"{shows}; `/undo last` restores them, `/undo back` takes that back."

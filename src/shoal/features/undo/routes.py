@@ -1,0 +1,38 @@
+"""The API's calls about what turns did to files."""
+
+import msgspec
+
+from shoal.features.undo.undo import Undo
+from shoal.kernel.checkpoints import ChangedSince, TurnChanges, UndoResult
+from shoal.kernel.ids import ThreadId
+from shoal.running import Runtime
+from shoal.store.store import Store
+from shoal.surfaces.http.endpoints import EVERYONE, TALKERS, Routes
+from shoal.surfaces.http.routes_threads import check_intake, known_thread
+from shoal.threads.principals import Principal
+
+routes = Routes()
+
+
+class UndoRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What becomes of files that are not as the turn left them: nothing is done where there are any, they stay, or they
+    are restored too."""
+
+    since: ChangedSince = "ask"
+
+
+@routes("GET /api/threads/{thread}/turns/{turn}/changes", EVERYONE)
+async def turn_changes(store: Store, undos: Undo, by: Principal, thread: ThreadId, turn: str) -> TurnChanges:
+    """What a turn, or an undo, did to files, as diffs; `last` is the last turn that can be undone, 2 the one before,
+    and `back` the last undo."""
+    await known_thread(store, thread)
+    return await undos.show(thread, turn, by.asker if by.is_confined else None)
+
+
+@routes("POST /api/threads/{thread}/turns/{turn}/undo", TALKERS, body_optional=True)
+async def undo_turn(
+    undos: Undo, runtime: Runtime, by: Principal, thread: ThreadId, turn: str, body: UndoRequest
+) -> UndoResult:
+    """Restore the files that a turn, or an undo, changed, to how they were before it."""
+    check_intake(runtime)
+    return await undos.undo(thread, turn, by.asker, body.since)
