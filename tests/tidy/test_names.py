@@ -77,14 +77,15 @@ def public_definitions(body: list[ast.stmt], owner: str = "") -> Iterator[tuple[
 
 
 def needs_no_docstring(name: str, node: Function | ast.ClassDef) -> bool:
-    """Short functions and plain records, overloads, methods that a Protocol documents, and tests, named as rules."""
+    """Short functions and plain records, overloads, methods that a Protocol documents, `of` of shoal/services.py, and
+    tests, named as rules."""
     is_short = (node.end_lineno or node.lineno) - node.lineno < UNDOCUMENTED_LINES_MAX
     if isinstance(node, ast.ClassDef):
         return is_short and not any(isinstance(part, type_of_function) for part in node.body)
     if is_short or node.name.startswith("test_"):
         return True
     decorators = {ast.unparse(decorator).rpartition(".")[2] for decorator in node.decorator_list}
-    is_documented_by_port = "." in name and node.name in port_methods()
+    is_documented_by_port = "." in name and node.name in {*port_methods(), "of"}
     return bool(decorators & {"overload", "override", "setter"}) or is_documented_by_port
 
 
