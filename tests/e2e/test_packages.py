@@ -68,7 +68,7 @@ def test_import_is_a_command_once_its_package_is_installed(python: Path, tmp_pat
     shoal, home, root = python.with_name("shoal"), tmp_path / "home", tmp_path / "nanobot"
     before = subprocess.run([shoal, "--home", home, "import", "nanobot"], capture_output=True, text=True, check=False)
     assert before.returncode == 1
-    assert "shoal import is in the package shoal-import. Run: " in before.stderr
+    assert "shoal import' is in the package shoal-import. Run: " in before.stderr
     dist, uv = tmp_path / "dist", Path(sys.executable).with_name("uv")
     run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", dist, cwd=ROOT / "packages/shoal-import")
     run(uv, "pip", "install", "--quiet", "--python", python, "--no-deps", *dist.glob("*.whl"))
@@ -77,7 +77,7 @@ def test_import_is_a_command_once_its_package_is_installed(python: Path, tmp_pat
     (root / "workspace/SOUL.md").write_text("You are calm.")
     said = run(shoal, "--home", home, "import", "nanobot", root)
     assert "agent nanobot" in said
-    assert (home / "agents/nanobot/SOUL.md").read_text() == "You are calm."
+    assert (home / "agents/nanobot/SOUL.md").read_text() == "You are calm.\n"
 
 
 def test_the_contract_and_the_examples_own_tests_run_against_the_installed_plugin(

@@ -4,21 +4,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from shoal.kernel.commands import BUILT_IN, EXTENSION_NUMBERS, CommandSpec, CommandTable
+from shoal.kernel.commands import EXTENSION_NUMBERS, CommandSpec, CommandTable
 from shoal.kernel.errors import ConfigError
 from shoal.kernel.ids import ThreadId
 from shoal.kernel.messages import Author, Prompt
-
-NUMBERS = {
-    1: "help", 2: "new", 3: "status", 4: "stop", 5: "retry", 6: "fork", 7: "undo", 8: "steer", 9: "approve",
-    10: "deny", 11: "context", 12: "thread", 13: "tasks", 14: "remind", 15: "model", 16: "voice", 17: "agent",
-    18: "settings", 19: "memory", 20: "timezone",
-}  # fmt: skip
-"""People typed these into Google Chat's console."""
-
-
-def test_numbers_of_built_in_commands_never_change() -> None:
-    assert {spec.number: spec.name for spec in BUILT_IN} == NUMBERS
 
 
 def test_the_number_of_an_added_command_depends_on_its_name_alone() -> None:
