@@ -18,7 +18,9 @@ ServiceT = TypeVar("ServiceT")
 class MadeOfServices(Protocol):
     """A class of services that are made of others."""
 
-    def of(self, services: "Services") -> object: ...
+    def of(self, services: "Services") -> object:
+        """Make one of other services."""
+        ...
 
 
 class Services:

@@ -23,6 +23,7 @@ MODULES = {
     "src/shoal/kernel/settings_platforms.py": ("AccountSettings",),
     "src/shoal/app.py": ("open_app",),
     "src/shoal/assembly/overrides.py": ("Overrides",),
+    "src/shoal/services.py": ("Services",),
 }  # fmt: skip
 """What is public, by the file that defines it."""
 PRIVATE_TO_SUBCLASSES = "ChatAccount"

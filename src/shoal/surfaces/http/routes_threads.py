@@ -377,8 +377,8 @@ async def answer_again(
     orchestrator: Orchestrator, models: Models, runtime: Runtime, by: Principal, thread: ThreadId, body: AnswerAgain
 ) -> Accepted:
     """Have a message answered anew, in place of its answer, which stays on another branch of the conversation."""
-    check_intake(runtime)
     check_model(models, by, body.model)
+    check_intake(runtime)
     said = await orchestrator.try_again(thread, by.asker, body.seq, body.model)
     return Accepted(True, str(said.seq), False)
 
