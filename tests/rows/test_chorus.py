@@ -21,6 +21,10 @@ SETTINGS = """
 allow = ["tool:bash:echo .*", "tool:time:.*"]
 ask = ["tool:bash:make .*"]
 deny = ["tool:bash:echo secret.*"]
+
+[[permissions.overrides]]
+agents = ["main"]
+ask = ["tool:bash:echo (approved|never|yes|c13).*"]
 """
 
 
@@ -175,7 +179,7 @@ class TestC4:
         [("open", "allow allow"), ("standard", "allow ask"), ("guarded", "allow deny"), ("locked", "allow deny")],
     )
     def test_built_in_profiles(self, shoal: Running, profile: str, decisions: str) -> None:
-        actions = ("tool:read:/workspace/notes.txt", "tool:bash:git push")
+        actions = ("tool:read:/workspace/notes.txt", "tool:message:slack:C1")
         told = json.loads(shoal.cli("permissions", "check", "--profile", profile, "--json", *actions))
         assert " ".join(one["decision"] for one in told) == decisions
 

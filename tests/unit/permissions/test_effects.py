@@ -214,3 +214,10 @@ def test_what_asks_is_said_from_the_sandbox_in_force() -> None:
     assert "commands in their sandbox included" in in_words(SEALED)
     assert "the sandbox has a network" in in_words(ONLINE)
     assert "no sandbox holds commands here" in in_words(HOST)
+
+
+def test_a_tool_that_says_nothing_runs_under_guarded_until_untrusted_content_was_read() -> None:
+    actions = (Action("tool:made_up:x"),)
+    assert decided(actions, SEALED, GUARDED) == "allow"
+    tainted = replace(SEALED, tainted=True)
+    assert gate(decided(actions, tainted, GUARDED), actions, PAGE, GUARDED, tainted)[0] == "ask"
