@@ -304,7 +304,7 @@ class Stand:
                 continue  # the server makes it
             try:
                 services[kind]
-            except LookupError:
+            except (LookupError, AttributeError):  # of what a fake here does not have
                 services.add(SimpleNamespace(), kind)
         return services
 
