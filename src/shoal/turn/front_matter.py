@@ -1,7 +1,7 @@
 """Parse the YAML front matter of a Markdown file, including common mistakes.
 
-PyYAML parses valid YAML event by event: every scalar stays text, anchors and tags are refused, and nesting is bounded,
-so no file expands or recurses. If a file is not valid YAML, each top-level key is parsed on its own, and a value that
+PyYAML parses valid YAML event by event: every scalar stays text, anchors and named tags are refused, and nesting is
+bounded, so no file expands or recurses. The tag `!` alone asks for text and is dropped. If a file is not valid YAML, each top-level key is parsed on its own, and a value that
 is still invalid is kept as text. Published skills need that: an unquoted description with `: ` in it is the most common
 mistake (mattpocock/skills#908, BuilderIO/skills#38, n8n-skills#32).
 """
@@ -119,7 +119,7 @@ def _fields(lines: Sequence[str], chunks: Mapping[str, Sequence[str]], written: 
 
 
 def _value(text: str) -> Value:
-    """Parse a YAML document. Raises YAMLError, or FrontMatterError for anchors, tags and exceeded limits."""
+    """Parse a YAML document. Raises YAMLError, or FrontMatterError for anchors, named tags and exceeded limits."""
     import yaml
 
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # without libyaml, the faster loader is missing
@@ -130,8 +130,8 @@ def _value(text: str) -> Value:
             raise FrontMatterError("the front matter is nested too deeply or too long")
         if isinstance(event, yaml.AliasEvent) or (isinstance(event, yaml.NodeEvent) and event.anchor):
             raise FrontMatterError("anchors are not read")
-        if isinstance(event, yaml.CollectionStartEvent | yaml.ScalarEvent) and event.tag:
-            raise FrontMatterError("tags are not read")
+        if isinstance(event, yaml.CollectionStartEvent | yaml.ScalarEvent) and event.tag not in (None, "!"):
+            raise FrontMatterError("named tags are not read")
         if isinstance(event, yaml.CollectionStartEvent):
             stack.append([])
         elif isinstance(event, yaml.ScalarEvent):
