@@ -1,22 +1,18 @@
 """Work that runs beside the turns of an agent, such as processes."""
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
 
 
-class Activity(Protocol):
-    """One kind of it, listed in prompts and by `/tasks`. `title` heads its lines in a prompt."""
+class Activity(msgspec.Struct, frozen=True, eq=False):
+    """A kind of such work. `title` heads its lines in prompts.
 
-    @property
-    def title(self) -> str: ...
+    `for_prompt(agent, within, limit)` returns at most `limit` lines for the agent's prompt, without words that an
+    untrusted source chose. `for_people(agent, within)` returns a line for each, for people who may see these
+    conversations, in `/tasks`. `within`: only work for conversations whose ids begin with it.
+    """
 
-    async def for_prompt(self, agent: str, within: str, limit: int) -> Sequence[str]:
-        """Return at most `limit` lines for the agent's prompt, without words that an untrusted source chose.
-
-        `within`: only what belongs to conversations whose ids begin so.
-        """
-        ...
-
-    async def for_people(self, agent: str, within: str) -> Sequence[str]:
-        """Return a line for each, for people who may see these conversations."""
-        ...
+    title: str
+    for_prompt: Callable[[str, str, int], Awaitable[Sequence[str]]]
+    for_people: Callable[[str, str], Awaitable[Sequence[str]]]

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from shoal.backend import Backend
 from shoal.features.processes.service import ProcessService
 from shoal.threads.departures import Departures
+from shoal.turn.activity import Activity
 from shoal.turn.context import ContextBuilder
 
 if TYPE_CHECKING:
@@ -15,5 +16,6 @@ def attach(services: "Services") -> None:
     """Run processes while Shoal runs, list them, and end those of people who have no access any more."""
     processes = services[ProcessService]
     services[Backend].add_service(processes.run)
-    services[ContextBuilder].activities.append(processes)
+    activity = Activity("Processes you started", processes.for_prompt, processes.for_people)
+    services[ContextBuilder].activities.append(activity)
     services[Departures].enders.append(processes.end_left)

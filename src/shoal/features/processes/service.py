@@ -208,9 +208,7 @@ class ProcessService:
         """Raises InvalidInput for a pattern that cannot be used."""
         LineMatcher([hook.pattern for hook in hooks if hook.on == "output"])
 
-    # ---- what agents and people are shown: implements `shoal.turn.activity.Activity` ----
-
-    title = "Processes you started"
+    # ---- what agents and people are shown ----
 
     async def for_prompt(self, agent: str, within: str, limit: int) -> list[str]:
         """Those that run on all machines. A name that a tainted turn chose is left out."""
