@@ -227,20 +227,20 @@ async def test_an_event_that_drips_is_a_timeout(monkeypatch: pytest.MonkeyPatch,
         assert (await failure(port, kind)).kind == "timeout"
 
 
-async def failure(port: int, kind: str = "openai", timeout_seconds: float = IDLE_SECONDS) -> ModelFailed:
+async def failure(port: int, kind: str = "openai") -> ModelFailed:
     """What comes of asking the model of that server, which has nothing to say."""
-    (failed,) = await events(port, kind, timeout_seconds)
+    (failed,) = await events(port, kind)
     assert isinstance(failed, ModelFailed)
     return failed
 
 
-async def events(port: int, kind: str, timeout_seconds: float = IDLE_SECONDS) -> list[ModelEvent]:
+async def events(port: int, kind: str) -> list[ModelEvent]:
     """The events of an answer of that server."""
     settings = ProviderSettings(
         kind=kind,
         base_url=f"http://127.0.0.1:{port}/v1",
         api_key=Secret("value", "sk-0123456789"),
-        timeout_seconds=timeout_seconds,
+        timeout_seconds=IDLE_SECONDS,
     )
     provider = build_provider("mine", settings, SystemClock(), {})
     found = [one async for one in provider.stream(ModelRequest("m", "", (UserMessage("hi"),), ()))]
@@ -252,7 +252,11 @@ async def events(port: int, kind: str, timeout_seconds: float = IDLE_SECONDS) ->
 @pytest.mark.parametrize(
     "kept_open", [b": working\n\n", b'data: {"type":"ping","choices":[{"delta":{"content":""}}],"candidates":[]}\n\n']
 )
-async def test_a_connection_that_is_only_kept_open_is_a_timeout(kind: str, kept_open: bytes) -> None:
+async def test_a_connection_that_is_only_kept_open_is_a_timeout(
+    monkeypatch: pytest.MonkeyPatch, kind: str, kept_open: bytes
+) -> None:
+    monkeypatch.setattr("shoal.models.http_provider.SILENCES_MAX", 0.1 / IDLE_SECONDS)
+
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await take(reader)
         writer.write(OK + b"content-type: text/event-stream\r\n\r\n")
@@ -262,7 +266,7 @@ async def test_a_connection_that_is_only_kept_open_is_a_timeout(kind: str, kept_
             await asyncio.sleep(0)
 
     async with listening(serve) as port:
-        failed = await failure(port, kind, timeout_seconds=0.1)
+        failed = await failure(port, kind)
     assert (failed.kind, "says nothing" in failed.message) == ("timeout", True)
 
 
