@@ -53,7 +53,7 @@ class Notices:
 
     async def of_trigger(self, trigger: Trigger, text: str) -> None:
         """In the thread that the trigger belongs to; where each occurrence opens one of its own, to the owner."""
-        log.warning("a trigger was switched off; see `shoal triggers list`", extra={"trigger": trigger.id, "why": text})
+        log.warning("a trigger needs attention; see `shoal triggers list`", extra={"trigger": trigger.id, "why": text})
         if trigger.spec.thread is None:
             await self._tell_where_last_heard(text)
         else:

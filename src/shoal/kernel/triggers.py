@@ -6,6 +6,7 @@ first. A cron line whose hour is `*` goes by the hours that pass, so it comes in
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, time, timedelta
 from functools import lru_cache
 from itertools import takewhile
@@ -18,7 +19,8 @@ from shoal.kernel.clock import iso
 from shoal.kernel.errors import InvalidId, InvalidInput
 from shoal.kernel.ids import ThreadId, make_thread_id, unopened
 from shoal.kernel.messages import Author, Origin
-from shoal.kernel.zones import zone_named
+from shoal.kernel.phrases import short_line
+from shoal.kernel.zones import local_time, zone_named
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
@@ -104,6 +106,17 @@ def title(trigger: Trigger) -> str:
 def switched_off(trigger: Trigger, problem: str) -> str:
     """What is said of a trigger that has failed for good."""
     return f"The trigger {title(trigger)} was switched off, since it failed: {problem}"
+
+
+def missed(trigger: Trigger, due_at: datetime) -> str:
+    """Tell that a single time passed while nothing ran. Text that others may have written is left out."""
+    spec = trigger.spec
+    with suppress(InvalidInput):  # the zone may be gone since
+        due_at = due_at.astimezone(zone_named(spec.timezone))
+    what = title(trigger) if spec.tainted_by else f"“{short_line(spec.name or spec.text)}”"
+    return (
+        f"I missed {what}, due at {local_time(due_at)}: I was not running then. Schedule it again if you still need it."
+    )
 
 
 TEXT_CHARS_MAX = 20_000

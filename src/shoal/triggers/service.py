@@ -4,7 +4,8 @@ what was found                               what happens
 ------------------------------------------   ----------------------------------------------------------------------
 due, or late by less than catch_up_seconds   advanced and claimed, then sent with the occurrence's key
 it was due before this home was restored     recorded as missed: it may have come after the backup was made
-a single time, later than that               recorded as missed; comes if it was so by a clock that was set back since
+a single time, later than that               recorded as missed, and its thread is told; comes if it was so by a clock
+                                             that was set back since
 a cron line that missed several              one is sent if the last of them is not too late, else all are missed
 to come by a clock that was set back since   comes at its next time by the clock that is, but none a second time
 claimed, but the process died before         sent again at the next start; the key makes it one message
@@ -46,6 +47,7 @@ from shoal.kernel.triggers import (
     NewTrigger,
     Occurrence,
     Trigger,
+    missed,
     next_after,
     single_time,
     switched_off,
@@ -96,7 +98,7 @@ Tell = Callable[[Trigger, str], Awaitable[None]]
 
 
 async def _log(trigger: Trigger, text: str) -> None:
-    log.warning("a trigger was switched off; see `shoal triggers list`", extra={"trigger": trigger.id, "why": text})
+    log.warning("a trigger needs attention; see `shoal triggers list`", extra={"trigger": trigger.id, "why": text})
 
 
 @dataclass(eq=False, repr=False)
@@ -205,6 +207,9 @@ class TriggerService:
                 occurrence = await self.triggers.claim(trigger, next_at, missed=is_late)
                 if occurrence is not None and is_late:
                     log.warning("a trigger was missed", extra={"trigger": trigger.id, "due_at": iso(occurrence.due_at)})
+                    is_restored = self.restored_at is not None and occurrence.due_at <= self.restored_at
+                    if trigger.spec.kind == "one-shot" and not is_restored:  # after a restore the owner is told once
+                        await self.tell(trigger, missed(trigger, occurrence.due_at))
                 elif occurrence is not None:
                     await self._deliver(occurrence, attempt=0)
 

@@ -297,6 +297,8 @@ async def test_a_single_time_runs_late_only_up_to_the_limit(stand: Stand, late_s
         pass
     assert len(stand.inbox.prompts) == (1 if state == "done" else 0)
     assert (await stand.one()).state == state
+    assert [text for text in stand.told if "due at 2026-10-25 01:00 UTC" in text] == stand.told
+    assert len(stand.told) == (1 if state == "missed" else 0)
 
 
 async def test_a_late_message_says_so(stand: Stand) -> None:
