@@ -46,7 +46,7 @@ async def ask(shoal: Served, seconds: float = 3600) -> ApprovalId:
     event = ApprovalRequested(approval, call, "bash", ("tool:bash:ls",), "ls", expires_at)
     lease = await shoal.store.journal.lease(THREAD)
     assert lease is not None
-    await shoal.store.journal.commit(lease, Commit(turn, (event,), approval=asked))
+    await shoal.store.journal.commit(lease, Commit(turn, (event,), approvals=(asked,)))
     return approval
 
 

@@ -85,7 +85,7 @@ async def lived_in(shoal: Served) -> None:
     assert lease is not None
     until = shoal.clock.now() + timedelta(hours=1)
     asked = NewApproval(ApprovalId("A1"), call, "bash", (CANARY,), "d", CANARY, "web:owner", until)
-    await shoal.store.journal.commit(lease, Commit(turn, approval=asked))
+    await shoal.store.journal.commit(lease, Commit(turn, approvals=(asked,)))
     await shoal.store.triggers.add(NewTrigger("periodic", "0 * * * *", CANARY, OWNER, "", FOREIGN), until)
     await shoal.store.audit.record("system", [AuditEntry("check", CANARY)])
     scratch = shoal.home.thread(FOREIGN) / "scratch"

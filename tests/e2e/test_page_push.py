@@ -58,7 +58,7 @@ class Notified:
         actions = ("tool:bash:make",)
         event = ApprovalRequested(asked, CallId("c1"), "bash", actions, "make all", expires)
         approval = NewApproval(asked, CallId("c1"), "bash", actions, "d", "make all", "web:owner", expires)
-        await stand.store.journal.commit(lease, Commit(turn, (event,), approval=approval))
+        await stand.store.journal.commit(lease, Commit(turn, (event,), approvals=(approval,)))
         return asked
 
     async def leave(self) -> None:

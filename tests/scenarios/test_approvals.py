@@ -188,10 +188,16 @@ async def test_calls_that_could_run_at_once_are_decided_in_their_order(tmp_path:
     model = FakeModel(Reply(calls=wanted), "done")
     async with scenario(tmp_path, model, settings=MIXED) as world:
         await world.ada.says("go")
-        for times, number in enumerate((number for number, kind in enumerate(kinds) if kind == "ask"), 1):
-            await world.happens(world.ada.thread, "approval_requested", times)
-            approval = await world.ada.is_asked()
+        asking = [number for number, kind in enumerate(kinds) if kind == "ask"]
+        for left, number in enumerate(asking):
+            await world.happens(world.ada.thread, "approval_requested", len(asking))
+            if number:
+                await world.happens(world.ada.thread, "tool_result", number)
+            await world.rests()
+            found = await world.app[Store].approvals.search(thread=world.ada.thread)
+            waiting = sorted(found, key=lambda one: one.item.number)
+            assert len(waiting) == len(asking) - left, "those that need a person are asked for together"
             assert len(await results(world)) == number, "nothing behind a call that waits has run, all before it has"
-            await world.ada.decides(approval.id, allow=False)
+            await world.ada.decides(waiting[0].id, allow=False)
         await world.ada.sees("done")
         assert sorted(one.name for one in await results(world)) == sorted(call.name for call in wanted)

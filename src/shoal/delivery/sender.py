@@ -79,6 +79,7 @@ SPOKEN_TRIES = 3
 """How often an answer is to be spoken by a service that cannot be reached: later nobody waits for it."""
 UNSPOKEN = "I could not say that aloud: {why}"
 BY_REACTION = "👍 on this message allows it once, 👎 denies it."
+BY_REACTION_ALL = "👍 on this message allows all of it once, 👎 denies it."
 
 Opened: TypeAlias = Callable[[OutboxRow, ThreadId, Sequence[NewPost]], Awaitable[object]]
 """Ends a row that has opened a thread; further posts go there."""
@@ -259,12 +260,14 @@ class Sender:
                 changed, pieces = row.post.edits or card_id(row.post.approval), await self._pieces(text)
                 shown = await self._outbox.posted_parts(changed) if limits.can_edit else []
 
-                async def edit(message_id: str, piece: str) -> str:
-                    await self._adapter.edit(row.thread, message_id, piece)
+                async def edit(message_id: str, piece: str, buttons: tuple[Button, ...]) -> str:
+                    await self._adapter.edit(row.thread, message_id, piece, buttons)
                     return message_id
 
                 for done, (message_id, part) in enumerate(shown[row.part :], row.part):
-                    if await self._attempt(row, edit(message_id, pieces[part] if part < len(pieces) else "…")) is None:
+                    buttons = row.post.buttons if done == len(shown) - 1 else ()
+                    piece = pieces[part] if part < len(pieces) else "…"
+                    if await self._attempt(row, edit(message_id, piece, buttons)) is None:
                         return True
                     if done < len(shown) - 1:
                         await self._outbox.posted(row, done, "", last=False)
@@ -294,8 +297,13 @@ class Sender:
         if row.post.approval:
             short, channel = row.post.approval[-SHORT_ID_CHARS:], thread_address(row.thread).channel
             is_group = bool(limits.group_prefix) and channel.startswith(limits.group_prefix)
-            ways = [] if limits.has_buttons else [f"To decide, write `allow {short}` or `deny {short}`."]
-            ways += [BY_REACTION] if limits.reactions == "all" or (limits.reactions and not is_group) else []
+            words = row.post.ways or f"To decide, write `allow {short}` or `deny {short}`."
+            ways = [] if limits.has_buttons else [words]
+            ways += (
+                [BY_REACTION_ALL if row.post.ways else BY_REACTION]
+                if limits.reactions == "all" or (limits.reactions and not is_group)
+                else []
+            )
             text = "\n\n".join([text, *ways])
         pieces, is_more = await self._pieces(text), True
         files, most = [file for file in (row.post.file, *row.post.album) if file], limits.album_max

@@ -129,7 +129,13 @@ BUILT_IN = (
     ),
     CommandSpec("fork", "go on elsewhere with a copy of this conversation", number=6, needs="past"),
     CommandSpec("steer", "tell the running turn something", "[#NUMBER] TEXT", number=8, needs="thread"),
-    CommandSpec("approve", "allow what I ask; with an id, that question", "[ID]", number=9, needs="thread"),
+    CommandSpec(
+        "approve",
+        "allow what I ask; with an id or numbers, that",
+        "[ID] [1 3]",
+        number=9,
+        needs="thread",
+    ),
     CommandSpec("deny", "deny what I ask; with an id, that question", "[ID]", number=10, needs="thread"),
     CommandSpec(
         "context",

@@ -23,7 +23,7 @@ from shoal.kernel.messages import (
     ToolSpec,
     Usage,
 )
-from shoal.kernel.permissions import NO_COVERAGE, Asker, Audience, Coverage
+from shoal.kernel.permissions import ALONE, NO_COVERAGE, Asker, Audience, CardItem, Coverage
 
 Outcome: TypeAlias = Literal["done", "aborted", "failed", "limit"]
 Verdict: TypeAlias = Literal["allow", "deny", "expired", "cancelled"]
@@ -217,6 +217,7 @@ class ApprovalRequested(msgspec.Struct, frozen=True, omit_defaults=True):
     expires_at: datetime
     reason: str = ""
     covers: Coverage = NO_COVERAGE
+    item: CardItem = ALONE
 
 
 class ApprovalSettled(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -15,6 +15,8 @@ ThreadId = NewType("ThreadId", str)
 TurnId = NewType("TurnId", str)
 CallId = NewType("CallId", str)
 ApprovalId = NewType("ApprovalId", str)
+CardId = NewType("CardId", str)
+"""Of the card that asks for several calls of one message together."""
 
 PART_CHARS_MAX = 180
 """Longest encoded part; three parts and a file name stay below the 255 bytes of common file systems."""

@@ -18,7 +18,7 @@ import msgspec
 
 from shoal.kernel import lazy_re
 from shoal.kernel.errors import InvalidInput
-from shoal.kernel.ids import OWN_PLATFORMS, ThreadId, channel_of
+from shoal.kernel.ids import OWN_PLATFORMS, CardId, ThreadId, channel_of
 
 Decision: TypeAlias = Literal["allow", "ask", "deny"]
 
@@ -102,6 +102,39 @@ class Coverage(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 NO_COVERAGE = Coverage()
+
+
+class ValueOrigin(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where a value of a call stands verbatim: in the words of `named_by` ("you", or a person's name), or only in the
+    untrusted text of `source`. It informs a person and permits nothing: "13" stands in "June 13"."""
+
+    value: str
+    named_by: str = ""
+    source: str = ""
+
+
+class CardItem(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A call's place on the card that asks for it, and what the card says about it.
+
+    `card` is empty where the call has a card of its own; otherwise it is call `number` (from 1) of `total`. `agent`
+    asks on behalf of `person`; `why` is the model's own sentence, as plain text.
+    """
+
+    card: CardId = CardId("")
+    number: int = 1
+    total: int = 1
+    agent: str = ""
+    person: str = ""
+    why: str = ""
+    origins: tuple[ValueOrigin, ...] = ()
+
+    @property
+    def foreign(self) -> tuple[str, ...]:
+        """The untrusted sources that alone asked for some value of the call; empty for none."""
+        return tuple(dict.fromkeys(origin.source for origin in self.origins if origin.source))
+
+
+ALONE = CardItem()
 
 
 class Asker(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -14,7 +14,7 @@ from shoal.kernel.commands import CommandRequest, CommandTable
 from shoal.kernel.events import Event, GivenLinks, LiveData, Scope
 from shoal.kernel.files import Files
 from shoal.kernel.home import Home
-from shoal.kernel.ids import ApprovalId, CallId, ThreadId, TurnId
+from shoal.kernel.ids import ApprovalId, CallId, CardId, ThreadId, TurnId
 from shoal.kernel.messages import (
     Image,
     Inbound,
@@ -393,6 +393,18 @@ class InboxPort(Protocol):
     async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
         """Settle an approval; returns what it became. Raises NotFound, Conflict (decided already), Gone (expired),
         Forbidden (`by` may not decide it) or InvalidInput (it can only be allowed once)."""
+        ...
+
+    async def decide_card(
+        self, card: CardId, allow: bool, by: Asker, numbers: Sequence[int] = (), scope: Scope = "once"
+    ) -> str:
+        """Allow or deny the calls of a card that wait, or those of these numbers; returns what to tell the person.
+
+        Allowing some denies the rest, all in one transaction. Raises what `decide` does; nothing is decided then."""
+        ...
+
+    async def choose(self, card: CardId, ticked: Sequence[int], by: Asker) -> str:
+        """Have a card show a tick for each call; returns what to tell the person where that is done in words."""
         ...
 
     async def listens(self, thread: ThreadId) -> Listen:

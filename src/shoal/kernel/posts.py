@@ -1,6 +1,6 @@
 """Outgoing posts, and the capabilities of each platform as data."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
@@ -33,6 +33,7 @@ class ChatLimits(msgspec.Struct, frozen=True):
     `reactions` names where emojis on a bot's messages reach it without further setup; `direct` means everywhere except
     in groups. `voice` is the format of spoken answers, empty if people could not play them. `album_max` is the number
     of files per message. `edits_notify` means that finishing an edited message needs no new message to notify people.
+    `buttons_max` is how many buttons a message may have, where it may have any.
     `marks_max` limits the marks of its dialect; 0 means no limit.
     """
 
@@ -49,6 +50,7 @@ class ChatLimits(msgspec.Struct, frozen=True):
     can_stream: bool = False
     has_preview: bool = False
     has_buttons: bool = False
+    buttons_max: int = 5
     has_history: bool = False
     opens_threads: bool = False
     reactions: Literal["", "direct", "all"] = ""
@@ -73,6 +75,21 @@ class Button(msgspec.Struct, frozen=True):
 
     label: str
     value: str
+
+
+CHOOSING = "Tick what you allow."
+"""The answer to a press that made a card show its ticks."""
+
+
+def ticks(numbers: Iterable[int]) -> int:
+    """The numbers of calls as bits, the first call's the lowest."""
+    return sum(1 << (number - 1) for number in set(numbers))
+
+
+def ticked_numbers(mask: str) -> tuple[int, ...]:
+    """The numbers in a button's value. Raises ValueError for what is not hexadecimal."""
+    bits = int(mask or "0", 16)
+    return tuple(at + 1 for at in range(bits.bit_length()) if bits >> at & 1)
 
 
 class OutboundPost(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from shoal.kernel.clock import iso
 from shoal.kernel.events import Checkpointed, Event, EventData, Scope, ToolStarted, UserSaid, Verdict
 from shoal.kernel.ids import ApprovalId, CallId, ThreadId, TurnId
 from shoal.kernel.messages import Prompt, Receipt, Usage, Waiting
-from shoal.kernel.permissions import NO_COVERAGE, Coverage, Decision, Trust
+from shoal.kernel.permissions import ALONE, NO_COVERAGE, CardItem, Coverage, Decision, Trust
 from shoal.kernel.posts import Button
 from shoal.kernel.speech import SpokenReply
 
@@ -165,8 +165,9 @@ class CopyOf(msgspec.Struct, frozen=True):
 class NewPost(msgspec.Struct, frozen=True, omit_defaults=True):
     """A message for a platform, to be put into the outbox. `id` is its idempotency key's stem.
 
-    A card has buttons for `approval`; with `only_once` none that allows it for the whole thread; other posts have the
-    `buttons` they name. `note` is for the journal of the thread that it is posted to or opens, which nobody in it asked
+    A card has buttons for `approval`, an approval or a card of several; with `only_once` none that allows it for the
+    whole thread; other posts have the `buttons` they name. `ways` says how a card of several is decided in words.
+    `note` is for the journal of the thread that it is posted to or opens, which nobody in it asked
     for. An `edit` changes what the post `edits` has left on the platform (empty: the card of `approval`). Of a `voice`
     the text is spoken when it is its turn, for `spoken`.
     """
@@ -182,11 +183,16 @@ class NewPost(msgspec.Struct, frozen=True, omit_defaults=True):
     buttons: tuple[Button, ...] = ()
     edits: str = ""
     only_once: bool = False
+    ways: str = ""
     note: UserSaid | None = None
     opening: Opening | None = None
     spoken: SpokenReply | None = None
     album: tuple[str, ...] = ()
     copies: CopyOf | None = None
+
+
+CallOutcome: TypeAlias = Literal["ran", "failed", "changed", "asked_anew", "stopped", "interrupted"]
+"""What became of an allowed call."""
 
 
 class NewApproval(msgspec.Struct, frozen=True):
@@ -210,6 +216,7 @@ class NewApproval(msgspec.Struct, frozen=True):
     call_digest: str = ""
     covers: Coverage = NO_COVERAGE
     needs_trust: bool = False
+    item: CardItem = ALONE
 
 
 class AuditEntry(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -289,7 +296,8 @@ class AdmittedCalls(msgspec.Struct, frozen=True):
 class Commit(msgspec.Struct, frozen=True):
     """What becomes durable together: all of it or nothing, but for `starts`, which may be left out.
 
-    `use_approval` spends an allowed approval; `void_approvals` cancels the turn's open ones, journaled first.
+    `approvals` are asked for together; the post of their card is among the posts. `use_approval` spends an allowed
+    one; `outcomes` change the cards of allowed calls; `void_approvals` cancels the turn's open ones, journaled first.
     `prompts` are system prompts by digest, stored once each. `report` is done by the commit that closes the turn.
     `settings` are small durable values that hold from then on, each with its scope and key. The turn waits for its
     model until the time of a `retry_scheduled` among the events; `retried` ends such a wait. `trigger` is the id of the
@@ -301,8 +309,9 @@ class Commit(msgspec.Struct, frozen=True):
     events: tuple[EventData, ...] = ()
     posts: tuple[NewPost, ...] = ()
     audit: tuple[AuditEntry, ...] = ()
-    approval: NewApproval | None = None
+    approvals: tuple[NewApproval, ...] = ()
     use_approval: ApprovalId = ApprovalId("")
+    outcomes: tuple[tuple[ApprovalId, CallOutcome], ...] = ()
     spend: Spend | None = None
     steps: tuple[Step, ...] = ()
     void_approvals: bool = False
@@ -416,7 +425,7 @@ class Approval(NewApproval, frozen=True, omit_defaults=True, kw_only=True):
     """A question to a person and what became of it. `used` approvals have run.
 
     `decided_trust` and `decided_roles` are the trust and the roles of the person who decided, on the platform
-    `decided_on`; `covers` is the content that the decision is about.
+    `decided_on`; `covers` is the content that the decision is about. `outcome` says how an allowed call ended.
     """
 
     thread: ThreadId
@@ -429,6 +438,7 @@ class Approval(NewApproval, frozen=True, omit_defaults=True, kw_only=True):
     decided_trust: Trust | None = None
     decided_on: str = ""
     decided_roles: tuple[str, ...] = ()
+    outcome: CallOutcome | Literal[""] = ""
 
     @property
     def asked_in(self) -> ThreadId:

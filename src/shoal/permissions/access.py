@@ -236,19 +236,26 @@ _NO = (
     "拒绝|拒否|いいえ"
 )
 _ALWAYS = "always|thread|immer|toujours|siempre|sempre|всегда|总是|常に"
+_ALL = "all|alle|alles|tout|tous|todo|todos|tutto|tutti|tudo|все|всё|全部|すべて"
+_AND = "and|und|et|y|e|и|和|と"
 _ANSWER = lazy_re.compile(
     rf"[/!]?(?:(?P<yes>{_YES})|(?P<no>{_NO}))(?:\s+(?P<first>{_ALWAYS}))?"
-    rf"(?:\s+[#`(]*(?P<id>[A-Za-z0-9_-]{{4,64}})[`)]*)?(?:\s+(?P<last>{_ALWAYS}))?[.,!。！]*",
+    rf"(?:\s+(?P<all>{_ALL}))?(?:\s+[#`(]*(?P<id>[A-Za-z0-9_-]{{4,64}})[`)]*)?(?P<numbers>(?:(?:\s+|\s*,\s*|\s+(?:{_AND})\s+)"
+    rf"[1-9][0-9]?){{1,32}})?(?:\s+(?P<last>{_ALWAYS}))?[.,!。！]*",
     re.IGNORECASE,
 )
 
+_NUMBER = lazy_re.compile(r"[0-9]+")
 
-class Answer(msgspec.Struct, frozen=True):
-    """A decision that somebody wrote: what it says, and the approval's id as written, empty where none was."""
+
+class WrittenDecision(msgspec.Struct, frozen=True):
+    """A decision that somebody wrote: what it says, the id as written, empty where none was, and the numbers of the
+    calls of a card."""
 
     approval: str
     allow: bool
     scope: Literal["once", "thread"] = "once"
+    numbers: tuple[int, ...] = ()
 
 
 def approval_digest(tool: str, canonical: str, *extra: str) -> str:
@@ -277,8 +284,9 @@ def may_decide(approval: Approval, by: Asker, approvers: Sequence[str] = (), *, 
     return any(approver in names for approver in approvers)
 
 
-def parse_answer(text: str) -> Answer | None:
-    """A decision written as a message: `allow`, `no`, 👍, `deny ID`, `allow ID always`, in a few languages; else None.
+def parse_answer(text: str) -> WrittenDecision | None:
+    """A decision written as a message: `allow`, `no`, 👍, `deny ID`, `allow ID always`, `allow 1 3`, in a few
+    languages; else None.
 
     The whole message has to be that, so that a sentence that mentions it decides nothing.
     """
@@ -286,10 +294,11 @@ def parse_answer(text: str) -> Answer | None:
         return None
     verdict = None if text.isascii() else verdict_of(text.strip())
     if verdict is not None:
-        return Answer("", verdict)
+        return WrittenDecision("", verdict)
     found = _ANSWER.fullmatch(text.strip())
     if found is None:
         return None
     allow = found["yes"] is not None
     always = bool(found["first"] or found["last"])
-    return Answer(found["id"] or "", allow, "thread" if allow and always else "once")
+    numbers = tuple(dict.fromkeys(int(digits) for digits in _NUMBER.findall(found["numbers"] or "")))
+    return WrittenDecision(found["id"] or "", allow, "thread" if allow and always else "once", numbers)

@@ -29,16 +29,17 @@ from shoal.kernel.errors import (
 )
 from shoal.kernel.events import Scope
 from shoal.kernel.home import Home
-from shoal.kernel.ids import ApprovalId, ThreadId, channel_of, encode_part
+from shoal.kernel.ids import ApprovalId, CardId, ThreadId, channel_of, encode_part
 from shoal.kernel.messages import Abort, Attachment, Author, Deletion, Edit, Prompt, Receipt, Retry
 from shoal.kernel.ports import InboxPort, Settings
+from shoal.kernel.posts import CHOOSING, ticked_numbers
 from shoal.kernel.regular_files import regular_only
 
 log = logging.getLogger(__name__)
 V = TypeVar("V")
 
 BUSY = "I am busy: too many messages are waiting. Try again in a moment, or write /stop all."
-DECIDED = frozenset({"Allowed.", "Denied."})
+DECIDED = frozenset({"Allowed.", "Denied.", CHOOSING})
 """Answers of `press` that an approval's card will show by itself."""
 PENDING_EDITS_MAX = 200
 KNOWN_SERVERS_MAX = 10_000
@@ -110,8 +111,9 @@ async def submit(prompt: Prompt, inbox: InboxPort) -> str:
 async def press(value: str, thread: ThreadId, author: Author, inbox: InboxPort) -> str:
     """Do what a button's value says; returns what to tell the person who pressed it. Raises StoreError.
 
-    `allow:ID`, `thread:ID` and `deny:ID` decide an approval; `retry:TURN`, `retry:TURN:MODEL` and `retry:TURN:stop`
-    act on a turn that waits for its model.
+    `allow:ID`, `thread:ID` and `deny:ID` decide an approval; `all:CARD` and `none:CARD` all calls of a card,
+    `pick:CARD:TICKS` changes its ticks and `take:CARD:TICKS` allows those and denies the rest; `retry:TURN`,
+    `retry:TURN:MODEL` and `retry:TURN:stop` act on a turn that waits for its model.
     """
     verb, _, what = value.partition(":")
     try:
@@ -121,6 +123,14 @@ async def press(value: str, thread: ThreadId, author: Author, inbox: InboxPort) 
                 scope: Scope = "thread" if verb == "thread" else "once"
                 state = await inbox.decide(ApprovalId(what), verb != "deny", asker, scope)
                 return "Denied." if state == "deny" else "Allowed."
+            case "all" | "none" if what:
+                return await inbox.decide_card(CardId(what), verb == "all", author.asker(thread, "untrusted"))
+            case "pick" | "take" if what:
+                card, _, mask = what.partition(":")
+                asker, numbers = author.asker(thread, "untrusted"), ticked_numbers(mask)
+                if verb == "pick":
+                    return await inbox.choose(CardId(card), numbers, asker)
+                return await inbox.decide_card(CardId(card), True, asker, numbers)
             case "retry" if what:
                 turn, _, model = what.partition(":")
                 stops = model == "stop"
@@ -133,6 +143,8 @@ async def press(value: str, thread: ThreadId, author: Author, inbox: InboxPort) 
                 return "This button no longer works."
     except (NotFound, Conflict, Gone, Forbidden, InvalidInput) as error:
         return str(error)
+    except ValueError:  # of ticks that are none
+        return "This button no longer works."
 
 
 # ---- events ----

@@ -61,6 +61,7 @@ class WebAdapter(_LocalAdapter):
         can_edit=True,
         can_upload=True,
         has_buttons=True,
+        buttons_max=100,
         opens_threads=True,
         voice="mp3",
     )
@@ -109,7 +110,12 @@ class TerminalAdapter(_LocalAdapter):
 
     platform = TERMINAL
     limits = ChatLimits(
-        text_chars_max=10_000_000, idempotent_posts=True, can_upload=True, can_stream=True, has_buttons=True
+        text_chars_max=10_000_000,
+        idempotent_posts=True,
+        can_upload=True,
+        can_stream=True,
+        has_buttons=True,
+        buttons_max=100,
     )
 
     def __init__(self, clock: Clock | None = None) -> None:

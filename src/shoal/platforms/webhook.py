@@ -207,6 +207,7 @@ class WebhookAdapter(ChatAccount[WebhookSettings]):
         voice="mp3",
         has_preview=True,
         has_buttons=True,
+        buttons_max=100,
     )
 
     def __init__(

@@ -19,7 +19,7 @@ from shoal.kernel.commands import CommandRequest, CommandTable
 from shoal.kernel.errors import ConfigError, NotFound, PlatformError, ProviderRefused, ShoalError
 from shoal.kernel.events import Scope
 from shoal.kernel.home import Home
-from shoal.kernel.ids import ApprovalId, ThreadId
+from shoal.kernel.ids import ApprovalId, CardId, ThreadId
 from shoal.kernel.messages import Inbound, ModelFailed, ModelRequest, Prompt, Reaction, Receipt, TextDelta, UserMessage
 from shoal.kernel.permissions import Asker
 from shoal.kernel.ports import Settings
@@ -81,6 +81,9 @@ async def answer_of(config: Config, name: str) -> str:
     return " ".join("".join(said).split())[:200] or "(nothing)"
 
 
+NOTHING_ASKED = "Nothing is asked while Shoal is being set up."
+
+
 class SetupInbox:
     """Implements `InboxPort`: hands on who writes to the bot directly, and takes nothing in."""
 
@@ -102,7 +105,15 @@ class SetupInbox:
         return Receipt("dropped")
 
     async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
-        raise NotFound("Nothing is asked while Shoal is being set up.")
+        raise NotFound(NOTHING_ASKED)
+
+    async def decide_card(
+        self, card: CardId, allow: bool, by: Asker, numbers: Sequence[int] = (), scope: Scope = "once"
+    ) -> str:
+        raise NotFound(NOTHING_ASKED)
+
+    async def choose(self, card: CardId, ticked: Sequence[int], by: Asker) -> str:
+        raise NotFound(NOTHING_ASKED)
 
     async def listens(self, thread: ThreadId) -> Listen:
         return "all"

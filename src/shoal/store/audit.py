@@ -1,4 +1,4 @@
-"""What was allowed and done: a log chained by hashes, and the questions to people, each decided once.
+"""What was checked, allowed and done: a log chained by hashes.
 
 An entry of the log that is edited, removed, reordered or put in later is found.
 
@@ -15,33 +15,25 @@ from typing import cast
 import msgspec
 
 from shoal.kernel.clock import iso
-from shoal.kernel.errors import Conflict, Gone, InvalidInput, NotFound
-from shoal.kernel.events import ApprovalSettled, Scope, Verdict
-from shoal.kernel.ids import ApprovalId, ThreadId
-from shoal.kernel.permissions import NO_COVERAGE, Coverage, Decision, Trust
+from shoal.kernel.permissions import Decision
 from shoal.kernel.records import (
     CASES_CHAIN,
     GENESIS,
-    Approval,
     AuditEntry,
     AuditRow,
     BrokenChain,
     PastCheck,
-    Settlement,
     Verification,
     entry_hash,
 )
 from shoal.kernel.untrusted import UNREADABLE
-from shoal.store.appends import append_outside, chain, put_post
-from shoal.store.cards import CardState, card_edit
+from shoal.store.appends import chain
 from shoal.store.driver import (
     Row,
     Script,
     StorePart,
-    dump,
     number,
     query,
-    readable,
     reader,
     reads,
     text,
@@ -49,8 +41,6 @@ from shoal.store.driver import (
     writes_at,
 )
 
-ACTION_CHARS_MAX = 500
-"""How much of what was decided about the row of a decision says; its digest is of all."""
 PAGE_ROWS = 2000
 """Entries in memory at once while all of them are read."""
 
@@ -157,108 +147,3 @@ def _action(body: str) -> str:
         return msgspec.json.decode(body, type=AuditEntry).action
     except UNREADABLE:
         return body
-
-
-# ---- questions to people ----
-
-GRANTS_MAX = 8
-"""Grants of one call in one thread that are looked at, the newest; each holds for other content."""
-
-_DECIDED = {"allow": "allowed", "used": "allowed", "deny": "denied", "cancelled": "cancelled, because the turn went on"}
-_covers = msgspec.json.Decoder(Coverage)
-_names = msgspec.json.Decoder(tuple[str, ...])
-_approval = reader(
-    Approval,
-    "id thread turn call_id tool actions digest shown asked_by state created_at expires_at scope decided_by decided_at"
-    " reason shown_in call_digest covers decided_trust needs_trust decided_on decided_roles",
-    actions=_names.decode,
-    covers=lambda covers: _covers.decode(covers) if covers else NO_COVERAGE,
-    decided_trust=lambda trust: trust or None,
-    decided_roles=lambda roles: _names.decode(roles) if roles else (),
-)
-
-
-class Approvals(StorePart):
-    """Questions to people."""
-
-    async def get(self, approval: ApprovalId) -> Approval | None:
-        return await self._one(_approval, "approval_one", id=approval)
-
-    async def meant(self, thread: ThreadId, named: str) -> list[Approval]:
-        """What somebody in a thread means by a whole id, or by the end of one that waits there; all of these by ""."""
-        whole = await self.get(ApprovalId(named.upper())) if named else None
-        if whole is not None:
-            return [whole]
-        return [one for one in await self.search(thread=thread) if one.id.upper().endswith(named.upper())]
-
-    async def search(self, *, pending: bool = True, thread: ThreadId | None = None, limit: int = 200) -> list[Approval]:
-        """Approvals, newest first."""
-        if pending:
-            rows = await self._read("approvals_waiting", thread=thread or "", limit=limit)
-        elif thread:
-            rows = await self._read("approvals_of", thread=thread, limit=limit)
-        else:
-            rows = await self._read("approvals_recent", limit=limit)
-        return readable(_approval, rows)
-
-    @writes_at
-    def settle(
-        self,
-        at: datetime,
-        approval: ApprovalId,
-        verdict: Verdict,
-        scope: Scope,
-        by: str,
-        trust: Trust,
-        *,
-        platform: str = "",
-        roles: Sequence[str] = (),
-        token: str = "",
-    ) -> Script[Settlement]:
-        """Decide it, once, and journal it; `by` has that trust, and these roles on the platform; `token` is the
-        access token they came with.
-
-        Raises NotFound, Conflict when decided already, Gone when expired, and InvalidInput for the whole thread where
-        the approval does not cover all that may run.
-        """
-        asked = yield from query("approval_one", id=approval)
-        if not asked:
-            raise NotFound(f"There is no approval {approval}. `shoal approvals list` shows the open ones.")
-        if verdict == "allow" and scope == "thread" and (why := _approval(asked[0]).covers.uncovered):
-            raise InvalidInput(f"This can only be allowed once, because {why}.")
-        yield from query("thread_lock", thread=asked[0][1])
-        decision = {"state": verdict, "scope": scope, "decided_by": by, "decided_trust": trust}
-        decision |= {"decided_on": platform, "decided_roles": dump(roles) if roles else ""}
-        settled = yield from query("approval_settle", id=approval, **decision, now=at)
-        rows = yield from query("approval_one", id=approval)
-        found = _approval((rows or asked)[0])
-        if not settled:
-            if found.state in ("pending", "expired"):
-                raise Gone("That question has expired, and nothing ran. Ask the agent again.")
-            raise Conflict(f"That was decided already: it was {_DECIDED[found.state]}.")
-        data = ApprovalSettled(found.id, found.call_id, verdict, scope, by)
-        events = yield from append_outside(found.thread, found.turn, (data,), at)
-        what = " ".join("; ".join(found.actions or (found.tool,)).split())[:ACTION_CHARS_MAX]
-        detail = f"{scope} {found.digest}"
-        entry = AuditEntry("approval", what, verdict, user=by, turn=found.turn, detail=detail, token=token)
-        yield from chain(found.thread, (entry,), at)
-        state: CardState = "thread" if verdict == "allow" and scope == "thread" else verdict
-        person = by if verdict in ("allow", "deny") else ""
-        yield from put_post(card_edit(found.asked_in, found.id, found.shown, state, person), at)
-        yield from query("wake", thread=found.thread)
-        return Settlement(found, verdict, events[0])
-
-    async def grants(self, thread: ThreadId, call_digest: str) -> list[Approval]:
-        """The approvals by which people allowed this call for the whole thread, newest first, at most GRANTS_MAX."""
-        rows = await self._read("approval_grants", thread=thread, call_digest=call_digest, limit=GRANTS_MAX)
-        return [_approval(row) for row in rows]
-
-    async def expire(self) -> list[Settlement]:
-        """Settle every pending approval whose time is up."""
-        found: list[Settlement] = []
-        for row in await self._read("approvals_expired", now=self._clock.now()):
-            try:
-                found.append(await self.settle(ApprovalId(text(row[0])), "expired", "once", "clock", "untrusted"))
-            except (Conflict, *UNREADABLE):  # decided in this very moment, or it cannot be read
-                continue
-        return found

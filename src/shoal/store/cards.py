@@ -1,22 +1,23 @@
 """The texts of approval cards: what would run, and the outcome."""
 
 import re
+from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 from shoal.kernel.ids import ApprovalId, ThreadId
 from shoal.kernel.markup import fenced
-from shoal.kernel.permissions import Coverage
-from shoal.kernel.phrases import counted
-from shoal.kernel.records import NewApproval, NewPost
+from shoal.kernel.permissions import CardItem, Coverage, ValueOrigin
+from shoal.kernel.phrases import counted, listed, short_line
+from shoal.kernel.posts import Button, ticks
+from shoal.kernel.records import Approval, CallOutcome, NewApproval, NewPost
+from shoal.kernel.untrusted import short_source
 from shoal.markdown.dialects import escaped_markdown
 from shoal.text.shown import shown_name, strip_controls
 
-CardState: TypeAlias = Literal[
-    "allow", "thread", "deny", "expired", "cancelled",
-    "ran", "failed", "changed", "asked_anew", "stopped", "interrupted",
-]  # fmt: skip
+CardState: TypeAlias = CallOutcome | Literal["pending", "allow", "thread", "deny", "expired", "cancelled"]
 
 TRUTHS: dict[CardState, str] = {
+    "pending": "⏳ Waits for an answer.",
     "allow": "✅ Allowed{by}.",
     "thread": "✅ Allowed{by}, also when it comes again in this thread.",
     "deny": "⛔ Denied{by}. It did not run.",
@@ -32,6 +33,13 @@ TRUTHS: dict[CardState, str] = {
 
 CARD_CHARS_MAX = 1500
 """How much of what would run a card shows."""
+CALL_CHARS_MIN = 200
+"""The least of what each of several calls would run that a card shows."""
+CARD_CALLS_MAX = 16
+"""Calls on one card; those behind them are asked for once it is decided."""
+VALUE_CHARS_MAX = 60
+LABEL_CHARS_MAX = 70
+"""The longest label of a button that every platform takes."""
 _SPACES = re.compile(r" {40,}+")
 _BLANKS = re.compile(r"\n(?:[ \t]*+\n){5,}+")
 """What would move the rest of a command out of view."""
@@ -102,20 +110,141 @@ def approval_of(post_id: str) -> ApprovalId:
     return ApprovalId(approval if kind == "approval" else "")
 
 
-def card_post(thread: ThreadId, approval: NewApproval, page: str = "") -> NewPost:
-    """The post that asks: what would run, the files that it runs, and why a person is asked where that is not plain
-    from the rules alone."""
-    shown = approval.shown if approval.shown.strip() else strip_controls("\n".join(approval.actions))
-    text = card_text(approval.id, shown, page=page)
-    besides = (coverage_text(approval.covers), approval.reason)
-    said = "\n\n".join(part for part in (text, *map(escaped_markdown, besides)) if part)
-    only_once = bool(approval.covers.uncovered)
-    return NewPost(card_id(approval.id), thread, said, "card", approval=approval.id, only_once=only_once)
-
-
-def card_edit(thread: ThreadId, approval: ApprovalId, shown: str, state: CardState, by: str = "") -> NewPost:
-    """The post that changes a card to what became of it; its buttons go. Platforms that cannot edit skip it."""
-    text = TRUTHS[state].format(by=f" by {escaped_markdown(by)}" if by else "")
-    return NewPost(
-        f"{card_id(approval)}:{state}", thread, f"{text}\n\n{card_text(approval, shown)}", "edit", approval=approval
+def card_post(thread: ThreadId, calls: Sequence[NewApproval], page: str = "") -> NewPost:
+    """The post that asks for calls: one by itself, or all of one card."""
+    first = calls[0]
+    if not first.item.card:
+        only_once = bool(first.covers.uncovered)
+        text = _joined(_call_text(first, page, CARD_CHARS_MAX), escaped_markdown(_asks(first.item)))
+        return NewPost(card_id(first.id), thread, text, "card", approval=first.id, only_once=only_once)
+    card, short = first.item.card, first.item.card[-SHORT_ID_CHARS:]
+    ways = (
+        f"To decide, write `allow {short}` for all{_including(calls)}, `allow {short} 1 {len(calls)}` for some by their"
+        f" numbers, or `deny {short}`."
     )
+    return NewPost(
+        card_id(card), thread, _whole_text(calls, page), "card",
+        approval=card, buttons=card_buttons(calls), ways=ways,
+    )  # fmt: skip
+
+
+def card_choice(thread: ThreadId, calls: Sequence[Approval], ticked: Sequence[int], post: str, page: str) -> NewPost:
+    """The post that turns a card's buttons into a tick for each call that waits; `post` is its id.
+
+    The ticks are in the buttons' values, so a press decides exactly what that button said.
+    """
+    card, waiting = calls[0].item.card, [call for call in calls if call.state == "pending"]
+    numbers = [call.item.number for call in waiting if call.item.number in ticked]
+    mask = ticks(numbers)
+    buttons = [
+        Button(
+            f"{'☑' if call.item.number in numbers else '☐'} {call.item.number}: {short_line(call.shown, 40)}",
+            f"pick:{card}:{mask ^ ticks([call.item.number]):x}",
+        )
+        for call in waiting
+    ]
+    if numbers:
+        rest = ", deny the rest" if len(numbers) < len(waiting) else ""
+        label = short_line(f"Allow {listed(numbers)}{rest}", LABEL_CHARS_MAX)
+        buttons.append(Button(label, f"take:{card}:{mask:x}"))
+    buttons.append(Button("Deny all", f"none:{card}"))
+    text = _whole_text(calls, page)
+    return NewPost(post, thread, text, "edit", edits=card_id(card), approval=card, buttons=tuple(buttons))
+
+
+def card_edit(thread: ThreadId, calls: Sequence[Approval]) -> NewPost:
+    """The post that changes a card to what became of its calls; the buttons go, unless some still wait. Platforms that
+    cannot edit skip it."""
+    first, states = calls[0], [_state_of(call) for call in calls]
+    if not first.item.card:
+        text = f"{_truth(first)}\n\n{card_text(first.id, first.shown)}"
+        return NewPost(f"{card_id(first.id)}:{states[0]}", thread, text, "edit", approval=first.id)
+    card, chars_max = first.item.card, _share(len(calls))
+    parts = [f"**{call.item.number}.** {_truth(call)}\n{card_text(call.id, call.shown, chars_max)}" for call in calls]
+    waiting = [call for call in calls if call.state == "pending"]
+    return NewPost(
+        f"{card_id(card)}:{','.join(states)}", thread, "\n\n".join(parts), "edit",
+        edits=card_id(card), approval=card, buttons=card_buttons(waiting) if waiting else (),
+    )  # fmt: skip
+
+
+def card_buttons(calls: Sequence[NewApproval]) -> tuple[Button, ...]:
+    """The buttons that decide these calls of a card. Calls that only untrusted text asked for are not ticked."""
+    card = calls[0].item.card
+    ticked = [call.item.number for call in calls if not call.item.foreign]
+    return (
+        Button(short_line(f"Allow all{_including(calls)}", LABEL_CHARS_MAX), f"all:{card}"),
+        Button("Choose", f"pick:{card}:{ticks(ticked):x}"),
+        Button("Deny", f"none:{card}"),
+    )
+
+
+def origins_text(origins: Sequence[ValueOrigin]) -> str:
+    """Where the values of a call come from, in sentences."""
+    by_person: dict[str, list[str]] = {}
+    by_source: dict[str, list[str]] = {}
+    for origin in origins:
+        values = by_source.setdefault(origin.source, []) if origin.source else by_person.setdefault(origin.named_by, [])
+        values.append(f"“{short_line(strip_controls(origin.value), VALUE_CHARS_MAX)}”")
+    sentences = [f"{name[0].upper()}{name[1:]} named {', '.join(values)}." for name, values in by_person.items()]
+    for source, values in by_source.items():
+        verb = "comes" if len(values) == 1 else "come"
+        sentences.append(f"{', '.join(values)} {verb} only from {shown_name(short_source(source))}.")
+    return " ".join(sentences)
+
+
+def _including(calls: Sequence[NewApproval]) -> str:
+    foreign = [call for call in calls if call.item.foreign]
+    if not foreign:
+        return ""
+    sources = list(dict.fromkeys(source for call in foreign for source in call.item.foreign))
+    source = short_line(shown_name(sources[0]), 30) if len(sources) == 1 else "others' text"
+    return f", including {listed([call.item.number for call in foreign][:FILES_SHOWN_MAX])} from {source}"
+
+
+def _asks(item: CardItem) -> str:
+    """Who asks, and the model's own words."""
+    if not item.agent:
+        return ""
+    asks = f"{item.agent} asks for {item.person}." if item.person else f"{item.agent} asks."
+    return f"{asks} The model says: “{item.why}”" if item.why else asks
+
+
+def _whole_text(calls: Sequence[NewApproval], page: str) -> str:
+    item, chars_max = calls[0].item, _share(len(calls))
+    head = f"**{counted(len(calls), 'call')} wait for your decision.** {escaped_markdown(_asks(item))}".rstrip()
+    parts = [
+        f"**{call.item.number}.** {escaped_markdown(strip_controls(call.tool))}\n{_call_text(call, page, chars_max)}"
+        for call in calls
+    ]
+    return "\n\n".join([head, *parts])
+
+
+def _share(calls: int) -> int:
+    """How much of what each of several calls would run a card shows."""
+    return max(CALL_CHARS_MIN, 2 * CARD_CHARS_MAX // calls)
+
+
+def _call_text(call: NewApproval, page: str, chars_max: int) -> str:
+    """What would run, what it touches, why a person is asked where that is not plain from the rules alone, and where
+    its values come from."""
+    shown = call.shown if call.shown.strip() else strip_controls("\n".join(call.actions))
+    besides = (coverage_text(call.covers), call.reason, origins_text(call.item.origins))
+    return _joined(card_text(call.id, shown, chars_max, page), *map(escaped_markdown, besides))
+
+
+def _joined(*parts: str) -> str:
+    return "\n\n".join(filter(None, parts))
+
+
+def _state_of(call: Approval) -> CardState:
+    if call.outcome:
+        return call.outcome
+    if call.state in ("allow", "used"):
+        return "thread" if call.scope == "thread" else "allow"
+    return call.state
+
+
+def _truth(call: Approval) -> str:
+    by = call.decided_by if call.state in ("allow", "used", "deny") else ""
+    return TRUTHS[_state_of(call)].format(by=f" by {escaped_markdown(by)}" if by else "")

@@ -9,7 +9,6 @@ import msgspec
 from shoal.kernel.clock import from_micros
 from shoal.kernel.errors import Conflict, QueueChanged, StaleEpoch
 from shoal.kernel.events import (
-    ApprovalSettled,
     Event,
     EventData,
     Failed,
@@ -23,9 +22,8 @@ from shoal.kernel.events import (
     decode_data,
     spans_to,
 )
-from shoal.kernel.ids import ApprovalId, CallId, ThreadId, TurnId
+from shoal.kernel.ids import ThreadId, TurnId
 from shoal.kernel.messages import Prompt
-from shoal.kernel.permissions import NO_COVERAGE
 from shoal.kernel.records import (
     Commit,
     Committed,
@@ -38,8 +36,8 @@ from shoal.kernel.records import (
     ThreadInfo,
 )
 from shoal.store.appends import SEQ_END, append, append_outside, chain, event, platform_of, put_post, title_of
+from shoal.store.approvals import cancel_approvals, insert_approval, show_outcomes
 from shoal.store.budget import spend
-from shoal.store.cards import card_edit
 from shoal.store.checkpoints import note_checkpoints
 from shoal.store.driver import (
     Batch,
@@ -455,12 +453,7 @@ def _write(lease: Lease, commit: Commit, at: datetime, *, last: bool = False) ->
     """Store all that a commit holds, the events last: they raise StaleEpoch where the lease is not the newest."""
     thread, events = lease.thread, commit.events
     if commit.void_approvals:
-        cancelled: list[EventData] = []
-        for row in (yield from query("approvals_cancel", thread=thread, turn=commit.turn, now=at)):
-            approval, where = ApprovalId(text(row[0])), ThreadId(text(row[3]) or thread)
-            cancelled.append(ApprovalSettled(approval, CallId(text(row[1])), "cancelled"))
-            yield from put_post(card_edit(where, approval, text(row[2]), "cancelled"), at)
-        events = (*cancelled, *events)
+        events = (*(yield from cancel_approvals(thread, commit.turn, at)), *events)
     retry = next((data for data in commit.events if isinstance(data, RetryScheduled)), None)
     if retry is not None or commit.retried:
         yield from query("thread_retry", thread=thread, retry_at=retry and retry.next_at, now=at)
@@ -475,10 +468,9 @@ def _write(lease: Lease, commit: Commit, at: datetime, *, last: bool = False) ->
             yield from put_post(post, at)
     if commit.use_approval and not (yield from query("approval_use", id=commit.use_approval)):
         raise Conflict(f"Approval {commit.use_approval} cannot be used: it was used already or never given.")
-    if (approval := commit.approval) is not None:
-        row = msgspec.structs.asdict(approval) | {"thread": thread, "turn": commit.turn, "now": at}
-        covers = dump(approval.covers) if approval.covers != NO_COVERAGE else ""
-        yield from query("approval_insert", **row | {"actions": dump(approval.actions), "covers": covers})
+    yield from show_outcomes(commit.outcomes, at)
+    for approval in commit.approvals:
+        yield from insert_approval(thread, commit.turn, approval, at)
     for digest, body in commit.prompts:
         yield from query("prompt_insert", digest=digest, body=body.decode(), now=at)
     yield from chain(thread, commit.audit, at)

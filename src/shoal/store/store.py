@@ -2,7 +2,8 @@
 
 from shoal.kernel.clock import Clock
 from shoal.store.agents import AgentStore, SettingStore, TokenStore
-from shoal.store.audit import Approvals, AuditLog
+from shoal.store.approvals import Approvals
+from shoal.store.audit import AuditLog
 from shoal.store.budget import BudgetStore, Ledger
 from shoal.store.checkpoints import CheckpointStore
 from shoal.store.driver import Driver

@@ -24,6 +24,7 @@ LIMITS = ChatLimits(
     can_edit=True,
     can_upload=True,
     has_buttons=True,
+    buttons_max=100,
     has_history=True,
     voice="ogg",
 )

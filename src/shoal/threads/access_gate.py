@@ -22,7 +22,7 @@ from shoal.kernel.clock import Clock, to_micros
 from shoal.kernel.commands import CommandRequest
 from shoal.kernel.errors import Conflict, Forbidden, Gone, InvalidInput, NotFound, StoreError
 from shoal.kernel.events import AssistantSaid, Scope
-from shoal.kernel.ids import ApprovalId, ThreadId, channel_of, thread_address
+from shoal.kernel.ids import ApprovalId, CardId, ThreadId, channel_of, thread_address
 from shoal.kernel.messages import (
     UNTOLD,
     Author,
@@ -80,6 +80,8 @@ class OpenInbox:
     def __init__(self, orchestrator: "Orchestrator", commands: "CommandRouter") -> None:
         self.send = orchestrator.send
         self.decide = orchestrator.decide
+        self.decide_card = orchestrator.decide_card
+        self.choose = orchestrator.choose
         self.react = orchestrator.react
         self.thread_of = orchestrator.thread_of
         self.listens = orchestrator.listens
@@ -170,10 +172,24 @@ class AccessGate:
 
     async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
         """Settle an approval for somebody who may speak. Raises what the orchestrator raises, and Forbidden."""
+        return await self._inner.decide(approval, allow, await self._admitted(by), scope)
+
+    async def decide_card(
+        self, card: CardId, allow: bool, by: Asker, numbers: Sequence[int] = (), scope: Scope = "once"
+    ) -> str:
+        """The same for the calls of a card."""
+        return await self._inner.decide_card(card, allow, await self._admitted(by), numbers, scope)
+
+    async def choose(self, card: CardId, ticked: Sequence[int], by: Asker) -> str:
+        """Have a card show its ticks, for somebody who may speak."""
+        return await self._inner.choose(card, ticked, await self._admitted(by))
+
+    async def _admitted(self, by: Asker) -> Asker:
+        """Somebody with their trust here. Raises Forbidden for a stranger."""
         found = await self._admissions.of(by.platform, Author(by.user, by.name, by.roles, trusted=False), by.channel)
         if not found.allowed:
             raise Forbidden("You have no access here.")
-        return await self._inner.decide(approval, allow, msgspec.structs.replace(by, trust=found.trust), scope)
+        return msgspec.structs.replace(by, trust=found.trust)
 
     async def react(self, reaction: Reaction) -> str:
         """Do what an emoji says, for somebody who may speak; others' mean nothing. Raises StoreError."""
@@ -272,12 +288,17 @@ class AccessGate:
                 named = approval_of(await outbox.post_of(message.thread, message.reply_to))
             if not named and any(one.kind in ("reply", "quote") and not one.own for one in message.refers_to):
                 return False  # it answers another person
-        meant = await self._store.approvals.meant(message.thread, named)
-        if len(meant) != 1:
+        meant, by = await self._store.approvals.meant(message.thread, named), author.asker(message.thread, trust)
+        cards = {one.item.card or one.id for one in meant}
+        if len(cards) != 1 or (answer.numbers and not meant[0].item.card):
             return False
         try:
-            await self._inner.decide(meant[0].id, answer.allow, author.asker(message.thread, trust), answer.scope)
-            said = "Allowed." if answer.allow else "Denied."
+            if len(meant) > 1 or answer.numbers:
+                card = meant[0].item.card
+                said = await self._inner.decide_card(card, answer.allow, by, answer.numbers, answer.scope)
+            else:
+                await self._inner.decide(meant[0].id, answer.allow, by, answer.scope)
+                said = "Allowed." if answer.allow else "Denied."
         except (Conflict, Gone, Forbidden, InvalidInput) as error:
             said = str(error)
         await self._say(message, said)

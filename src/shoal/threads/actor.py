@@ -49,14 +49,13 @@ from shoal.kernel.events import (
 )
 from shoal.kernel.files import Folders
 from shoal.kernel.hooks import TurnSummary
-from shoal.kernel.ids import OWN_PLATFORMS, ThreadId, TurnId, thread_address
+from shoal.kernel.ids import OWN_PLATFORMS, ApprovalId, ThreadId, TurnId, thread_address
 from shoal.kernel.messages import Prompt, Waiting, joined, pause_left
 from shoal.kernel.permissions import Audience
 from shoal.kernel.ports import LiveHub, SignalKind
-from shoal.kernel.records import Commit, NewPost
+from shoal.kernel.records import CallOutcome, Commit, NewPost
 from shoal.kernel.settings import MailboxSettings
 from shoal.permissions.access import Links
-from shoal.store.cards import card_edit
 from shoal.store.store import Store
 from shoal.threads.attachments import Attachments
 from shoal.threads.backfill import Backfill
@@ -381,13 +380,13 @@ class Actor:
             )
             for call in state.unresolved()
         )
-        cards = tuple(
-            card_edit(view.chat, request.approval_id, request.shown, "stopped")
+        outcomes = tuple[tuple[ApprovalId, CallOutcome], ...](
+            (request.approval_id, "stopped")
             for call in state.unresolved()
             if call.id in state.started and (request := state.approvals.get(call.id)) is not None
         )
-        posts = (*cards, *view.outage_ends(STOPPED), *view.answer(finished.reply, finished.outcome))
-        await view.finish(Commit(state.turn, results + events, posts))
+        posts = (*view.outage_ends(STOPPED), *view.answer(finished.reply, finished.outcome))
+        await view.finish(Commit(state.turn, results + events, posts, outcomes=outcomes))
 
 
 def _since(view: ThreadView) -> datetime:

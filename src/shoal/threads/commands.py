@@ -38,7 +38,7 @@ from shoal.kernel.records import Approval
 from shoal.kernel.speech import VOICE_MODES
 from shoal.kernel.triggers import NewTrigger, Trigger, in_words
 from shoal.kernel.zones import local_time, zone_named
-from shoal.permissions.access import Links
+from shoal.permissions.access import Links, WrittenDecision, parse_answer
 from shoal.store.cards import SHORT_ID_CHARS
 from shoal.store.store import Store
 from shoal.threads.orchestrator import CHOOSES_NO_MODEL, Orchestrator
@@ -269,13 +269,15 @@ class CommandRouter:
         return NEW_HERE if asked.thread.endswith(f":{WHOLE_CHANNEL}") else await self.new(asked)
 
     async def _decide_in_channel(self, asked: CommandRequest, latest: ThreadId | None) -> str:
-        channel, end = channel_of(asked.thread), asked.argument.upper()
+        channel, answer = channel_of(asked.thread), _answer(asked)
+        end = answer.approval.upper()
         waiting = [
             approval
             for approval in await self._store.approvals.search()
-            if approval.thread.startswith(channel) and approval.id.upper().endswith(end)
+            if approval.thread.startswith(channel)
+            and (approval.id.upper().endswith(end) or approval.item.card.upper().endswith(end))
         ]
-        return await self._decide_among(asked, waiting)
+        return await self._decide_among(asked, answer, waiting)
 
     async def _remind_in_channel(self, asked: CommandRequest, latest: ThreadId | None) -> str | None:
         if asked.argument.partition(" ")[0].lower() in ("", "help", "list", "cancel"):
@@ -408,19 +410,23 @@ class CommandRouter:
 
     async def decide(self, asked: CommandRequest) -> str:
         """/approve and /deny: the question that is named, or the only one that waits here."""
-        return await self._decide_among(asked, await self._store.approvals.meant(asked.thread, asked.argument))
+        answer = _answer(asked)
+        return await self._decide_among(asked, answer, await self._store.approvals.meant(asked.thread, answer.approval))
 
-    async def _decide_among(self, asked: CommandRequest, meant: Sequence[Approval]) -> str:
+    async def _decide_among(self, asked: CommandRequest, answer: WrittenDecision, meant: Sequence[Approval]) -> str:
         if not meant:
             named = f" {asked.argument[:40]}" if asked.argument else ""
             return f"No question{named} waits here. `shoal approvals list` shows those of all conversations."
-        if len(meant) > 1:
+        if len({one.item.card or one.id for one in meant}) > 1:
             lines = [
-                f"- `/{asked.name} {one.id[-SHORT_ID_CHARS:]}` {one.tool}: {short_line(one.shown)}" for one in meant
+                f"- `/{asked.name} {(one.item.card or one.id)[-SHORT_ID_CHARS:]}` {one.tool}: {short_line(one.shown)}"
+                for one in {one.item.card or one.id: one for one in meant}.values()
             ]
             return _listed(["Several questions wait here. Say which:", *lines], "")
-        await self._orchestrator.decide(meant[0].id, asked.name == "approve", asked.asker)
-        return "Allowed." if asked.name == "approve" else "Denied."
+        if (card := meant[0].item.card) and (len(meant) > 1 or answer.numbers):
+            return await self._orchestrator.decide_card(card, answer.allow, asked.asker, answer.numbers)
+        await self._orchestrator.decide(meant[0].id, answer.allow, asked.asker)
+        return "Allowed." if answer.allow else "Denied."
 
     async def context(self, asked: CommandRequest) -> str:
         """/context."""
@@ -893,3 +899,9 @@ def _listed(lines: Sequence[str], nothing: str) -> str:
 
 def moment_text(moment: datetime, timezone: str) -> str:
     return local_time(moment.astimezone(zone_named(timezone)))
+
+
+def _answer(asked: CommandRequest) -> WrittenDecision:
+    """What /approve or /deny says."""
+    word = "allow" if asked.name == "approve" else "deny"
+    return parse_answer(f"{word} {asked.argument}") or WrittenDecision(asked.argument, asked.name == "approve")

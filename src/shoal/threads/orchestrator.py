@@ -27,7 +27,7 @@ from shoal.kernel.errors import (
     system_words,
 )
 from shoal.kernel.events import Cleared, Event, RetryRequested, Revised, Scope, UserSaid
-from shoal.kernel.ids import OWN_PLATFORMS, ApprovalId, ThreadId, TurnId, is_child, thread_address, unopened
+from shoal.kernel.ids import OWN_PLATFORMS, ApprovalId, CardId, ThreadId, TurnId, is_child, thread_address, unopened
 from shoal.kernel.messages import (
     STOP_SIGNS,
     Abort,
@@ -47,11 +47,12 @@ from shoal.kernel.messages import (
 from shoal.kernel.permissions import Asker
 from shoal.kernel.phrases import counted
 from shoal.kernel.ports import ChatAdapter, Engine, SignalKind
-from shoal.kernel.posts import PREVIEW
+from shoal.kernel.posts import CHOOSING, PREVIEW
 from shoal.kernel.records import Approval, AuditEntry, CopyOf, DeliveryStatus, NewPost, Opening, OutboxRow, Settlement
 from shoal.kernel.transcript import revision_text
 from shoal.permissions.access import may_decide
-from shoal.store.cards import approval_of
+from shoal.store.approvals import card_verdicts, verdicts_text
+from shoal.store.cards import SHORT_ID_CHARS, approval_of, card_id
 from shoal.threads.actor import Actor, ActorServices
 
 log = logging.getLogger(__name__)
@@ -62,6 +63,7 @@ SPOKE_BEFORE = "Somebody spoke in this thread before the copy was made. `/fork` 
 CHANGED_AFTERWARDS = (
     "I have answered this already and see the change with your next message. `/retry` answers it as it is now."
 )
+GONE = "That card is gone. `shoal approvals list` shows what waits."
 THEIRS = "Only whoever wrote a message, or my owner, may have it answered again."
 TURN_EVENTS_MAX = 10_000
 """How far before an event the beginning of its turn is looked for."""
@@ -295,8 +297,13 @@ class Orchestrator:
         post = await self._store.outbox.post_of(thread, reaction.message_id) if is_stop or verdict is not None else ""
         approval = approval_of(post)
         if approval and verdict is not None:
+            by = reaction.author.asker(thread, reaction.trust)
             try:
-                await self.decide(approval, verdict, reaction.author.asker(thread, reaction.trust))
+                if calls := await self._store.approvals.on_card(CardId(approval)):
+                    approval = calls[0].id
+                    await self.decide_card(calls[0].item.card, verdict, by)
+                else:
+                    await self.decide(approval, verdict, by)
             except (NotFound, Gone, Forbidden) as error:
                 return str(error)
             except Conflict as error:
@@ -453,6 +460,53 @@ class Orchestrator:
             raise
         await self._announce(settlement)
         return settlement.approval.state
+
+    async def decide_card(
+        self, card: CardId, allow: bool, by: Asker, numbers: Sequence[int] = (), scope: Scope = "once"
+    ) -> str:
+        """Decide the calls of a card that wait, all or none of them; see `card_verdicts`. Raises what `decide` does."""
+        calls = await self._store.approvals.on_card(card)
+        if not calls:
+            raise NotFound(GONE)
+        roles, by = by.roles, self._services.links.people.asker(by)
+        verdicts = card_verdicts(calls, allow, numbers)
+        for call in calls:
+            verdict = verdicts.get(call.id)
+            if verdict is not None and not may_decide(call, by, self._approvers, allow=verdict == "allow"):
+                await self._refused(call, by, "not theirs to decide")
+                if may_decide(call, by, self._approvers, allow=False):
+                    what = f"Untrusted content led to call {call.item.number}"
+                    raise Forbidden(f"{what}, so an approver or the owner has to allow it.")
+                raise Forbidden("This is for whoever asked for it, an approver or the owner to decide.")
+        settlements = await self._store.approvals.settle_all(
+            verdicts, scope, by.user, by.trust, platform=by.platform, roles=roles, token=by.token
+        )
+        for settlement in settlements:
+            await self._announce(settlement)
+        return verdicts_text(calls, verdicts)
+
+    async def choose(self, card: CardId, ticked: Sequence[int], by: Asker) -> str:
+        """Have a card show a tick for each call that waits; where its platform cannot, say how to choose in words.
+
+        Raises NotFound, Forbidden, Conflict and Gone."""
+        calls = await self._store.approvals.on_card(card)
+        if not calls:
+            raise NotFound(GONE)
+        by = self._services.links.people.asker(by)
+        if not all(may_decide(call, by, self._approvers, allow=False) for call in calls):
+            raise Forbidden("This is for whoever asked for it, an approver or the owner to decide.")
+        place = calls[0].asked_in
+        adapter, waiting = (
+            self._adapters.get(thread_address(place).platform),
+            [c for c in calls if c.state == "pending"],
+        )
+        if adapter is None or not adapter.limits.can_edit or len(waiting) + 2 > adapter.limits.buttons_max:
+            short = card[-SHORT_ID_CHARS:]
+            return f"Write `allow {short} 1 {len(calls)}` to allow calls 1 and {len(calls)} and deny the rest."
+        page, post = self._services.loop.executor.page, f"{card_id(card)}:{self._services.clock.new_id()}"
+        await self._store.approvals.choose(card, ticked, post, page)
+        self._services.senders.poke(place)
+        return CHOOSING
 
     async def _refused(self, found: Approval, by: Asker, why: str) -> None:
         """Have the thread's audit chain tell of a decision that does not count."""

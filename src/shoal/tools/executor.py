@@ -40,7 +40,7 @@ from shoal.kernel.home import Home
 from shoal.kernel.hooks import PlannedCall
 from shoal.kernel.ids import ApprovalId, ThreadId, TurnId
 from shoal.kernel.messages import MORE_TOOLS, ToolCall
-from shoal.kernel.permissions import STRICTNESS, TRUST_ORDER, Action, Asker, Decision
+from shoal.kernel.permissions import STRICTNESS, TRUST_ORDER, Action, Asker, CardItem, Decision
 from shoal.kernel.phrases import counted
 from shoal.kernel.ports import Invocation, LiveHub, Mount, Sandbox, ToolContext, ToolOutput, ToolServices, VirtualFolder
 from shoal.kernel.records import Approval, AuditEntry, NewApproval, NewPost
@@ -79,6 +79,7 @@ VERDICTS: dict[Verdict, str] = {
     "cancelled": "The request for this call was cancelled, so it did not run.",
 }
 PRIVATE = "untrusted content in a private conversation"
+MOVED_ON = "It is another call now that the ones before it have run."
 CHANGED = "What was approved is not what would run now, because something it depends on has changed. Ask again."
 CALL_SECONDS_MAX = 900.0
 """Longest that a call may take."""
@@ -127,6 +128,11 @@ class MustAsk(msgspec.Struct, frozen=True):
     event: ApprovalRequested
     audit: tuple[AuditEntry, ...]
     advice: Callable[[], Awaitable[str]] | None = None
+
+    def on_card(self, item: CardItem) -> Self:
+        """The same, at its place on a card."""
+        approval, event = replace(self.approval, item=item), replace(self.event, item=item)
+        return replace(self, approval=approval, event=event)
 
     def with_reason(self, more: str) -> Self:
         """The same, with a further sentence of why."""
@@ -261,6 +267,8 @@ class Executor:
         asking = _Asking(call, context, invocation, content, reason, audit, needs_trust=raised)
         if request is not None:
             found = await self._approvals.get(request.approval_id)
+            if found is not None and found.call_digest != asking.call_digest and found.item.number > 1:
+                return self._ask(asking, MOVED_ON)
             if found is None or found.call_digest != asking.call_digest or found.state != "allow":
                 return _refuse(call, CHANGED, audit)
             if not await self._upholds(found):

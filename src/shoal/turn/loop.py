@@ -18,10 +18,14 @@ takes the calls in their order, each admitted, journaled as started, run, and jo
     approval requested, not decided              park: the turn ends its work until the decision wakes it
     approval decided                             allow: admit with it; else its result says why not
     allowed, and what it runs has changed        ask anew: the new request takes the place of the old one, and park
+    allowed, and calls before it changed it      the same
     started, no result (a crash)                 run again if the tool is idempotent, else say so to the model
     started, its result is not there yet         park: whoever brings it wakes the turn, which runs the call again
     a message for the turn came (steer = skip)   this and the rest are skipped, each with a result
     the assistant's message was cut off          this and the rest fail with the reason
+
+Where a call needs a person, the calls behind it that need one too, as things stand then, are asked for with it, on one
+card. They still run in their order, each once all before it have results.
 
 The calls of a message that may run at once start in the message's own transaction: they are admitted just before it, on
 what is known then, and where something has happened to the thread by then only the message is journaled, and its calls
@@ -30,6 +34,7 @@ are reached as ever.
 
 import asyncio
 import logging
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from itertools import takewhile
@@ -37,12 +42,12 @@ from typing import Literal
 
 import msgspec
 
+from shoal.kernel import lazy_re
 from shoal.kernel.agents import AgentSpec
 from shoal.kernel.clock import Clock, retry_delay
 from shoal.kernel.errors import InvalidInput
 from shoal.kernel.events import (
     INTERRUPTED,
-    ApprovalRequested,
     AssistantSaid,
     Checkpointed,
     Failed,
@@ -53,10 +58,12 @@ from shoal.kernel.events import (
     ToolStarted,
     TurnFinished,
 )
-from shoal.kernel.ids import CallId, ThreadId
+from shoal.kernel.files import in_thread
+from shoal.kernel.ids import ApprovalId, CallId, CardId, ThreadId
 from shoal.kernel.messages import RETRYABLE, SILENT, FailureKind, ModelDone, ModelFailed, ToolCall
+from shoal.kernel.permissions import CardItem, ValueOrigin
 from shoal.kernel.ports import Models, Route
-from shoal.kernel.records import AdmittedCalls, AuditEntry, Commit, NewPost, Spend, Step
+from shoal.kernel.records import AdmittedCalls, AuditEntry, CallOutcome, Commit, Spend, Step
 from shoal.kernel.settings import TurnsSettings
 from shoal.kernel.turnstate import (
     BROKE_OFF,
@@ -72,7 +79,10 @@ from shoal.kernel.turnstate import (
     joined_reply,
     next_move,
 )
-from shoal.store.cards import CardState, card_edit, card_post
+from shoal.markdown.spoken import speakable
+from shoal.permissions.origins import origins_of, values_of, words_of
+from shoal.store.cards import CARD_CALLS_MAX, card_post
+from shoal.text.shown import strip_controls
 from shoal.tools.checkpoints import Checkpoints
 from shoal.tools.executor import VERDICTS, Admitted, CallContext, Executor, MustAsk, Refused
 from shoal.tools.mending import mended
@@ -139,6 +149,12 @@ OUTAGE_BASE_SECONDS = 5.0
 """First pause of a turn that waits for a model; it doubles up to `BACKOFF_SECONDS_MAX`."""
 OUTAGE_ASKED_SECONDS_MAX = 300.0
 """Longest wait that a provider can ask for. Many ask for a day and work again within a minute."""
+WHY_CHARS_READ, WHY_CHARS_MAX = 2000, 200
+"""How much of the model's own words is looked at for a card, and how much of it a card shows."""
+ORIGIN_EVENTS_MAX = 2000
+"""Events of a thread in which the values of a call are looked for."""
+_LINK = lazy_re.compile(r"\b(?:https?://|www\.)\S+", re.IGNORECASE)
+_QUOTES = {ord("“"): '"', ord("”"): '"'}
 CONFIRMED_SECONDS = 0.5
 """Maximum age of a lease check; a process that stood still meanwhile checks again."""
 
@@ -516,17 +532,16 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
             results = [await self.executor.run(admitted[0], context)]
         else:
             results = await asyncio.gather(*(self.executor.run(one, context) for one in admitted))
-        finished, posts, outcome = list[ToolFinished](), list[NewPost](), None
+        finished, outcomes, outcome = list[ToolFinished](), list[tuple[ApprovalId, CallOutcome]](), None
         for one, result in zip(admitted, results, strict=True):
             if isinstance(result, ToolFinished):
                 notices = () if one.traits.read_only else await self.push(context.thread, context.agent)
                 finished.append(msgspec.structs.replace(result, text="\n".join((result.text, *notices))))
-                request = view.open.approvals.get(result.call_id)
-                posts += _card_edit(view.chat, request, "failed" if result.is_error else "ran")
+                outcomes += _outcome(view.open, result.call_id, "failed" if result.is_error else "ran")
         if finished:
             now, number = self.clock.now(), view.open.steps
             steps = tuple(Step(number, f"tool {one.name}", now, one.duration_ms) for one in finished)
-            await view.write(Commit(view.turn, tuple(finished), tuple(posts), steps=steps))
+            await view.write(Commit(view.turn, tuple(finished), outcomes=tuple(outcomes), steps=steps))
         for one, result in zip(admitted, results, strict=True):
             if isinstance(result, MustAsk):
                 outcome = await self._ask_person(run, one.call, result)
@@ -543,7 +558,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
             tool = self.executor.registry.get(call.name)
             if tool is None or not (tool.traits.idempotent or tool.traits.waits):
                 result = ToolFinished(call.id, call.name, INTERRUPTED, is_error=True, counts=False)
-                await view.write(Commit(view.turn, (result,), _card_edit(view.chat, request, "interrupted")))
+                await view.write(Commit(view.turn, (result,), outcomes=_outcome(state, call.id, "interrupted")))
                 return None
             admission = await self.executor.again(call, context, request)
         elif request is not None and verdict is None:
@@ -563,8 +578,8 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
                 await view.write(Commit(view.turn, begun, audit=audit, use_approval=approval))
         if isinstance(admission, Admitted):
             return await self._run_started(run, [admission], context)
-        posts = _card_edit(view.chat, request, "changed")
-        await view.write(Commit(view.turn, (admission.result,), posts, admission.audit))
+        outcomes = _outcome(state, call.id, "changed")
+        await view.write(Commit(view.turn, (admission.result,), audit=admission.audit, outcomes=outcomes))
         return None
 
     async def _checkpoint(self, run: TurnRun, admitted: Sequence[Admitted]) -> tuple[Checkpointed, ...]:
@@ -575,16 +590,72 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
         return await self.checkpoints.before(admitted, run.scope.agent.workspace, state.author.id)
 
     async def _ask_person(self, run: TurnRun, call: ToolCall, asks: MustAsk) -> TurnOutcome:
-        """Ask a person, anew where they were asked already."""
-        view = run.view
-        if asks.advice is not None:
-            view.show(StatusChanged("tool", call.name))
-            asks = asks.with_reason(self.context.clean(await asks.advice()))
-        before = _card_edit(view.chat, view.open.approvals.get(call.id), "asked_anew")
-        card = card_post(view.chat, asks.approval, self.executor.page)
-        await view.write(Commit(view.turn, (asks.event,), (*before, card), asks.audit, asks.approval))
+        """Ask a person, anew where they were asked already, together with the calls behind it that need one too."""
+        view, context = run.view, self.context.calls(run)
+        begun = view.open.started | view.open.approvals.keys() | view.open.results
+        questions = [(call, asks)]
+        for later in view.open.calls[view.open.calls.index(call) + 1 :]:
+            if later.id in begun or len(questions) == CARD_CALLS_MAX:
+                continue
+            admission = await self.executor.admit(later, context, None)
+            if isinstance(admission, MustAsk) and not self._follows(later, admission, questions):
+                questions.append((later, admission))
+        card = CardId(self.clock.new_id() if len(questions) > 1 else "")
+        origins = await self._origins(run, [asked for asked, _ in questions])
+        asker, why = run.scope.asker, self._own_words(view.open.reply)
+        requests = list[MustAsk]()
+        for number, (asked, admission) in enumerate(questions, 1):
+            request = admission
+            if admission.advice is not None:
+                view.show(StatusChanged("tool", asked.name))
+                request = admission.with_reason(self.context.clean(await admission.advice()))
+            place = CardItem(card, number, len(questions), run.scope.agent.name, asker.name, why, origins[asked.id])
+            requests.append(request.on_card(place))
+        approvals = tuple(request.approval for request in requests)
+        events = tuple(request.event for request in requests)
+        audit = tuple(entry for request in requests for entry in request.audit)
+        outcomes = _outcome(view.open, call.id, "asked_anew")
+        post = card_post(view.chat, approvals, self.executor.page)
+        await view.write(Commit(view.turn, events, (post,), audit, approvals, outcomes=outcomes))
         view.show(StatusChanged("waiting", call.name))
         return "parked"
+
+    def _follows(
+        self, call: ToolCall, asks: MustAsk, before: Sequence[tuple[ToolCall, MustAsk]]
+    ) -> bool:  # fmt: skip
+        """Whether a call changes a file that one before it changes: what it would do then cannot be shown yet."""
+        traits = self.executor.registry.traits
+        if not traits.of(call.name).writes_file:
+            return False
+        return any(
+            traits.of(earlier.name).writes_file and set(asks.approval.actions) & set(request.approval.actions)
+            for earlier, request in before
+        )
+
+    async def _origins(self, run: TurnRun, calls: Sequence[ToolCall]) -> dict[CallId, tuple[ValueOrigin, ...]]:
+        """Where the values of these calls come from."""
+        view, traits, clean = run.view, self.executor.registry.traits, self.context.clean
+        last_seq = view.transcript.last_seq
+        events = await view.journal.along(view.thread, last_seq, max(0, last_seq - ORIGIN_EVENTS_MAX))
+
+        def found() -> dict[CallId, tuple[ValueOrigin, ...]]:
+            words = words_of(events, run.scope.asker.user)
+            return {
+                call.id: tuple(
+                    msgspec.structs.replace(origin, value=clean(origin.value))
+                    for origin in origins_of(
+                        values_of(call.arguments, commands=traits.of(call.name).takes_commands), words
+                    )
+                )
+                for call in calls
+            }
+
+        return await in_thread(found)
+
+    def _own_words(self, text: str) -> str:
+        """A sentence or two of what the model says, as plain text without links."""
+        plain = _LINK.sub("(a link)", speakable(text[:WHY_CHARS_READ], WHY_CHARS_MAX))
+        return strip_controls(" ".join(self.context.clean(plain).translate(_QUOTES).split()))
 
     async def _fail_calls(
         self, run: TurnRun, calls: Sequence[ToolCall], text: str, *, void_approvals: bool = False
@@ -601,6 +672,7 @@ def _audit_of(admitted: Sequence[Admitted]) -> tuple[AuditEntry, ...]:
     return tuple(entry for one in admitted for entry in one.audit)
 
 
-def _card_edit(chat: ThreadId, request: ApprovalRequested | None, state: CardState) -> tuple[NewPost, ...]:
-    """The change of the card that a person allowed the call on, if there is one."""
-    return (card_edit(chat, request.approval_id, request.shown, state),) if request is not None else ()
+def _outcome(state: TurnState, call: CallId, outcome: CallOutcome) -> tuple[tuple[ApprovalId, CallOutcome], ...]:
+    """What became of a call, where a person allowed it."""
+    request = state.approvals.get(call)
+    return ((request.approval_id, outcome),) if request is not None else ()

@@ -367,7 +367,7 @@ async def parked(store: Store) -> None:
     lease = await opened(store, "T3", named("parked"))
     expires_at = SystemClock().now()
     approval = NewApproval(ApprovalId("A"), CallId("c"), "bash", ("x",), "d", "rm", "u1", expires_at)
-    await store.journal.commit(lease, Commit(TurnId("T3"), approval=approval))
+    await store.journal.commit(lease, Commit(TurnId("T3"), approvals=(approval,)))
 
 
 async def test_a_process_without_slots_never_becomes_a_worker(cluster: PostgresCluster, postgres_database: str) -> None:

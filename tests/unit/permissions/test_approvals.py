@@ -12,7 +12,7 @@ from shoal.kernel.permissions import Asker, Trust
 from shoal.kernel.records import Approval
 from shoal.permissions.access import (
     ANSWER_CHARS_MAX,
-    Answer,
+    WrittenDecision,
     approval_digest,
     may_decide,
     parse_answer,
@@ -131,23 +131,23 @@ def test_who_asked_on_another_platform_may_decide_there() -> None:
 @pytest.mark.parametrize(
     ("text", "answer"),
     [
-        ("allow 01ABCD", Answer("01ABCD", True)),
-        ("  DENY  01abcd. ", Answer("01abcd", False)),
-        ("/allow 01ABCD", Answer("01ABCD", True)),
-        ("yes #01ABCD", Answer("01ABCD", True)),
-        ("Erlauben `01ABCD`", Answer("01ABCD", True)),
-        ("拒绝 01ABCD", Answer("01ABCD", False)),
-        ("allow 01ABCD always", Answer("01ABCD", True, "thread")),
-        ("allow always 01ABCD", Answer("01ABCD", True, "thread")),
-        ("deny 01ABCD always", Answer("01ABCD", False)),
-        ("allow", Answer("", True)),
-        (" Yes! ", Answer("", True)),
-        ("OK.", Answer("", True)),
-        ("yes, please", Answer("", True)),
-        ("\U0001f44d\U0001f3fd", Answer("", True)),
-        ("No, thanks.", Answer("", False)),
-        ("\U0001f44e", Answer("", False)),
-        ("allow always", Answer("", True, "thread")),
+        ("allow 01ABCD", WrittenDecision("01ABCD", True)),
+        ("  DENY  01abcd. ", WrittenDecision("01abcd", False)),
+        ("/allow 01ABCD", WrittenDecision("01ABCD", True)),
+        ("yes #01ABCD", WrittenDecision("01ABCD", True)),
+        ("Erlauben `01ABCD`", WrittenDecision("01ABCD", True)),
+        ("拒绝 01ABCD", WrittenDecision("01ABCD", False)),
+        ("allow 01ABCD always", WrittenDecision("01ABCD", True, "thread")),
+        ("allow always 01ABCD", WrittenDecision("01ABCD", True, "thread")),
+        ("deny 01ABCD always", WrittenDecision("01ABCD", False)),
+        ("allow", WrittenDecision("", True)),
+        (" Yes! ", WrittenDecision("", True)),
+        ("OK.", WrittenDecision("", True)),
+        ("yes, please", WrittenDecision("", True)),
+        ("\U0001f44d\U0001f3fd", WrittenDecision("", True)),
+        ("No, thanks.", WrittenDecision("", False)),
+        ("\U0001f44e", WrittenDecision("", False)),
+        ("allow always", WrittenDecision("", True, "thread")),
         ("yes and no", None),
         ("-1", None),
         ("allow x", None),
@@ -160,7 +160,7 @@ def test_who_asked_on_another_platform_may_decide_there() -> None:
         ("", None),
     ],
 )
-def test_an_answer_as_text(text: str, answer: Answer | None) -> None:
+def test_an_answer_as_text(text: str, answer: WrittenDecision | None) -> None:
     assert parse_answer(text) == answer
 
 
@@ -173,7 +173,7 @@ def test_variation_selectors_are_shown_as_what_they_are(char: str) -> None:
 def test_bounds_are_within() -> None:
     answer = f"allow{' ' * (ANSWER_CHARS_MAX - 9)}abcd"
     assert len(answer) == ANSWER_CHARS_MAX
-    assert parse_answer(answer) == Answer("abcd", allow=True)
+    assert parse_answer(answer) == WrittenDecision("abcd", allow=True)
     assert parse_answer(f" {answer}") is None
 
 
@@ -185,5 +185,5 @@ def test_bounds_are_within() -> None:
     ],
 )  # fmt: skip
 def test_a_decision_is_understood_in_other_languages(yes: str, no: str) -> None:
-    assert parse_answer(f"{yes} 01ABCD") == Answer("01ABCD", True)
-    assert parse_answer(f"{no} 01ABCD") == Answer("01ABCD", False)
+    assert parse_answer(f"{yes} 01ABCD") == WrittenDecision("01ABCD", True)
+    assert parse_answer(f"{no} 01ABCD") == WrittenDecision("01ABCD", False)

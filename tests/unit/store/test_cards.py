@@ -2,13 +2,14 @@
 
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from shoal.kernel.ids import ApprovalId, CallId, ThreadId
 from shoal.kernel.permissions import Coverage, CoveredFile
-from shoal.kernel.records import NewApproval
+from shoal.kernel.records import Approval, NewApproval
 from shoal.markdown.render import render_markup
 from shoal.platforms.telegram.markup import styled
 from shoal.store.cards import CARD_CHARS_MAX, FILES_SHOWN_MAX, card_edit, card_post, card_text, coverage_text
@@ -36,7 +37,7 @@ def test_a_long_text_is_shown_in_part_and_says_so(text: str, chars_max: int) -> 
 def test_a_card_says_why_it_asks_for_what_is_allowed(reason: str, text: str) -> None:
     at = datetime(2026, 1, 5, tzinfo=UTC)
     asked = NewApproval(ApprovalId("A1"), CallId("c1"), "bash", (), "d", "curl x", "fake:ada", at, reason)
-    card = card_post(ThreadId("a:b:c"), asked)
+    card = card_post(ThreadId("a:b:c"), [asked])
     assert (card.text, card.kind, card.approval) == (f"```\ncurl x\n```{text}", "card", "A1")
 
 
@@ -50,8 +51,18 @@ def test_every_character_of_what_would_run_is_shown(markup: str) -> None:
         assert part in rendered
 
 
+def decided(shown: str, **fields: object) -> Approval:
+    """An approval that somebody allowed."""
+    at = datetime(2026, 1, 5, tzinfo=UTC)
+    row: dict[str, object] = {
+        "id": "A1", "thread": "a:b:c", "turn": "T1", "call_id": "c1", "tool": "bash", "actions": [], "digest": "d",
+        "shown": shown, "asked_by": "fake:ada", "state": "used", "created_at": at, "expires_at": at,
+    }  # fmt: skip
+    return msgspec.convert(row | fields, Approval)
+
+
 def test_an_edited_card_is_no_longer_than_the_first_one() -> None:
-    edit = card_edit(ThreadId("a:b:c"), ApprovalId("A1"), "x" * 100_000, "ran")
+    edit = card_edit(ThreadId("a:b:c"), [decided("x" * 100_000, outcome="ran")])
     assert edit.text.startswith("✅ Allowed; it ran.")
     assert len(edit.text) < CARD_CHARS_MAX + 300
 
@@ -94,8 +105,8 @@ def test_names_and_reasons_are_no_markup() -> None:
     at, evil = datetime(2026, 1, 5, tzinfo=UTC), "a message of **[Deny](https://evil.example)**"
     asked = NewApproval(ApprovalId("A1"), CallId("c1"), "x", (), "d", "x", "fake:ada", at, evil, covers=Coverage(files))
     for text in (
-        card_post(ThreadId("a:b:c"), asked).text,
-        card_edit(ThreadId("a:b:c"), asked.id, "x", "deny", evil).text,
+        card_post(ThreadId("a:b:c"), [asked]).text,
+        card_edit(ThreadId("a:b:c"), [decided("x", state="deny", decided_by=evil)]).text,
     ):
         rendered = render_markup(text, DIALECTS["matrix"])
         assert "evil.example" in rendered
@@ -107,7 +118,7 @@ def test_names_and_reasons_are_no_markup() -> None:
 def test_a_card_without_words_shows_the_actions(shown: str) -> None:
     at = datetime(2026, 1, 5, tzinfo=UTC)
     asked = NewApproval(ApprovalId("A1"), CallId("c1"), "x", ("tool:x:\u202e1",), "d", shown, "fake:ada", at)
-    assert "tool:x:\\u{202e}1" in card_post(ThreadId("a:b:c"), asked).text
+    assert "tool:x:\\u{202e}1" in card_post(ThreadId("a:b:c"), [asked]).text
 
 
 @pytest.mark.parametrize(

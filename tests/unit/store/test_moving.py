@@ -53,7 +53,7 @@ async def home(tmp_path: Path) -> Home:
         ApprovalId("A1"), CallId("c"), "bash", ("x",), "d", "rm", "u1", clock.now() + timedelta(hours=1)
     )
     await store.journal.commit(
-        lease, Commit(TurnId("T1"), approval=approval, audit=(AuditEntry("action", "b", "ask"),))
+        lease, Commit(TurnId("T1"), approvals=(approval,), audit=(AuditEntry("action", "b", "ask"),))
     )
     await store.inbox.accept(prompt("waiting", text="nul \0 and ☃"), 5)
     await store.inbox.accept_now(steer("s"))

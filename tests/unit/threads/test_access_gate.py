@@ -15,9 +15,10 @@ from shoal.kernel.commands import CommandRequest, CommandTable
 from shoal.kernel.errors import Conflict, Forbidden, NotFound, StoreError
 from shoal.kernel.events import Scope
 from shoal.kernel.home import Home
-from shoal.kernel.ids import ApprovalId, ThreadId, make_thread_id
+from shoal.kernel.ids import ApprovalId, CardId, ThreadId, make_thread_id
 from shoal.kernel.messages import UNTOLD, Author, Deletion, Inbound, Prompt, Reaction, Receipt
 from shoal.kernel.permissions import Asker
+from shoal.kernel.posts import CHOOSING
 from shoal.kernel.records import NewPost
 from shoal.kernel.triggers import NewTrigger, Trigger
 from shoal.permissions.access import AccessRules, Links, People, Person, admit, code_digest, is_code, make_code
@@ -48,6 +49,7 @@ class Inside:
         self.reactions: list[Reaction] = []
         self.requests: list[CommandRequest] = []
         self.commands = CommandTable()
+        self.decided_cards: list[tuple[CardId, bool, tuple[int, ...]]] = []
         self.settled = False
         self.broken = False
 
@@ -60,6 +62,15 @@ class Inside:
             raise Conflict("It was decided already.")
         self.decided.append((approval, allow, by.user))
         return "allow"
+
+    async def decide_card(
+        self, card: CardId, allow: bool, by: Asker, numbers: Sequence[int] = (), scope: Scope = "once"
+    ) -> str:
+        self.decided_cards.append((card, allow, tuple(numbers)))
+        return "Allowed."
+
+    async def choose(self, card: CardId, ticked: Sequence[int], by: Asker) -> str:
+        return CHOOSING
 
     async def admits(self, message: Prompt) -> bool:
         return True

@@ -285,7 +285,8 @@ def chain_of(messages: Iterable[DiscordMessage], root: str) -> list[DiscordMessa
 TEXT_CHARS_MAX = 2000
 BUTTON_CHARS_MAX = 100
 BUTTON_LABEL_CHARS_MAX = 80
-BUTTONS_MAX = 5
+BUTTONS_MAX, ROW_MAX = 25, 5
+"""Buttons of a message, and of one row."""
 THREAD_NAME_CHARS_MAX = 100
 CHOICES_MAX, CHOICE_CHARS_MAX = 25, 100
 """What is offered while a command is typed."""
@@ -297,7 +298,7 @@ VOICE_MESSAGE = 1 << 13
 VOICE_BYTES_MAX = 26_214_400
 WAVE_POINTS_MAX = 256
 
-_STYLES = {"allow": 3, "thread": 1, "deny": 4}
+_STYLES = {"allow": 3, "all": 3, "take": 3, "thread": 1, "deny": 4, "none": 4}
 """Green, blue and red, by what a button's value begins with."""
 
 
@@ -380,6 +381,7 @@ def limits_of(*, opens_threads: bool) -> ChatLimits:
         can_upload=True,
         has_preview=True,
         has_buttons=True,
+        buttons_max=BUTTONS_MAX,
         reactions="all",
         has_history=True,
         voice="ogg",
@@ -463,20 +465,21 @@ def is_try_of(post: OutboundPost, body: Fields, message: DiscordMessage) -> bool
 
 
 def components_of(buttons: tuple[Button, ...]) -> Json:
-    """One row of buttons. Raises PlatformError for what Discord would not take."""
+    """Rows of buttons. Raises PlatformError for what Discord would not take."""
     if not buttons:
         return []
     if len(buttons) > BUTTONS_MAX or any(not 1 <= len(button.value) <= BUTTON_CHARS_MAX for button in buttons):
         reason = f"A message may have {BUTTONS_MAX} buttons, with values of {BUTTON_CHARS_MAX} characters."
         raise PlatformError(reason, permanent=True)
-    row: list[Json] = [
+    listed: list[Json] = [
         {
             "type": 2, "style": _STYLES.get(button.value.partition(":")[0], 2),
             "label": button.label[:BUTTON_LABEL_CHARS_MAX], "custom_id": button.value
         }
         for button in buttons
     ]  # fmt: skip
-    return [{"type": 1, "components": row}]
+    rows = [listed[at : at + ROW_MAX] for at in range(0, len(listed), ROW_MAX)]
+    return [{"type": 1, "components": row} for row in rows]
 
 
 def commands_of(commands: Iterable[CommandSpec]) -> list[Json]:

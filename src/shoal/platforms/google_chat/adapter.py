@@ -110,6 +110,7 @@ LIMITS = ChatLimits(
     can_edit=True,
     has_preview=True,
     has_buttons=True,
+    buttons_max=BUTTONS_MAX,
 )
 
 

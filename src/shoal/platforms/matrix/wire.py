@@ -680,7 +680,7 @@ def transaction_of(key: str) -> str:
 
 def text_content(markdown: str, buttons: tuple[Button, ...] = ()) -> JsonObject:
     """A message's content: a notice, as programs write them; a question is a text, so that clients notify of it."""
-    kind = "m.text" if any(button.value.startswith("allow:") for button in buttons) else "m.notice"
+    kind = "m.text" if any(button.value.startswith(("allow:", "all:")) for button in buttons) else "m.notice"
     return styled({"msgtype": kind, "body": markdown, "m.mentions": {}}, markdown)
 
 

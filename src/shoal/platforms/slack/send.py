@@ -115,6 +115,7 @@ LIMITS = ChatLimits(
     can_stream=True,
     has_preview=True,
     has_buttons=True,
+    buttons_max=BUTTONS_MAX,
     reactions="all",
     has_history=True,
     voice="mp3",

@@ -118,6 +118,7 @@ LIMITS = ChatLimits(
     can_upload=True,
     has_preview=True,
     has_buttons=True,
+    buttons_max=BUTTONS_MAX,
     reactions="all",
 )
 

@@ -62,7 +62,7 @@ UPDATE_SECONDS_MAX = 172_800.0
 neither content nor time; so a replayed call is refused long before its message is forgotten."""
 ALBUMS_MAX = 200
 CAPTION_CHARS_MAX = 1024
-BUTTON_BYTES_MAX = 64
+BUTTON_BYTES_MAX, BUTTONS_MAX = 64, 100
 PHOTOS = frozenset({".jpg", ".jpeg", ".png", ".webp"})
 LIMITS = ChatLimits(
     text_chars_max=4096,
@@ -77,6 +77,7 @@ LIMITS = ChatLimits(
     can_upload=True,
     has_preview=True,
     has_buttons=True,
+    buttons_max=BUTTONS_MAX,
     reactions="direct",
     voice="ogg",
     album_max=10,

@@ -136,9 +136,9 @@ select count(*), min(created_at) from outbox where state in ('pending', 'sending
 -- name: approval_insert
 -- Ask a person.
 insert into approvals (id, thread, turn, call_id, tool, actions, digest, shown, asked_by, reason, shown_in,
-    call_digest, covers, needs_trust, created_at, expires_at)
+    call_digest, covers, needs_trust, card, item, created_at, expires_at)
 values (:id, :thread, :turn, :call_id, :tool, :actions, :digest, :shown, :asked_by, :reason, :shown_in,
-    :call_digest, :covers, :needs_trust, :now, :expires_at);
+    :call_digest, :covers, :needs_trust, :card, :item, :now, :expires_at);
 
 -- name: approval_settle
 -- Decide a pending approval; nothing when it is not pending any more.
@@ -151,30 +151,44 @@ returning thread;
 -- Spend an approval; nothing when it was not allowed or is spent.
 update approvals set state = 'used' where id = :id and state = 'allow' returning id;
 
+-- name: approval_outcome
+-- Note what became of an allowed call.
+update approvals set outcome = :outcome where id = :id;
+
 -- name: approvals_cancel
 -- The turn ended: its open questions are void.
 update approvals set state = 'cancelled', decided_at = :now
 where thread = :thread and turn = :turn and state = 'pending'
-/*pg: returning id, call_id, shown, shown_in */
-/*sqlite: ; select id, call_id, shown, shown_in from approvals */
+/*pg: returning id */
+/*sqlite: ; select id from approvals */
 /*sqlite: where thread = :thread and turn = :turn and state = 'cancelled' and decided_at = :now and changes() > 0 */;
 
 -- name: approval_one
 -- One approval.
 select id, thread, turn, call_id, tool, actions, digest, shown, asked_by, state, created_at, expires_at, scope,
-    decided_by, decided_at, reason, shown_in, call_digest, covers, decided_trust, needs_trust, decided_on, decided_roles
+    decided_by, decided_at, reason, shown_in, call_digest, covers, decided_trust, needs_trust, decided_on, decided_roles, item,
+    outcome
 from approvals where id = :id;
+
+-- name: approvals_card
+-- The calls of a card.
+select id, thread, turn, call_id, tool, actions, digest, shown, asked_by, state, created_at, expires_at, scope,
+    decided_by, decided_at, reason, shown_in, call_digest, covers, decided_trust, needs_trust, decided_on, decided_roles, item,
+    outcome
+from approvals where card = :card and card <> '';
 
 -- name: approvals_recent
 -- Approvals, newest first: their ids sort by time.
 select id, thread, turn, call_id, tool, actions, digest, shown, asked_by, state, created_at, expires_at, scope,
-    decided_by, decided_at, reason, shown_in, call_digest, covers, decided_trust, needs_trust, decided_on, decided_roles
+    decided_by, decided_at, reason, shown_in, call_digest, covers, decided_trust, needs_trust, decided_on, decided_roles, item,
+    outcome
 from approvals order by id desc limit :limit;
 
 -- name: approvals_of
 -- Approvals of a thread, and those shown there, newest first.
 select id, thread, turn, call_id, tool, actions, digest, shown, asked_by, state, created_at, expires_at, scope,
-    decided_by, decided_at, reason, shown_in, call_digest, covers, decided_trust, needs_trust, decided_on, decided_roles
+    decided_by, decided_at, reason, shown_in, call_digest, covers, decided_trust, needs_trust, decided_on, decided_roles, item,
+    outcome
 from approvals
 where id in (select id from (select id from approvals where thread = :thread order by id desc limit :limit) own
     union select id from (select id from approvals where shown_in = :thread and shown_in <> ''
@@ -184,7 +198,8 @@ order by id desc limit :limit;
 -- name: approvals_waiting
 -- Pending approvals, of a thread and shown there, or all; newest first.
 select id, thread, turn, call_id, tool, actions, digest, shown, asked_by, state, created_at, expires_at, scope,
-    decided_by, decided_at, reason, shown_in, call_digest, covers, decided_trust, needs_trust, decided_on, decided_roles
+    decided_by, decided_at, reason, shown_in, call_digest, covers, decided_trust, needs_trust, decided_on, decided_roles, item,
+    outcome
 from approvals
 where id in (select id from approvals where state = 'pending') and (:thread = '' or thread = :thread or shown_in = :thread)
 order by id desc limit :limit;
@@ -192,11 +207,12 @@ order by id desc limit :limit;
 -- name: approval_grants
 -- What allowed this call for the whole thread, newest first.
 select id, thread, turn, call_id, tool, actions, digest, shown, asked_by, state, created_at, expires_at, scope,
-    decided_by, decided_at, reason, shown_in, call_digest, covers, decided_trust, needs_trust, decided_on, decided_roles
+    decided_by, decided_at, reason, shown_in, call_digest, covers, decided_trust, needs_trust, decided_on, decided_roles, item,
+    outcome
 from approvals
 where thread = :thread and call_digest = :call_digest and scope = 'thread' and state in ('allow', 'used')
 order by id desc limit :limit;
 
 -- name: approvals_expired
 -- Pending approvals whose time is up.
-select id from approvals where state = 'pending' and expires_at <= :now order by expires_at limit 100;
+select id, card from approvals where state = 'pending' and expires_at <= :now order by expires_at limit 100;

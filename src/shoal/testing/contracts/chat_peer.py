@@ -14,11 +14,11 @@ from shoal.kernel.commands import CommandRequest, CommandTable
 from shoal.kernel.errors import StoreError
 from shoal.kernel.events import Scope
 from shoal.kernel.home import Home
-from shoal.kernel.ids import ApprovalId, ThreadId
+from shoal.kernel.ids import ApprovalId, CardId, ThreadId
 from shoal.kernel.messages import Inbound, Prompt, Reaction, Receipt
 from shoal.kernel.permissions import Asker
 from shoal.kernel.ports import ChatAdapter
-from shoal.kernel.posts import OutboundPost
+from shoal.kernel.posts import CHOOSING, OutboundPost
 from shoal.testing.clock import ManualClock
 from shoal.testing.platforms.fake import FakePlatform
 
@@ -274,6 +274,8 @@ class Inbox:
     def __init__(self) -> None:
         self.came: list[Inbound | Reaction] = []
         self.decided: list[tuple[ApprovalId, bool, Asker, Scope]] = []
+        self.decided_cards: list[tuple[CardId, bool, tuple[int, ...]]] = []
+        self.chosen: list[tuple[CardId, tuple[int, ...]]] = []
         self.requests: list[CommandRequest] = []
         self.commands = CommandTable()
         self.threads: dict[str, ThreadId] = {}
@@ -310,6 +312,20 @@ class Inbox:
         self.decided.append((approval, allow, by, scope))
         await self._tell()
         return "allow" if allow else "deny"
+
+    async def decide_card(
+        self, card: CardId, allow: bool, by: Asker, numbers: Sequence[int] = (), scope: Scope = "once"
+    ) -> str:
+        """Note it."""
+        self.decided_cards.append((card, allow, tuple(numbers)))
+        await self._tell()
+        return "Allowed." if allow else "Denied."
+
+    async def choose(self, card: CardId, ticked: Sequence[int], by: Asker) -> str:
+        """Note it."""
+        self.chosen.append((card, tuple(ticked)))
+        await self._tell()
+        return CHOOSING
 
     async def listens(self, thread: ThreadId) -> Listen:
         """What `listen` says."""

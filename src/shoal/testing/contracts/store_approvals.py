@@ -40,7 +40,7 @@ def question(clock: ManualClock, identity: str = "A1", digest: str = "d1", cover
         covers=covers,
         needs_trust=True,
     )
-    return Commit(TurnId("T1"), (asked,), approval=approval)
+    return Commit(TurnId("T1"), (asked,), approvals=(approval,))
 
 
 async def asked(store: Store, clock: ManualClock, identity: str = "A1", digest: str = "d1") -> Lease:

@@ -28,9 +28,9 @@ async def added(store: Store, at: datetime, kind: Literal["one-shot", "periodic"
 def question_of(clock: ManualClock, turn: str, name: str, days: float = 1) -> Commit:
     """A commit of this turn that asks a person, with so many days to answer."""
     found = question(clock, name)
-    assert found.approval is not None
+    (approval,) = found.approvals
     return replace(
-        found, turn=TurnId(turn), approval=replace(found.approval, expires_at=clock.now() + timedelta(days=days))
+        found, turn=TurnId(turn), approvals=(replace(approval, expires_at=clock.now() + timedelta(days=days)),)
     )
 
 

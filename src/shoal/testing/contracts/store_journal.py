@@ -56,7 +56,7 @@ def everything(clock: ManualClock) -> Commit:
         (AssistantSaid("hi"),),
         posts=(post("T1:1"),),
         audit=(AuditEntry("action", "tool:bash:ls", "allow"),),
-        approval=NewApproval(ApprovalId("A1"), CallId("c1"), "bash", ("x",), "digest", "ls", "u1", clock.now()),
+        approvals=(NewApproval(ApprovalId("A1"), CallId("c1"), "bash", ("x",), "digest", "ls", "u1", clock.now()),),
         spend=Spend("T1:1", "main", "u1", "demo", Usage(10, 5), 0.25),
         steps=(Step(1, "model", clock.now(), 200),),
         prompts=(("sha", b"You are."),),

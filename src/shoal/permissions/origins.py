@@ -1,0 +1,150 @@
+"""Where the values of a call come from: a person's own words, or only text that others wrote.
+
+It compares whole words and whole arguments, verbatim. So it is a hint for the person who decides and permits nothing:
+"13" stands in "June 13", and a value that the model rewrote stands nowhere. The work is linear in the text looked at,
+which is bounded; the newest words and texts are looked at first.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from shoal.kernel.events import Event, Revised, Steered, ToolFinished, UserSaid
+from shoal.kernel.permissions import ValueOrigin
+from shoal.kernel.untrusted import UNREADABLE
+from shoal.permissions.taint import source_of
+
+OWN_CHARS_MAX = 200_000
+FOREIGN_CHARS_MAX = 600_000
+"""How much of a conversation is compared."""
+VALUES_MAX = 64
+VALUE_CHARS_MAX = 120
+ARGUMENT_CHARS_MAX = 20_000
+ORIGINS_MAX = 6
+"""Values of a call whose origin a card shows; those from others' text come first."""
+COMMAND_WORD_CHARS_MIN = 4
+DIGITS_MIN = 8
+"""Digits in a number that may be written with spaces, as of an account."""
+_WORD = re.compile(r"""[^\s"'`<>()\[\]{},;|&=“”„«»]+""")
+_TELLING = re.compile(r"[\d@/\\:]|\w\.\w")
+_END = ".:!?…"
+
+
+class Words(msgspec.Struct, frozen=True):
+    """A conversation's texts, newest first: `own` with the names of the people who wrote them, `foreign` with their
+    sources."""
+
+    own: tuple[tuple[str, str], ...] = ()
+    foreign: tuple[tuple[str, str], ...] = ()
+
+
+def words_of(events: Sequence[Event], asker: str) -> Words:
+    """Part a conversation's events, oldest first; `asker` is the id of the person who is called "you"."""
+    own, foreign = list[tuple[str, str]](), list[tuple[str, str]]()
+    for event in reversed(events):
+        source = source_of(event)
+        match event.data:
+            case UserSaid() | Steered() | Revised() as said if said.author.trusted:
+                name = "you" if said.author.id == asker else said.author.name or said.author.id
+                parts = (*said.refers_to, *said.attachments) if isinstance(said, UserSaid) else ()
+                tainted = said.tainted_by if isinstance(said, UserSaid) else ""
+                by_person = not isinstance(said, UserSaid) or (said.origin == "person" and said.caller is None)
+                if tainted and all(part.tainted_by != tainted for part in parts):
+                    foreign.append((tainted, said.text))
+                elif by_person:
+                    own.append((name, said.text))
+                if isinstance(said, UserSaid):
+                    foreign += [(one.tainted_by, one.text) for one in said.refers_to if one.tainted_by]
+            case UserSaid() | Steered() | Revised() as said:
+                foreign.append((source, said.text))
+            case ToolFinished(text=text) if source:
+                foreign.append((source, text))
+            case _:
+                pass
+    return Words(tuple(own), tuple(foreign))
+
+
+def values_of(arguments: str, *, commands: bool) -> tuple[str, ...]:
+    """The values in a call's JSON arguments: short ones whole, and words in them that tell something, as an address, a
+    number or a path does; of `commands` every word of some length."""
+    try:
+        decoded: object = msgspec.json.decode(arguments or "{}")
+    except UNREADABLE:
+        return ()
+    values: dict[str, None] = {}
+    for leaf in _leaves(decoded):
+        text = leaf.strip()
+        if 2 < len(text) <= VALUE_CHARS_MAX and "\n" not in text and (" " in text or _tells(text, commands=commands)):
+            values[" ".join(text.split())] = None
+        for found in _WORD.finditer(text[:ARGUMENT_CHARS_MAX]):
+            word = found[0].rstrip(_END)
+            if len(values) >= VALUES_MAX:
+                return tuple(values)
+            if 2 < len(word) <= VALUE_CHARS_MAX and not word.startswith("-") and _tells(word, commands=commands):
+                values[word] = None
+    return tuple(values)
+
+
+def origins_of(values: Sequence[str], words: Words) -> tuple[ValueOrigin, ...]:
+    """Where these values stand, those that only others wrote first. A value that stands nowhere is left out."""
+    own, foreign = _Index(words.own, OWN_CHARS_MAX), _Index(words.foreign, FOREIGN_CHARS_MAX)
+    named, brought = list[ValueOrigin](), list[ValueOrigin]()
+    for value in values:
+        if any(value in origin.value for origin in (*named, *brought)):  # a part of what is told already
+            continue
+        if name := own.who_wrote(value):
+            named.append(ValueOrigin(value, named_by=name))
+        elif source := foreign.who_wrote(value):
+            brought.append(ValueOrigin(value, source=source))
+    return tuple((brought + named)[:ORIGINS_MAX])
+
+
+def _leaves(decoded: object) -> Iterator[str]:
+    """The texts and numbers in a JSON value."""
+    waiting = [decoded]
+    while waiting:
+        match waiting.pop():
+            case str() as text:
+                yield text
+            case bool() | None:
+                pass
+            case int() | float() as number:
+                yield str(number)
+            case list() as items:
+                waiting += reversed(items)
+            case dict() as fields:
+                waiting += reversed(fields.values())
+            case _:
+                pass
+
+
+def _tells(word: str, *, commands: bool) -> bool:
+    return bool(_TELLING.search(word)) or (commands and len(word) >= COMMAND_WORD_CHARS_MIN and word.isalnum())
+
+
+class _Index:
+    """The words of texts, with who wrote each last."""
+
+    def __init__(self, texts: Iterable[tuple[str, str]], chars_max: int) -> None:
+        self._by_word: dict[str, str] = {}
+        self._texts: list[tuple[str, str, str]] = []
+        for name, text in texts:
+            if chars_max <= 0:
+                return
+            part = " ".join(text[:chars_max].split())
+            chars_max -= len(text)
+            self._texts.append((name, f" {part} ", "".join(part.split())))
+            for found in _WORD.finditer(part):
+                self._by_word.setdefault(found[0], name)
+                self._by_word.setdefault(found[0].rstrip(_END), name)
+
+    def who_wrote(self, value: str) -> str:
+        """Who wrote a value as words of its own; empty for nobody."""
+        if name := self._by_word.get(value):
+            return name
+        if " " in value:
+            return next((name for name, text, _ in self._texts if value in text), "")
+        if sum(char.isdigit() for char in value) >= DIGITS_MIN:
+            return next((name for name, _, dense in self._texts if value in dense), "")
+        return ""

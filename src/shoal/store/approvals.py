@@ -1,0 +1,270 @@
+"""Questions to people, each decided once, alone or with the others of its card.
+
+    state       means                                  left by
+    ---------   ------------------------------------   ----------------------------------------------------------------
+    pending     a person is asked                      a decision -> allow or deny; its time -> expired; the turn went
+                                                       on or ended without it -> cancelled
+    allow       the call may run once, or in the       its start -> used (with `outcome` once it is over); the turn
+                whole thread (`scope`)                 ends without it: it stays, and permits nothing more
+    deny, expired, cancelled, used                     -
+
+The calls of one message that need a person are asked together, on one card. The card is only a group: each call has a
+row of its own, bound to its own digests. What a decision about the card says of each call becomes durable in one
+transaction, and every change of any of them changes the card that people see.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+
+from shoal.kernel.errors import Conflict, Gone, InvalidInput, NotFound
+from shoal.kernel.events import ApprovalSettled, EventData, Scope, Verdict
+from shoal.kernel.ids import ApprovalId, CardId, ThreadId, TurnId
+from shoal.kernel.permissions import ALONE, NO_COVERAGE, CardItem, Coverage, Trust
+from shoal.kernel.phrases import listed
+from shoal.kernel.records import Approval, AuditEntry, CallOutcome, NewApproval, Settlement
+from shoal.kernel.untrusted import UNREADABLE
+from shoal.store.appends import append_outside, chain, put_post
+from shoal.store.cards import card_choice, card_edit
+from shoal.store.driver import Script, StorePart, dump, query, readable, reader, text, writes_at
+
+ACTION_CHARS_MAX = 500
+"""How much of what was decided about the row of a decision says; its digest is of all."""
+GRANTS_MAX = 8
+"""Grants of one call in one thread that are looked at, the newest; each holds for other content."""
+
+_DECIDED = {"allow": "allowed", "used": "allowed", "deny": "denied", "cancelled": "cancelled, because the turn went on"}
+EXPIRED = "That question has expired, and nothing ran. Ask the agent again."
+_covers = msgspec.json.Decoder(Coverage)
+_item = msgspec.json.Decoder(CardItem)
+_names = msgspec.json.Decoder(tuple[str, ...])
+_approval = reader(
+    Approval,
+    "id thread turn call_id tool actions digest shown asked_by state created_at expires_at scope decided_by decided_at"
+    " reason shown_in call_digest covers decided_trust needs_trust decided_on decided_roles item outcome",
+    actions=_names.decode,
+    covers=lambda covers: _covers.decode(covers) if covers else NO_COVERAGE,
+    decided_trust=lambda trust: trust or None,
+    decided_roles=lambda roles: _names.decode(roles) if roles else (),
+    item=lambda item: _item.decode(item) if item else ALONE,
+)
+
+
+class Approvals(StorePart):
+    """Questions to people."""
+
+    async def get(self, approval: ApprovalId) -> Approval | None:
+        return await self._one(_approval, "approval_one", id=approval)
+
+    async def on_card(self, card: CardId) -> list[Approval]:
+        """The calls of a card by their numbers; empty for an unknown card."""
+        return _by_number(readable(_approval, await self._read("approvals_card", card=card)))
+
+    async def meant(self, thread: ThreadId, named: str) -> list[Approval]:
+        """What somebody in a thread means by a whole id, of a call or a card, or by the end of one that waits there;
+        everything that waits there by ""."""
+        name = named.upper()
+        if name:
+            whole = await self.get(ApprovalId(name))
+            if whole is not None:
+                return [whole]
+            if calls := await self.on_card(CardId(name)):
+                return calls
+        waiting = await self.search(thread=thread)
+        return [one for one in waiting if one.id.upper().endswith(name) or one.item.card.upper().endswith(name)]
+
+    async def search(self, *, pending: bool = True, thread: ThreadId | None = None, limit: int = 200) -> list[Approval]:
+        """Approvals, newest first."""
+        if pending:
+            rows = await self._read("approvals_waiting", thread=thread or "", limit=limit)
+        elif thread:
+            rows = await self._read("approvals_of", thread=thread, limit=limit)
+        else:
+            rows = await self._read("approvals_recent", limit=limit)
+        return readable(_approval, rows)
+
+    async def settle(
+        self,
+        approval: ApprovalId,
+        verdict: Verdict,
+        scope: Scope,
+        by: str,
+        trust: Trust,
+        *,
+        platform: str = "",
+        roles: Sequence[str] = (),
+        token: str = "",
+    ) -> Settlement:
+        """Decide one call; see `settle_all`."""
+        given = {approval: verdict}
+        return (await self.settle_all(given, scope, by, trust, platform=platform, roles=roles, token=token))[0]
+
+    @writes_at
+    def settle_all(
+        self,
+        at: datetime,
+        verdicts: Mapping[ApprovalId, Verdict],
+        scope: Scope,
+        by: str,
+        trust: Trust,
+        *,
+        platform: str = "",
+        roles: Sequence[str] = (),
+        token: str = "",
+    ) -> Script[list[Settlement]]:
+        """Decide calls of one thread, each once, and journal it: all of them or none.
+
+        `by` has that trust, and these roles on the platform; `token` is the access token they came with. Raises
+        NotFound, Conflict when one is decided already, Gone when one has expired, and InvalidInput for the whole thread
+        where an approval does not cover all that may run.
+        """
+        settlements: list[Settlement] = []
+        for approval, verdict in verdicts.items():
+            asked = yield from query("approval_one", id=approval)
+            if not asked:
+                raise NotFound(f"There is no approval {approval}. `shoal approvals list` shows the open ones.")
+            if verdict == "allow" and scope == "thread" and (why := _approval(asked[0]).covers.uncovered):
+                raise InvalidInput(f"This can only be allowed once, because {why}.")
+            yield from query("thread_lock", thread=asked[0][1])
+            decision = {"state": verdict, "scope": scope, "decided_by": by, "decided_trust": trust}
+            decision |= {"decided_on": platform, "decided_roles": dump(roles) if roles else ""}
+            settled = yield from query("approval_settle", id=approval, **decision, now=at)
+            rows = yield from query("approval_one", id=approval)
+            decided = _approval((rows or asked)[0])
+            if not settled:
+                if decided.state in ("pending", "expired"):
+                    raise Gone(EXPIRED)
+                raise Conflict(f"That was decided already: it was {_DECIDED[decided.state]}.")
+            data = ApprovalSettled(decided.id, decided.call_id, verdict, scope, by)
+            events = yield from append_outside(decided.thread, decided.turn, (data,), at)
+            what = " ".join("; ".join(decided.actions or (decided.tool,)).split())[:ACTION_CHARS_MAX]
+            detail = f"{scope} {decided.digest}"
+            entry = AuditEntry("approval", what, verdict, user=by, turn=decided.turn, detail=detail, token=token)
+            yield from chain(decided.thread, (entry,), at)
+            settlements.append(Settlement(decided, verdict, events[0]))
+        yield from _change_cards([one.approval for one in settlements], at)
+        for thread in dict.fromkeys(one.approval.thread for one in settlements):
+            yield from query("wake", thread=thread)
+        return settlements
+
+    @writes_at
+    def choose(self, at: datetime, card: CardId, ticked: Sequence[int], post: str, page: str) -> Script[None]:
+        """Have the card show a tick for each of its calls that waits, those of `ticked` set; `post` is the id of the
+        change. Raises NotFound, and Conflict or Gone where none waits."""
+        calls = yield from _calls_of(card)
+        if not calls:
+            raise NotFound("That card is gone. `shoal approvals list` shows what waits.")
+        yield from query("thread_lock", thread=calls[0].thread)
+        calls = yield from _calls_of(card)
+        refuse_decided(calls)
+        yield from put_post(card_choice(calls[0].asked_in, calls, ticked, post, page), at)
+
+    async def grants(self, thread: ThreadId, call_digest: str) -> list[Approval]:
+        """The approvals by which people allowed this call for the whole thread, newest first, at most GRANTS_MAX."""
+        rows = await self._read("approval_grants", thread=thread, call_digest=call_digest, limit=GRANTS_MAX)
+        return [_approval(row) for row in rows]
+
+    async def expire(self) -> list[Settlement]:
+        """Settle every pending approval whose time is up, each card at once."""
+        due: dict[str, dict[ApprovalId, Verdict]] = {}
+        for row in await self._read("approvals_expired", now=self._clock.now()):
+            approval = ApprovalId(text(row[0]))
+            due.setdefault(text(row[1]) or approval, {})[approval] = "expired"
+        settlements: list[Settlement] = []
+        for verdicts in due.values():
+            try:
+                settlements += await self.settle_all(verdicts, "once", "clock", "untrusted")
+            except (Conflict, *UNREADABLE):  # decided in this very moment, or it cannot be read
+                continue
+        return settlements
+
+
+def card_verdicts(calls: Sequence[Approval], allow: bool, numbers: Sequence[int] = ()) -> dict[ApprovalId, Verdict]:
+    """What a decision about a card says of its calls that wait: all of them, or those of these numbers. Allowing some
+    denies the rest; denying some leaves the rest. Raises Conflict, Gone, or InvalidInput for an unknown number."""
+    refuse_decided(calls)
+    by_number = {call.item.number: call for call in calls}
+    for number in numbers:
+        if number not in by_number:
+            raise InvalidInput(f"This card has no call {number}: its calls are 1 to {calls[0].item.total}.")
+        if (state := by_number[number].state) != "pending":
+            raise Conflict(f"Call {number} was decided already: it was {_DECIDED.get(state, 'left to expire')}.")
+    verdicts: dict[ApprovalId, Verdict] = {}
+    for number, call in by_number.items():
+        if call.state != "pending":
+            continue
+        if not numbers or number in numbers:
+            verdicts[call.id] = "allow" if allow else "deny"
+        elif allow:
+            verdicts[call.id] = "deny"
+    return verdicts
+
+
+def verdicts_text(calls: Sequence[Approval], verdicts: Mapping[ApprovalId, Verdict]) -> str:
+    """What became of a card's calls, for the person who decided."""
+    waiting = [call for call in calls if call.state == "pending"]
+    allowed = [call.item.number for call in waiting if verdicts.get(call.id) == "allow"]
+    denied = [call.item.number for call in waiting if verdicts.get(call.id) == "deny"]
+    left = [call.item.number for call in waiting if call.id not in verdicts]
+    if not left and not (allowed and denied):
+        return "Allowed." if allowed else "Denied."
+    sentences = [f"Allowed {listed(allowed)}."] if allowed else []
+    sentences += [f"Denied {listed(denied)}."] if denied else []
+    sentences += [f"{listed(left)} still {'waits' if len(left) == 1 else 'wait'}."] if left else []
+    return " ".join(sentences)
+
+
+def refuse_decided(calls: Sequence[Approval]) -> None:
+    """Raise Conflict, or Gone where they have expired, unless one of a card's calls waits."""
+    states = {call.state for call in calls}
+    if "pending" in states:
+        return
+    if states == {"expired"}:
+        raise Gone(EXPIRED)
+    outcomes = " and ".join(dict.fromkeys(_DECIDED.get(call.state, "left to expire") for call in calls))
+    raise Conflict(f"That was decided already: it was {outcomes}.")
+
+
+def _calls_of(card: str) -> Script[list[Approval]]:
+    rows = yield from query("approvals_card", card=card)
+    return _by_number([_approval(row) for row in rows])
+
+
+def _by_number(calls: Iterable[Approval]) -> list[Approval]:
+    return sorted(calls, key=lambda call: call.item.number)
+
+
+def insert_approval(thread: ThreadId, turn: TurnId, approval: NewApproval, at: datetime) -> Script[None]:
+    row = msgspec.structs.asdict(approval) | {"thread": thread, "turn": turn, "now": at, "card": approval.item.card}
+    row["actions"] = dump(approval.actions)
+    row["covers"] = dump(approval.covers) if approval.covers != NO_COVERAGE else ""
+    row["item"] = dump(approval.item) if approval.item != ALONE else ""
+    yield from query("approval_insert", **row)
+
+
+def cancel_approvals(thread: ThreadId, turn: TurnId, at: datetime) -> Script[list[EventData]]:
+    """Void the turn's open questions; what is to be journaled."""
+    cancelled: list[Approval] = []
+    for row in (yield from query("approvals_cancel", thread=thread, turn=turn, now=at)):
+        cancelled += [_approval(one) for one in (yield from query("approval_one", id=text(row[0])))]
+    yield from _change_cards(cancelled, at)
+    return [ApprovalSettled(one.id, one.call_id, "cancelled") for one in cancelled]
+
+
+def show_outcomes(outcomes: Iterable[tuple[ApprovalId, CallOutcome]], at: datetime) -> Script[None]:
+    """Note what became of allowed calls, on their cards too."""
+    changed: list[Approval] = []
+    for approval, outcome in outcomes:
+        yield from query("approval_outcome", id=approval, outcome=outcome)
+        changed += [_approval(one) for one in (yield from query("approval_one", id=approval))]
+    yield from _change_cards(changed, at)
+
+
+def _change_cards(changed: Sequence[Approval], at: datetime) -> Script[None]:
+    """Post the change of each card of these calls."""
+    for card, approval in {one.item.card or one.id: one for one in changed}.items():
+        calls = [approval]
+        if approval.item.card:
+            calls = yield from _calls_of(card)
+        yield from put_post(card_edit(approval.asked_in, calls), at)
