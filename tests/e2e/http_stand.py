@@ -39,7 +39,7 @@ from shoal.kernel.events import (
 )
 from shoal.kernel.files import STILL_FOLDERS, Folders
 from shoal.kernel.home import Home
-from shoal.kernel.ids import ApprovalId, ThreadId, TurnId, make_thread_id, thread_address
+from shoal.kernel.ids import ApprovalId, CardId, ThreadId, TurnId, make_thread_id, thread_address
 from shoal.kernel.live_config import LiveConfig
 from shoal.kernel.messages import Author, Inbound, Prompt, Receipt, Usage
 from shoal.kernel.permissions import Asker
@@ -56,6 +56,7 @@ from shoal.permissions.redact import Redactor
 from shoal.running import Runtime, Status
 from shoal.sandbox import processes as host
 from shoal.services import Services
+from shoal.store.approvals import card_verdicts, verdicts_text
 from shoal.store.files import LocalFiles
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
@@ -134,6 +135,17 @@ class FakeOrchestrator:
         settlement = await store.approvals.settle(approval, verdict, scope, by.user, by.trust, token=by.token)
         self._stand.hub.publish([settlement.event])
         return settlement.approval.state
+
+    async def decide_card(
+        self, card: CardId, allow: bool, by: Asker, numbers: Sequence[int] = (), scope: Scope = "once"
+    ) -> str:
+        """Settle its calls in the store."""
+        store = self._stand.store
+        calls = await store.approvals.on_card(card)
+        verdicts = card_verdicts(calls, allow, numbers)
+        settlements = await store.approvals.settle_all(verdicts, scope, by.user, by.trust, token=by.token)
+        self._stand.hub.publish([settlement.event for settlement in settlements])
+        return verdicts_text(calls, verdicts)
 
     async def clear(self, thread: ThreadId, by: str) -> None:
         """Journal it."""

@@ -1,6 +1,9 @@
 """One card per message: the calls that need a person are asked for together and decided together or one by one."""
 
+import asyncio
 import json
+import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,6 +26,7 @@ from shoal.threads.access_gate import OpenInbox
 from shoal.threads.orchestrator import Orchestrator
 from shoal.tools.executor import MOVED_ON
 
+ROOT = Path(__file__).parents[2]
 ADA = Author("ada", "Ada", trusted=True)
 CAREFUL: dict[str, dict[str, object]] = {
     "permissions": {
@@ -231,3 +235,14 @@ async def test_events_name_the_place_on_the_card(tmp_path: Path) -> None:
         places = [event.data.item for event in await world.journal() if isinstance(event.data, ApprovalRequested)]
         assert [(place.number, place.total) for place in places] == [(1, 2), (2, 2)]
         assert len({place.card for place in places}) == 1
+
+
+@pytest.mark.parametrize("numbers", [(1, 2, 3), (1, 3), (2,), ()], ids=str)
+async def test_a_decision_survives_a_kill_before_anything_ran(tmp_path: Path, numbers: tuple[int, ...]) -> None:
+    killed = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.scenarios.killed_at_decision", str(tmp_path), *map(str, numbers), cwd=ROOT
+    )
+    assert await killed.wait() == -signal.SIGKILL
+    async with scenario(tmp_path, FakeModel("after the kill"), settings=CAREFUL) as world:
+        await world.ada.sees("after the kill")
+        assert ran(world) == [str(number) for number in numbers]

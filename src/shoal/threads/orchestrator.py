@@ -468,7 +468,7 @@ class Orchestrator:
         calls = await self._store.approvals.on_card(card)
         if not calls:
             raise NotFound(GONE)
-        roles, by = by.roles, self._services.links.people.asker(by)
+        roles, by = by.roles, self.services.links.people.asker(by)
         verdicts = card_verdicts(calls, allow, numbers)
         for call in calls:
             verdict = verdicts.get(call.id)
@@ -492,7 +492,7 @@ class Orchestrator:
         calls = await self._store.approvals.on_card(card)
         if not calls:
             raise NotFound(GONE)
-        by = self._services.links.people.asker(by)
+        by = self.services.links.people.asker(by)
         if not all(may_decide(call, by, self._approvers, allow=False) for call in calls):
             raise Forbidden("This is for whoever asked for it, an approver or the owner to decide.")
         place = calls[0].asked_in
@@ -503,9 +503,9 @@ class Orchestrator:
         if adapter is None or not adapter.limits.can_edit or len(waiting) + 2 > adapter.limits.buttons_max:
             short = card[-SHORT_ID_CHARS:]
             return f"Write `allow {short} 1 {len(calls)}` to allow calls 1 and {len(calls)} and deny the rest."
-        page, post = self._services.loop.executor.page, f"{card_id(card)}:{self._services.clock.new_id()}"
+        page, post = self.services.loop.executor.page, f"{card_id(card)}:{self.services.clock.new_id()}"
         await self._store.approvals.choose(card, ticked, post, page)
-        self._services.senders.poke(place)
+        self.services.senders.poke(place)
         return CHOOSING
 
     async def _refused(self, found: Approval, by: Asker, why: str) -> None:

@@ -34,7 +34,6 @@ are reached as ever.
 
 import asyncio
 import logging
-import re
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from itertools import takewhile
@@ -42,7 +41,6 @@ from typing import Literal
 
 import msgspec
 
-from shoal.kernel import lazy_re
 from shoal.kernel.agents import AgentSpec
 from shoal.kernel.clock import Clock, retry_delay
 from shoal.kernel.errors import InvalidInput
@@ -58,10 +56,8 @@ from shoal.kernel.events import (
     ToolStarted,
     TurnFinished,
 )
-from shoal.kernel.files import in_thread
-from shoal.kernel.ids import ApprovalId, CallId, CardId, ThreadId
+from shoal.kernel.ids import ApprovalId, CallId, ThreadId
 from shoal.kernel.messages import RETRYABLE, SILENT, FailureKind, ModelDone, ModelFailed, ToolCall
-from shoal.kernel.permissions import CardItem, ValueOrigin
 from shoal.kernel.ports import Models, Route
 from shoal.kernel.records import AdmittedCalls, AuditEntry, CallOutcome, Commit, Spend, Step
 from shoal.kernel.settings import TurnsSettings
@@ -79,13 +75,10 @@ from shoal.kernel.turnstate import (
     joined_reply,
     next_move,
 )
-from shoal.markdown.spoken import speakable
-from shoal.permissions.origins import origins_of, values_of, words_of
-from shoal.store.cards import CARD_CALLS_MAX, card_post
-from shoal.text.shown import strip_controls
 from shoal.tools.checkpoints import Checkpoints
 from shoal.tools.executor import VERDICTS, Admitted, CallContext, Executor, MustAsk, Refused
 from shoal.tools.mending import mended
+from shoal.turn.asking import ask_together
 from shoal.turn.compaction import Compactor
 from shoal.turn.context import ContextBuilder
 from shoal.turn.outage import ANSWERS_AGAIN, GAVE_UP
@@ -149,12 +142,6 @@ OUTAGE_BASE_SECONDS = 5.0
 """First pause of a turn that waits for a model; it doubles up to `BACKOFF_SECONDS_MAX`."""
 OUTAGE_ASKED_SECONDS_MAX = 300.0
 """Longest wait that a provider can ask for. Many ask for a day and work again within a minute."""
-WHY_CHARS_READ, WHY_CHARS_MAX = 2000, 200
-"""How much of the model's own words is looked at for a card, and how much of it a card shows."""
-ORIGIN_EVENTS_MAX = 2000
-"""Events of a thread in which the values of a call are looked for."""
-_LINK = lazy_re.compile(r"\b(?:https?://|www\.)\S+", re.IGNORECASE)
-_QUOTES = {ord("“"): '"', ord("”"): '"'}
 CONFIRMED_SECONDS = 0.5
 """Maximum age of a lease check; a process that stood still meanwhile checks again."""
 
@@ -591,71 +578,11 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
 
     async def _ask_person(self, run: TurnRun, call: ToolCall, asks: MustAsk) -> TurnOutcome:
         """Ask a person, anew where they were asked already, together with the calls behind it that need one too."""
-        view, context = run.view, self.context.calls(run)
-        begun = view.open.started | view.open.approvals.keys() | view.open.results
-        questions = [(call, asks)]
-        for later in view.open.calls[view.open.calls.index(call) + 1 :]:
-            if later.id in begun or len(questions) == CARD_CALLS_MAX:
-                continue
-            admission = await self.executor.admit(later, context, None)
-            if isinstance(admission, MustAsk) and not self._follows(later, admission, questions):
-                questions.append((later, admission))
-        card = CardId(self.clock.new_id() if len(questions) > 1 else "")
-        origins = await self._origins(run, [asked for asked, _ in questions])
-        asker, why = run.scope.asker, self._own_words(view.open.reply)
-        requests = list[MustAsk]()
-        for number, (asked, admission) in enumerate(questions, 1):
-            request = admission
-            if admission.advice is not None:
-                view.show(StatusChanged("tool", asked.name))
-                request = admission.with_reason(self.context.clean(await admission.advice()))
-            place = CardItem(card, number, len(questions), run.scope.agent.name, asker.name, why, origins[asked.id])
-            requests.append(request.on_card(place))
-        approvals = tuple(request.approval for request in requests)
-        events = tuple(request.event for request in requests)
-        audit = tuple(entry for request in requests for entry in request.audit)
-        outcomes = _outcome(view.open, call.id, "asked_anew")
-        post = card_post(view.chat, approvals, self.executor.page)
-        await view.write(Commit(view.turn, events, (post,), audit, approvals, outcomes=outcomes))
+        view, outcomes = run.view, _outcome(run.view.open, call.id, "asked_anew")
+        commit = await ask_together(run, call, asks, self.executor, self.context, self.clock)
+        await view.write(msgspec.structs.replace(commit, outcomes=outcomes))
         view.show(StatusChanged("waiting", call.name))
         return "parked"
-
-    def _follows(
-        self, call: ToolCall, asks: MustAsk, before: Sequence[tuple[ToolCall, MustAsk]]
-    ) -> bool:  # fmt: skip
-        """Whether a call changes a file that one before it changes: what it would do then cannot be shown yet."""
-        traits = self.executor.registry.traits
-        if not traits.of(call.name).writes_file:
-            return False
-        return any(
-            traits.of(earlier.name).writes_file and set(asks.approval.actions) & set(request.approval.actions)
-            for earlier, request in before
-        )
-
-    async def _origins(self, run: TurnRun, calls: Sequence[ToolCall]) -> dict[CallId, tuple[ValueOrigin, ...]]:
-        """Where the values of these calls come from."""
-        view, traits, clean = run.view, self.executor.registry.traits, self.context.clean
-        last_seq = view.transcript.last_seq
-        events = await view.journal.along(view.thread, last_seq, max(0, last_seq - ORIGIN_EVENTS_MAX))
-
-        def found() -> dict[CallId, tuple[ValueOrigin, ...]]:
-            words = words_of(events, run.scope.asker.user)
-            return {
-                call.id: tuple(
-                    msgspec.structs.replace(origin, value=clean(origin.value))
-                    for origin in origins_of(
-                        values_of(call.arguments, commands=traits.of(call.name).takes_commands), words
-                    )
-                )
-                for call in calls
-            }
-
-        return await in_thread(found)
-
-    def _own_words(self, text: str) -> str:
-        """A sentence or two of what the model says, as plain text without links."""
-        plain = _LINK.sub("(a link)", speakable(text[:WHY_CHARS_READ], WHY_CHARS_MAX))
-        return strip_controls(" ".join(self.context.clean(plain).translate(_QUOTES).split()))
 
     async def _fail_calls(
         self, run: TurnRun, calls: Sequence[ToolCall], text: str, *, void_approvals: bool = False

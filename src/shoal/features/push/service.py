@@ -31,7 +31,7 @@ from shoal.kernel.events import ApprovalRequested, Event, TurnFinished
 from shoal.kernel.home import Home
 from shoal.kernel.ids import ThreadId, encode_part, is_child
 from shoal.kernel.live_config import LiveConfig
-from shoal.kernel.permissions import NO_COVERAGE
+from shoal.kernel.permissions import NO_COVERAGE, CardItem
 from shoal.kernel.regular_files import read_regular
 from shoal.kernel.settings import WebSettings
 from shoal.kernel.untrusted import UNREADABLE
@@ -84,8 +84,8 @@ class NotifiedBrowser(Browser, frozen=True, kw_only=True):
 
 
 class Notification(msgspec.Struct, frozen=True):
-    """What a browser is told. `approval` is the request that it can answer; empty for an answer. `is_cut`: not all that
-    would run is shown there, so it can be denied and not allowed."""
+    """What a browser is told. `approval` is the request or card that it can answer; empty for an answer.
+    `is_cut`: not all that would run is shown there, so it can be denied and not allowed."""
 
     kind: Kind
     thread: ThreadId
@@ -290,6 +290,13 @@ def attach(services: "Services") -> None:
 def notification(event: Event, title: str, agent: str) -> Notification | None:
     """What there is to tell of an event; None for nothing. Pure."""
     match event.data:
+        case ApprovalRequested(item=CardItem(number=number)) if number > 1:  # the card was told of with its first call
+            return None
+        case ApprovalRequested(shown=shown, actions=actions, item=CardItem(card=card, total=calls)) if card:
+            text = (shown or "\n".join(actions)).strip()
+            title = f"{agent or 'An agent'} asks: may it make {calls} calls?"
+            expires_at = event.data.expires_at.isoformat()
+            return Notification("approval", event.thread, title, _short(text), card, expires_at, is_cut=True)
         case ApprovalRequested(approval_id=asked, tool=tool, shown=shown, actions=actions, covers=covers):
             text = (shown or "\n".join(actions)).strip()
             title = f"{agent or 'An agent'} asks: may {tool} run this?"

@@ -5,7 +5,7 @@ import click
 from shoal.surfaces.cli.client import call_api, find_server, get, path_part
 from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.output import VERDICTS, print_json, print_records, printable, tell, when
-from shoal.surfaces.http.routes_approvals import ApprovalView
+from shoal.surfaces.http.routes_approvals import ApprovalDecided, ApprovalView
 
 approvals = click.Group("approvals", help="Questions that wait for a person: what exactly would run, and your answer.")
 
@@ -16,7 +16,7 @@ approvals = click.Group("approvals", help="Questions that wait for a person: wha
 def list_approvals(context: CommandContext, everything: bool, thread: str, as_json: bool) -> None:
     """List the questions, the newest first."""
     found = get(context, "/api/approvals", list[ApprovalView], pending=not everything, thread=thread)
-    rows = [(one.id, VERDICTS.get(one.state, one.state), one.expires_at, one.thread, one.shown) for one in found]
+    rows = [(_name(one), VERDICTS.get(one.state, one.state), one.expires_at, one.thread, one.shown) for one in found]
     head = ("id", "state", "expires", "thread", "what would run")
     print_records(found, as_json, head, rows, "Nothing waits for an answer.")
 
@@ -30,7 +30,11 @@ def show_approval(context: CommandContext, id: str, as_json: bool) -> None:
         return
     state = VERDICTS.get(found.state, found.state).capitalize()
     print(f"{state}, expires {when(found.expires_at)} UTC, asked by {printable(found.asked_by)} in {found.thread}")
-    for said in (found.runs, found.reason):
+    if found.item.why:
+        print(f"The model says: “{printable(found.item.why)}”")
+    if found.item.card:
+        print(f"Call {found.item.number} of {found.item.total} on card {found.item.card}")
+    for said in (found.runs, found.reason, found.values):
         if said:
             print(printable(said))
     print(f"\n{printable(found.shown)}")
@@ -38,20 +42,32 @@ def show_approval(context: CommandContext, id: str, as_json: bool) -> None:
 
 @command(approvals)
 @click.option("--thread", "for_thread", is_flag=True, help="Allow the same for the whole thread.")
-def allow(context: CommandContext, id: str, for_thread: bool) -> None:
-    """Allow what the question shows, once."""
-    _decide(context, id, {"decision": "allow", "scope": "thread" if for_thread else "once"}, "Allowed.")
+@click.option("--call", "calls", type=int, multiple=True, help="Of a card: this call; deny those that are not named.")
+def allow(context: CommandContext, id: str, for_thread: bool, calls: tuple[int, ...]) -> None:
+    """Allow what the question shows, once; by a card's id all of its calls."""
+    body = {"decision": "allow", "scope": "thread" if for_thread else "once", "calls": calls}
+    _decide(context, id, body, "Allowed.")
 
 
 @command(approvals)
-def deny(context: CommandContext, id: str) -> None:
+@click.option("--call", "calls", type=int, multiple=True, help="Of a card: this call alone.")
+def deny(context: CommandContext, id: str, calls: tuple[int, ...]) -> None:
     """Refuse it; the agent is told and continues without it."""
-    _decide(context, id, {"decision": "deny"}, "Denied.")
+    _decide(context, id, {"decision": "deny", "calls": calls}, "Denied.")
 
 
-def _decide(context: CommandContext, id: str, body: dict[str, str], done: str) -> None:
+def _name(approval: ApprovalView) -> str:
+    """The id that decides it: of a call on a card with others the card's, and its number."""
+    item = approval.item
+    return f"{item.card} call {item.number}" if item.card else approval.id
+
+
+def _decide(context: CommandContext, id: str, body: dict[str, object], done: str) -> None:
     path = f"/api/approvals/{path_part(id)}"
-    call_api(context, "POST", path, body)
+    decided = call_api(context, "POST", path, body, into=ApprovalDecided)
+    if decided.message:
+        print(decided.message)
+        return
     if find_server(context) is not None:
         print(f"{done} The turn continues.")
         return

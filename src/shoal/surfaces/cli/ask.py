@@ -146,6 +146,7 @@ class _Turn:
         self.streamed = ""
         self.words = WholeWords(shutil.get_terminal_size().columns if self.streams else 0)
         self.failure = self.limit = ""
+        self.waiting: list[WaitingApproval] = []
         self.steps = 0
         self.usage = Usage()
         self.status = StatusLine(is_on=not as_json and sys.stderr.isatty() and os.environ.get("TERM") != "dumb")
@@ -223,8 +224,12 @@ class _Turn:
         asks = f"{shown}\n{printable(why(request))}"
         if not self.may_ask:
             print(f"shoal: the agent asks to run:\n{asks}", file=sys.stderr)
-            tell(f"shoal: allow it with `shoal approvals allow {request.approval_id}`.", sys.stderr)
-            return self.result("waiting", WaitingApproval(request.approval_id, request.tool, shown))
+            self.waiting.append(WaitingApproval(request.approval_id, request.tool, shown))
+            if request.item.number < request.item.total:  # the others of its card follow at once
+                return None
+            which, id = ("them", request.item.card) if request.item.card else ("it", request.approval_id)
+            tell(f"shoal: allow {which} with `shoal approvals allow {id}`.", sys.stderr)
+            return self.result("waiting", *self.waiting)
         print(f"\nThe agent asks to run:\n{asks}\n[y] allow once, [t] allow in this thread, anything else denies: ",
               end="", file=sys.stderr, flush=True)  # fmt: skip
         answer = (await read_line()).strip().lower()

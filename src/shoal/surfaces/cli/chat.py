@@ -7,6 +7,7 @@ import asyncio
 import logging
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import aclosing
 
 import click
@@ -37,6 +38,7 @@ from shoal.kernel.ids import ApprovalId, CallId, ThreadId, TurnId, parse_thread_
 from shoal.kernel.messages import SILENT, ToolCall, Usage
 from shoal.kernel.phrases import counted
 from shoal.kernel.posts import OutboundPost
+from shoal.permissions.access import WrittenDecision, parse_answer
 from shoal.surfaces.cli.completion import agent_option
 from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.output import (
@@ -119,8 +121,8 @@ COMMANDS = {
     "steer": "TEXT: hand it to the running turn",
     "new": "start anew: the agent forgets this conversation, the journal does not",
     "status": "how things stand",
-    "allow": "answer the oldest question; /allow thread allows the same for the whole thread",
-    "deny": "answer the oldest question",
+    "allow": "answer the oldest question; /allow thread: the same for the whole thread; /allow 1 3: two of several",
+    "deny": "answer the oldest question; /deny 2 one of several",
     "thinking": "what the model thought last",
     "help": "the commands",
     "quit": "leave",
@@ -266,6 +268,9 @@ class TerminalChat:
         try:
             if self.questions and text.lower() in ANSWERS:
                 await self._decide(ANSWERS[text.lower()])
+            elif self.questions and (answer := parse_answer(text)) is not None and not answer.approval:
+                word = "deny" if not answer.allow else "thread" if answer.scope == "thread" else "allow"
+                await self._decide(word, answer.numbers)
             elif text.startswith("/"):
                 return await self._command(text)
             elif text:
@@ -316,8 +321,9 @@ class TerminalChat:
                 used = f"{self._usage.input_tokens} in, {self._usage.output_tokens} out"
                 self.screen.line("\n".join([*lines, f"tokens   {used} since this chat was opened"]))
             case "/allow" | "/deny":
-                wanted = "thread" if rest.strip() == "thread" else "allow"
-                await self._decide("deny" if name == "/deny" else wanted)
+                answer = parse_answer(f"{name} {rest}".strip()) or WrittenDecision("", name == "/allow")
+                word = "deny" if not answer.allow else "thread" if answer.scope == "thread" else "allow"
+                await self._decide(word, answer.numbers)
             case "/thinking":
                 self.screen.said(self.thinking.last.strip() or "The model has shown no thinking yet.")
             case "/help":
@@ -350,12 +356,19 @@ class TerminalChat:
             self._sending = ""
             self._update_state()
 
-    async def _decide(self, answer: str) -> None:
+    async def _decide(self, answer: str, numbers: Sequence[int] = ()) -> None:
         if not self.questions:
             self.screen.line("Nothing waits for an answer.")
             return
-        approval = next(iter(self.questions))
+        approval, request = next(iter(self.questions.items()))
+        card = request.item.card
+        of_card = [one for one, other in self.questions.items() if card and other.item.card == card]
         try:
+            if len(of_card) > 1 or numbers:
+                if not card:
+                    raise InvalidInput("One call waits here, so there are no numbers to choose from.")
+                self.screen.line(await self.link.decide_card(card, allow=answer != "deny", numbers=numbers))
+                return  # the journal says what became of each
             scope = "thread" if answer == "thread" else "once"
             await self.link.decide(approval, allow=answer != "deny", scope=scope)
         except InvalidInput as refused:  # the question stays open

@@ -38,7 +38,7 @@ from shoal.kernel.events import (
 from shoal.kernel.messages import Author, ToolCall
 from shoal.kernel.phrases import counted
 from shoal.kernel.untrusted import UNREADABLE
-from shoal.store.cards import coverage_text
+from shoal.store.cards import coverage_text, origins_text
 
 CELL_CHARS_MAX = 60
 RESULT_LINES_MAX = 12
@@ -206,9 +206,16 @@ def event_lines(event: Event) -> Iterator[str]:
 
 def request_lines(request: ApprovalRequested) -> Iterator[str]:
     """What a person is asked to allow; each line of what would run stands behind a bar."""
-    yield f"  ? The agent asks to run {printable(request.tool)}:"
+    item = request.item
+    if item.number == 1 and item.why:
+        yield f"  The model says: “{printable(item.why)}”"
+    which = f"call {item.number} of {item.total}, " if item.card else ""
+    yield f"  ? The agent asks to run {which}{printable(request.tool)}:"
     yield from (f"{VERBATIM}{line}" for line in printable(request.shown).expandtabs(8).split("\n"))
-    yield from _indented("\n".join(part for part in (coverage_text(request.covers), why(request)) if part))
+    besides = (coverage_text(request.covers), origins_text(item.origins), why(request))
+    yield from _indented("\n".join(filter(None, besides)))
+    if item.card and item.number == item.total:
+        yield f"  Answer y for all {item.total}, n for none, or choose: allow 1 {item.total}"
 
 
 def why(request: ApprovalRequested) -> str:

@@ -238,7 +238,11 @@ class TerminalScreen(ChatScreen):
         found = found[-max(3, shutil.get_terminal_size().lines - BELOW_LINES) :]
         if request := next(iter(conversation.questions.values()), None):
             keys = ["[y] once", *([] if request.covers.uncovered else ["[t] in this thread"]), "[n] no"]
+            card, questions = request.item.card, conversation.questions.values()
+            calls = sum(question.item.card == card for question in questions) if card else 1
             asked = f"Allow {printable(request.tool)}?  {'  '.join(keys)}"
+            if calls > 1:
+                asked = f"Allow these {calls} calls?  [y] all  [n] none  or write: allow 1 {request.item.total}"
             found.append(styled("1")(cropped(asked, self._width)))
         return found
 

@@ -2,7 +2,7 @@
 that is started in this process."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractContextManager, aclosing, asynccontextmanager, nullcontext
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ from shoal.kernel.clock import SystemClock
 from shoal.kernel.commands import CommandSpec
 from shoal.kernel.errors import NotFound, ShoalError
 from shoal.kernel.events import LIVE_CLASSES, Event, LiveEvent, Scope, decode_data
-from shoal.kernel.ids import ApprovalId, ThreadId, TurnId, make_thread_id
+from shoal.kernel.ids import ApprovalId, CardId, ThreadId, TurnId, make_thread_id
 from shoal.kernel.posts import OutboundPost
 from shoal.kernel.records import ThreadInfo
 from shoal.surfaces.cli.client import Busy, Client, client_of, find_server, path_part, started
@@ -99,6 +99,12 @@ class ThreadClient:
         body = {"decision": "allow" if allow else "deny", "scope": scope}
         answer = await self._client.call("POST", f"/api/approvals/{path_part(approval)}", body, into=dict[str, str])
         return answer["state"]
+
+    async def decide_card(self, card: CardId, *, allow: bool, numbers: Sequence[int]) -> str:
+        """Decide the calls of a card that wait; what became of them. Raises NotFound, Conflict, Gone, InvalidInput."""
+        body = {"decision": "allow" if allow else "deny", "calls": list(numbers)}
+        answer = await self._client.call("POST", f"/api/approvals/{path_part(card)}", body, into=dict[str, str])
+        return answer["message"]
 
     async def command(self, text: str) -> str:
         """Do what a slash command of the chats does, and return its answer."""

@@ -7,10 +7,10 @@ import msgspec
 
 from shoal.kernel.errors import NotFound
 from shoal.kernel.events import Scope
-from shoal.kernel.ids import ApprovalId, parse_thread_id
-from shoal.kernel.permissions import Coverage
+from shoal.kernel.ids import ApprovalId, CardId, parse_thread_id
+from shoal.kernel.permissions import CardItem, Coverage
 from shoal.kernel.records import Approval
-from shoal.store.cards import coverage_text
+from shoal.store.cards import coverage_text, origins_text
 from shoal.store.store import Store
 from shoal.surfaces.http.endpoints import DECIDERS, READERS, Routes, view
 from shoal.surfaces.http.routes_threads import authors
@@ -29,7 +29,8 @@ class ApprovalView(msgspec.Struct, frozen=True):
 
     `covers` is the content that it runs: `files` with their sizes (-1: not there) and SHA-256, the number of `others`,
     and why not all of it is covered (`uncovered`); the answer cannot be for the whole thread then. `runs` says it in
-    words.
+    words. `item` is the call's place on the card that asks for it (`card` is empty where it has one of its own), with
+    the model's own sentence and where its values come from; `values` says that in words. `outcome` says how it ended.
     """
 
     id: str
@@ -41,6 +42,9 @@ class ApprovalView(msgspec.Struct, frozen=True):
     actions: tuple[str, ...]
     shown: str
     runs: str
+    item: CardItem
+    values: str
+    outcome: str
     covers: Coverage
     reason: str
     asked_by: str
@@ -55,17 +59,20 @@ class ApprovalView(msgspec.Struct, frozen=True):
 
 class DecisionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The answer to an approval: for this one call, or for the same call with the same content in the whole thread,
-    which is an error where `uncovered` says why that cannot be."""
+    which is an error where `uncovered` says why that cannot be. Of a card, `calls` are the numbers of those that are
+    meant (none: all that wait): allowing some denies the rest, denying some leaves the rest."""
 
     decision: Literal["allow", "deny"]
     scope: Scope = "once"
+    calls: tuple[int, ...] = ()
 
 
 class ApprovalDecided(msgspec.Struct, frozen=True):
-    """What the approval became."""
+    """What the approval became. Of a card, `state` is the decision and `message` says what became of each call."""
 
     id: str
     state: str
+    message: str = ""
 
 
 async def _approval_view(store: Store, approval: Approval) -> ApprovalView:
@@ -75,7 +82,8 @@ async def _approval_view(store: Store, approval: Approval) -> ApprovalView:
         user = approval.asked_by.rpartition(":")[2]
         name = next((one.name for one in await authors(store, info.thread, info.last_seq) if one.id == user), "")
     more = {"title": title, "agent": agent, "asked_by_name": name}
-    return view(ApprovalView, approval, runs=coverage_text(approval.covers), **more)
+    more |= {"runs": coverage_text(approval.covers), "values": origins_text(approval.item.origins)}
+    return view(ApprovalView, approval, **more)
 
 
 @routes("GET /api/approvals", READERS, narrows=True)
@@ -110,7 +118,13 @@ async def _known_approval(store: Store, by: Principal, id: str) -> Approval:
 async def decide(
     store: Store, orchestrator: Orchestrator, by: Principal, id: str, body: DecisionRequest
 ) -> ApprovalDecided:
-    """Answer an approval; 409 when it was decided already, 410 when it has expired."""
+    """Answer an approval, or all calls of a card by the card's id; 409 when it was decided already, 410 when it has
+    expired. Nothing of a card is decided then."""
+    calls = await store.approvals.on_card(CardId(id))
+    if calls and await may_use(by, store.journal, calls[0].thread):
+        card = calls[0].item.card
+        told = await orchestrator.decide_card(card, body.decision == "allow", by.asker, body.calls, body.scope)
+        return ApprovalDecided(id, body.decision, told)
     found = await _known_approval(store, by, id)
     state = await orchestrator.decide(found.id, body.decision == "allow", by.asker, body.scope)
     return ApprovalDecided(id, state)

@@ -26,6 +26,7 @@ from shoal.kernel.posts import Button, OutboundPost
 from shoal.kernel.webhooks import HttpAnswer
 from shoal.markdown.pieces import pieces_of
 from shoal.markdown.render import rendered_length
+from shoal.store.cards import CARD_CALLS_MAX, LABEL_CHARS_MAX
 from shoal.testing.clock import in_time
 from shoal.testing.contracts.chat_inbound import ChatInbound
 from shoal.testing.contracts.chat_order import ChatOrder
@@ -480,6 +481,41 @@ class ChatContract(ChatInbound, ChatOrder, ChatReach, ChatWeather):
         assert (decided, allow, scope) == (approval, False, "once")
         assert by.platform == peer.adapter.platform
         assert by.user
+
+    async def test_a_card_of_several_calls_is_decided_and_changes_its_ticks(self, peer: Peer, inbox: Inbox) -> None:
+        """The most buttons that the core sends there: a tick for each call, and two that decide."""
+        needs(peer, "people", "view")
+        limits, card = peer.adapter.limits, "01" + "K" * 24
+        if not limits.has_buttons or not limits.can_edit:
+            pytest.skip("there are no buttons that change")
+        calls = min(CARD_CALLS_MAX, limits.buttons_max - 2)
+        label = "W" * LABEL_CHARS_MAX
+        first = (Button(label, f"all:{card}"), Button("Choose", f"pick:{card}:{1:x}"), Button("Deny", f"none:{card}"))
+        ticked = (1 << calls) - 1
+        ticks = tuple(
+            Button(f"☑ {number}: {label}"[:LABEL_CHARS_MAX], f"pick:{card}:{ticked ^ 1 << (number - 1):x}")
+            for number in range(1, calls + 1)
+        )
+        last = (Button(f"Allow {calls}", f"take:{card}:{ticked:x}"), Button("Deny all", f"none:{card}"))
+        async with serving(peer.adapter, inbox):
+            message_id = await peer.adapter.post(post(peer, "May I?", kind="card", buttons=first))
+            await peer.clicks(message_id, "Choose")
+            await inbox.until(lambda: bool(inbox.chosen))
+            await peer.adapter.edit(peer.thread, message_id, "May I?", ticks + last)
+            assert peer.shown()[-1].buttons == tuple(button.label for button in ticks + last)
+            await peer.clicks(message_id, f"Allow {calls}")
+            await inbox.until(lambda: bool(inbox.decided_cards))
+        assert inbox.chosen == [(card, (1,))]
+        assert inbox.decided_cards == [(card, True, tuple(range(1, calls + 1)))]
+
+    async def test_more_buttons_than_a_message_may_have_are_refused_for_good(self, peer: Peer) -> None:
+        limits = peer.adapter.limits
+        if not limits.has_buttons or limits.buttons_max >= 100:
+            pytest.skip("there is no such number")
+        many = tuple(Button(str(number), f"x:{number}") for number in range(limits.buttons_max + 1))
+        with pytest.raises(PlatformError) as caught:
+            await peer.adapter.post(post(peer, "May I?", kind="card", buttons=many))
+        assert caught.value.permanent
 
     # ---- history ----
 

@@ -4,11 +4,12 @@ import asyncio
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from shoal.kernel.errors import Conflict, Gone, InvalidInput, NotFound, ShoalError
 from shoal.kernel.events import ApprovalRequested, ApprovalSettled, AssistantSaid, Scope, Verdict
-from shoal.kernel.ids import ApprovalId, CallId, ThreadId, TurnId
-from shoal.kernel.permissions import Coverage, CoveredFile
+from shoal.kernel.ids import ApprovalId, CallId, CardId, ThreadId, TurnId
+from shoal.kernel.permissions import CardItem, Coverage, CoveredFile
 from shoal.kernel.records import Commit, Lease, NewApproval
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
@@ -55,8 +56,61 @@ def use(identity: str = "A1") -> Commit:
     return Commit(TurnId("T1"), (AssistantSaid("it runs"),), use_approval=ApprovalId(identity))
 
 
+def card(clock: ManualClock, calls: int = 3) -> Commit:
+    """A commit that asks for several calls on one card."""
+    commits = [question(clock, f"A{number}", f"d{number}") for number in range(1, calls + 1)]
+    items = [CardItem(CardId("C1"), number, calls) for number in range(1, calls + 1)]
+    approvals = [replace(commit.approvals[0], item=item) for commit, item in zip(commits, items, strict=True)]
+    events = [event for commit in commits for event in commit.events]
+    return Commit(TurnId("T1"), tuple(events), approvals=tuple(approvals))
+
+
 class ApprovalRules:
     """`Approvals`."""
+
+    async def test_a_card_is_decided_as_one_or_not_at_all(self, store: Store, clock: ManualClock) -> None:
+        lease = await opened(store)
+        await store.journal.commit(lease, card(clock))
+        calls = await store.approvals.on_card(CardId("C1"))
+        assert [(call.id, call.item.number) for call in calls] == [("A1", 1), ("A2", 2), ("A3", 3)]
+        await store.approvals.settle(ApprovalId("A2"), "deny", "once", "u1", "owner")
+        both: dict[ApprovalId, Verdict] = {ApprovalId("A1"): "allow", ApprovalId("A2"): "allow"}
+        with pytest.raises(Conflict):
+            await store.approvals.settle_all(both, "once", "u1", "owner")
+        states = [call.state for call in await store.approvals.on_card(CardId("C1"))]
+        assert states == ["pending", "deny", "pending"]
+        rest: dict[ApprovalId, Verdict] = {ApprovalId("A1"): "allow", ApprovalId("A3"): "deny"}
+        settlements = await store.approvals.settle_all(rest, "once", "u1", "owner")
+        assert [one.approval.state for one in settlements] == ["allow", "deny"]
+        with pytest.raises(Conflict, match="allowed and denied"):
+            await store.approvals.choose(CardId("C1"), [1], "post", "")
+
+    async def test_a_card_is_decided_once_by_many_at_once(self, store: Store, clock: ManualClock) -> None:
+        lease = await opened(store)
+        await store.journal.commit(lease, card(clock))
+
+        async def decide(verdict: Verdict) -> str:
+            verdicts: dict[ApprovalId, Verdict] = {ApprovalId(f"A{number}"): verdict for number in (1, 2, 3)}
+            try:
+                await store.approvals.settle_all(verdicts, "once", "u1", "owner")
+            except Conflict:
+                return "late"
+            return verdict
+
+        given: list[Verdict] = ["allow", "deny"] * (RACERS // 2)
+        outcomes = await asyncio.gather(*(decide(verdict) for verdict in given))
+        (won,) = [outcome for outcome in outcomes if outcome != "late"]
+        assert {call.state for call in await store.approvals.on_card(CardId("C1"))} == {won}
+
+    async def test_a_card_expires_and_is_cancelled_as_one(self, store: Store, clock: ManualClock) -> None:
+        lease = await opened(store)
+        await store.journal.commit(lease, card(clock))
+        await clock.advance(EXPIRES_SECONDS + 1)
+        assert len(await store.approvals.expire()) == 3
+        with pytest.raises(Gone):
+            await store.approvals.choose(CardId("C1"), [1], "post", "")
+        with pytest.raises(NotFound):
+            await store.approvals.choose(CardId("C2"), [1], "post", "")
 
     async def test_a_question_comes_back_as_asked(self, store: Store, clock: ManualClock) -> None:
         """With what will run."""

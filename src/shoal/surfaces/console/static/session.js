@@ -339,8 +339,8 @@ export class Session {
   }
 
   /** Answer an approval. What became of it comes as an event; a late answer only asks for the truth. */
-  async decide(id, decision, scope) {
-    const problem = await this.attempt(() => api.decide(id, decision, scope));
+  async decide(id, decision, scope, calls) {
+    const problem = await this.attempt(() => api.decide(id, decision, scope, calls));
     await this.refresh();
     return problem;
   }

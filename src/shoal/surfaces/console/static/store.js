@@ -246,6 +246,7 @@ const steps = {
         shown: data.shown || "",
         reason: data.reason || "",
         covers: data.covers || {},
+        item: data.item || {},
         expiresAt: data.expires_at,
         decision: "",
       },

@@ -45,9 +45,21 @@ function ran(result) {
   }
 }
 
+/** The calls of a record's card that wait, by their numbers; the record alone where it has a card of its own. */
+export function cardOf(record, pending) {
+  const card = record.item?.card;
+  if (!card) return [record];
+  return pending.filter((other) => other.item?.card === card).sort((one, other) => one.item.number - other.item.number);
+}
+
 export function ApprovalCard({ approval, tool, result, session }) {
   if (approval.decision) {
     return html`<p class=${`verdict is-${approval.decision}`}>${outcome(approval, result)}</p>`;
+  }
+  const pending = session.state.approvals.filter((record) => record.state === "pending");
+  const calls = approval.item?.card ? cardOf(approval, pending) : [];
+  if (calls.length > 1) {
+    return calls[0].id === approval.id ? html`<${CallsCard} calls=${calls} session=${session} />` : html`<p class="reason">Asked for together with the call above.</p>`;
   }
   return html`<${OpenCard} approval=${approval} tool=${tool} session=${session} />`;
 }
@@ -90,9 +102,11 @@ function OpenCard({ approval, tool, session }) {
     <div class="approval" role="group" ref=${card} aria-label=${`${tool} asks for approval: ${visible(shown).slice(0, 100)}`}>
       <h3>Allow <code>${tool}</code> to run exactly this?</h3>
       ${asked && html`<p class="reason">Asked by ${asked}</p>`}
+      <${OwnWords} item=${approval.item} />
       <${TextBlock} label="As it will run" text=${shown} open=${true} seen=${() => setSeen(true)} />
       ${!isSeen && html`<p class="reason out-of-view" role="status">Part of this is out of view. Scroll to its end to allow it.</p>`}
       ${runs(approval.covers).map((line) => html`<p class="reason">${line}</p>`)}
+      <${Origins} item=${approval.item} />
       <p class="reason"><b>Why it asks:</b> ${visible(approval.reason || "your permission rules say to ask before this.")}</p>
       ${approval.actions.length > 0 && html`<${Actions} actions=${approval.actions} />`}
       <div class="choices">
@@ -106,6 +120,92 @@ function OpenCard({ approval, tool, session }) {
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
     </div>
   `;
+}
+
+/** Several calls of one message: all of them, some by their ticks, or none. */
+export function CallsCard({ calls, session }) {
+  const [ticked, setTicked] = useState(null); // the numbers, once somebody chooses
+  const [sent, setSent] = useState("");
+  const [problem, setProblem] = useState("");
+  const [seen, setSeen] = useState([]);
+  const card = useRef(null);
+  useEffect(
+    () => () => {
+      if (card.current.contains(document.activeElement)) card.current.closest(".row")?.querySelector(".tool-line").focus();
+    },
+    [],
+  );
+  const numbers = calls.map((call) => call.item.number);
+  const foreign = calls.filter((call) => sourcesOf(call.item).length);
+  const chosen = ticked ? numbers.filter((number) => ticked.includes(number)) : numbers;
+  const isSeen = calls.every((call) => !chosen.includes(call.item.number) || seen.includes(call.id));
+  const decide = async (decision) => {
+    if (sent || (decision === "allow" && (!isSeen || !chosen.length))) return;
+    setSent(decision);
+    setProblem("");
+    const failure = await session.decide(calls[0].item.card, decision, "once", decision === "allow" ? chosen : numbers);
+    setProblem(failure);
+    setSent("");
+  };
+  const sources = [...new Set(foreign.flatMap((call) => sourcesOf(call.item)))];
+  const including = foreign.length ? `, including ${listed(foreign.map((call) => call.item.number))} from ${sources.length === 1 ? visible(sources[0]) : "others’ text"}` : "";
+  const label = ticked ? `Allow ${listed(chosen) || "none"}${chosen.length < numbers.length ? ", deny the rest" : ""}` : `Allow all${including}`;
+  const asked = askedBy(calls[0]);
+  return html`
+    <div class="approval calls" role="group" ref=${card} aria-label=${`${calls.length} calls ask for approval`}>
+      <h3>Allow ${calls.length === 1 ? "this call" : `these ${calls.length} calls`}?</h3>
+      ${asked && html`<p class="reason">Asked by ${asked}</p>`}
+      <${OwnWords} item=${calls[0].item} />
+      ${calls.map(
+        (call) => html`
+          <section class="call" key=${call.id} aria-label=${`Call ${call.item.number}`}>
+            <h4>
+              ${ticked
+                ? html`<label><input type="checkbox" checked=${ticked.includes(call.item.number)} onChange=${() => setTicked(ticked.includes(call.item.number) ? ticked.filter((number) => number !== call.item.number) : [...ticked, call.item.number])} /> ${call.item.number}. <code>${call.tool}</code></label>`
+                : html`${call.item.number}. <code>${call.tool}</code>`}
+            </h4>
+            <${TextBlock} label="As it will run" text=${call.shown.trim() ? call.shown : call.actions.join("\n")} open=${true} seen=${() => setSeen((ids) => [...ids, call.id])} />
+            ${runs(call.covers).map((line) => html`<p class="reason">${line}</p>`)}
+            <${Origins} item=${call.item} />
+            ${call.reason && html`<p class="reason"><b>Why it asks:</b> ${visible(call.reason)}</p>`}
+            ${call.actions.length > 0 && html`<${Actions} actions=${call.actions} />`}
+          </section>
+        `,
+      )}
+      ${!isSeen && html`<p class="reason out-of-view" role="status">Part of this is out of view. Scroll to its end to allow it.</p>`}
+      <div class="choices">
+        ${canDecide()
+          ? html`<button type="button" class="primary" aria-disabled=${Boolean(sent) || !isSeen || !chosen.length} onClick=${() => decide("allow")}>${sent === "allow" ? "Sending…" : label}</button>
+              ${ticked
+                ? html`<button type="button" class="plain" onClick=${() => setTicked(null)}>Back</button>`
+                : html`<button type="button" class="plain" onClick=${() => setTicked(calls.filter((call) => !sourcesOf(call.item).length).map((call) => call.item.number))}>Choose</button>`}
+              <button type="button" class="plain danger" aria-disabled=${Boolean(sent)} onClick=${() => decide("deny")}>${sent === "deny" ? "Sending…" : ticked ? "Deny all" : "Deny"}</button>`
+          : html`<span>Waits for someone who may decide it.</span>`}
+        <span class="faint" title=${fullTime(calls[0].expires_at)}>expires ${ago(calls[0].expires_at)}</span>
+      </div>
+      ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
+    </div>
+  `;
+}
+
+const sourcesOf = (item) => [...new Set((item?.origins || []).map((origin) => origin.source).filter(Boolean))];
+
+const listed = (numbers) => (numbers.length > 1 ? `${numbers.slice(0, -1).join(", ")} and ${numbers.at(-1)}` : `${numbers[0] ?? ""}`);
+
+/** What the model said with its calls, as its words and nothing more. */
+function OwnWords({ item }) {
+  return item?.why ? html`<p class="reason"><b>The model says:</b> <q>${visible(item.why)}</q></p>` : null;
+}
+
+/** Whose words the values of a call are. */
+function Origins({ item }) {
+  const origins = item?.origins || [];
+  return origins.map((origin) => {
+    const value = html`<bdi class="value">${visible(origin.value)}</bdi>`;
+    return origin.source
+      ? html`<p class="reason is-foreign">${value} comes only from ${visible(origin.source)}.</p>`
+      : html`<p class="reason">${origin.named_by === "you" ? "You" : visible(origin.named_by)} named ${value}.</p>`;
+  });
 }
 
 const FILES_SHOWN_MAX = 10;

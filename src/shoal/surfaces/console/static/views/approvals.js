@@ -4,7 +4,7 @@ import { api } from "../api.js";
 import { html } from "../dom.js";
 import { ago, count, fullTime, threadName, visible } from "../format.js";
 import { canChange } from "../me.js";
-import { ApprovalCard } from "./approval.js";
+import { ApprovalCard, CallsCard, cardOf } from "./approval.js";
 import { Place, Sure, useAnswer, useAttempt } from "./lists.js";
 import { Words } from "./words.js";
 
@@ -14,14 +14,14 @@ export function Approvals({ state, session }) {
     <${Place} intro="Tool calls that wait for your decision. Each runs exactly as shown, or not at all." loading=${!state.threads}>
       ${state.threads && !pending.length && html`<p class="faint empty">Nothing waits for you.</p>`}
       ${pending.length > 0 && html`<h2 class="offscreen">What waits</h2>`}
-      ${pending.map(
-        (approval) => html`
-          <article class="pending" key=${approval.id}>
+      ${cards(pending).map(
+        ([approval, ...more]) => html`
+          <article class="pending" key=${approval.item?.card || approval.id}>
             <p class="by">
               <a href=${`#/t/${encodeURIComponent(approval.thread)}`}>${threadName({ title: approval.title }, approval.thread)}</a>
               <time datetime=${approval.created_at} title=${fullTime(approval.created_at)}>${ago(approval.created_at)}</time>
             </p>
-            <${ApprovalCard} approval=${fromRecord(approval)} tool=${approval.tool} session=${session} />
+            ${more.length ? html`<${CallsCard} calls=${[approval, ...more]} session=${session} />` : html`<${ApprovalCard} approval=${fromRecord(approval)} tool=${approval.tool} session=${session} />`}
           </article>
         `,
       )}
@@ -60,12 +60,16 @@ function Suggestions() {
   `;
 }
 
+/** Pending calls by their cards. */
+const cards = (pending) => pending.filter((one) => cardOf(one, pending)[0] === one).map((one) => cardOf(one, pending));
+
 const fromRecord = (record) => ({
   id: record.id,
   actions: record.actions || [],
   shown: record.shown || "",
   reason: record.reason || "",
   covers: record.covers || {},
+  item: record.item || {},
   expiresAt: record.expires_at,
   decision: "",
 });
