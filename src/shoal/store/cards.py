@@ -71,6 +71,8 @@ def _empty_lines(found: re.Match[str]) -> str:
     return f"\n⟨{lines} empty lines⟩\n"
 
 
+REPOSITORY = "this repository's hooks and what its settings name"
+"""What git runs by itself."""
 FILES_SHOWN_MAX = 10
 """How many of the files that a call runs a card names."""
 
@@ -79,6 +81,8 @@ def coverage_text(covers: Coverage) -> str:
     """What a call runs or sends that its own text does not show, for people: files with their sizes, and what is not
     covered."""
     there = [file for file in covers.files if file.size_bytes >= 0] or covers.files
+    is_repository = any("/.git/" in file.path for file in there)
+    there = [file for file in there if "/.git/" not in file.path]
     files: list[str] = []
     for file in there[:FILES_SHOWN_MAX]:
         what = counted(file.size_bytes, "byte") if file.size_bytes >= 0 else file.digest or "does not exist yet"
@@ -87,6 +91,8 @@ def coverage_text(covers: Coverage) -> str:
     if len(there) > FILES_SHOWN_MAX:
         files.append(f"{len(there) - FILES_SHOWN_MAX} more")
     said = [f"{'sends' if covers.sends else 'runs'} {', '.join(files)}"] if files else []
+    if is_repository:
+        said.append(f"{'sends' if covers.sends else 'also runs'} {REPOSITORY}")
     if covers.others:
         said.append(f"may run other files of the workspace ({counted(covers.others, 'code file')})")
     text = " and ".join(said)

@@ -12,9 +12,18 @@ from shoal.kernel.permissions import Coverage, CoveredFile
 from shoal.kernel.records import Approval, NewApproval
 from shoal.markdown.render import render_markup
 from shoal.platforms.telegram.markup import styled
-from shoal.store.cards import CARD_CHARS_MAX, FILES_SHOWN_MAX, card_edit, card_post, card_text, coverage_text
+from shoal.store.cards import (
+    CARD_CHARS_MAX,
+    FILES_SHOWN_MAX,
+    REPOSITORY,
+    card_edit,
+    card_post,
+    card_text,
+    coverage_text,
+)
 from tests.dialects import DIALECTS
 
+GIT = CoveredFile("/workspace/.git/config", 92, "cd")
 FILE, ABSENT = CoveredFile("/workspace/build.py", 1204, "ab"), CoveredFile("/scratch/x", -1, "")
 
 
@@ -78,6 +87,8 @@ def test_an_edited_card_is_no_longer_than_the_first_one() -> None:
             Coverage((FILE,), others=41),
             "Runs build.py (1,204 bytes) and may run other files of the workspace (41 code files).",
         ),
+        (Coverage((GIT,)), "Also runs this repository's hooks and what its settings name."),
+        (Coverage((FILE, GIT)), f"Runs build.py (1,204 bytes) and also runs {REPOSITORY}."),
         (Coverage(others=1), "May run other files of the workspace (1 code file)."),
         (Coverage(uncovered="it is so"), "It can only be allowed once, because it is so."),
     ],

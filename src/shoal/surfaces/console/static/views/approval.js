@@ -214,12 +214,15 @@ const FILES_SHOWN_MAX = 10;
 function runs(covers = {}) {
   const all = covers.files || [];
   const there = all.filter((file) => file.size_bytes >= 0);
-  const files = there.length ? there : all;
+  const isOfGit = (file) => file.path.includes("/.git/");
+  const files = (there.length ? there : all).filter((file) => !isOfGit(file));
+  const repository = (there.length ? there : all).some(isOfGit) && "Also runs this repository’s hooks and what its settings name.";
   const more = files.length - FILES_SHOWN_MAX;
   const named = files.slice(0, FILES_SHOWN_MAX).map((file, at) => html`${at > 0 && ", "}<bdi>${shownName(file.path.replace(/^\/workspace\/(?=.)/su, ""))}</bdi> (${visible(size(file))})`);
   const other = covers.others && `run other files of the workspace (${count(covers.others, "code file")}).`;
   return [
     ...(named.length ? [html`Runs ${named}${more > 0 && `, ${more} more`}${other ? ` and may ${other}` : "."}`] : other ? [`May ${other}`] : []),
+    ...(repository ? [repository] : []),
     ...(covers.uncovered ? [`It can only be allowed once, because ${visible(covers.uncovered)}.`] : []),
   ];
 }

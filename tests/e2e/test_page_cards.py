@@ -1,0 +1,80 @@
+"""The card of several calls on the page: all, some by their ticks, none, and where the values come from."""
+
+from datetime import timedelta
+
+import pytest
+from playwright.async_api import Browser, expect
+from tests.e2e.page_api import PageApi
+from tests.e2e.page_kit import THREAD, opened
+
+from shoal.kernel.clock import iso
+from shoal.kernel.events import ApprovalRequested, AssistantSaid, TurnStarted, UserSaid
+from shoal.kernel.ids import ApprovalId, CallId, CardId
+from shoal.kernel.messages import Author, ToolCall
+from shoal.kernel.permissions import CardItem, ValueOrigin
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("page")]
+
+CALLS = [
+    ("pay DE89370400440532013000", ValueOrigin("DE89370400440532013000", source="bill.txt")),
+    ("mail anna@example.org", ValueOrigin("anna@example.org", named_by="you")),
+    ("echo done", None),
+]
+
+
+def ask(api: PageApi) -> None:
+    """A message with three calls waits, in its thread and in the list."""
+    api.append(THREAD, UserSaid("Pay the bill and tell anna@example.org", Author("owner", trusted=True)), "t1")
+    api.append(THREAD, TurnStarted("main", "demo"), "t1")
+    calls = [ToolCall(CallId(f"c{at}"), "bash", "{}") for at in range(1, 4)]
+    api.append(THREAD, AssistantSaid("I pay, then tell Anna.", tuple(calls), "tool_calls"))
+    expires, records = api.now + timedelta(minutes=50), list[dict[str, object]]()
+    for number, (shown, origin) in enumerate(CALLS, 1):
+        origins = (origin,) if origin is not None else ()
+        item = CardItem(CardId("C1"), number, 3, "main", "Ada", "I pay, then tell Anna.", origins)
+        asked = ApprovalId(f"a{number}")
+        api.append(THREAD, ApprovalRequested(asked, calls[number - 1].id, "bash", (), shown, expires, item=item))
+        told = [{"value": one.value, "named_by": one.named_by, "source": one.source} for one in origins]
+        place = {"card": "C1", "number": number, "total": 3, "why": item.why, "origins": told}
+        records.append(
+            {"id": asked, "thread": THREAD, "tool": "bash", "actions": [], "shown": shown, "reason": "", "covers": {},
+             "asked_by": "web:owner", "agent": "main", "state": "pending", "created_at": iso(api.now),
+             "expires_at": iso(expires), "item": place}
+        )  # fmt: skip
+    api.lists["approvals"] = records
+
+
+async def test_a_thread_shows_one_card_and_what_only_others_wrote_is_not_ticked(browser: Browser, api: PageApi) -> None:
+    ask(api)
+    async with opened(browser, api.address) as page:
+        card = page.locator(".approval")
+        await expect(card).to_have_count(1)
+        await expect(card.get_by_text("I pay, then tell Anna.")).to_be_visible()
+        await expect(card.get_by_text("DE89370400440532013000 comes only from bill.txt.")).to_be_visible()
+        await expect(card.get_by_text("You named anna@example.org.")).to_be_visible()
+        await expect(page.get_by_text("Asked for together with the call above.")).to_have_count(2)
+        await expect(card.get_by_role("button", name="Allow all, including 1 from bill.txt")).to_be_visible()
+        await card.get_by_role("button", name="Choose").click()
+        ticks = [await box.is_checked() for box in await card.get_by_role("checkbox").all()]
+        assert ticks == [False, True, True]
+        await card.get_by_role("checkbox").nth(2).uncheck()
+        await card.get_by_role("button", name="Allow 2, deny the rest").click()
+        await expect(page.get_by_role("button", name="Sending…")).to_have_count(0)
+        assert (api.sent[-1].target, api.sent[-1].body) == ("C1", {"decision": "allow", "scope": "once", "calls": [2]})
+
+
+async def test_the_list_has_one_card_that_is_denied_as_a_whole(browser: Browser, api: PageApi) -> None:
+    ask(api)
+    async with opened(browser, api.address, place="approvals") as page:
+        await expect(page.locator(".approval")).to_have_count(1)
+        await page.get_by_role("button", name="Deny", exact=True).click()
+        await expect(page.get_by_role("button", name="Sending…")).to_have_count(0)
+        assert (api.sent[-1].target, api.sent[-1].body["decision"]) == ("C1", "deny")
+
+
+async def test_a_card_that_is_too_late_says_so(browser: Browser, api: PageApi) -> None:
+    ask(api)
+    api.decision_status = 410
+    async with opened(browser, api.address, place="approvals") as page:
+        await page.get_by_role("button", name="Allow all").click()
+        await expect(page.get_by_role("alert")).to_contain_text("It has expired.")
