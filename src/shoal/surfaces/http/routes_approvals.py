@@ -67,7 +67,7 @@ class DecisionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     calls: tuple[int, ...] = ()
 
 
-class ApprovalDecided(msgspec.Struct, frozen=True):
+class ApprovalDecided(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the approval became. Of a card, `state` is the decision and `message` says what became of each call."""
 
     id: str
