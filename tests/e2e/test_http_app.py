@@ -71,6 +71,27 @@ async def test_a_message_is_answered(tmp_path: Path) -> None:
         assert found.world.model.calls == 1
 
 
+async def test_a_card_is_decided_through_the_api_by_the_numbers_of_its_calls(tmp_path: Path) -> None:
+    commands = [f'{{"command": "echo {number} | tee -a out"}}' for number in (1, 2, 3)]
+    model = FakeModel(Reply(calls=tuple(Call("bash", command) for command in commands)), "done")
+    async with site(tmp_path, model, profile="standard") as found:
+        await found.post(f"{PATH}/messages", {"text": "run them"})
+        await found.world.happens(THREAD, "approval_requested", 3)
+        asked = (await found.client.get("/api/approvals")).json()
+        (card,) = {one["item"]["card"] for one in asked}
+        refused = await found.client.post(f"/api/approvals/{card}", json={"decision": "allow", "calls": [4]})
+        assert (refused.status_code, refused.json()["error"]) == (400, "invalid_input")
+        decided = await found.post(f"/api/approvals/{card}", {"decision": "allow", "calls": [1, 3]})
+        assert decided.json() == {"id": card, "state": "allow", "message": "Allowed 1 and 3. Denied 2."}
+        again = await found.client.post(f"/api/approvals/{card}", json={"decision": "deny"})
+        assert again.status_code == 409
+        states = {
+            one["item"]["number"]: one["state"]
+            for one in (await found.client.get("/api/approvals?pending=false")).json()
+        }
+        assert states[2] == "deny"
+
+
 async def test_an_approval_given_through_the_api_lets_the_call_run(tmp_path: Path) -> None:
     model = FakeModel(Reply(calls=(Call("bash", '{"command": "echo tide | tee out"}'),)), "done")
     async with site(tmp_path, model, profile="standard") as found:

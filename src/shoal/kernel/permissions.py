@@ -113,7 +113,7 @@ class ValueOrigin(msgspec.Struct, frozen=True, omit_defaults=True):
     source: str = ""
 
 
-class CardItem(msgspec.Struct, frozen=True, omit_defaults=True):
+class CardItem(msgspec.Struct, frozen=True):
     """A call's place on the card that asks for it, and what the card says about it.
 
     `card` is empty where the call has a card of its own; otherwise it is call `number` (from 1) of `total`. `agent`
