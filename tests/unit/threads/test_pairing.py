@@ -18,21 +18,19 @@ CHAT = "fake"
 
 
 class Place:
-    """One database, and processes that pair over it."""
+    """One database, and two processes of a cluster that pair over it."""
 
     def __init__(self, path: Path, clock: ManualClock) -> None:
         self.clock = clock
-        self.stores = [Store(SqliteDriver(path, synchronous="OFF"), clock) for _ in range(2)]
-        self.store = self.stores[0]
-        self.one, self.other = (Pairing(store, clock) for store in self.stores)
+        self.store = Store(SqliteDriver(path, synchronous="OFF"), clock)
+        self.one, self.other = (Pairing(self.store, clock) for _ in range(2))
 
 
 @pytest.fixture
 async def place(tmp_path: Path) -> AsyncIterator[Place]:
     found = Place(tmp_path / "shoal.db", ManualClock())
     yield found
-    for store in found.stores:
-        await store.close()
+    await found.store.close()
 
 
 async def test_two_processes_that_pair_at_once_lose_nobody(place: Place) -> None:
