@@ -80,24 +80,24 @@ def test_a_wrong_thread_id_is_told(shoal: Shoal) -> None:
 
 
 def test_without_anybody_to_ask_the_turn_waits_and_says_how_to_go_on(shoal: Shoal) -> None:
-    ran = shoal("ask", "run echo hi")
+    ran = shoal("ask", "run touch .git")
     assert (ran.code, ran.out) == (1, "")
     (approval,) = json.loads(shoal("approvals", "list", "--json").out)
-    assert (approval["state"], approval["shown"]) == ("pending", "echo hi")
-    assert ran.err.splitlines()[:2] == ["shoal: the agent asks to run:", "echo hi"]
+    assert (approval["state"], approval["shown"]) == ("pending", "touch .git")
+    assert ran.err.splitlines()[:2] == ["shoal: the agent asks to run:", "touch .git"]
     assert "\nWhy it asks: " in ran.err
     assert f"shoal: allow it with 'shoal approvals allow {approval['id']}'." in ran.err
 
 
 def test_json_of_a_turn_that_waits_names_the_question(shoal: Shoal) -> None:
-    ran = shoal("ask", "--json", "run echo hi")
+    ran = shoal("ask", "--json", "run touch .git")
     answer = json.loads(ran.out)
     assert (ran.code, answer["outcome"], answer["reply"]) == (1, "waiting", "")
-    assert [(question["tool"], question["shown"]) for question in answer["approvals"]] == [("bash", "echo hi")]
+    assert [(question["tool"], question["shown"]) for question in answer["approvals"]] == [("bash", "touch .git")]
 
 
 def test_an_approved_turn_goes_on_when_its_thread_is_opened(shoal: Shoal) -> None:
-    answer = json.loads(shoal("ask", "--json", "run echo hi").out)
+    answer = json.loads(shoal("ask", "--json", "run touch .git").out)
     allowed = shoal("approvals", "allow", answer["approvals"][0]["id"])
     assert allowed.code == 0
     assert f"'shoal chat --thread {answer['thread']}'" in allowed.out
