@@ -42,7 +42,7 @@ UNDO = {"files": "`/undo`", "agent": "`/agent undo`", "": ""}
 
 
 def said(answer: Treatment) -> str:
-    other = answer.otherwise or "deny"
+    other = "ask" if answer.otherwise == "ask" else "deny"
     if answer.allow in (ANYTHING, ".*"):
         return "allow"
     return f"allow: {answer.allows}; else {other}" if answer.allow else other

@@ -65,13 +65,14 @@ WRITABLE = rf"(/(workspace|scratch)/|(?![/~]|host:)){_NO_DOTS}(?!(.*/)?\.git(/|$
 class Treatment(msgspec.Struct, frozen=True):
     """What one built-in profile says of a tool's calls.
 
-    `allow` is a pattern of the details that run. All others are asked for or denied; empty leaves them to the owner's
-    own rules, and without one they are denied. `allows` and `others` say the same in words, for lists of rules.
+    `allow` is a pattern of the details that run. All others are asked for, denied, or left to rules of the `owner`,
+    without which they are denied. Empty goes by the effect in `standard`, elsewhere it is the same as `owner`.
+    `allows` and `others` say the same in words, for lists of rules.
     """
 
     allow: str = ""
     allows: str = ""
-    otherwise: Literal["", "ask", "deny"] = ""
+    otherwise: Literal["", "ask", "deny", "owner"] = ""
     others: str = ""
 
 
@@ -88,7 +89,7 @@ UNTREATED = Treatments()
 LOOKED_UP = Treatment(A_LINE, "looking up the time, memory, skills, reminders and past messages")
 KEEPS = Treatments(standard=Treatment(ANYTHING, "remembering and reminders"))
 AGENT_ITSELF = "changing the agent itself"
-NO_HARDWARE = Treatments(standard=Treatment(otherwise="deny", others="hardware"), guarded=Treatment())
+NO_HARDWARE = Treatments(standard=Treatment(otherwise="owner"), guarded=Treatment())
 
 
 class Traits(msgspec.Struct, frozen=True, kw_only=True):

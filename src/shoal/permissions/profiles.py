@@ -5,11 +5,11 @@
 | any deny pattern, of the profile, of what it extends, or of an override | deny |
 | else, in the first layer that has a match: an allow pattern (of an opaque action: one that names it) | allow |
 | the same: an ask pattern | ask |
-| nothing, and a layer says `effects` | by the action's effect (`permissions.effects`) |
+| nothing, and a layer says `effects`, for a tool that is not left to the owner's rules | by its effect |
 | nothing | deny |
 
-Of several actions the strictest answer counts. Views that only serve deny patterns (`Action.whole`) never allow.
-Every mistake in a profile is reported when it is loaded, none later.
+Effects are those of `permissions.effects`. Of several actions the strictest answer counts. Views that only serve deny
+patterns (`Action.whole`) never allow. Every mistake in a profile is reported when it is loaded, none later.
 """
 
 import re
@@ -108,6 +108,10 @@ class Profile:
     def matching(self, text: str) -> list[Rule]:
         """The rules whose pattern matches the whole text, in the order they are asked. Linear in the text's length."""
         return [self.rules[number] for number in self.automaton.match(text)]
+
+    def goes_by_effect(self, tool: str) -> bool:
+        """Whether the effect decides calls of this tool that no rule matches."""
+        return self.effects and self.traits.of(tool).treatments.standard.otherwise != "owner"
 
     def __repr__(self) -> str:
         return f"<Profile {self.name}>"
@@ -262,7 +266,7 @@ def decide(profile: Profile, action: Action, situation: Situation = STRICTEST) -
         return Ruling(action.text, "allow", allow.shown)
     if ask is not None:
         return Ruling(action.text, "ask", ask.shown)
-    if profile.effects and not action.whole:
+    if not action.whole and profile.goes_by_effect(action.tool):
         effect, answer = answer_to(action, profile.traits, situation)
         decision: Decision = "ask" if answer == "ask" else "allow"
         return Ruling(action.text, decision, f"{decision} effect {effect}")
@@ -293,7 +297,9 @@ def hidden(profile: Profile, tool_name: str) -> bool:
     alive, matching_all = profile.automaton.after(f"tool:{tool_name}:")
     if any(profile.rules[number].list == "deny" for number in matching_all):
         return True
-    return not profile.effects and not any(profile.rules[number].list in ("allow", "ask") for number in alive)
+    return not profile.goes_by_effect(tool_name) and not any(
+        profile.rules[number].list in ("allow", "ask") for number in alive
+    )
 
 
 @lru_cache(maxsize=256)
