@@ -7,6 +7,7 @@ which is bounded; the newest words and texts are looked at first.
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from typing import cast
 
 import msgspec
 
@@ -104,17 +105,18 @@ def _leaves(decoded: object) -> Iterator[str]:
     """The texts and numbers in a JSON value."""
     waiting = [decoded]
     while waiting:
-        match waiting.pop():
+        part = waiting.pop()
+        match part:
             case str() as text:
                 yield text
             case bool() | None:
                 pass
             case int() | float() as number:
                 yield str(number)
-            case list() as items:
-                waiting += reversed(items)
-            case dict() as fields:
-                waiting += reversed(fields.values())
+            case list():
+                waiting += reversed(cast("list[object]", part))
+            case dict():
+                waiting += reversed(cast("dict[str, object]", part).values())
             case _:
                 pass
 

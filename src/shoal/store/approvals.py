@@ -97,7 +97,7 @@ class Approvals(StorePart):
         token: str = "",
     ) -> Settlement:
         """Decide one call; see `settle_all`."""
-        given = {approval: verdict}
+        given: dict[ApprovalId, Verdict] = {approval: verdict}
         return (await self.settle_all(given, scope, by, trust, platform=platform, roles=roles, token=token))[0]
 
     @writes_at
