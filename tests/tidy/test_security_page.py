@@ -12,7 +12,8 @@ PAGE, PEOPLE = (
 
 
 def test_every_test_that_the_page_names_exists() -> None:
-    sources = [*(ROOT / "tests").rglob("test_*.py"), *(ROOT / "src" / "shoal" / "testing" / "contracts").glob("*.py")]
+    folders = ("tests/**/test_*.py", "packages/*/tests/**/test_*.py", "src/shoal/testing/contracts/*.py")
+    sources = [path for folder in folders for path in ROOT.glob(folder)]
     found = {name for path in sources for name in re.findall(r"def (test_\w+)", path.read_text(encoding="utf-8"))}
     named = set(re.findall(r"`(test_\w+)`", PAGE))
     assert len(named) > 60
