@@ -166,6 +166,7 @@ class PageApi:
             Route("/api/threads/{thread}/steer", self._steer, methods=["POST"]),
             Route("/api/threads/{thread}/abort", self._abort, methods=["POST"]),
             Route("/api/threads/{thread}/retry", self._retry, methods=["POST"]),
+            Route("/api/changes", self._changes),
             Route("/api/approvals/{id}", self._decide, methods=["POST"]),
             Route("/api/triggers", self._add_trigger, methods=["POST"]),
             Route("/api/triggers/{id}", self._remove_trigger, methods=["DELETE"]),
@@ -253,6 +254,27 @@ class PageApi:
                 yield frame
         finally:
             self._watchers[thread].remove(queue)
+
+    async def _changes(self, request: Request) -> Response:
+        if not self._known(request):
+            return _refusal(401, "unauthorized", "Open the printed address.")
+        return StreamingResponse(self._change_frames(), media_type="text/event-stream")
+
+    async def _change_frames(self) -> AsyncIterator[bytes]:
+        """What the stream of changes says: the tests change the lists directly, so these are compared all the time."""
+        yield b": begin\n\n"
+        stopped = self._serving
+        assert stopped is not None
+        seen: dict[str, bytes] = {}
+        while self._server is not None and not self._server.should_exit:
+            now = {
+                "threads": msgspec.json.encode([self._info(name) for name in list(self.journals)]),
+                "approvals": msgspec.json.encode(self.lists["approvals"]),
+            }
+            if changed := [name for name in now if now[name] != seen.get(name)]:
+                yield b"data: %s\n\n" % msgspec.json.encode({"changed": changed})
+            seen = now
+            await asyncio.wait([stopped], timeout=0.05)
 
     async def _message(self, request: Request) -> Response:
         thread, body = str(request.path_params["thread"]), json.loads(await request.body())

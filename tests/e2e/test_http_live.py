@@ -172,6 +172,29 @@ async def test_the_stream_of_all_threads_is_nothing_but_a_stream(shoal: Served) 
     assert (answer.status_code, answer.json()["error"]) == (406, "not_acceptable")
 
 
+async def changed(response: httpx2.Response) -> AsyncIterator[list[str]]:
+    """Which lists a stream of changes names, message by message."""
+    async for line in response.aiter_lines():
+        if line.startswith("data: "):
+            yield msgspec.json.decode(line.removeprefix("data: "), type=dict[str, list[str]])["changed"]
+
+
+async def test_the_stream_of_changes_names_the_lists_that_changed(shoal: Served) -> None:
+    async with asyncio.timeout(60), shoal.client.stream("GET", "/api/changes", headers=LIVE) as response:
+        lists = changed(response)
+        assert await anext(lists) == ["threads", "approvals"]
+        prompt = await say(shoal)
+        await shoal.open(prompt)
+        assert await anext(lists) == ["threads"]
+        await shoal.client.patch(f"/api/threads/{THREAD}", json={"title": "Tea"})  # no event says so
+        assert await anext(lists) == ["threads"]
+
+
+async def test_the_stream_of_changes_is_nothing_but_a_stream(shoal: Served) -> None:
+    answer = await shoal.client.get("/api/changes")
+    assert (answer.status_code, answer.json()["error"]) == (406, "not_acceptable")
+
+
 async def test_a_slow_reader_gets_everything_in_the_end(shoal: Served) -> None:
     turn = await shoal.open(await say(shoal))
     async with tab(shoal) as slow:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import httpx2
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -166,6 +167,7 @@ def test_what_a_chat_token_may_call_is_known() -> None:
         ("DELETE", "/api/push"),
         ("GET", "/openapi.json"),
         ("GET", "/api/threads"),
+        ("GET", "/api/changes"),
         ("GET", "/api/commands"),
         ("GET", "/api/me"),
         ("GET", "/api/models"),
@@ -422,6 +424,14 @@ async def test_a_token_of_an_agent_goes_on_in_no_thread_of_another_agent(shoal: 
 # ---- the end of a token ----
 
 
+async def changed(lines: AsyncIterator[str]) -> list[str]:
+    """Which lists the next message of a stream of changes names."""
+    async for line in lines:
+        if line.startswith("data: "):
+            return msgspec.json.decode(line.removeprefix("data: "), type=dict[str, list[str]])["changed"]
+    raise EOFError
+
+
 async def test_a_revoked_token_ends_streams_cookies_and_calls(shoal: Served) -> None:
     shoal.orchestrator.on_prompt = shoal.echo
     token, secret = await shoal.tokens.create(NewToken("ben", "chat"), "web:owner")
@@ -437,12 +447,14 @@ async def test_a_revoked_token_ends_streams_cookies_and_calls(shoal: Served) -> 
         streams = {"Accept": "text/event-stream"}
         async with (
             page.stream("GET", f"/api/threads/{OWN}/events", headers=streams) as own,
+            page.stream("GET", "/api/changes", headers=streams) as changes,
             reader.stream("GET", "/api/events", headers=streams) as others,
         ):
             await shoal.tokens.revoke(token.name, "web:owner")
             await shoal.tokens.revoke("reader", "web:owner")
             async with asyncio.timeout(60):
                 assert "turn_started" in "".join([piece async for piece in own.aiter_text()])
+                assert "changed" in "".join([piece async for piece in changes.aiter_text()])
                 assert "retry" in "".join([piece async for piece in others.aiter_text()])
         for client in (page, reader):
             assert (await client.get("/api/threads")).status_code == 401
@@ -450,6 +462,29 @@ async def test_a_revoked_token_ends_streams_cookies_and_calls(shoal: Served) -> 
     again, _ = await shoal.tokens.create(NewToken("ben", "chat"), "web:owner")
     assert again.digest != token.digest
     assert (await page.get("/api/me")).status_code == 401  # the cookie was of the old one
+
+
+async def test_a_chat_token_hears_of_its_own_threads_alone(shoal: Served) -> None:
+    headers = {"Accept": "text/event-stream"}
+    async with (
+        asyncio.timeout(60),
+        await bearer(shoal, Kind("chat")) as client,
+        client.stream("GET", "/api/changes", headers=headers) as own,
+        shoal.client.stream("GET", "/api/changes", headers=headers) as owners,
+    ):
+        mine, all_of_them = own.aiter_lines(), owners.aiter_lines()
+        assert await changed(mine) == ["threads"]
+        assert await changed(all_of_them) == ["threads", "approvals"]
+        following = asyncio.create_task(changed(mine))
+        for title in ("Tea", "Coffee"):  # of the thread, and of what is asked there
+            await shoal.store.threads.change(FOREIGN, title=title)
+            assert await changed(all_of_them) == ["threads", "approvals"]
+        assert not following.done()  # its own list was compared meanwhile
+        await client.post(f"/api/threads/{OWN}/messages", json={"text": "hi"})
+        prompt = shoal.orchestrator.received[-1]
+        assert isinstance(prompt, Prompt)
+        await shoal.open(prompt)
+        assert await following == ["threads"]
 
 
 async def test_a_reply_that_is_awaited_ends_with_its_token(shoal: Served) -> None:

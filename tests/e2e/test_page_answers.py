@@ -161,7 +161,7 @@ async def test_a_growing_answer_is_coloured_once_a_piece_is_finished(browser: Br
 async def test_little_is_loaded_before_the_first_thread(browser: Browser, api: PageApi) -> None:
     async with opened(browser, api.address, place="new") as page:
         await expect(page.get_by_role("heading", name="What shall we do?")).to_be_visible()
-        await page.wait_for_load_state("networkidle")
+        await expect(page.locator(".link")).to_have_text("Connected")
         loaded: dict[str, int] = await page.evaluate(
             """() => Object.fromEntries(performance.getEntriesByType("resource")
                  .filter((one) => one.name.includes("/console/")).map((one) => [one.name, one.decodedBodySize]))"""

@@ -1,5 +1,7 @@
 """The page and a server that goes away: nothing is lost, nothing is doubled, nothing is sent twice."""
 
+import asyncio
+
 import pytest
 from playwright.async_api import Browser, Locator, Page, expect
 from tests.e2e.page_api import PageApi
@@ -158,3 +160,55 @@ async def test_other_threads_show_that_something_is_new(browser: Browser, api: P
         await other.click()
         await expect(page.get_by_text("three")).to_be_visible()
         await expect(other).not_to_contain_text("new")
+
+
+async def test_an_idle_page_makes_no_request_for_a_minute(browser: Browser, api: PageApi) -> None:
+    api.append(THREAD, UserSaid("one", OWNER))
+    api.append(THREAD, TurnStarted("main", "demo"))
+    async with opened(browser, api.address) as page:
+        await page.clock.install()
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        await page.reload()
+        await expect(page.get_by_text("one", exact=True)).to_be_visible()
+        await api.watched(THREAD)
+        async with asyncio.timeout(60):
+            while asked:  # it polls until the stream of changes is open
+                asked.clear()
+                await page.clock.run_for(5_000)
+        api.append("web:lobby:other", UserSaid("two", OWNER))  # both streams say something
+        api.live(THREAD, TextStreamed("half of the ans"))
+        await expect(page.locator(".threads a", has_text="other")).to_be_visible()
+        await expect(page.locator(".live")).to_contain_text("half of the ans")
+        assert not any(url.endswith("/api/me") for url in asked)
+        asked.clear()
+        await page.clock.run_for(56_000)
+        assert asked == []
+        async with page.expect_request("**/api/me"):
+            await page.clock.run_for(40_000)
+
+
+async def test_lists_are_asked_for_again_while_there_is_no_stream_of_changes(browser: Browser, api: PageApi) -> None:
+    api.append(THREAD, UserSaid("one", OWNER))
+    async with opened(browser, api.address) as page:
+        await api.watched(THREAD)
+        await page.route("**/api/changes", lambda route: route.abort())
+        await page.reload()
+        await expect(page.get_by_text("one", exact=True)).to_be_visible()
+        api.append("web:lobby:other", UserSaid("two", OWNER))
+        await expect(page.locator(".threads a", has_text="other")).to_be_visible()
+
+
+async def test_two_pages_of_a_browser_both_show_what_changes(browser: Browser, api: PageApi) -> None:
+    api.append(THREAD, UserSaid("one", OWNER))
+    async with opened(browser, api.address) as page:
+        await api.watched(THREAD)
+        other = await page.context.new_page()
+        await other.goto(page.url)
+        await expect(other.get_by_text("one", exact=True)).to_be_visible()
+        api.append("web:lobby:other", UserSaid("two", OWNER))
+        for shown in (page, other):
+            await expect(shown.locator(".threads a", has_text="other")).to_be_visible()
+        await other.close()
+        api.append("web:lobby:third", UserSaid("three", OWNER))
+        await expect(page.locator(".threads a", has_text="third")).to_be_visible()

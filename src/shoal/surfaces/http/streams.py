@@ -21,6 +21,8 @@ from shoal.delivery.hub import Hub
 from shoal.kernel.clock import Clock
 from shoal.kernel.errors import StoreError
 from shoal.kernel.events import (
+    ApprovalRequested,
+    ApprovalSettled,
     AssistantSaid,
     Event,
     LiveEvent,
@@ -28,6 +30,8 @@ from shoal.kernel.events import (
     TextStreamed,
     ThinkingStreamed,
     TurnFinished,
+    TurnStarted,
+    UserSaid,
     encode_event,
     encode_live,
 )
@@ -99,6 +103,13 @@ class LiveStreams:
             return await anext(items, None)
         return None if self.closing else "beat"
 
+    async def list_event(self, items: AsyncIterator[Event | LiveEvent], seconds: float) -> None:
+        """Wait for an event that changes a list of threads or approvals, a gap, `seconds`, or the server's stop."""
+        with self._wait(0 if self.closing else seconds):
+            async for item in items:
+                if isinstance(item, Event) and isinstance(item.data, LISTED):
+                    return
+
     async def send(self, send: Send, chunk: bytes) -> bool:
         """Send a piece of a stream; False when the client does not read for too long, or the server stops."""
         with self._wait(self._options.slow_reader_seconds):
@@ -141,6 +152,9 @@ class LiveStreams:
         for scope in tuple(self._waiting):
             scope.cancel()
 
+
+LISTED = UserSaid | TurnStarted | TurnFinished | ApprovalRequested | ApprovalSettled
+"""Events that lists of threads and approvals show at once."""
 
 LONG = TextStreamed | ThinkingStreamed | OutputShown
 """Live events that only a thread's own stream has."""

@@ -234,4 +234,7 @@ export const api = {
   /** Follow a thread's events after `seq` until the stream ends; throws ApiError when it is refused. */
   follow: (thread, seq, { signal, opened, take }) =>
     readStream({ url: `${at(thread)}/events?after=${seq}`, lastEventId: seq, silenceMs: SILENCE_MS, signal, check, opened, take }),
+
+  /** Follow which lists change, `{changed: ["threads", "approvals"]}`, until the stream ends; throws ApiError when it is refused. */
+  followChanges: ({ signal, take }) => readStream({ url: "/api/changes", silenceMs: SILENCE_MS, signal, check, take }),
 };

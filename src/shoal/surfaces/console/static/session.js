@@ -11,8 +11,13 @@ import { backoffMs } from "./sse.js";
 
 export const TAIL_EVENTS = 400; // how much of a thread is read when it is opened, and more each time on request
 export const THREADS_PAGE = 200; // how many threads are listed at first, and more each time on request
-const POLL_MS = 4_000;
+const POLL_MS = 4_000; // while no stream says what changes, or something waits to be sent
 const POLL_HIDDEN_MS = 30_000;
+const POLL_QUIET_MS = 90_000; // for what no stream says
+const KINDS = ["threads", "approvals", "me"];
+const WHO_KEYS = ["shoal.who", "shoal-key"]; // where me.js and key.js keep who is signed in
+const CHANGES = "shoal.changes";
+const WORKED_MS = 5_000; // a stream that lasted so long is not retried later and later
 const REST_MS = 45_000;
 const VIEWS_MAX = 6; // threads kept in memory
 
@@ -37,6 +42,11 @@ export class Session {
     this.older = []; // threads below the first page, as they were when they were asked for
     this.wanted = ""; // the thread that is followed
     this.following = null;
+    this.changes = null; // the AbortController of the stream of changes
+    this.isInformed = false; // whether that stream is open
+    this.hasFailed = false; // whether something was asked for and not answered since everything was
+    this.asks = 0;
+    this.shown = { threads: 0, approvals: 0 }; // of which ask each list is
     this.frames = new Frames(() => {
       for (const listener of this.listeners) listener(this.state);
     });
@@ -56,52 +66,109 @@ export class Session {
 
   start() {
     addEventListener("online", () => this.retryNow());
+    addEventListener("storage", ({ key }) => {
+      if (!key || WHO_KEYS.includes(key)) this.refresh(["me"]); // another tab may have signed somebody else in
+    });
     document.addEventListener("visibilitychange", () => this.turned());
     this.poll();
+    this.followChanges();
   }
 
-  /** Hidden pages give their stream back after a while: a browser has few connections for all pages of a host. */
+  /** Hidden pages give their streams back after a while: a browser has few connections for all pages of a host. */
   turned() {
     clearTimeout(this.resting);
     if (document.hidden) {
-      this.resting = setTimeout(() => this.following?.abort(), REST_MS);
+      this.resting = setTimeout(() => {
+        this.following?.abort();
+        this.changes.abort();
+      }, REST_MS);
       return;
     }
     if (this.following?.signal.aborted) this.follow();
+    if (this.changes.signal.aborted) this.followChanges();
     this.markSeen(this.wanted);
     this.retryNow();
     this.refresh();
   }
 
   async poll() {
-    for (;;) {
-      await this.refresh();
+    for (let askedMs = 0; ; ) {
+      const isQuiet = this.isInformed && !this.hasFailed && !this.state.outgoing.length;
+      if (!isQuiet || Date.now() - askedMs >= POLL_QUIET_MS) {
+        askedMs = Date.now();
+        await this.refresh();
+      }
       await new Promise((done) => setTimeout(done, document.hidden ? POLL_HIDDEN_MS : POLL_MS));
     }
   }
 
-  /** Ask for threads and approvals anew. */
-  async refresh() {
+  /** Follow the stream of changes. Of a browser's tabs one does at a time, to save connections; the others poll. */
+  async followChanges() {
+    this.changes = new AbortController();
+    const { signal } = this.changes;
+    const follow = () => this.readChanges(signal);
+    if (!navigator.locks) await follow(); // over plain HTTP, except on the same machine
+    else await navigator.locks.request(CHANGES, { signal }, follow).catch(() => {}); // the tab was hidden before its turn
+  }
+
+  async readChanges(signal) {
+    for (let attempt = 0; !signal.aborted; attempt += 1) {
+      const beganMs = Date.now();
+      const take = ({ changed }) => {
+        this.isInformed = true;
+        this.refresh(changed);
+      };
+      try {
+        await api.followChanges({ signal, take });
+      } catch (error) {
+        this.failed(error);
+      }
+      this.isInformed = false;
+      if (Date.now() - beganMs > WORKED_MS) attempt = 0;
+      if (!signal.aborted) await until(backoffMs(attempt), signal);
+    }
+  }
+
+  /** Ask for threads, approvals and who is signed in, or for some of these. */
+  async refresh(kinds = KINDS) {
     const askedMs = Date.now();
+    const ask = (this.asks += 1);
     try {
-      const asked = [api.threads(THREADS_PAGE), canSeeApprovals() ? api.approvals() : [], isSomebodyElse()];
-      const [newest, approvals, isChanged] = await Promise.all(asked);
-      const threads = this.withOlder(newest);
+      const [newest, approvals, isChanged] = await Promise.all([
+        kinds.includes("threads") && api.threads(THREADS_PAGE),
+        kinds.includes("approvals") && (canSeeApprovals() ? api.approvals() : []),
+        kinds.includes("me") && isSomebodyElse(),
+      ]);
       if (isChanged) {
         location.reload();
         return;
       }
-      let { outgoing } = this.state;
-      for (const info of threads) outgoing = takenBack(outgoing, info, this.state.views[info.thread]?.state, askedMs);
-      this.keepOutgoing(outgoing);
-      const hasOlder = this.older.length ? this.state.hasOlder : newest.length >= THREADS_PAGE;
-      this.set({ threads, hasOlder, approvals, signedOut: false, seen: this.firstSeen(threads) });
+      if (newest && ask > this.shown.threads) {
+        this.shown.threads = ask;
+        this.showThreads(newest, askedMs);
+      }
+      if (approvals && ask > this.shown.approvals) {
+        this.shown.approvals = ask;
+        this.set({ approvals });
+      }
+      if (kinds === KINDS) this.hasFailed = false;
+      this.set({ signedOut: false });
       if (!this.following) this.set({ link: "live" });
       this.flush();
     } catch (error) {
       this.failed(error);
       if (!this.following) this.set({ link: "offline", retryAtMs: 0 });
+      this.hasFailed = true;
     }
+  }
+
+  showThreads(newest, askedMs) {
+    const threads = this.withOlder(newest);
+    let { outgoing } = this.state;
+    for (const info of threads) outgoing = takenBack(outgoing, info, this.state.views[info.thread]?.state, askedMs);
+    this.keepOutgoing(outgoing);
+    const hasOlder = this.older.length ? this.state.hasOlder : newest.length >= THREADS_PAGE;
+    this.set({ threads, hasOlder, seen: this.firstSeen(threads) });
   }
 
   /** The newest threads, then older ones that were asked for and are not among them. */
@@ -182,7 +249,7 @@ export class Session {
         link = this.lostThread(thread, error);
       }
       if (signal.aborted) return;
-      if (Date.now() - beganMs > 5_000) attempt = 0; // it had worked for a while
+      if (Date.now() - beganMs > WORKED_MS) attempt = 0;
       const waitMs = this.state.views[thread].missing ? 3_600_000 : backoffMs(attempt);
       this.set({ link, retryAtMs: Date.now() + waitMs });
       await this.pause(waitMs, signal);
@@ -246,7 +313,7 @@ export class Session {
     if (!follows(state, event)) throw new Error("events were lost"); // read again from the last known
     this.take(thread, [event]);
     this.announce(event);
-    if (["turn_started", "turn_finished", "approval_requested", "approval_decided"].includes(event.type)) this.refresh();
+    if (["turn_started", "turn_finished", "approval_requested", "approval_decided"].includes(event.type) && !this.isInformed) this.refresh();
   }
 
   take(thread, events) {
@@ -418,3 +485,10 @@ export class Session {
 }
 
 const newView = (thread) => ({ state: emptyThread(thread), loaded: false, missing: false, complete: false });
+
+/** Wait for so long, or until `signal` aborts. */
+const until = (ms, signal) =>
+  new Promise((done) => {
+    setTimeout(done, ms);
+    signal.addEventListener("abort", done, { once: true });
+  });

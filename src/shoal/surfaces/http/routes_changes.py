@@ -1,0 +1,69 @@
+"""A stream that says which of the lists that a page shows have changed."""
+
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+
+import anyio
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from shoal.kernel.errors import StoreError
+from shoal.store.store import Store
+from shoal.surfaces.http.endpoints import EVERYONE, Callers, Routes, wants_event_stream
+from shoal.surfaces.http.errors import ApiError
+from shoal.surfaces.http.routes_approvals import approvals
+from shoal.surfaces.http.routes_threads import threads
+from shoal.surfaces.http.streams import OPENING, EventStream, LiveStreams
+from shoal.threads.principals import Principal
+
+logger = logging.getLogger(__name__)
+
+routes = Routes()
+
+UNANNOUNCED_SECONDS = 4.0
+"""How often the lists are compared without an event, for new titles, pins, deletions and the like."""
+PAUSE_SECONDS = 0.25
+"""The least time between two comparisons."""
+
+
+@routes("GET /api/changes", EVERYONE, narrows=True, media_type="text/event-stream")
+async def changes(store: Store, streams: LiveStreams, callers: Callers, request: Request, by: Principal) -> Response:
+    """Which lists of the caller's have changed, as a live stream: `{"changed": ["threads", "approvals"]}`; at first
+    all of them."""
+    if not wants_event_stream(request):
+        raise ApiError(406, "not_acceptable", "This is a live stream only: send Accept: text/event-stream.")
+
+    async def read_threads() -> object:
+        return await threads(store, by)
+
+    async def read_approvals() -> object:
+        return await approvals(store, by)
+
+    reads = {"threads": read_threads} | ({} if by.token.scope == "chat" else {"approvals": read_approvals})
+    frames = change_frames(streams, reads)
+    return EventStream(frames, streams, streams.admit(), allowed=callers.still_allowed(by), beats=True)
+
+
+async def change_frames(
+    streams: LiveStreams, reads: Mapping[str, Callable[[], Awaitable[object]]]
+) -> AsyncGenerator[bytes, None]:
+    """Server-sent events with the names of the lists that are read otherwise than before.
+
+    Comparing what the caller may read keeps the changes of others from them. Ends when the database fails.
+    """
+    yield OPENING
+    seen: dict[str, int] = {}
+    while not streams.closing:
+        with streams.hub.subscribe() as subscription:  # before reading: no event is missed
+            try:
+                now = {name: hash(msgspec.json.encode(await read())) for name, read in reads.items()}
+            except StoreError as error:
+                logger.warning("a stream of changes was cut: a list cannot be read", extra={"why": str(error)})
+                return
+            changed = [name for name in now if now[name] != seen.get(name)]
+            seen = now
+            if changed:
+                yield b"data: %s\n\n" % msgspec.json.encode({"changed": changed})
+            await streams.list_event(subscription, UNANNOUNCED_SECONDS)
+        await anyio.sleep(PAUSE_SECONDS)
