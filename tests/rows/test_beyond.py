@@ -19,6 +19,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("rows-beyond")]
 PLATFORMS = ()
 SECRET = "a-secret-of-the-hooks"
 OUTPUT_TOKENS = 1000
+ASKS = """
+[[permissions.overrides]]
+agents = ["main"]
+ask = ["tool:bash:echo (x|y|child)", "tool:bash:bash b17.sh"]
+"""
 SETTINGS = f"""
 [permissions]
 default_profile = "open"
@@ -34,7 +39,7 @@ allow = ["ben"]
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Running]:
     """A home of the test's own, on Discord, that is not running yet."""
-    with Running(tmp_path / "home", "", ("discord",)) as made:
+    with Running(tmp_path / "home", ASKS, ("discord",)) as made:
         yield made
 
 

@@ -43,6 +43,11 @@ default_profile = "open"
 command = "{sys.executable}"
 args = ["{ODD}"]
 """
+ASKS = """
+[[permissions.overrides]]
+agents = ["main"]
+ask = ["tool:bash:touch b22"]
+"""
 EVENTS = 200_000
 EXTENSION = '''
 import pytest
@@ -405,7 +410,7 @@ class TestB22:
     def test_push(self, tmp_path: Path) -> None:
         pytest.importorskip("http_ece", reason="needs the extra `push`")
         service = FakePush()
-        with Running(tmp_path / "home", "") as made:
+        with Running(tmp_path / "home", ASKS) as made:
             made.loop.do(service.start())
             with made.run(SHOAL_WEB__PUSH_SERVICES=json.dumps([service.server.address])) as shoal:
                 service.application_key = json.loads(shoal.api("/api/push").body)["key"]

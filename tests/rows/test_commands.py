@@ -18,6 +18,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("rows-commands")]
 PLATFORMS = ("discord", "google_chat", "teams")
 SECRET = "a-secret-of-the-hooks"
 SETTINGS = f"""
+[[permissions.overrides]]
+agents = ["main"]
+ask = ["tool:bash:rm -rf /workspace/(ask-me|audited)"]
 [triggers.webhooks.harbour]
 secret = "{SECRET}"
 thread = "web:harbour:hook"

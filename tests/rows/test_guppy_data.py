@@ -368,14 +368,16 @@ class TestG19:
 
     def test_a_new_key_counts_when_the_old_one_is_refused(self, tmp_path: Path) -> None:
         key = tmp_path / "key"
-        key.write_text("first")
+        key.write_text("key-before")
         with Running(tmp_path / "home", "", ()) as made:
             toml = made.home / "shoal.toml"
             toml.write_text(toml.read_text() + f'api_key = {{ command = ["cat", "{key}"] }}\n')
-            change(made.model, api_key="first")
+            change(made.model, api_key="key-before")
             with made.run() as shoal:
                 assert shoal.asks("web:lobby:g19", "words=0 id=one") == "DONE 0 one"
-                key.write_text("second")
-                change(made.model, api_key="second")
+                key.write_text("key-after")
+                change(made.model, api_key="key-after")
                 assert shoal.asks("web:lobby:g19", "words=0 id=two") == "DONE 0 two"
-                assert "first" not in (shoal.home / "stderr.log").read_text()
+                log = (shoal.home / "stderr.log").read_text()
+                assert "key-before" not in log
+                assert "key-after" not in log

@@ -40,8 +40,11 @@ from pathlib import Path
 from shoal import Traits, open_app, tool
 from shoal.app import Overrides
 from shoal.config import load_config
+from shoal.kernel.clock import Clock
 from shoal.kernel.ids import make_thread_id
 from shoal.kernel.messages import Author, Prompt
+from shoal.threads.orchestrator import Orchestrator
+from shoal.tools.registry import Registry
 
 @tool(Traits(origin="own"))
 async def boats(harbour: str) -> str:
@@ -53,9 +56,9 @@ async def main() -> None:
     async def completed(thread, turn, reply):
         await told.put((thread, reply))
     async with open_app(load_config(Path(sys.argv[1]), {}, {}), Overrides(on_complete=completed)) as app:
-        app.tools.add(boats)
+        app[Registry].add(boats)
         thread, owner = make_thread_id("web", "lobby", "host"), Author("owner", trusted=True)
-        await app.orchestrator.send(Prompt(thread, "1", sys.argv[2], owner, app.clock.now()))
+        await app[Orchestrator].send(Prompt(thread, "1", sys.argv[2], owner, app[Clock].now()))
         print(*await told.get())
 
 asyncio.run(main())
