@@ -28,7 +28,9 @@ PAUSE_SECONDS = 0.25
 
 
 @routes("GET /api/changes", EVERYONE, narrows=True, media_type="text/event-stream")
-async def changes(store: Store, streams: LiveStreams, callers: Callers, request: Request, by: Principal) -> Response:
+async def follow_changes(
+    store: Store, streams: LiveStreams, callers: Callers, request: Request, by: Principal
+) -> Response:
     """Which lists of the caller's have changed, as a live stream: `{"changed": ["threads", "approvals"]}`; at first
     all of them."""
     if not wants_event_stream(request):
