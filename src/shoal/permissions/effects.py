@@ -183,11 +183,12 @@ def in_words(situation: Situation) -> str:
     """What runs by itself under `standard` and what asks, for people, by the sandbox in force."""
     if situation.sealed:
         return (
-            "By itself runs what only reads and what /undo can take back, commands in their sandbox included; "
-            "whatever leaves this machine or this conversation, or lasts, asks you first."
+            "Reading, commands in the sandbox and changes that /undo can take back run by themselves. "
+            "I ask before anything that leaves this machine or this conversation, or that cannot be undone."
         )
-    where = "the sandbox has a network" if situation.isolated else "no sandbox holds commands here"
+    where = "the sandbox has a network" if situation.isolated else "no sandbox isolates them"
     return (
-        "By itself runs what only reads, and changes of files in the workspace; other commands ask you first, because "
-        f"{where}, and so does whatever leaves this machine or this conversation, or lasts."
+        "Reading and changes of files in the workspace run by themselves. "
+        f"I ask before other commands, because {where}, and before anything that leaves this machine or this "
+        "conversation, or that cannot be undone."
     )

@@ -211,14 +211,17 @@ const parts = {
 
 function Welcome({ choose, answerer, chooseAnswerer }) {
   const [isDemo, setIsDemo] = useState(false);
+  const [asks, setAsks] = useState("It asks before anything that leaves this machine or this conversation, or that cannot be undone.");
   useEffect(() => {
-    if (isOwner()) api.setup().then((setup) => setIsDemo(setup.is_demo), () => {}); // without, the page says less
+    if (!isOwner()) return;
+    api.info().then((info) => setAsks(info.asks), () => {});
+    api.setup().then((setup) => setIsDemo(setup.is_demo), () => {}); // without, the page says less
   }, []);
   return html`
     <div class="log welcome">
       <div class="column">
         <h2>What shall we do?</h2>
-        <p>The agent can look around its workspace, read and write files and run commands. It asks before anything that your permissions do not allow outright.</p>
+        <p>The agent can look around its workspace, read and write files and run commands. ${asks}</p>
         ${isDemo && html`<p class="panel is-ask">No model is set up yet, so a demo answers that knows a few sentences. <a href="#/setup">Set one up</a></p>`}
         ${canTalk() && html`<p class="answers">Answered by <button type="button" class="plain" onClick=${chooseAnswerer}>${answerer} ${icon("chevron")}</button></p>`}
         <ul>${(canTalk() ? SUGGESTIONS : []).map((text) => html`<li><button type="button" class="plain" onClick=${() => choose(text)}>${text}</button></li>`)}</ul>
