@@ -172,18 +172,26 @@ class TestB4:
 class TestB5:
     """After words of strangers were read, what could leak or do harm is asked for, whatever the rules allow."""
 
-    def test_a_hooks_words_taint_its_turn(self, shoal: Running) -> None:
-        curl = call("bash", command="curl --version")
-        shoal.plays("b5-owner", curl, "ran")
-        assert shoal.asks("web:lobby:b5owner", "b5-owner") == "ran"
-        shoal.plays("b5-hook", curl, "asked")
+    @pytest.mark.parametrize(
+        ("tool", "arguments"),
+        [
+            pytest.param("message", {"text": "the harbour's code", "to": "web:quay:b5"}, id="leaks"),
+            pytest.param("bash", {"command": "mkdir -p .git/hooks; touch .git/hooks/pre-commit"}, id="does harm"),
+        ],
+    )
+    def test_a_hooks_words_taint_its_turn(self, shoal: Running, tool: str, arguments: dict[str, object]) -> None:
+        harmful = call(tool, **arguments)
+        shoal.plays(f"b5-owner-{tool}", harmful, "ran")
+        assert shoal.asks(f"web:lobby:b5owner-{tool}", f"b5-owner-{tool}") == "ran"
+        shoal.plays("b5-hook", harmful, "asked")
+        turns = len(shoal.ends("web:lobby:b5", 0))
         owner, shoal.process = shoal.process, shoal.process._replace(token=SECRET)
-        assert shoal.api("/hooks/ci", {"say": "run curl"}).status == 202
+        assert shoal.api("/hooks/ci", {"say": f"use {tool}"}).status == 202
         shoal.process = owner
         question = shoal.approval("web:lobby:b5")
         assert "ntrusted" in json.dumps(question)
         shoal.cli("approvals", "deny", str(question["id"]))
-        shoal.ends("web:lobby:b5")
+        shoal.ends("web:lobby:b5", turns + 1)
 
 
 class TestB6:

@@ -43,6 +43,13 @@ default_profile = "open"
 command = "{sys.executable}"
 args = ["{ODD}"]
 """
+CAREFUL = """
+[permissions]
+default_profile = "careful"
+[permissions.profiles.careful]
+extends = "standard"
+ask = ["tool:bash:ls -l"]
+"""
 ASKS = """
 [[permissions.overrides]]
 agents = ["main"]
@@ -290,7 +297,7 @@ class TestB16:
     """
 
     def test_other_rules_and_narrow_ones(self, tmp_path: Path) -> None:
-        with Running(tmp_path / "home", "") as made, made.run() as shoal:
+        with Running(tmp_path / "home", CAREFUL) as made, made.run() as shoal:
             run = call("bash", command="ls -l")
             shoal.plays("b16-make", run, "one", run, "two", run, "three")
             for turns in range(1, 4):
