@@ -211,9 +211,9 @@ def test_a_rule_of_the_owners_for_a_read_holds_after_untrusted_content(
 
 
 def test_what_asks_is_said_from_the_sandbox_in_force() -> None:
-    assert "commands in their sandbox included" in in_words(SEALED)
+    assert "commands in the sandbox" in in_words(SEALED)
     assert "the sandbox has a network" in in_words(ONLINE)
-    assert "no sandbox holds commands here" in in_words(HOST)
+    assert "no sandbox isolates them" in in_words(HOST)
 
 
 def test_a_tool_that_says_nothing_runs_under_guarded_until_untrusted_content_was_read() -> None:
