@@ -45,7 +45,7 @@ def show_approval(context: CommandContext, id: str, as_json: bool) -> None:
 @click.option("--call", "calls", type=int, multiple=True, help="Of a card: this call; deny those that are not named.")
 def allow(context: CommandContext, id: str, for_thread: bool, calls: tuple[int, ...]) -> None:
     """Allow what the question shows, once; by a card's id all of its calls."""
-    body = {"decision": "allow", "scope": "thread" if for_thread else "once", "calls": calls}
+    body: dict[str, object] = {"decision": "allow", "scope": "thread" if for_thread else "once", "calls": calls}
     _decide(context, id, body, "Allowed.")
 
 
