@@ -138,7 +138,7 @@ def test_one_that_was_killed_stands_in_nobodys_way(home: Path, shoal: Shoal) -> 
 
 def test_an_approval_reaches_the_one_that_runs(home: Path, shoal: Shoal) -> None:
     with running(home):
-        asked = json.loads(shoal("ask", "--json", "--thread", "terminal:ask:mine", "run echo hi").out)
+        asked = json.loads(shoal("ask", "--json", "--thread", "terminal:ask:mine", "run touch .git").out)
         allowed = shoal("approvals", "allow", asked["approvals"][0]["id"])
         assert allowed.out == "Allowed. The turn continues.\n"
         assert "✓ bash" in shoal("chat", "--thread", "terminal:ask:mine").out
@@ -149,7 +149,7 @@ def test_an_approval_reaches_the_one_that_runs(home: Path, shoal: Shoal) -> None
 
 def test_chat_goes_through_the_one_that_runs(home: Path, shoal: Shoal) -> None:
     with running(home) as server:
-        ran = shoal("chat", stdin="hello\nrun echo hi\ny\n/status\n")
+        ran = shoal("chat", stdin="hello\nrun touch .git\ny\n/status\n")
         assert ran.code == 0
         assert ran.out.index("Hello!") < ran.out.index("allowed by owner") < ran.out.index("✓ bash")
         assert f"the Shoal at {server.address}" in ran.out
