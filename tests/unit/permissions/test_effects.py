@@ -13,7 +13,7 @@ from shoal.kernel.traits import Effect, Traits, TraitsByName
 from shoal.permissions.actions import shell_actions
 from shoal.permissions.effects import ANSWERS, EffectCase, Situation, effect_of, in_words
 from shoal.permissions.profiles import Profile, Profiles, compile_profile, decide_all, hidden
-from shoal.permissions.taint import MESSAGE_OF, Source, TaintState, gate
+from shoal.permissions.taint import MESSAGE_OF, Source, TaintState, gate, sink_of
 from tests.known_tools import TRAITS
 
 SEALED = Situation(isolated=True, sealed=True, covered=True, trusted=True)
@@ -192,6 +192,7 @@ def test_an_added_tool_that_says_contained_is_guarded_as_before() -> None:
         ("tool:read_url:https://docs\\.example(/.*)?", "tool:read_url:https://docs.example/a", "allow"),
         ("tool:read_url:https://docs\\.example(/.*)?", "tool:read_url:https://evil.example/", "ask"),
         ("tool:read_url:.*", "tool:read_url:https://evil.example/", "ask"),
+        ("tool:read_url:(https://docs\\.example/.*|.*)", "tool:read_url:https://evil.example/", "ask"),
         ("(?s:.*)", "tool:read_url:https://evil.example/", "ask"),
         ("tool:read_url:https://docs\\.example(/.*)?", "tool:read_url:https://docs.example/?api_key=x", "ask"),
         ("tool:message:slack:C1", "tool:message:slack:C1", "ask"),
@@ -208,6 +209,21 @@ def test_a_rule_of_the_owners_for_a_read_holds_after_untrusted_content(
     assert gate("allow", actions, PAGE, mine, tainted)[0] == decision
     stranger = replace(tainted, trusted=False)
     assert gate("allow", actions, PAGE, mine, stranger)[0] == "ask"
+
+
+def test_searches_and_given_addresses_of_trusted_people_are_no_sinks() -> None:
+    given = "https://docs.example/"
+    search, page, other = (
+        Action("tool:web_search:tides"),
+        Action(f"tool:read_url:{given}"),
+        Action("tool:read_url:https://evil.example/"),
+    )
+    harms = [sink_of(action, TRAITS, SEALED, given.__eq__) for action in (search, page, other)]
+    outside = "reach the network or act outside the workspace"
+    assert harms == ["", "", outside]
+    assert [sink_of(action, TRAITS, HOST) for action in (search, page)] == ["", outside]
+    stranger = replace(SEALED, trusted=False)
+    assert [sink_of(action, TRAITS, stranger, given.__eq__) for action in (search, page)] == [outside, outside]
 
 
 def test_what_asks_is_said_from_the_sandbox_in_force() -> None:

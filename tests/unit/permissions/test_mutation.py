@@ -27,8 +27,8 @@ def changed(module: Path, tests: list[Path]) -> list[str]:
 
 TESTS = {
     "access": ("test_access", "test_audiences", "../threads/test_access_gate", "test_approvals"),
-    "taint": ("test_taint",),
-    "profiles": ("test_rules", "test_engine"),
+    "taint": ("test_taint", "test_effects"),
+    "profiles": ("test_rules", "test_engine", "test_effects"),
 }
 """The tests that have to notice a change in a module."""
 
