@@ -14,7 +14,6 @@ import msgspec
 from shoal.kernel.ids import ThreadId
 from shoal.kernel.permissions import NO_COVERAGE, Action, Decision
 from shoal.kernel.records import Approval, PastCheck
-from shoal.permissions.actions import action_of
 from shoal.permissions.effects import STRICTEST, Situation
 from shoal.permissions.profiles import Profile, decide
 from shoal.permissions.rule_words import literal_pattern
@@ -43,6 +42,8 @@ def decided_anew(
     checks: Iterable[PastCheck], profile: Profile, situation: Situation = STRICTEST
 ) -> list[ChangedDecision]:
     """Those of which the profile decides otherwise than was decided, the most frequent first."""
+    from shoal.permissions.actions import action_of  # a slow import
+
     found: list[ChangedDecision] = []
     for check in checks:
         now, before = decide(profile, action_of(check.action), situation), check.decision
@@ -108,6 +109,8 @@ def _a_rule_would_do(asked: Approval) -> bool:
 
 def _patterns(actions: Sequence[str], profile: Profile, situation: Situation) -> tuple[str, ...]:
     """Patterns for exactly what the profile asks about; none where they would not settle it."""
+    from shoal.permissions.actions import action_of  # a slow import
+
     found: list[str] = []
     for text in actions:
         action = action_of(text)

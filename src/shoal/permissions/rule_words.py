@@ -13,7 +13,6 @@ import msgspec
 
 from shoal.kernel.errors import InvalidInput
 from shoal.kernel.traits import TraitsByName
-from shoal.permissions.actions import shell_actions
 from shoal.permissions.built_in import ALIKE_READERS, ALIKE_WEB, ALIKE_WRITERS, BUILT_IN, built_in_rules
 
 Subject: TypeAlias = Literal["command", "read", "write", "web", "tool"]
@@ -69,6 +68,8 @@ def pattern_of(subject: RuleSubject, traits: TraitsByName) -> str:
                 raise InvalidInput(f"{text[:80]!r} is no tool's name: small letters, digits, _ and -.")
             return f"(?s:tool:{text}(:.*)?)"
         case "command":
+            from shoal.permissions.actions import shell_actions  # a slow import
+
             parts = [one for one in shell_actions("bash", text, cwd=WORKSPACE) if not one.whole]
             if len(parts) != 1 or not re.match("tool:bash:.", parts[0].text):
                 raise InvalidInput(

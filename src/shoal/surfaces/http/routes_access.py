@@ -19,7 +19,6 @@ from shoal.kernel.live_config import LiveConfig
 from shoal.kernel.permissions import AccessToken, Decision, Ruling, TokenScope
 from shoal.kernel.regular_files import read_regular_text
 from shoal.kernel.settings import OverrideSettings, ProfileSettings
-from shoal.permissions.actions import action_of, shell_actions
 from shoal.permissions.built_in import BUILT_IN, RuleList, built_in
 from shoal.permissions.hindsight import ChangedDecision, SuggestedRule, decided_anew, suggestions
 from shoal.permissions.profiles import Profiles, compile_profile, decide_all
@@ -488,6 +487,8 @@ async def check_permission(
     agents: AgentRegistry, profiles: Profiles, executor: Executor, by: Principal, body: WouldRun
 ) -> WouldRunView:
     """Say whether something would run, be asked about or be denied, and by which rule; nothing runs."""
+    from shoal.permissions.actions import action_of, shell_actions  # a slow import
+
     if bool(body.shell.strip()) == bool(body.action.strip()):
         raise InvalidInput("Give either a `shell` command or an `action`.")
     if bool(body.profile) == bool(body.agent):

@@ -38,7 +38,6 @@ from shoal.kernel.messages import Attachment, Author
 from shoal.kernel.posts import spoken_id
 from shoal.kernel.untrusted import is_text
 from shoal.permissions.access import Links
-from shoal.permissions.actions import action_of
 from shoal.permissions.profiles import Profiles, decide_all
 from shoal.store.store import Store
 from shoal.surfaces.http.endpoints import EVERYONE, TALKERS, Routes, bounded_body, checked_text, view
@@ -208,6 +207,8 @@ async def picture(
     Its path as an answer has it: below the workspace, or absolute, as commands know it. Only what is a PNG, JPEG, GIF,
     WebP or AVIF file by its content, at most 25 MiB.
     """
+    from shoal.permissions.actions import action_of  # a slow import
+
     await folders.pull(thread)
     agent = await agent_here(store, agents, thread)
     guest = as_guest(agent, thread)
