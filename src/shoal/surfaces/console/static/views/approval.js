@@ -1,49 +1,10 @@
-// The card that asks a person, and afterwards says what really happened.
+// The card that asks a person.
 
 import { html, useEffect, useRef, useState } from "../dom.js";
-import { ago, duration, fullTime, shownName, visible } from "../format.js";
-import { calledBy, canDecide, me } from "../me.js";
+import { ago, fullTime, shownName, visible } from "../format.js";
+import { calledBy, canDecide } from "../me.js";
 import { TextBlock } from "./textblock.js";
 import { Words } from "./words.js";
-
-/** What became of a request, in words; `result` is the tool item where it is known. */
-export function outcome(approval, result) {
-  const by = approval.by ? ` by ${approval.by === me.author ? "you" : visible(approval.by)}` : "";
-  switch (approval.decision) {
-    case "allow": {
-      const scope = approval.scope === "thread" ? "Allowed for this thread" : "Allowed once";
-      return `${scope}${by}, ${ran(result)}`;
-    }
-    case "deny":
-      return `Denied${by}; it did not run`;
-    case "expired":
-      return "Expired unanswered; it did not run";
-    case "cancelled":
-      return "Cancelled; it did not run";
-    default:
-      return "";
-  }
-}
-
-function ran(result) {
-  const took = result?.durationMs ? ` after ${duration(result.durationMs)}` : "";
-  switch (result?.state) {
-    case "done":
-      return result.durationMs ? `and ran in ${duration(result.durationMs)}` : "and ran";
-    case "failed":
-      return `and failed${took}`;
-    case "interrupted":
-      return "but it was interrupted and its outcome is unknown";
-    case "stopped":
-      return `then stopped${took}`;
-    case "cancelled":
-      return "then stopped";
-    case "running":
-      return "running now";
-    default:
-      return "starting";
-  }
-}
 
 /** The calls of a record's card that wait, by their numbers; the record alone where it has a card of its own. */
 export function cardOf(record, pending) {
@@ -52,10 +13,7 @@ export function cardOf(record, pending) {
   return pending.filter((other) => other.item?.card === card).sort((one, other) => one.item.number - other.item.number);
 }
 
-export function ApprovalCard({ approval, tool, result, session }) {
-  if (approval.decision) {
-    return html`<p class=${`verdict is-${approval.decision}`}>${outcome(approval, result)}</p>`;
-  }
+export function ApprovalCard({ approval, tool, session }) {
   const pending = session.state.approvals.filter((record) => record.state === "pending");
   const calls = approval.item?.card ? cardOf(approval, pending) : [];
   if (calls.length > 1) {

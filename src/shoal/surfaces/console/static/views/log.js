@@ -249,7 +249,7 @@ export function Log({ view, complete, outgoing, session, sends, at }) {
   }, [view.items, view.live, view.status, outgoing, sends, shown]);
 
   useEffect(() => {
-    const cards = [...frame.current.querySelectorAll(".approval")];
+    const cards = [...frame.current.querySelectorAll(".asks")];
     const inSight = new Set();
     const watch = new IntersectionObserver((changes) => {
       for (const { target, isIntersecting } of changes) inSight[isIntersecting ? "add" : "delete"](target);

@@ -3,7 +3,7 @@
 import { fileAddress } from "../api.js";
 import { html, memo, useEffect, useRef, useState } from "../dom.js";
 import { duration, readable, summary, visible } from "../format.js";
-import { ApprovalCard } from "./approval.js";
+import { me } from "../me.js";
 import { icon } from "./icons.js";
 import { Elapsed } from "./elapsed.js";
 import { Later } from "./later.js";
@@ -42,13 +42,56 @@ export const ToolRow = memo(function ToolRow({ item, thread, session }) {
           <span class="tool-summary">${text}</span>
           <span class="tool-state">${isBad && html`<span class="mark-bad" aria-hidden="true">✗ </span>`}${state}${item.state === "running" && html`<${Elapsed} sinceMs=${item.sinceMs || Date.parse(item.startedAt)} before=", " />`}</span>
         </button>
-        ${item.approval && html`<${ApprovalCard} approval=${item.approval} tool=${item.name} result=${item} session=${session} />`}
+        ${item.approval?.decision && html`<p class=${`verdict is-${item.approval.decision}`}>${outcome(item)}</p>`}
+        ${item.approval && !item.approval.decision && html`<div class="asks"><${Later} load=${approvalCard} approval=${item.approval} tool=${item.name} session=${session} /></div>`}
         ${item.state === "running" && item.written && html`<${Written} text=${item.written} />`}
         <div id=${panel} class="tool-panel" hidden=${!open}>${open && html`<${Details} item=${item} thread=${thread} />`}</div>
       </div>
     </div>
   `;
 });
+
+/** What became of a request, in words. */
+function outcome(item) {
+  const { approval } = item;
+  const by = approval.by ? ` by ${approval.by === me.author ? "you" : visible(approval.by)}` : "";
+  switch (approval.decision) {
+    case "allow": {
+      const scope = approval.scope === "thread" ? "Allowed for this thread" : "Allowed once";
+      return `${scope}${by}, ${ran(item)}`;
+    }
+    case "deny":
+      return `Denied${by}; it did not run`;
+    case "expired":
+      return "Expired unanswered; it did not run";
+    case "cancelled":
+      return "Cancelled; it did not run";
+    default:
+      return "";
+  }
+}
+
+function ran(item) {
+  const took = item.durationMs ? ` after ${duration(item.durationMs)}` : "";
+  switch (item.state) {
+    case "done":
+      return item.durationMs ? `and ran in ${duration(item.durationMs)}` : "and ran";
+    case "failed":
+      return `and failed${took}`;
+    case "interrupted":
+      return "but it was interrupted and its outcome is unknown";
+    case "stopped":
+      return `then stopped${took}`;
+    case "cancelled":
+      return "then stopped";
+    case "running":
+      return "running now";
+    default:
+      return "starting";
+  }
+}
+
+const approvalCard = () => import("./approval.js").then((found) => found.ApprovalCard);
 
 /** The end of what a running call has written: text alone, whatever it is. */
 function Written({ text }) {
