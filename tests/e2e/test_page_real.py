@@ -31,7 +31,7 @@ class Running:
 
     async def start(self) -> None:
         """Start it and wait until it says that it serves."""
-        # Commands run on this machine, so that the test does not depend on what sandbox it has.
+        # Commands run on this machine, whatever sandbox it has: those that write a file ask.
         environment = {**os.environ, "SHOAL_HOME": str(self._home), "SHOAL_SANDBOX__KIND": "host"}
         for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY"):
             environment.pop(name, None)
@@ -82,14 +82,14 @@ async def test_a_chat_with_tools_and_approvals_survives_a_kill(browser: Browser,
         await expect(page.locator(".end-line")).to_have_count(1)
         await expect(page.locator(".outgoing")).to_have_count(0)
 
-        await say(page, "run echo from-the-shell")
+        await say(page, "run echo from-the-shell | tee note.txt")
         await page.get_by_role("button", name="Allow once").click()
         await expect(page.locator(".verdict")).to_contain_text("Allowed once by you, and ran")
         await page.locator(".tool-line").click()
         await expect(page.locator(".tool-panel")).to_contain_text("from-the-shell")
 
-        await say(page, "run echo after-the-kill")
-        await expect(page.locator(".approval pre")).to_have_text("echo after-the-kill")
+        await say(page, "run echo after-the-kill | tee note.txt")
+        await expect(page.locator(".approval pre")).to_have_text("echo after-the-kill | tee note.txt")
         await shoal.end(signal.SIGKILL)
         await expect(page.locator(".offline")).to_be_visible()
         await say(page, "what time is it?")
@@ -102,7 +102,12 @@ async def test_a_chat_with_tools_and_approvals_survives_a_kill(browser: Browser,
         await expect(page.locator(".verdict").last).to_contain_text("Allowed for this thread by you, and ran")
         await expect(page.locator(".end-line")).to_have_count(4)
         await expect(page.locator(".outgoing")).to_have_count(0)
-        said = ["What can you do?", "run echo from-the-shell", "run echo after-the-kill", "what time is it?"]
+        said = [
+            "What can you do?",
+            "run echo from-the-shell | tee note.txt",
+            "run echo after-the-kill | tee note.txt",
+            "what time is it?",
+        ]
         await expect(page.locator(".said")).to_have_text(said)
         assert await violations(page) == []
         before = await page.locator(SHOWN).all_inner_texts()
@@ -114,12 +119,12 @@ async def test_a_chat_with_tools_and_approvals_survives_a_kill(browser: Browser,
 
 async def test_denying_stopping_and_the_lists(browser: Browser, tmp_path: Path) -> None:
     async with running(tmp_path / "home") as shoal, opened(browser, shoal.address, place="new") as page:
-        await say(page, "run echo never")
+        await say(page, "run echo never | tee note.txt")
         await page.get_by_role("button", name="Deny").click()
         await expect(page.locator(".verdict")).to_have_text("Denied by you; it did not run")
         await expect(page.locator(".end-line")).to_have_count(1)
 
-        await say(page, "run echo not-now")
+        await say(page, "run echo not-now | tee note.txt")
         await expect(page.locator(".places .count")).to_contain_text("1")
         await page.get_by_role("button", name="Stop", exact=True).click()
         await expect(page.locator(".end-line").last).to_contain_text("Stopped")
@@ -127,7 +132,7 @@ async def test_denying_stopping_and_the_lists(browser: Browser, tmp_path: Path) 
 
         await page.locator(".places").get_by_text("Manage").click()
         await page.get_by_role("link", name="Audit").click()
-        await expect(page.locator(".audit tbody tr").first).to_contain_text("bash echo")
+        await expect(page.locator(".audit tbody tr").first).to_contain_text("bash tee note.txt")
         await page.get_by_role("link", name="Usage").click()
         await expect(page.get_by_role("rowheader", name="demo", exact=True)).to_be_visible()
         await page.get_by_role("link", name="Agents").click()
@@ -147,7 +152,7 @@ async def test_denying_stopping_and_the_lists(browser: Browser, tmp_path: Path) 
 
 
 async def test_a_long_command_is_read_whole_and_decided_where_its_card_leads(browser: Browser, tmp_path: Path) -> None:
-    command = f"echo {'long ' * 800}the-end"
+    command = f"echo {'long ' * 800}the-end | tee note.txt"
     async with running(tmp_path / "home") as shoal, opened(browser, shoal.address, place="new") as page:
         await say(page, f"run {command}")
         await expect(page.get_by_role("button", name="Allow once")).to_be_visible()
