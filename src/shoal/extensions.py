@@ -35,7 +35,7 @@ Group: TypeAlias = Literal[
 def extensions(group: Group) -> dict[str, "EntryPoint"]:
     """What the installed packages offer in a group, by name. Raises ConfigError when two offer the same name."""
     found: dict[str, EntryPoint] = {}
-    for entry in _offered(tuple(sys.path)):
+    for entry in _offered(tuple(sys.path), group == "shoal.cli"):
         if entry.group != group:
             continue
         other = found.get(entry.name)
@@ -122,9 +122,10 @@ def extension_sandbox(name: str) -> "Sandbox":
 
 
 @cache
-def _offered(path: tuple[str, ...]) -> "tuple[EntryPoint, ...]":
-    """Everything that installed packages offer to Shoal."""
-    if not _any_offered(path):
+def _offered(path: tuple[str, ...], for_cli: bool) -> "tuple[EntryPoint, ...]":
+    """Return everything that installed packages offer to Shoal; () if there is no command for its command line, or
+    nothing else."""
+    if not _any_offered(path, for_cli):
         return ()
     from importlib.metadata import distributions
 
@@ -136,8 +137,9 @@ def _offered(path: tuple[str, ...]) -> "tuple[EntryPoint, ...]":
     return tuple(entry for entries in offered.values() for entry in entries)
 
 
-def _any_offered(path: tuple[str, ...]) -> bool:
-    """Whether some installed package may offer an extension. Python's own scan takes ten times as long (10 ms)."""
+def _any_offered(path: tuple[str, ...], for_cli: bool) -> bool:
+    """Whether some installed package may offer an extension. Python's own scan takes ten times as long (10 ms), and
+    shoal-import alone, which offers a command, must not start it."""
     for folder in path:
         try:
             with os.scandir(folder or ".") as entries:
@@ -148,8 +150,11 @@ def _any_offered(path: tuple[str, ...]) -> bool:
             return True
         for package in packages:
             file = Path(package, "entry_points.txt")
-            if file.is_file() and b"[shoal." in file.read_bytes():
-                return True
+            if file.is_file():
+                text = file.read_bytes()
+                commands = text.count(b"[shoal.cli]")
+                if commands if for_cli else text.count(b"[shoal.") > commands:
+                    return True
     return False
 
 
