@@ -304,6 +304,14 @@ async def test_a_model_titles_threads_once_that_is_switched_on(stand: Stand) -> 
     assert stand.app[ThreadTitles].is_on is False
 
 
+async def test_the_demo_finds_no_titles(stand: Stand) -> None:
+    await stand.post("/api/threads/web:lobby:one/messages", {"text": "What is the tide?"}, 202)
+    async with asyncio.timeout(60):
+        while "web:lobby:one" not in stand.app[ThreadTitles].settled:
+            await stand.client.get("/api/threads/web:lobby:one")
+    assert (await stand.client.get("/api/threads/web:lobby:one")).json()["title"] == "What is the tide?"
+
+
 async def test_arguments_of_an_mcp_server_are_for_the_owner_and_masked(stand: Stand) -> None:
     arguments = [str(MCP_SERVER), "--api-key", "short1", "--token=abc", "-v", "ghx9ab8cd7ef6gh5ij4kl3", "plain"]
     wanted = {"name": "odd", "command": sys.executable, "args": arguments, "env": {"A_KEY": "sesame-open"}}

@@ -184,11 +184,11 @@ def in_words(situation: Situation) -> str:
     if situation.sealed:
         return (
             "Reading, commands in the sandbox and changes that /undo can take back run by themselves. "
-            "I ask before anything that leaves this machine or this conversation, or that cannot be undone."
+            "Shoal asks before anything that leaves this machine or this conversation, or that cannot be undone."
         )
     where = "the sandbox has a network" if situation.isolated else "no sandbox isolates them"
     return (
         "Reading and changes of files in the workspace run by themselves. "
-        f"I ask before other commands, because {where}, and before anything that leaves this machine or this "
+        f"Shoal asks before other commands, because {where}, and before anything that leaves this machine or this "
         "conversation, or that cannot be undone."
     )

@@ -431,6 +431,10 @@ _TITLE_SYSTEM = (
 )
 
 
+DEMO = "demo"
+"""The built-in model without AI, which finds no titles."""
+
+
 class ThreadTitles(msgspec.Struct, eq=False):
     """Names the threads that nobody has named, once each; whoever runs turns asks for it while it `is_on`, which may
     change. `settled` are those that need no title of it any more."""
@@ -477,7 +481,7 @@ class ThreadTitles(msgspec.Struct, eq=False):
         try:
             route = self.spending.models.route(model)
             usd = self.spending.models.usd(route, TITLE_USAGE)
-            if self.mode == "auto" and (usd is None or usd > AUTO_USD_MAX):
+            if self.mode == "auto" and (usd is None or usd > AUTO_USD_MAX or route.model == DEMO):
                 return ""
             request = ModelRequest(model=route.model, system=_TITLE_SYSTEM, messages=(text,), max_output_tokens=200)
             async with asyncio.timeout(SECONDS_MAX):
