@@ -40,7 +40,7 @@ class Bell:
 
 
 def profile(treatment: str) -> dict[str, object]:
-    """A profile that treats the bell like this."""
+    """Settings with a profile that decides on the bell by these rules."""
     mine = {"extends": "standard", treatment: ["tool:ring:.*"]}
     return {"permissions": {"default_profile": "mine", "profiles": {"mine": mine}}}
 

@@ -239,7 +239,7 @@ def parse_variable(path: tuple[str, ...], text: str) -> object:
 
 
 def _normalize_platforms(draft: Draft) -> None:
-    """Set the accounts of platforms aside, one account as a list of one; ids written as numbers become text."""
+    """Take out the accounts of platforms, always as lists. Ids written as numbers become text."""
     platforms = draft.inner("platforms")
     for name in list(platforms):
         accounts = as_list(platforms[name]) or []

@@ -1,4 +1,4 @@
-"""The rules of the built-in profiles, made of what the tools there are say on their decorators (`kernel.traits`).
+"""Rules of the built-in profiles, made from the traits of the registered tools (`kernel.traits`).
 
 open       everything
 standard   what tools say that it allows; of the rest the effect decides (`permissions.effects`)

@@ -43,7 +43,7 @@ def literal_pattern(text: str) -> str:
 
 
 def _named(what: Subject, traits: TraitsByName) -> list[str]:
-    """The names of the tools whose actions name such a thing, then what those of extensions are usually called."""
+    """Names of the tools whose actions name such a thing, followed by common names of extension tools."""
     match what:
         case "command":
             return [*traits.names(lambda tool: tool.takes_commands)]

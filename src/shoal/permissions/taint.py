@@ -108,7 +108,7 @@ class TaintState(msgspec.Struct, frozen=True):
 
     @property
     def by_people(self) -> bool:
-        """Whether words of somebody who is not trusted are among it."""
+        """Whether it includes words of a person who is not trusted."""
         return any(MESSAGE_OF in source.name for source in self.sources)
 
     @property

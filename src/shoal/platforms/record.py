@@ -55,7 +55,7 @@ class Platform(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     secret_shapes: tuple[tuple[str, str], ...] = ()
 
     def load_adapter(self) -> "type[ChatAccount[AccountSettings]]":
-        """Import the adapter. Raises ConfigError where that fails, or for another class."""
+        """Import the adapter. Raises ConfigError if that fails or it is not a ChatAccount."""
         from shoal.platforms.account import ChatAccount
 
         module, _, name = self.adapter.partition(":")

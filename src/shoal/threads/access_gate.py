@@ -177,7 +177,7 @@ class AccessGate:
     async def decide_card(
         self, card: CardId, allow: bool, by: Asker, numbers: Sequence[int] = (), scope: Scope = "once"
     ) -> str:
-        """The same for the calls of a card."""
+        """Decide the calls of a card."""
         return await self._inner.decide_card(card, allow, await self._admitted(by), numbers, scope)
 
     async def choose(self, card: CardId, ticked: Sequence[int], by: Asker) -> str:

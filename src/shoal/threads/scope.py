@@ -78,7 +78,7 @@ class Scopes(msgspec.Struct, frozen=True, eq=False):
     async def _resolve(
         self, thread: ThreadId, asked: Prompt | TurnState, author: Author, agent: str, trust: Trust | None = None
     ) -> PromptScope:
-        """Resolve who asks: who wrote, or whoever asked the turn that called this one, within its bounds."""
+        """Resolve who asks: the author, or for a subagent the person whose turn started it."""
         people, caller = self.links.people, asked.caller
         if caller is not None:
             asker = people.asker(author.asker(caller.root, trust, direct=caller.direct))

@@ -70,7 +70,7 @@ class Marks(msgspec.Struct, frozen=True, array_like=True):
         return Marks(tuple([span for span in self.spans if span.ended > settled or holds(span)]))
 
     def source_of(self, changed: Iterable[int], person: str | None = None) -> str:
-        """What steered the last change of any of these times, in what `person` may see (None: anything), or nothing."""
+        """Return a source behind these changes that `person` may see (None: any), or ""."""
         found = self.sources_of(changed)
         return next((source for whose, source in found.items() if person is None or whose in ("", person)), "")
 

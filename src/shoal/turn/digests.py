@@ -1,4 +1,4 @@
-"""What the journal notes of a request: digests of what a model was sent, by which it can be built again and compared.
+"""Digests of a model request in the journal, with which it can be rebuilt and compared.
 
 An answer's `RequestMark` has digests of a message over its JSON, with the names of its images and attachments and not
 where they lie; of a request over its messages in order.
@@ -46,7 +46,7 @@ def message_digest(message: ModelMessage) -> str:
 
 
 def stored_tools(tools: Sequence[ToolSpec]) -> tuple[str, bytes]:
-    """Tools as the journal keeps them: their digest and their JSON."""
+    """Return the digest and the JSON under which the journal stores tools."""
     body = _encoder.encode([(tool.name, tool.description, tool.parameters) for tool in tools])
     return digest_of(body), body
 

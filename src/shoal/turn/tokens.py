@@ -80,7 +80,7 @@ class Meter:
                 return MESSAGE_UNITS + self.count(text) + IMAGE_UNITS * len(images)
 
     def prefix(self, system: str, tools: tuple[ToolSpec, ...]) -> int:
-        """The system text and the tools' descriptions. The registry hands out one tuple of tools while none changes."""
+        """Count the system text and the tools' descriptions; one tuple of tools is counted once."""
         if tools is not self._tools:
             self._tools = tools
             texts = (text for tool in tools for text in (tool.name, tool.description, tool.parameters))

@@ -84,7 +84,7 @@ class NotifiedBrowser(Browser, frozen=True, kw_only=True):
 
 
 class Notification(msgspec.Struct, frozen=True):
-    """What a browser is told. `approval` is the request or card that it can answer; empty for an answer.
+    """A notification for a browser. `approval` is the request or card that it can answer; empty for a reply.
     `is_cut`: not all that would run is shown there, so it can be denied and not allowed."""
 
     kind: Kind

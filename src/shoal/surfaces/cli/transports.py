@@ -35,7 +35,7 @@ class Transport(Protocol):
     is_remote: bool
 
     def open(self, method: str, path: str, accept: str, body: object) -> AbstractAsyncContextManager[Answer]:
-        """Make one call. Leaving the block ends it. Raises ShoalError where nothing answers."""
+        """Make one call. Leaving the block ends it. Raises ShoalError if nothing answers."""
         ...
 
 

@@ -70,7 +70,7 @@ def definition_digest(definition: Mapping[str, object]) -> str:
 
 
 def definition_text(definition: Mapping[str, object]) -> str:
-    """The same for people, a line for each value and each line of a text; of a long one the beginning."""
+    """Format it for people: one line for each value and each line of text. Long texts are cut."""
     text = "\n".join(_lines(cast("Json", dict(definition)), ""))
     return strip_controls(text[:TEXT_CHARS_MAX].translate(_CONTROLS).encode(errors="replace").decode())
 
