@@ -21,6 +21,7 @@ FEATURES = (
     "evals",
     "recall",
     "undo",
+    "mcp",
 )
 """The built-in features: the names of folders, in the order in which they are opened."""
 
@@ -45,6 +46,7 @@ class Feature(NamedTuple):
     chat_commands  `commands(services)` returns slash commands
     routes         endpoints of the API
     cli            subcommands of `shoal`
+    doctor         `look(context, config)` yields findings for `shoal doctor` (`shoal.surfaces.cli.findings`)
 
     The file `queries.sql` in the folder has the feature's named queries.
     """
@@ -58,6 +60,7 @@ class Feature(NamedTuple):
     chat_commands: str = ""
     routes: str = ""
     cli: tuple[CliCommand, ...] = ()
+    doctor: str = ""
 
     def load(self, entry: str) -> object:
         """Import what an entry names."""

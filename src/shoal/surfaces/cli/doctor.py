@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import suppress
 from importlib.util import find_spec
-from typing import Literal, cast
+from typing import cast
 
 import msgspec
 
@@ -20,6 +20,7 @@ from shoal.agents.registry import AgentDefaults, AgentRegistry
 from shoal.backups import LOOK_SECONDS_MAX, PROBLEM, backup_place, listed_in
 from shoal.config import Config, default_model, open_catalog
 from shoal.extensions import extension_sandbox, platform_named
+from shoal.feature import features
 from shoal.installation import how_to_add
 from shoal.kernel.begun import SET_ASIDE, SetAside
 from shoal.kernel.clock import SystemClock
@@ -39,7 +40,7 @@ from shoal.kernel.settings_platforms import AccountSettings, PlatformsSettings
 from shoal.maintenance import DAY_SECONDS, SERVICE_PROBLEMS, service_problem
 from shoal.models.catalog import Catalog, existing_model
 from shoal.permissions.access import EVERYBODY
-from shoal.sandbox.choose import open_sandbox, reach, server_enclosure
+from shoal.sandbox.choose import open_sandbox, reach
 from shoal.setup.prices import PRICE_TODO, lacks_price, unpriced_note
 from shoal.store.driver import migrations
 from shoal.store.health import FileHealth
@@ -48,40 +49,17 @@ from shoal.store.sqlite import refuse_schema
 from shoal.store.sqlite_checks import WHAT_TO_DO, check_file
 from shoal.surfaces.cli.backup import schema_version
 from shoal.surfaces.cli.context import CommandContext, command
+from shoal.surfaces.cli.findings import Check, DoctorFinding, fail, ok, warn
 from shoal.surfaces.cli.output import print_json, sentence, tell, when
-from shoal.tools.mcp.connection import McpServers
-from shoal.tools.mcp.pins import Pins
-from shoal.tools.registry import Registry
 from shoal.turn.fitting import WINDOW_TOKENS_DEFAULT
 from shoal.turn.skills import skill_roots
 from shoal.turn.text_files import FileCache, SkillReader
 
 FREE_BYTES_MIN = 268_435_456
+"""Less free disk than this is a warning."""
 SOURCES_MAX = 5
 """Chats that a finding names."""
-"""Less free disk than this is a warning."""
 START_OVER = "`shoal docs install` says what is kept."
-
-
-class DoctorFinding(msgspec.Struct, frozen=True):
-    """One thing that was looked at. `todo` says what to do unless it is ok."""
-
-    check: str
-    status: Literal["ok", "warn", "fail"]
-    message: str
-    todo: str = ""
-
-
-def ok(check: str, message: str) -> DoctorFinding:
-    return DoctorFinding(check, "ok", message)
-
-
-def warn(check: str, message: str, todo: str) -> DoctorFinding:
-    return DoctorFinding(check, "warn", message, todo)
-
-
-def fail(check: str, message: str, todo: str) -> DoctorFinding:
-    return DoctorFinding(check, "fail", message, todo)
 
 
 @command()
@@ -129,7 +107,8 @@ async def examine(context: CommandContext) -> AsyncGenerator[DoctorFinding]:
             yield fail("config", problem, "Correct it; `shoal docs configuration` lists every key.")
         return
     yield ok("config", "every key is known and has a value that is allowed.")
-    for check in CHECKS:
+    of_features = (cast(Check, feature.load(feature.doctor)) for feature in features() if feature.doctor)
+    for check in (*CHECKS, *of_features):
         async for finding in check(context, config):
             yield finding
 
@@ -387,36 +366,6 @@ def _everybody(check: str, config: Config) -> DoctorFinding:
     return ok(check, f"everybody may speak there; a stranger may spend {each} a day, all of them {all_of_them}.")
 
 
-async def _mcp(context: CommandContext, config: Config) -> AsyncGenerator[DoctorFinding]:
-    if not config.mcp:
-        return
-    clock = SystemClock()
-    try:
-        listed = await asyncio.to_thread(
-            context.read, lambda store: Pins(store.settings, store.audit, clock, config.mcp).listed()
-        )
-    except ShoalError:  # the database check reports it
-        listed = []
-    pinned = {one.server: one for one in listed}
-    enclose = server_enclosure(config.sandbox)
-    for state in await McpServers(config.mcp, context.home, Registry(), clock, enclose).probe():
-        check, known = f"mcp {state.server}", pinned.get(state.server)
-        if state.status != "up":
-            yield fail(check, state.why, f"Correct [mcp.{state.server}], or set enabled = false there.")
-            continue
-        since = (
-            f"pinned since {when(known.since)}" if known is not None else "not pinned: its first start allows them all"
-        )
-        yield ok(check, f"{counted(len(state.tools), 'tool')} ({since}): {', '.join(state.tools)}.")
-        if state.left_out:
-            yield warn(
-                check, f"left out: {'; '.join(state.left_out)}.", "Its maker can correct these; the others work."
-            )
-        if known is not None and known.waiting:
-            names = ", ".join(f"{pin.name} ({pin.state})" for pin in known.waiting)
-            yield warn(check, f"waits for you: {names}.", "`shoal mcp show NAME` shows what changed.")
-
-
 async def _skills(context: CommandContext, config: Config) -> AsyncGenerator[DoctorFinding]:
     found = SkillReader(FileCache()).read(skill_roots(context.home, context.home.agent(config.agents.default_agent)))
     for problem in found.problems:
@@ -473,4 +422,13 @@ async def _services(context: CommandContext, _config: Config) -> AsyncGenerator[
         yield warn("messages", what, "Report this as a bug.")
 
 
-CHECKS = (_database, _services, _backups, _providers, _agents, _sandbox, _platforms, _mcp, _skills)
+CHECKS: tuple[Check, ...] = (
+    _database,
+    _services,
+    _backups,
+    _providers,
+    _agents,
+    _sandbox,
+    _platforms,
+    _skills,
+)

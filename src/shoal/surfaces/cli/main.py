@@ -67,7 +67,6 @@ COMMANDS = {
     "approvals": CommandEntry("approvals", "Questions that wait for a person: list, allow, deny."),
     "pair": CommandEntry("access", "Let strangers in who have a code: CODE, list, remove."),
     "token": CommandEntry("access", "Tokens that can do less: create, list, revoke."),
-    "mcp": CommandEntry("mcp", "Tools of MCP servers: list, show, allow, deny."),
     "audit": CommandEntry("reports", "The audit log: tail, verify."),
     "triggers": CommandEntry("triggers", "What starts turns by the clock: list, add, remove, pause, resume, next."),
     "brief": CommandEntry("triggers", "A brief every morning: AT an hour, or off."),

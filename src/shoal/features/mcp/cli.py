@@ -2,11 +2,11 @@
 
 import click
 
+from shoal.features.mcp.routes import McpToolView, McpView
 from shoal.kernel.errors import NotFound
 from shoal.surfaces.cli.client import call_api, get, path_part
 from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.output import print_records, printable, when
-from shoal.surfaces.http.routes_mcp import McpToolView, McpView
 from shoal.text.order import natural
 from shoal.tools.mcp.definitions import DIGEST_CHARS
 

@@ -1,0 +1,10 @@
+"""Tools of MCP servers."""
+
+from shoal.feature import CliCommand, Feature
+
+FEATURE = Feature(
+    name="mcp",
+    routes="routes:routes",
+    cli=(CliCommand("mcp", "Tools of MCP servers: list, show, allow, deny.", "cli:mcp"),),
+    doctor="doctor:look_at_servers",
+)

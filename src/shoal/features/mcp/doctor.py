@@ -1,0 +1,47 @@
+"""The checks of MCP servers in `shoal doctor`."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+from shoal.kernel.clock import SystemClock
+from shoal.kernel.errors import ShoalError
+from shoal.kernel.phrases import counted
+from shoal.kernel.settings import Config
+from shoal.sandbox.choose import server_enclosure
+from shoal.surfaces.cli.context import CommandContext
+from shoal.surfaces.cli.findings import DoctorFinding, fail, ok, warn
+from shoal.surfaces.cli.output import when
+from shoal.tools.mcp.connection import McpServers
+from shoal.tools.mcp.pins import Pins
+from shoal.tools.registry import Registry
+
+
+async def look_at_servers(context: CommandContext, config: Config) -> AsyncGenerator[DoctorFinding]:
+    """Connect every server, and list what waits for the owner."""
+    if not config.mcp:
+        return
+    clock = SystemClock()
+    try:
+        listed = await asyncio.to_thread(
+            context.read, lambda store: Pins(store.settings, store.audit, clock, config.mcp).listed()
+        )
+    except ShoalError:  # the database check reports it
+        listed = []
+    pinned = {one.server: one for one in listed}
+    enclose = server_enclosure(config.sandbox)
+    for state in await McpServers(config.mcp, context.home, Registry(), clock, enclose).probe():
+        check, known = f"mcp {state.server}", pinned.get(state.server)
+        if state.status != "up":
+            yield fail(check, state.why, f"Correct [mcp.{state.server}], or set enabled = false there.")
+            continue
+        since = (
+            f"pinned since {when(known.since)}" if known is not None else "not pinned: its first start allows them all"
+        )
+        yield ok(check, f"{counted(len(state.tools), 'tool')} ({since}): {', '.join(state.tools)}.")
+        if state.left_out:
+            yield warn(
+                check, f"left out: {'; '.join(state.left_out)}.", "Its maker can correct these; the others work."
+            )
+        if known is not None and known.waiting:
+            names = ", ".join(f"{pin.name} ({pin.state})" for pin in known.waiting)
+            yield warn(check, f"waits for you: {names}.", "`shoal mcp show NAME` shows what changed.")

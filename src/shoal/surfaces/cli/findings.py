@@ -1,0 +1,34 @@
+"""Findings of `shoal doctor`."""
+
+from collections.abc import AsyncGenerator, Callable
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from shoal.kernel.settings import Config
+from shoal.surfaces.cli.context import CommandContext
+
+
+class DoctorFinding(msgspec.Struct, frozen=True):
+    """The outcome of one check. `todo` says what to do unless the status is ok."""
+
+    check: str
+    status: Literal["ok", "warn", "fail"]
+    message: str
+    todo: str = ""
+
+
+Check: TypeAlias = Callable[[CommandContext, Config], AsyncGenerator[DoctorFinding]]
+"""Yields its findings as they are made. It changes nothing, whether or not Shoal runs."""
+
+
+def ok(check: str, message: str) -> DoctorFinding:
+    return DoctorFinding(check, "ok", message)
+
+
+def warn(check: str, message: str, todo: str) -> DoctorFinding:
+    return DoctorFinding(check, "warn", message, todo)
+
+
+def fail(check: str, message: str, todo: str) -> DoctorFinding:
+    return DoctorFinding(check, "fail", message, todo)
