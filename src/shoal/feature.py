@@ -22,6 +22,7 @@ FEATURES = (
     "recall",
     "undo",
     "mcp",
+    "backups",
 )
 """The built-in features: the names of folders, in the order in which they are opened."""
 

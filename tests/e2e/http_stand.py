@@ -15,11 +15,13 @@ from shoal.agents.registry import AgentDefaults, AgentRegistry, ChannelBindings,
 from shoal.agents.self_edit import SelfEditor
 from shoal.agents.snapshots import ConversationSnapshots
 from shoal.backend import Backend
-from shoal.backups import Backups, DirectoryPlace
 from shoal.config import Config
 from shoal.connections import Connections
 from shoal.delivery.hub import Hub
 from shoal.engine.local import LocalEngine
+from shoal.features.backups.places import DirectoryPlace
+from shoal.features.backups.service import Backups
+from shoal.features.backups.settings import BackupSettings
 from shoal.features.openai_api.routes import Conversations
 from shoal.features.processes.service import ProcessService, ProcessSettings, ProcessTable
 from shoal.features.processes.store import ProcessStore
@@ -45,7 +47,7 @@ from shoal.kernel.messages import Author, Inbound, Prompt, Receipt, Usage
 from shoal.kernel.permissions import Asker
 from shoal.kernel.ports import ChatAdapter, Models, SignalKind
 from shoal.kernel.records import Commit, NewPost, Opening
-from shoal.kernel.settings import BackupSettings, McpServerSettings, WebSettings
+from shoal.kernel.settings import McpServerSettings, WebSettings
 from shoal.kernel.triggers import NewTrigger, Trigger
 from shoal.models.catalog import Catalog
 from shoal.net.connections import default_tls

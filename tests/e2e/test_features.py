@@ -65,6 +65,7 @@ UNDO = Parts(
     commands=("undo",),
     routes=("/api/threads/{thread}/turns/{turn}/changes", "/api/threads/{thread}/turns/{turn}/undo"),
 )
+BACKUPS = Parts("backups", routes=("/api/backups",), cli=("backup", "restore"), sections=("backup",))
 
 
 class Without:
@@ -101,6 +102,7 @@ class Without:
         EVALS,
         RECALL,
         UNDO,
+        BACKUPS,
     ],
     ids=lambda parts: parts.name,
 )

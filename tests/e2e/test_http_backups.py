@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.e2e.http_stand import Served, served
 
-from shoal.backups import PROBLEM
+from shoal.features.backups.service import PROBLEM
 
 
 @pytest.fixture

@@ -340,15 +340,16 @@ def test_of_an_address_the_host_alone_is_for_everybody(url: str, where: str, res
 
 async def test_a_place_for_backups_counts_once_a_backup_was_made_there(stand: Stand, tmp_path: Path) -> None:
     target = tmp_path / "elsewhere"
-    wanted = {"backup": {"to": str(target), "every_hours": 6}}
-    assert (await stand.client.patch("/api/setup", json=wanted)).status_code == 200
+    moved = await stand.client.put("/api/backups", json={"to": str(target), "every_hours": 6})
+    assert moved.status_code == 200
     shown = (await stand.client.get("/api/backups")).json()
+    assert shown == moved.json()
     assert (shown["has_place"], shown["scheduled"], shown["to"], shown["every_hours"]) == (True, True, str(target), 6)
     assert len(shown["backups"]) == 1
     assert "every_hours = 6" in stand.written()[0]
     (tmp_path / "file").touch()
     for place in (str(tmp_path / "file" / "below"), "0" * 300, "a\0b", "s3://", "data/kept"):
-        refused = await stand.client.patch("/api/setup", json={"backup": {"to": place}})
+        refused = await stand.client.put("/api/backups", json={"to": place})
         assert (refused.status_code, refused.json()["error"]) == (400, "invalid_input"), place
         shown = (await stand.client.get("/api/backups")).json()
         assert (shown["to"], shown["problem"]) == (str(target), "")

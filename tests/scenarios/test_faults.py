@@ -16,8 +16,8 @@ from typing import cast
 import msgspec
 import pytest
 
-from shoal.backups import write_archive
 from shoal.config.secrets import read_token
+from shoal.features.backups.archive import write_archive
 from shoal.kernel.begun import SET_ASIDE, SetAside
 from shoal.kernel.errors import ASKED_SECONDS_MAX, PlatformError, StoreError, StoreUnavailable
 from shoal.kernel.home import Home
@@ -209,7 +209,7 @@ def test_a_large_file_that_shrinks_does_not_end_the_backup(tmp_path: Path, monke
         def tell(self) -> int:
             return self.size
 
-    monkeypatch.setattr("shoal.backups.READ_WHOLE_BYTES_MAX", 1_000_000)
+    monkeypatch.setattr("shoal.features.backups.archive.READ_WHOLE_BYTES_MAX", 1_000_000)
     target = Shrinking()
     write_archive(home, cast("BufferedIOBase", target), [], with_secrets=False)
     assert target.size > 0

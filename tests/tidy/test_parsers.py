@@ -14,7 +14,7 @@ pytestmark = pytest.mark.xdist_group(GROUP)
 
 READERS = {
     "agents/skill_files.py": {"zipfile", "zlib"},  # ARCHIVE_BYTES_MAX, UNPACKED_BYTES_MAX, FILES_MAX, DEPTH_MAX
-    "backups.py": {"gzip", "tarfile", "zlib"},  # the owner's own archives, entry by entry
+    "features/backups/archive.py": {"gzip", "tarfile", "zlib"},  # the owner's own archives, entry by entry
     "platforms/tokens.py": {"jwt"},  # tokens of the head, keys of KEYS_BYTES_MAX
     "features/push/service.py": {"jwt"},  # only signs
     "files/images.py": {"zlib"},  # checksums alone

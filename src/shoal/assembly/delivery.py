@@ -1,8 +1,7 @@
-"""Opens what leaves Shoal or lasts: files, posts, notices, backups."""
+"""Opens what leaves Shoal or lasts: files, posts, notices."""
 
 from shoal.assembly.outside import Adapters, DueTriggers
 from shoal.backend import Role
-from shoal.backups import Backups, backup_place
 from shoal.connections import Standing
 from shoal.delivery.hub import Hub
 from shoal.delivery.sender import Senders
@@ -23,7 +22,7 @@ from shoal.tools.tainted_files import MarkedFiles
 
 
 async def open_delivery(services: Services, role: Role, file_clock: FileClock, notes: list[str]) -> None:
-    """Open files, the senders of posts, notices to the owner, and backups. Raises StoreError.
+    """Open files, the senders of posts, and notices to the owner. Raises StoreError.
 
     `notes` are what the operator should know from the start. In the role `offline` nothing is tried or written.
     """
@@ -43,10 +42,8 @@ async def open_delivery(services: Services, role: Role, file_clock: FileClock, n
     notices = Notices(
         store, clock, adapters, config.agents.default_agent, senders.post, notes, lambda: tuple(approvers)
     )
-    place, url = backup_place(config, home), config.database.url.reveal
-    backups = Backups(home, place, clock, store.settings, notices.tell_owner, config.backup, url)
     upkeep = Upkeep(store.settings, clock, notices.tell_owner)
     services.add(files, Files)
     services.add(folders, Folders)
-    for service in (marks, prompt_files, begun, senders, due, outlets, notices, backups, upkeep):
+    for service in (marks, prompt_files, begun, senders, due, outlets, notices, upkeep):
         services.add(service)

@@ -7,7 +7,6 @@ from shoal.agents.registry import AgentRegistry
 from shoal.agents.snapshots import ConversationSnapshots, IdleWatch
 from shoal.assembly.outside import DueTriggers
 from shoal.backend import Backend, Role
-from shoal.backups import Backups
 from shoal.connections import Connections
 from shoal.delivery.sender import Senders
 from shoal.kernel.clock import Clock
@@ -53,7 +52,6 @@ def add_upkeep(services: Services, role: Role) -> None:
     backend.add_service(partial(watch_approvals, orchestrator.expire_approvals, clock, expires_seconds))
     look_through = partial(look_through_daily, backend.health, clock)
     backend.add_single("database check", upkeep.keep("database check", look_through))
-    backend.add_single("backups", upkeep.keep("backups", services[Backups].run))
     retention = partial(store.bookkeeping.run, bookkeeping_days(config))
     backend.add_single("row retention", upkeep.keep("row retention", retention))
     for server in services[McpServers].connections:

@@ -100,19 +100,6 @@ class FilesSettings(Section, frozen=True, kw_only=True):
     """With a url: whether workspaces and threads' files follow their work; false where they are on a shared volume."""
 
 
-class BackupSettings(Section, frozen=True, kw_only=True):
-    """Backups on schedule, of all that `shoal backup` writes; each is checked after it was made."""
-
-    live = frozenset({"to", "every_hours"})
-
-    to: Annotated[str, Meta(pattern=r"^$|^s3://[A-Za-z0-9][A-Za-z0-9._-]*(/\S*)?$|^(?!s3:).+$")] = ""
-    """Where they are kept: a directory (from the home on) or s3://BUCKET/PREFIX in the store of [files]; empty: not."""
-    every_hours: Annotated[float, Meta(ge=0, le=8_784)] = 24.0
-    """Time between two, in hours; 0 makes them only when asked."""
-    keep: Annotated[int, Meta(ge=1, le=10_000)] = 7
-    """How many are kept; older ones are deleted once a newer one was checked."""
-
-
 class TurnsSettings(Section, frozen=True, kw_only=True):
     """Bounds of one turn."""
 
@@ -508,7 +495,6 @@ class Config(Section, frozen=True, kw_only=True):
     database: DatabaseSettings = DatabaseSettings()
     files: FilesSettings = FilesSettings()
     checkpoints: CheckpointsSettings = CheckpointsSettings()
-    backup: BackupSettings = BackupSettings()
     turns: TurnsSettings = TurnsSettings()
     mailbox: MailboxSettings = MailboxSettings()
     threads: ThreadsSettings = ThreadsSettings()

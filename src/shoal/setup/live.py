@@ -6,7 +6,7 @@ What is wrong is said in one sentence and changes nothing: neither the file, nor
 import asyncio
 import os
 import re
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,7 +19,6 @@ import msgspec
 from shoal.accounts import every_account
 from shoal.agents.registry import AgentRegistry
 from shoal.backend import Backend
-from shoal.backups import NOT_SET, Backups, backup_place
 from shoal.config import Config, load_config
 from shoal.config.defaults import DEMO, KNOWN_PROVIDERS
 from shoal.config.load import is_live
@@ -206,7 +205,6 @@ class LiveSetup:
         self._pins = services[Pins]
         self._profiles = services[Profiles]
         self._titles = services[ThreadTitles]
-        self._backups = services[Backups]
         self._notices = services[Notices]
         self._redactor = services[Redactor]
         self._lock = asyncio.Lock()
@@ -512,18 +510,23 @@ class LiveSetup:
             self._config.current = msgspec.structs.replace(self._config.current, threads=config.threads)
             self._titles.mode = titles
 
-    async def set_backup(self, to: str, every_hours: float, by: str) -> None:
-        """Keep backups there from now on, once one was made and checked there. Raises InvalidInput, StoreError."""
-        values: dict[str, Value] = {"backup.to": to, "backup.every_hours": every_hours}
-        async with self._changing(f"backups to {to}", by):
-            config = self._loaded(values)
-            place = backup_place(config, self._home)
-            if place is None:
-                raise InvalidInput(NOT_SET)
-            await self._backups.try_place(place, config.backup.keep)
+    async def change_section(
+        self,
+        what: str,
+        section: str,
+        values: Mapping[str, Value],
+        by: str,
+        try_out: Callable[[Config], Awaitable[None]],
+    ) -> None:
+        """Write live keys of one section of shoal.toml, after `try_out` has accepted the new configuration.
+
+        Raises InvalidInput with the reason why that cannot be, and changes nothing then; and StoreError.
+        """
+        async with self._changing(what, by):
+            await try_out(self._loaded(values))
             config = await self._write(values, {})
-            self._backups.change(place, config.backup)
-            self._config.current = msgspec.structs.replace(self._config.current, backup=config.backup)
+            changed = {section: getattr(config, section)}
+            self._config.current = msgspec.structs.replace(self._config.current, **changed)
 
     async def set_price(self, model: str, input_usd: float, output_usd: float, by: str) -> None:
         """Count so many US dollars a million tokens for a model from its next call on. Raises InvalidInput."""

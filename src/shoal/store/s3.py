@@ -1,4 +1,4 @@
-"""Content by digest, and a place for backups, in an S3-compatible store. Needs the extra `s3`."""
+"""Content by digest in an S3-compatible store. Needs the extra `s3`."""
 
 from collections.abc import Collection, Generator
 from contextlib import contextmanager
@@ -92,7 +92,7 @@ class S3Files:
 
     def fetch(self, digest: str, path: Path) -> None:
         with new_file(path) as fresh:
-            _download(self._store, self._key(digest), fresh)
+            download(self._store, self._key(digest), fresh)
             check_digest(fresh, digest)
 
     def has(self, digest: str) -> bool:
@@ -147,38 +147,6 @@ class S3Files:
             return None
 
 
-class S3Place:
-    """Implements `shoal.backups.BackupPlace`. A store renames by copying, which S3 does up to 5 GB."""
-
-    def __init__(self, settings: S3Settings) -> None:
-        self._settings = settings
-
-    @cached_property
-    def _store(self) -> S3Store:
-        return open_s3(self._settings)
-
-    def sizes(self) -> dict[str, int]:
-        """What is right below the prefix."""
-        with s3_errors():
-            listed = chain.from_iterable(obstore.list(self._store))  # pyright: ignore[reportUnknownMemberType]
-            return {found["path"]: found["size"] for found in listed if "/" not in found["path"]}
-
-    def put(self, file: Path, name: str) -> None:
-        with s3_errors():
-            obstore.put(self._store, name, file)
-
-    def fetch(self, name: str, file: Path) -> None:
-        _download(self._store, name, file)
-
-    def rename(self, old: str, new: str) -> None:
-        with s3_errors():
-            obstore.rename(self._store, old, new)
-
-    def remove(self, name: str) -> None:
-        with s3_errors():
-            obstore.delete(self._store, name)
-
-
 def open_s3(settings: S3Settings) -> S3Store:
     """The bucket, from its prefix on; nothing is connected yet. Raises OSError."""
     config: S3Config = {}
@@ -218,7 +186,7 @@ def s3_errors() -> Generator[None]:
         raise OSError(f"The object store failed: {line}. Check files.* in the configuration.") from error
 
 
-def _download(store: S3Store, name: str, path: Path) -> None:
+def download(store: S3Store, name: str, path: Path) -> None:
     with s3_errors(), path.open("wb") as file:
         for chunk in obstore.get(store, name).stream(min_chunk_size=CHUNK_BYTES):
             file.write(chunk)

@@ -49,7 +49,7 @@ from shoal.store.driver import (
 )
 from shoal.store.health import FileHealth, Health, refuse_without_wal
 from shoal.store.search import places, spread
-from shoal.store.sqlite_checks import WHAT_TO_DO, refuse_what_is_no_file
+from shoal.store.sqlite_checks import WHAT_TO_DO, connect_read_only, refuse_what_is_no_file
 from shoal.store.sqlite_errors import disk_failed, disk_words, is_damage, storing_failed, why
 
 BATCH_SCRIPTS_MAX = 256
@@ -422,6 +422,17 @@ def migrate(connection: sqlite3.Connection, path: Path, steps: Sequence[tuple[in
 def schema_number(connection: sqlite3.Connection) -> int:
     """The number of the last migration that a database has run. Raises sqlite3.Error."""
     return int(connection.execute("pragma user_version").fetchone()[0])
+
+
+def schema_version(database: Path) -> int:
+    """The number of the last migration that the database has had. Raises StoreError, StoreCorrupt for a broken file."""
+    try:
+        with contextlib.closing(connect_read_only(database)) as connection:
+            return schema_number(connection)
+    except sqlite3.OperationalError as error:
+        raise StoreError(f"{database} cannot be read: {error}. Check its disk and its rights.") from error
+    except sqlite3.DatabaseError as error:
+        raise StoreCorrupt(f"{database} cannot be read: {error}. Move it away and restore a backup.") from error
 
 
 def refuse_schema(number: int, newest: int, path: Path) -> None:

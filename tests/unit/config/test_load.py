@@ -38,7 +38,7 @@ def test_an_empty_home_has_every_default(tmp_path: Path) -> None:
         ("[modle]\n", "modle is not a known key; did you mean model?"),
         (
             "qqqq = 1",
-            "qqqq is not a known key; allowed: timezone, model, providers, database, files, checkpoints, backup,",
+            "qqqq is not a known key; allowed: timezone, model, providers, database, files, checkpoints, turns,",
         ),
         ("home = '/x'", "home is not a key of the file; pass --home DIR or set SHOAL_HOME."),
         ("[turns]\nsteps_max = 'many'", 'turns.steps_max is "many"; allowed: a whole number from 1 to 10000.'),

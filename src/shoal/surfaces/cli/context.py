@@ -95,6 +95,13 @@ class CommandContext:
         finally:
             lock.release()
 
+    def migrate(self, *, accept_loss: bool = False) -> None:
+        """Open the database for writing, which brings it to this version's schema. Raises as `write` does."""
+
+        async def opened(_: "Store") -> None: ...
+
+        self.write(opened, accept_loss=accept_loss)
+
     def _work(
         self,
         work: "Callable[[Store], Awaitable[T]]",

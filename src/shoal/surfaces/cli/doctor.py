@@ -17,7 +17,6 @@ import msgspec
 from shoal.accounts import every_account, make_adapters
 from shoal.agents.folder import read_shared
 from shoal.agents.registry import AgentDefaults, AgentRegistry
-from shoal.backups import LOOK_SECONDS_MAX, PROBLEM, backup_place, listed_in
 from shoal.config import Config, default_model, open_catalog
 from shoal.extensions import extension_sandbox, platform_named
 from shoal.feature import features
@@ -45,9 +44,8 @@ from shoal.setup.prices import PRICE_TODO, lacks_price, unpriced_note
 from shoal.store.driver import migrations
 from shoal.store.health import FileHealth
 from shoal.store.lock import is_held
-from shoal.store.sqlite import refuse_schema
+from shoal.store.sqlite import refuse_schema, schema_version
 from shoal.store.sqlite_checks import WHAT_TO_DO, check_file
-from shoal.surfaces.cli.backup import schema_version
 from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.findings import Check, DoctorFinding, fail, ok, warn
 from shoal.surfaces.cli.output import print_json, sentence, tell, when
@@ -199,31 +197,6 @@ async def _database(context: CommandContext, config: Config) -> AsyncGenerator[D
         yield warn("database", f"{file} has an older schema.", "The next start, or `shoal migrate`, lifts it.")
     else:
         yield ok("database", f"{file} is whole ({file.stat().st_size // 1024:,} KiB, schema {version}).")
-
-
-async def _backups(context: CommandContext, config: Config) -> AsyncGenerator[DoctorFinding]:
-    where = backup_place(config, context.home)
-    if where is None:
-        yield warn("backups", "none are made.", "Set backup.to to a directory on another disk, or s3://….")
-        return
-    try:
-        problem = await asyncio.to_thread(context.read, lambda store: store.settings.get(*PROBLEM))
-    except ShoalError:  # the database check reports it
-        problem = ""
-    try:
-        kept = await asyncio.to_thread(listed_in, where)
-    except OSError as error:
-        yield fail("backups", f"{config.backup.to} cannot be read: {error}.", "Check backup.to.")
-        return
-    hours = config.backup.every_hours
-    newest = f"{len(kept)} are kept, the newest is {kept[0].name}." if kept else "there is none yet."
-    late = hours and kept and (SystemClock().now() - kept[0].at).total_seconds() > 2 * hours * 3600 + LOOK_SECONDS_MAX
-    if problem:
-        yield fail("backups", f"{newest} The last one failed: {problem}", "`shoal backup` tries again.")
-    elif late:
-        yield warn("backups", newest, f"One is due every {hours:g} hours while `shoal run` is running.")
-    else:
-        yield ok("backups", newest)
 
 
 async def _providers(context: CommandContext, config: Config) -> AsyncGenerator[DoctorFinding]:
@@ -425,7 +398,6 @@ async def _services(context: CommandContext, _config: Config) -> AsyncGenerator[
 CHECKS: tuple[Check, ...] = (
     _database,
     _services,
-    _backups,
     _providers,
     _agents,
     _sandbox,

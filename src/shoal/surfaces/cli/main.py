@@ -81,9 +81,7 @@ COMMANDS = {
     },
     "import": CommandEntry("", "Bring over OpenClaw, Hermes Agent, nanobot or Open WebUI.", package="shoal-import"),
     "docs": CommandEntry("docs", "Print a page of the documentation."),
-    "backup": CommandEntry("backup", "Write everything into one file."),
-    "restore": CommandEntry("backup", "Make a home directory from a backup."),
-    "migrate": CommandEntry("backup", "Bring the database to this version's schema."),
+    "migrate": CommandEntry("migrate", "Bring the database to this version's schema."),
 }
 
 
@@ -241,8 +239,7 @@ def _leaves(error: BaseException) -> list[BaseException]:
 def _other_schema(context: CommandContext) -> list[str]:
     """Why keys of `shoal.toml` are unknown here, if a version with another schema has used the home directory."""
     from shoal.store.driver import migrations
-    from shoal.store.sqlite import refuse_schema
-    from shoal.surfaces.cli.backup import schema_version
+    from shoal.store.sqlite import refuse_schema, schema_version
 
     database = context.home.database_file
     try:

@@ -59,13 +59,6 @@ class Switch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     enabled: bool
 
 
-class BackupTarget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where backups are kept, a directory or s3://BUCKET/PREFIX, and how often one is made; 0 only when asked."""
-
-    to: Annotated[str, msgspec.Meta(min_length=1, max_length=1_000)]
-    every_hours: Annotated[float, msgspec.Meta(ge=0, le=8_784)] = 24.0
-
-
 class ModelPrice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a model (PROVIDER/MODEL) costs, in US dollars a million tokens."""
 
@@ -79,7 +72,6 @@ class SetupChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     first turn, or by the latter where it is cheap (`auto`)."""
 
     titles: Titles | None = None
-    backup: BackupTarget | None = None
     price: ModelPrice | None = None
 
 
@@ -91,12 +83,9 @@ async def setup_state(setup: LiveSetup) -> SetupState:
 
 @routes("PATCH /api/setup", ADMINS, owner_only=True)
 async def change_setup(setup: LiveSetup, by: Principal, body: SetupChange) -> SetupState:
-    """Change what titles new threads, where backups are kept, or the price of a model, from now on. A place for backups
-    is tried with a backup first; 400 with the reason why it does not work."""
+    """Change what titles new threads, or the price of a model, from now on."""
     if body.titles is not None:
         await setup.set_titles(body.titles, by.person)
-    if body.backup is not None:
-        await setup.set_backup(body.backup.to, body.backup.every_hours, by.person)
     if body.price is not None:
         await setup.set_price(body.price.model, body.price.input, body.price.output, by.person)
     return setup.state()

@@ -24,7 +24,6 @@ from shoal.surfaces.http import (
     routes_access,
     routes_agents,
     routes_approvals,
-    routes_backups,
     routes_changes,
     routes_files,
     routes_history,
@@ -65,7 +64,6 @@ def routes_of(feature: Feature) -> Routes:
 
 API: tuple[Endpoint, ...] = (
     *routes_operations.routes,
-    *routes_backups.routes,
     *routes_inbound.routes,
     *routes_threads.routes,
     *routes_history.routes,

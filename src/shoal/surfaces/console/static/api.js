@@ -169,6 +169,7 @@ export const api = {
   pair: (code) => call("POST", "/api/access/pair", { code }),
   unpair: (platform, user) => call("DELETE", `/api/access/${encodeURIComponent(platform)}/${encodeURIComponent(user)}`),
   backups: () => call("GET", "/api/backups"),
+  moveBackups: (target) => call("PUT", "/api/backups", target),
   backUp: () => call("POST", "/api/backups", {}),
   setBrief: (brief) => call("POST", "/api/brief", brief),
   endBrief: () => call("DELETE", "/api/brief"),

@@ -42,7 +42,7 @@ function Target({ answer, reload }) {
     event.preventDefault();
     const { to, hours } = Object.fromEntries(new FormData(event.target));
     setBusy(true);
-    await attempt(() => api.changeSetup({ backup: { to: to.trim(), every_hours: Number(hours) } }));
+    await attempt(() => api.moveBackups({ to: to.trim(), every_hours: Number(hours) }));
     setBusy(false);
   };
   return html`

@@ -1,49 +1,35 @@
-"""`shoal backup`, `restore`, `migrate`: everything of a home directory in one file and back, and the schema."""
+"""`shoal backup` and `shoal restore`: everything of a home directory in one file, and back."""
 
 import asyncio
 import os
-import shutil
-import sqlite3
 import tempfile
-from contextlib import closing
 from datetime import UTC, datetime
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import click
 
-from shoal.backups import (
-    CHANGED_AT,
-    CONFIGURATION,
+from shoal.config.secrets import missing_secrets
+from shoal.features.backups.archive import (
     DATABASE,
     DUMP,
-    FOLDERS,
-    NOT_SET,
-    Backup,
-    BackupPlace,
-    backup_place,
     check_database,
-    listed_in,
-    make_backup,
-    reading,
+    extract,
     write_archive,
 )
-from shoal.config.secrets import missing_secrets
+from shoal.features.backups.places import NOT_SET, BackupPlace, backup_place
+from shoal.features.backups.service import Backup, listed_in, make_backup
+from shoal.features.backups.settings import BackupSettings
 from shoal.files.deep_folders import remove_tree
 from shoal.kernel.clock import SystemClock
-from shoal.kernel.errors import Conflict, HomeLocked, InvalidInput, NotFound, StoreCorrupt, StoreError
+from shoal.kernel.errors import Conflict, HomeLocked, InvalidInput, NotFound, StoreError
 from shoal.kernel.phrases import counted
 from shoal.store.driver import migrations, refuse_other_schemas
 from shoal.store.lock import is_held
-from shoal.store.sqlite import schema_number
-from shoal.store.sqlite_checks import connect_read_only
-from shoal.store.store import Store
+from shoal.store.sqlite import schema_version
 from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.init import make_home
 from shoal.surfaces.cli.output import tell
 from shoal.tools.tainted_files import MarkedFiles
-
-PATH_BYTES_MAX = 4096
-"""The kernel's limit, PATH_MAX, with the byte that ends a path."""
 
 
 @command()
@@ -72,7 +58,8 @@ def backup(context: CommandContext, file: Path | None, with_secrets: bool, force
             from shoal.store.postgres import answering
 
             asyncio.run(answering(url))  # refuses a database of another version
-        made = make_backup(context.home, _configured_place(context), datetime.now(UTC), config.backup.keep, url)
+        keep = config.section(BackupSettings).keep
+        made = make_backup(context.home, _configured_place(context), datetime.now(UTC), keep, url)
         print(f"Made and checked {_line(made)}.")
         return
     if file.exists() and not force:
@@ -121,7 +108,7 @@ def restore(context: CommandContext, file: str | None, into: Path | None, accept
     if accept_loss:
         if file or into:
             raise InvalidInput("--accept-loss keeps the database that is there. Leave FILE and --into out.")
-        context.write(_nothing, accept_loss=True)
+        context.migrate(accept_loss=True)
         tell(f"{context.home.database_file} can be used again, as it is. `shoal doctor` checks it.")
     elif not file:
         kept = listed_in(_configured_place(context))
@@ -161,7 +148,7 @@ def _make_from(file: Path, context: CommandContext) -> None:
     try:
         fresh = folder / "home"
         fresh.mkdir(mode=0o700)
-        changed_at, too_long = _extract(file, fresh)
+        changed_at, too_long = extract(file, fresh)
         if (fresh / "secrets").is_dir():
             (fresh / "secrets").chmod(0o700)
         if (fresh / DATABASE).exists():
@@ -197,81 +184,3 @@ def _make_from(file: Path, context: CommandContext) -> None:
         f"Made {root} from {file}. `shoal doctor` checks it.{todo} Turns and approvals that were open in "
         "the backup do not continue. Their threads say so."
     )
-
-
-@command()
-@click.option("--to", "url", metavar="URL", help="Copy everything into this empty PostgreSQL database instead.")
-def migrate(context: CommandContext, url: str | None) -> None:
-    """Bring the database to this version's schema. Starting does that too; this is for doing it beforehand.
-
-    With --to, move the home directory's database into PostgreSQL: all of it, checked, or nothing. The file stays.
-    """
-    if url:
-        from shoal.store.moving import migrate_sqlite_to_postgres
-
-        moved = asyncio.run(migrate_sqlite_to_postgres(context.home, url))
-        shown = ", ".join(f"{count:,} {table}" for table, count in moved.items() if count)
-        file = context.home.database_file
-        print(f"Moved {shown or 'an empty database'}.")
-        print(f"Set database.url in {context.home.config_file}, or DATABASE_URL; {file} is not used then.")
-    elif context.config().database.url:
-        context.write(_nothing)
-        print("The database on the server has this version's schema.")
-    else:
-        file = context.home.database_file
-        before = schema_version(file) if file.exists() else 0
-        context.write(_nothing)
-        after = schema_version(file)
-        print(f"{file} has schema {after}." if before == after else f"{file}: schema {before} → {after}.")
-
-
-async def _nothing(_: Store) -> None:
-    """Opening is what migrates."""
-
-
-def schema_version(database: Path) -> int:
-    """The number of the last migration that the database has had. Raises StoreError, StoreCorrupt for a broken file."""
-    try:
-        with closing(connect_read_only(database)) as connection:
-            return schema_number(connection)
-    except sqlite3.OperationalError as error:
-        raise StoreError(f"{database} cannot be read: {error}. Check its disk and its rights.") from error
-    except sqlite3.DatabaseError as error:
-        raise StoreCorrupt(f"{database} cannot be read: {error}. Move it away and restore a backup.") from error
-
-
-def _extract(file: Path, target: Path) -> tuple[dict[str, int], int]:
-    """Take an archive apart below `target`, and return when each file had been changed, in nanoseconds since 1970, and
-    how many were left out because their paths are too long here.
-
-    Nothing can land outside, whatever the archive says; anything but files, folders and links is left out.
-    """
-    links: list[tuple[Path, str]] = []
-    changed_at: dict[str, int] = {}
-    too_long = 0
-    with reading(file) as archive:
-        for entry in archive:
-            name = PurePosixPath(entry.name)
-            if name.is_absolute() or ".." in name.parts or not name.parts:
-                raise InvalidInput(f"{file} is not a backup of Shoal: it names the path {entry.name!r}.")
-            if name.parts[0] not in (*FOLDERS, DATABASE, DUMP, CONFIGURATION, "token", "secrets"):
-                raise InvalidInput(f"{file} is not a backup of Shoal: it holds {entry.name!r}.")
-            path = target / name
-            if len(os.fsencode(path)) >= PATH_BYTES_MAX:
-                too_long += 1
-                continue
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if entry.issym():
-                links.append((path, entry.linkname))
-            elif entry.isdir():
-                path.mkdir(exist_ok=True)
-            elif entry.isreg() and (content := archive.extractfile(entry)) is not None:
-                with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as made:
-                    shutil.copyfileobj(content, made)
-                path.chmod(entry.mode & 0o777)
-            changed = entry.pax_headers.get(CHANGED_AT, "")
-            changed_at |= {entry.name: int(changed)} if changed.isdecimal() else {}
-        # Links come last, so that no file is written through one.
-        for path, goal in links:
-            path.symlink_to(goal)
-    return changed_at, too_long

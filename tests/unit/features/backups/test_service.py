@@ -21,13 +21,16 @@ from obstore.store import S3Store
 from tests import s3
 from tests.postgres import database
 
-from shoal.backups import BackupPlace, Backups, DirectoryPlace, check_archive, listed_in, make_backup
+from shoal.features.backups.archive import check_archive
+from shoal.features.backups.bucket import S3Place
+from shoal.features.backups.places import BackupPlace, DirectoryPlace
+from shoal.features.backups.service import Backups, listed_in, make_backup
+from shoal.features.backups.settings import BackupSettings
 from shoal.kernel.errors import Conflict, InvalidInput, StoreCorrupt, StoreError
 from shoal.kernel.home import Home
 from shoal.kernel.records import AuditEntry
-from shoal.kernel.settings import BackupSettings
 from shoal.store.postgres import open_postgres
-from shoal.store.s3 import S3Place, S3Settings
+from shoal.store.s3 import S3Settings
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.testing import ManualClock
@@ -258,7 +261,7 @@ async def test_without_a_place_there_are_none_until_one_is_set(home: Home, store
     assert await schedule.backups.listed() == []
     with pytest.raises(Conflict, match=r"backup\.to is empty"):
         await schedule.backups.make()
-    schedule.backups.change(DirectoryPlace(tmp_path / "kept"), schedule.backups.wanted)
+    schedule.backups.change(DirectoryPlace(tmp_path / "kept"), schedule.backups.settings)
     await schedule.clock.sleepers()  # until the next is due
     assert len(await schedule.backups.listed()) == 1
     running.cancel()

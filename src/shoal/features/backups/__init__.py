@@ -1,0 +1,16 @@
+"""Backups: everything of a home directory in one file, made by hand or on schedule, checked, and restored."""
+
+from shoal.feature import CliCommand, Feature
+
+FEATURE = Feature(
+    name="backups",
+    settings={"backup": "settings:BackupSettings"},
+    services=("service:Backups",),
+    attach="service:attach",
+    doctor="doctor:look_at_backups",
+    routes="routes:routes",
+    cli=(
+        CliCommand("backup", "Write everything into one file.", "cli:backup"),
+        CliCommand("restore", "Make a home directory from a backup.", "cli:restore"),
+    ),
+)

@@ -1,0 +1,39 @@
+"""The check of backups in `shoal doctor`."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+from shoal.features.backups.places import backup_place
+from shoal.features.backups.service import LOOK_SECONDS_MAX, PROBLEM, listed_in
+from shoal.features.backups.settings import BackupSettings
+from shoal.kernel.clock import SystemClock
+from shoal.kernel.errors import ShoalError
+from shoal.kernel.settings import Config
+from shoal.surfaces.cli.context import CommandContext
+from shoal.surfaces.cli.findings import DoctorFinding, fail, ok, warn
+
+
+async def look_at_backups(context: CommandContext, config: Config) -> AsyncGenerator[DoctorFinding]:
+    """Read the place of the backups, and say whether the newest is late."""
+    settings, where = config.section(BackupSettings), backup_place(config, context.home)
+    if where is None:
+        yield warn("backups", "none are made.", "Set backup.to to a directory on another disk, or s3://….")
+        return
+    try:
+        problem = await asyncio.to_thread(context.read, lambda store: store.settings.get(*PROBLEM))
+    except ShoalError:  # the database check reports it
+        problem = ""
+    try:
+        kept = await asyncio.to_thread(listed_in, where)
+    except OSError as error:
+        yield fail("backups", f"{settings.to} cannot be read: {error}.", "Check backup.to.")
+        return
+    hours = settings.every_hours
+    newest = f"{len(kept)} are kept, the newest is {kept[0].name}." if kept else "there is none yet."
+    late = hours and kept and (SystemClock().now() - kept[0].at).total_seconds() > 2 * hours * 3600 + LOOK_SECONDS_MAX
+    if problem:
+        yield fail("backups", f"{newest} The last one failed: {problem}", "`shoal backup` tries again.")
+    elif late:
+        yield warn("backups", newest, f"One is due every {hours:g} hours while `shoal run` is running.")
+    else:
+        yield ok("backups", newest)

@@ -1,0 +1,91 @@
+"""Where backups are kept: a directory or a bucket."""
+
+import contextlib
+import os
+import shutil
+from pathlib import Path
+from typing import Protocol
+
+from shoal.features.backups.settings import BackupSettings
+from shoal.kernel.errors import ConfigError
+from shoal.kernel.home import Home
+from shoal.kernel.settings import Config
+
+FOLDERS = ("agents", "data", "template")
+"""The folders of a home directory that a backup contains."""
+NOT_SET = "backup.to is empty, so that there is no place for backups. Set it to a directory or s3://BUCKET/PREFIX."
+
+
+class BackupPlace(Protocol):
+    """Where backups are kept. Calls block; they raise OSError."""
+
+    def sizes(self) -> dict[str, int]:
+        """The names of all files there, with their sizes in bytes."""
+        ...
+
+    def put(self, file: Path, name: str) -> None:
+        """Store a file, durably on return."""
+        ...
+
+    def fetch(self, name: str, file: Path) -> None:
+        """Copy one out. Raises FileNotFoundError."""
+        ...
+
+    def rename(self, old: str, new: str) -> None: ...
+
+    def remove(self, name: str) -> None: ...
+
+
+class DirectoryPlace:
+    """A directory, made when it is needed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def sizes(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        with contextlib.suppress(FileNotFoundError):
+            for entry in os.scandir(self._folder):
+                with contextlib.suppress(FileNotFoundError):
+                    found |= {entry.name: entry.stat().st_size} if entry.is_file() else {}
+        return found
+
+    def put(self, file: Path, name: str) -> None:
+        """Copied, closed to others, synced."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        with file.open("rb") as source, os.fdopen(os.open(self._folder / name, flags, 0o600), "wb") as target:
+            shutil.copyfileobj(source, target)
+            target.flush()
+            os.fsync(target.fileno())
+
+    def fetch(self, name: str, file: Path) -> None:
+        shutil.copyfile(self._folder / name, file)
+
+    def rename(self, old: str, new: str) -> None:
+        """Durable, too."""
+        (self._folder / old).replace(self._folder / new)
+        folder = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def remove(self, name: str) -> None:
+        (self._folder / name).unlink(missing_ok=True)
+
+
+def backup_place(config: Config, home: Home) -> BackupPlace | None:
+    """[backup] to; None where it is empty. Raises ConfigError for a directory that backups themselves contain."""
+    where = config.section(BackupSettings).to
+    if where.startswith("s3://"):
+        from shoal.features.backups.bucket import S3Place
+        from shoal.store.s3 import S3Settings
+
+        return S3Place(S3Settings.of(config.files, where))
+    if "\0" in where:
+        raise ConfigError(["backup.to contains a null character. Name a directory or s3://BUCKET/PREFIX."])
+    folder = Path(os.path.realpath(home.root / os.path.expanduser(where)))
+    if any(folder.is_relative_to(os.path.realpath(home.root / name)) for name in FOLDERS):
+        raise ConfigError([f"backup.to: {folder} is itself part of each backup. Name a directory elsewhere."])
+    return DirectoryPlace(folder) if where else None

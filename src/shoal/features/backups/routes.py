@@ -1,0 +1,74 @@
+"""Calls about backups: list them, make one, choose their place."""
+
+from typing import Annotated
+
+import msgspec
+
+from shoal.features.backups.places import NOT_SET, backup_place
+from shoal.features.backups.service import Backup, Backups
+from shoal.features.backups.settings import BackupSettings
+from shoal.kernel.errors import InvalidInput
+from shoal.kernel.home import Home
+from shoal.kernel.live_config import LiveConfig
+from shoal.kernel.records import AuditEntry
+from shoal.kernel.settings import Config
+from shoal.setup.live import LiveSetup
+from shoal.store.store import Store
+from shoal.surfaces.http.endpoints import ADMINS, READERS, Routes
+from shoal.threads.principals import Principal
+
+routes = Routes()
+
+
+class BackupTarget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where backups are kept, a directory or s3://BUCKET/PREFIX, and how often one is made; 0 only when asked."""
+
+    to: Annotated[str, msgspec.Meta(min_length=1, max_length=1_000)]
+    every_hours: Annotated[float, msgspec.Meta(ge=0, le=8_784)] = 24.0
+
+
+class BackupsView(msgspec.Struct, frozen=True):
+    """The backups that are kept, newest first. `problem` says why the last try failed; `scheduled` is false where
+    none are made on a schedule, `has_place` where backup.to is empty, so that none can be made."""
+
+    scheduled: bool
+    problem: str
+    backups: list[Backup]
+    has_place: bool
+    to: str
+    every_hours: float
+
+
+@routes("GET /api/backups", READERS)
+async def show_backups(backups: Backups) -> BackupsView:
+    """The backups that are kept, newest first."""
+    problem, listed, settings = await backups.problem(), await backups.listed(), backups.settings
+    has_place = backups.place is not None
+    return BackupsView(backups.is_scheduled, problem, listed, has_place, settings.to, settings.every_hours)
+
+
+@routes("PUT /api/backups", ADMINS, owner_only=True)
+async def move_backups(
+    setup: LiveSetup, backups: Backups, live: LiveConfig, home: Home, by: Principal, body: BackupTarget
+) -> BackupsView:
+    """Keep backups there from now on, once one was made and checked there; 400 with the reason why that fails."""
+
+    async def try_out(config: Config) -> None:
+        place = backup_place(config, home)
+        if place is None:
+            raise InvalidInput(NOT_SET)
+        await backups.try_place(place, config.section(BackupSettings).keep)
+
+    values = {"backup.to": body.to, "backup.every_hours": body.every_hours}
+    await setup.change_section(f"backups to {body.to}", "backup", values, by.person, try_out)
+    backups.change(backup_place(live.current, home), live.current.section(BackupSettings))
+    return await show_backups(backups)
+
+
+@routes("POST /api/backups", ADMINS, status=201)
+async def back_up(store: Store, backups: Backups, by: Principal) -> Backup:
+    """Make a backup now, and check it; 409 where backup.to is empty, 503 when it fails."""
+    made = await backups.make()
+    entry = AuditEntry("backup", made.name, "allow", user=by.author.id, token=by.token.name)
+    await store.audit.record("owner", [entry])
+    return made

@@ -1,0 +1,211 @@
+"""Makes backups, also on schedule, checks each one where it is kept, and deletes old ones."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import tempfile
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Self, TypeVar
+
+import anyio.to_thread
+import msgspec
+
+from shoal.backend import Backend
+from shoal.features.backups.places import NOT_SET, BackupPlace, backup_place
+from shoal.features.backups.settings import BackupSettings
+from shoal.kernel import lazy_re
+from shoal.kernel.clock import Clock
+from shoal.kernel.errors import Conflict, InvalidInput, ShoalError, StoreError
+from shoal.kernel.home import Home
+from shoal.kernel.live_config import LiveConfig
+from shoal.kernel.ports import Settings
+from shoal.maintenance import Upkeep
+from shoal.notices import Notices
+from shoal.store.store import Store
+
+if TYPE_CHECKING:
+    from shoal.services import Services
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS_MAX = 3600.0
+"""Longest pause before the schedule looks again whether a backup is due. A failed one is tried again after it."""
+PROBLEM = ("backup", "problem")
+"""The setting that holds why the last scheduled backup failed; empty after one that did not."""
+_NAME = lazy_re.compile(r"shoal-(\d{8}T\d{6}Z)\.tar\.gz")
+_TIME = "%Y%m%dT%H%M%SZ"
+
+_T = TypeVar("_T")
+
+
+def attach(services: "Services") -> None:
+    """Make backups on schedule while Shoal runs."""
+    services[Backend].add_single("backups", services[Upkeep].keep("backups", services[Backups].run))
+
+
+class Backup(msgspec.Struct, frozen=True):
+    """One that was whole when it was made. `size_bytes` is the archive's."""
+
+    name: str
+    at: datetime
+    size_bytes: int
+
+
+@dataclass(eq=False, repr=False)
+class Backups:
+    """Makes backups, on schedule too, and keeps the newest. Without a `place` there are none.
+
+    `tell` is awaited once when backups begin to fail.
+    """
+
+    home: Home
+    place: BackupPlace | None
+    clock: Clock
+    stored: Settings
+    tell: Callable[[str], Awaitable[None]]
+    settings: BackupSettings
+    database_url: Callable[[], str]
+    _making: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+
+    @classmethod
+    def of(cls, services: "Services") -> Self:
+        """Raises ConfigError for a place that cannot be used."""
+        config, home = services[LiveConfig].current, services[Home]
+        return cls(
+            home,
+            backup_place(config, home),
+            services[Clock],
+            services[Store].settings,
+            services[Notices].tell_owner,
+            config.section(BackupSettings),
+            config.database.url.reveal,
+        )
+
+    def change(self, place: BackupPlace | None, settings: BackupSettings) -> None:
+        """Keep backups elsewhere, or make them at another rhythm, from the next look on."""
+        self.place, self.settings = place, settings
+        self._changed.set()
+
+    @property
+    def is_scheduled(self) -> bool:
+        """Whether they are made without being asked for."""
+        return self.place is not None and bool(self.settings.every_hours)
+
+    async def listed(self) -> list[Backup]:
+        """Those that are kept, newest first. Raises StoreError when their place cannot be read."""
+        return await _blocking(partial(listed_in, self.place)) if self.place is not None else []
+
+    async def problem(self) -> str:
+        """Why the last one failed; empty if it did not. Raises StoreError."""
+        return await self.stored.get(*PROBLEM) or ""
+
+    async def make(self) -> Backup:
+        """Make one now, check it, and delete those beyond `keep`.
+
+        Raises Conflict where there is no place for it, StoreError when it fails; what there was stays then. Cancelled,
+        it goes on in its thread.
+        """
+        if self.place is None:
+            raise Conflict(NOT_SET)
+        return await self._make(self.place, self.settings.keep, StoreError)
+
+    async def try_place(self, place: BackupPlace, keep: int) -> Backup:
+        """Make one in a place that is not in use yet. Raises InvalidInput; the schedule stays as it is."""
+        return await self._make(place, keep, InvalidInput)
+
+    async def _make(self, place: BackupPlace, keep: int, failure: type[ShoalError]) -> Backup:
+        work = partial(make_backup, self.home, place, self.clock.now(), keep, self.database_url())
+        async with self._making:
+            made = await _blocking(work, failure)
+        if await self.problem():
+            await self.stored.put(*PROBLEM, "")
+        log.info("made a backup", extra={"backup": made.name, "bytes": made.size_bytes})
+        return made
+
+    async def run(self) -> None:
+        """Make one whenever the newest is older than `every_hours`; for ever. Raises StoreError of the settings."""
+        while True:
+            if not self.is_scheduled:
+                self._changed.clear()
+                await self._changed.wait()
+                continue
+            every, wait = timedelta(hours=self.settings.every_hours), LOOK_SECONDS_MAX
+            try:
+                now = self.clock.now()  # what is of later was made before the clock was set back
+                newest = next((one for one in await self.listed() if one.at <= now), None)
+                due = newest.at + every if newest is not None else self.clock.now()
+                if due <= self.clock.now():
+                    due = (await self.make()).at + every
+                wait = min(wait, max(0.0, (due - self.clock.now()).total_seconds()))
+            except StoreError as error:
+                why = str(error)
+                log.error("no backup could be made; `shoal doctor` tells of it until one can", extra={"why": why})
+                if not await self.problem():
+                    await self.stored.put(*PROBLEM, why)
+                    await self.tell(f"I could not make a backup, and try again every hour. {why}")
+            await self.clock.sleep(wait)
+
+
+async def _blocking(work: Callable[[], _T], failure: type[ShoalError] = StoreError) -> _T:
+    from shoal.features.backups.archive import FAILURES
+
+    try:
+        return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+    except FAILURES as error:
+        why: object = error
+        if isinstance(error, OSError) and error.strerror:
+            why = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        raise failure(f"Backups fail: {why}. Check backup.to, its room and its rights.") from error
+
+
+def listed_in(place: BackupPlace) -> list[Backup]:
+    """Those that are kept, newest first. Raises OSError when their place cannot be read."""
+    found: list[Backup] = []
+    for name, size_bytes in place.sizes().items():
+        if match := _NAME.fullmatch(name):
+            with contextlib.suppress(ValueError):  # of no time: somebody else's file
+                found.append(Backup(name, datetime.strptime(match[1], _TIME).replace(tzinfo=UTC), size_bytes))
+    return sorted(found, key=lambda one: one.at, reverse=True)
+
+
+def make_backup(home: Home, place: BackupPlace, now: datetime, keep: int, database_url: str) -> Backup:
+    """Make a backup, check it where it is kept, and delete all but it and the newest others, `keep` in all. Those that
+    are of later than now go first: the clock was wrong when they were made.
+
+    Raises OSError, StoreError, InvalidInput; what there was stays then.
+    """
+    from shoal.features.backups.archive import check_archive, write_archive
+
+    name = f"shoal-{now.strftime(_TIME)}.tar.gz"
+    unchecked = f"{name}.partial"
+    for left in place.sizes():
+        if left.startswith("shoal-") and left.endswith(".partial"):  # of a process that ended meanwhile
+            place.remove(left)
+    with tempfile.TemporaryDirectory(prefix="shoal-backup-") as folder:
+        made, read = Path(folder) / name, Path(folder) / "read"
+        with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as target:
+            notes = list[str]()
+            write_archive(home, target, notes, with_secrets=False, database_url=database_url)
+            for note in notes:
+                log.warning("a backup is not of everything", extra={"what": note})
+        try:
+            place.put(made, unchecked)
+            made.unlink()
+            place.fetch(unchecked, read)
+            check_archive(read)
+        except (OSError, ShoalError):
+            with contextlib.suppress(OSError, ShoalError):  # what cannot be removed goes with the next backup
+                place.remove(unchecked)
+            raise
+        size_bytes = read.stat().st_size
+    place.rename(unchecked, name)
+    others = [one for one in listed_in(place) if one.name != name]
+    for old in sorted(others, key=lambda one: one.at <= now, reverse=True)[keep - 1 :]:
+        place.remove(old.name)
+    return Backup(name, now.replace(microsecond=0), size_bytes)

@@ -1,0 +1,34 @@
+"""`shoal migrate`: the database in this version's schema, or in PostgreSQL."""
+
+import asyncio
+
+import click
+
+from shoal.store.sqlite import schema_version
+from shoal.surfaces.cli.context import CommandContext, command
+
+
+@command()
+@click.option("--to", "url", metavar="URL", help="Copy everything into this empty PostgreSQL database instead.")
+def migrate(context: CommandContext, url: str | None) -> None:
+    """Bring the database to this version's schema. Starting does that too; this is for doing it beforehand.
+
+    With --to, move the home directory's database into PostgreSQL: all of it, checked, or nothing. The file stays.
+    """
+    if url:
+        from shoal.store.moving import migrate_sqlite_to_postgres
+
+        moved = asyncio.run(migrate_sqlite_to_postgres(context.home, url))
+        shown = ", ".join(f"{count:,} {table}" for table, count in moved.items() if count)
+        file = context.home.database_file
+        print(f"Moved {shown or 'an empty database'}.")
+        print(f"Set database.url in {context.home.config_file}, or DATABASE_URL; {file} is not used then.")
+    elif context.config().database.url:
+        context.migrate()
+        print("The database on the server has this version's schema.")
+    else:
+        file = context.home.database_file
+        before = schema_version(file) if file.exists() else 0
+        context.migrate()
+        after = schema_version(file)
+        print(f"{file} has schema {after}." if before == after else f"{file}: schema {before} → {after}.")
