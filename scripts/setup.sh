@@ -55,6 +55,6 @@ echo "setup: installing the pinned dependencies into .venv" >&2
 scripts/install.sh requirements/dev.txt
 # hatchling is pinned above, so the build needs nothing from outside.
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . \
-    --editable packages/shoal-import
+    --editable packages/shoal-import --editable packages/shoal-hardware
 touch "$stamp"
 echo "setup: done. For \`shoal\` in this terminal: export PATH=\"$PWD/.venv/bin:\$PATH\"" >&2

@@ -9,13 +9,15 @@ import sys
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
 
 import msgspec
 
+from shoal.installation import how_to_add_package
 from shoal.kernel.commands import ChatCommand, CommandRequest
 from shoal.kernel.errors import ConfigError
 from shoal.kernel.hooks import Hooks
+from shoal.kernel.settings import ToolsSettings
 from shoal.platforms.record import BUILT_IN, Platform, built_in
 from shoal.tools.hooks import call_extension
 
@@ -28,14 +30,24 @@ COMMAND_SECONDS = 60.0
 """Longest that a command of a package may take."""
 
 Group: TypeAlias = Literal[
-    "shoal.platforms", "shoal.providers", "shoal.tools", "shoal.sandboxes", "shoal.commands", "shoal.hooks", "shoal.cli"
+    "shoal.platforms",
+    "shoal.providers",
+    "shoal.tools",
+    "shoal.tools.hardware",
+    "shoal.sandboxes",
+    "shoal.commands",
+    "shoal.hooks",
+    "shoal.cli",
 ]
+HARDWARE: Literal["shoal.tools.hardware"] = "shoal.tools.hardware"
+"""Tools that exist only with the setting `tools.hardware`."""
 
 
 def extensions(group: Group) -> dict[str, "EntryPoint"]:
     """What the installed packages offer in a group, by name. Raises ConfigError when two offer the same name."""
     found: dict[str, EntryPoint] = {}
-    for entry in _offered(tuple(sys.path), group == "shoal.cli"):
+    path = tuple(sys.path)
+    for entry in _offered(path) if group in _groups(path) else ():
         if entry.group != group:
             continue
         other = found.get(entry.name)
@@ -79,9 +91,15 @@ def platform_named(name: str) -> Platform:
     return record
 
 
-def extension_tools() -> "list[Tool]":
-    """What the installed packages offer in `shoal.tools`. Raises ConfigError for one that cannot be imported."""
-    return [cast("Tool", load_extension("shoal.tools", name)) for name in extensions("shoal.tools")]
+def extension_tools(settings: ToolsSettings) -> "list[Tool]":
+    """Load the tools of `shoal.tools`, and with `tools.hardware` those of `shoal.tools.hardware`.
+
+    Raises ConfigError when a tool cannot be imported, and when no package offers the hardware that is switched on.
+    """
+    if settings.hardware and not extensions(HARDWARE):
+        raise ConfigError([f"tools.hardware is on, and its package is missing. {how_to_add_package('shoal-hardware')}"])
+    groups: tuple[Group, ...] = ("shoal.tools", *((HARDWARE,) if settings.hardware else ()))
+    return [cast("Tool", load_extension(group, name)) for group in groups for name in extensions(group)]
 
 
 def extension_commands() -> list[ChatCommand]:
@@ -122,11 +140,7 @@ def extension_sandbox(name: str) -> "Sandbox":
 
 
 @cache
-def _offered(path: tuple[str, ...], for_cli: bool) -> "tuple[EntryPoint, ...]":
-    """Return everything that installed packages offer to Shoal; () if there is no command for its command line, or
-    nothing else."""
-    if not _any_offered(path, for_cli):
-        return ()
+def _offered(path: tuple[str, ...]) -> "tuple[EntryPoint, ...]":
     from importlib.metadata import distributions
 
     offered: dict[str, list[EntryPoint]] = {}
@@ -137,25 +151,25 @@ def _offered(path: tuple[str, ...], for_cli: bool) -> "tuple[EntryPoint, ...]":
     return tuple(entry for entries in offered.values() for entry in entries)
 
 
-def _any_offered(path: tuple[str, ...], for_cli: bool) -> bool:
-    """Whether some installed package may offer an extension. Python's own scan takes ten times as long (10 ms), and
-    shoal-import alone, which offers a command, must not start it."""
+@cache
+def _groups(path: tuple[str, ...]) -> frozenset[str]:
+    """Return the groups that installed packages offer something in, or all groups where only Python's own scan can
+    tell. That scan and its imports take ten times as long (15 ms), so most starts must do without."""
+    groups: set[str] = set()
     for folder in path:
         try:
             with os.scandir(folder or ".") as entries:
                 packages = [entry.path for entry in entries if entry.name.endswith((".dist-info", ".egg-info"))]
         except FileNotFoundError:
             continue
-        except NotADirectoryError:  # an archive: only Python's own scan looks into it
-            return True
+        except NotADirectoryError:  # an archive
+            return frozenset(get_args(Group))
         for package in packages:
             file = Path(package, "entry_points.txt")
             if file.is_file():
-                text = file.read_bytes()
-                commands = text.count(b"[shoal.cli]")
-                if commands if for_cli else text.count(b"[shoal.") > commands:
-                    return True
-    return False
+                lines = file.read_bytes().splitlines()
+                groups |= {line.strip(b"[] ").decode() for line in lines if line.startswith(b"[shoal.")}
+    return frozenset(groups)
 
 
 def _package(entry: "EntryPoint") -> str:

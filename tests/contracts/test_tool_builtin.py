@@ -66,10 +66,6 @@ GOOD = {
     "read_url": {"url": "https://example.org/page"},
     "web_search": {"query": "tides", "count": 3},
     "brave_search": {"query": "tides", "count": 3},
-    "i2c_scan": {"bus": 1},
-    "i2c_read": {"bus": 1, "address": 32, "register": 5, "length": 2},
-    "i2c_write": {"bus": 1, "address": 32, "data": "05beef"},
-    "spi_transfer": {"bus": 0, "device": 0, "data": "ff00"},
     "read_artifact": {"artifact": "0123456789abcdef", "grep": "error"},
     "recall": {"query": "green tea", "limit": 3},
     "search_history": {"query": "green tea", "limit": 3},
@@ -91,7 +87,7 @@ def weigh(name: Annotated[str, "What is weighed."], grams: Annotated[int, "Its w
 def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     """The built-in tools and a function, over one database."""
     folder = tmp_path_factory.mktemp("store")
-    registry = Registry(standard_tools(SandboxSettings(), ToolsSettings(hardware=True)))
+    registry = Registry(standard_tools(SandboxSettings(), ToolsSettings()))
     clock = ManualClock()
     driver = SqliteDriver(empty_database(folder / "shoal.db"), synchronous="OFF")
     adapters = {"web": FakeChat("web")}

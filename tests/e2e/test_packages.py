@@ -54,13 +54,18 @@ PAM = no
 __all__ = ["python"]
 
 
+def add(python: Path, package: str, dist: Path) -> None:
+    """Build the wheel of a package and install it beside the product."""
+    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", dist, cwd=ROOT / "packages" / package)
+    uv = Path(sys.executable).with_name("uv")
+    run(uv, "pip", "install", "--quiet", "--python", python, "--no-deps", *dist.glob("*.whl"))
+
+
 @pytest.fixture(scope="module")
 def installed(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The interpreter of that environment, with the example beside the product."""
-    dist, uv = tmp_path_factory.mktemp("irc"), Path(sys.executable).with_name("uv")
-    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", dist, cwd=EXAMPLE)
-    run(uv, "pip", "install", "--quiet", "--python", python, "--no-deps", *dist.glob("*.whl"))
-    run(uv, "pip", "install", "--quiet", "--python", python, "hypothesis")
+    add(python, "shoal-irc", tmp_path_factory.mktemp("irc"))
+    run(Path(sys.executable).with_name("uv"), "pip", "install", "--quiet", "--python", python, "hypothesis")
     return python
 
 
@@ -69,15 +74,25 @@ def test_import_is_a_command_once_its_package_is_installed(python: Path, tmp_pat
     before = subprocess.run([shoal, "--home", home, "import", "nanobot"], capture_output=True, text=True, check=False)
     assert before.returncode == 1
     assert "shoal import' is in the package shoal-import. Run: " in before.stderr
-    dist, uv = tmp_path / "dist", Path(sys.executable).with_name("uv")
-    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", dist, cwd=ROOT / "packages/shoal-import")
-    run(uv, "pip", "install", "--quiet", "--python", python, "--no-deps", *dist.glob("*.whl"))
+    add(python, "shoal-import", tmp_path / "dist")
     (root / "workspace").mkdir(parents=True)
     (root / "config.json").write_text("{}")
     (root / "workspace/SOUL.md").write_text("You are calm.")
     said = run(shoal, "--home", home, "import", "nanobot", root)
     assert "agent nanobot" in said
     assert (home / "agents/nanobot/SOUL.md").read_text() == "You are calm.\n"
+
+
+def test_hardware_tools_exist_once_their_package_is_installed(python: Path, tmp_path: Path) -> None:
+    shoal, home = python.with_name("shoal"), tmp_path / "home"
+    home.mkdir()
+    (home / "shoal.toml").write_text("[tools]\nhardware = true\n")
+    for words in (("ask", "hello"), ("doctor",)):
+        before = subprocess.run([shoal, "--home", home, *words], capture_output=True, text=True, check=False)
+        assert before.returncode == 1
+        assert "tools.hardware is on, and its package is missing" in before.stdout + before.stderr
+    add(python, "shoal-hardware", tmp_path / "dist")
+    assert "demo model" in run(shoal, "--home", home, "ask", "What can you do?")
 
 
 def test_the_contract_and_the_examples_own_tests_run_against_the_installed_plugin(

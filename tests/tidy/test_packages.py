@@ -2,10 +2,16 @@
 
 import ast
 import re
+from collections.abc import Iterator
+from pathlib import Path
 
-from tests.tidy.source import ROOT
+import pytest
 
-FILES = sorted((ROOT / "packages").glob("*/src/**/*.py"))
+from tests.tidy.source import GROUP, ROOT, nodes, python_files, tree, where
+
+pytestmark = pytest.mark.xdist_group(GROUP)
+
+FILES = python_files("packages")
 ADAPTER_LINES_MAX = 120
 
 
@@ -16,28 +22,36 @@ def public_modules() -> set[str]:
     return set(re.findall(r"^\| `(shoal[\w.]*)`", table, re.MULTILINE))
 
 
-def test_packages_use_public_modules_alone() -> None:
-    public = public_modules()
+def shoal_imports(path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Return the modules of Shoal, and of its tests, that a file imports, each with the names it takes from it."""
+    for node in nodes(tree(path)):
+        if isinstance(node, ast.ImportFrom):
+            imported = [(node.module or "", tuple(alias.name for alias in node.names))]
+        elif isinstance(node, ast.Import):
+            imported = [(alias.name, ()) for alias in node.names]
+        else:
+            continue
+        yield from (one for one in imported if one[0].partition(".")[0] in ("shoal", "tests"))
+
+
+def test_packages_and_their_tests_use_public_modules_alone() -> None:
+    public = public_modules() - {"shoal"}
     others = [
-        f"{path.relative_to(ROOT)}: {node.module}"
+        where(path, name=module)
         for path in FILES
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.ImportFrom)
-        and (node.module or "").partition(".")[0] == "shoal"
-        and not any(f"{node.module}.".startswith(f"{module}.") for module in public - {"shoal"})
-        and node.module != "shoal"
+        for module, _ in shoal_imports(path)
+        if module != "shoal" and not any(f"{module}.".startswith(f"{allowed}.") for allowed in public)
     ]
-    assert FILES
+    assert len(FILES) > 10
     assert not others
 
 
-def test_packages_import_no_private_name() -> None:
+def test_packages_and_their_tests_import_no_private_name() -> None:
     private = [
-        f"{path.relative_to(ROOT)}: {name}"
+        where(path, name=name)
         for path in FILES
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "shoal"
-        for name in [*(node.module or "").split("."), *(alias.name for alias in node.names)]
+        for module, names in shoal_imports(path)
+        for name in (*module.split("."), *names)
         if name.startswith("_")
     ]
     assert not private

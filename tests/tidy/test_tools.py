@@ -38,7 +38,6 @@ EVERYDAY = {"edit", "list", "message", "overview", "read", "schedule", "time", "
 OWN_MODULES = (
     "tools/builtin/",
     "features/",
-    "tools/hardware.py",
     "tools/offer.py",
     "agents/self_edit.py",
 )

@@ -1,16 +1,18 @@
 """Extensions: found by entry point, imported when used, and told apart when two packages collide."""
 
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from shoal.extensions import extension_commands, extension_hooks, extensions, load_extension
+from shoal.extensions import extension_commands, extension_hooks, extension_tools, extensions, load_extension
 from shoal.kernel.commands import CommandRequest
 from shoal.kernel.errors import ConfigError, ExtensionFailed
 from shoal.kernel.ids import ThreadId
 from shoal.kernel.messages import Author
+from shoal.kernel.settings import ToolsSettings
 
 Install = Callable[..., None]
 
@@ -55,6 +57,18 @@ def test_two_packages_with_one_name_are_told(install: Install) -> None:
     install("two", "[shoal.tools]\nsame = two:TOOL\n")
     with pytest.raises(ConfigError, match=r"Two packages offer 'same' in shoal\.tools: "):
         extensions("shoal.tools")
+
+
+def test_hardware_tools_exist_only_with_the_setting(install: Install) -> None:
+    install("lamps", "[shoal.tools.hardware]\nlamp = lamps:TOOL\n", "TOOL = 'lamp'\n")
+    assert "lamp" not in extension_tools(ToolsSettings())
+    assert "lamp" in extension_tools(ToolsSettings(hardware=True))
+
+
+def test_missing_hardware_tools_say_how_to_add_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    with pytest.raises(ConfigError, match=r"tools\.hardware is on, and its package is missing\. Run: .*shoal-hardware"):
+        extension_tools(ToolsSettings(hardware=True))
 
 
 COMMANDS = """

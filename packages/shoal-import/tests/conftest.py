@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from import_runs import Ran, Shoal
 
-from shoal.surfaces.cli import main
+from shoal.surfaces.cli.main import run as run_shoal
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def shoal(home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
 
     def run(*arguments: str) -> Ran:
         monkeypatch.setattr(sys, "stdin", io.StringIO())
-        code = main.run(["--home", str(home), *arguments])
+        code = run_shoal(["--home", str(home), *arguments])
         printed = capsys.readouterr()
         return Ran(code, printed.out, printed.err)
 

@@ -211,39 +211,6 @@ def test_a_branch_that_was_left_is_not_part_of_the_conversation(bring: Callable[
     assert "asked in another way" not in shown
 
 
-def test_files_that_came_are_marked_until_somebody_has_read_them(
-    bring: Callable[..., list[Line]], shoal: Shoal, home: Path
-) -> None:
-    import asyncio
-    import time
-
-    from shoal.kernel.clock import SystemClock
-    from shoal.kernel.home import Home
-    from shoal.store.sqlite import SqliteDriver
-    from shoal.store.store import Store
-    from shoal.tools.prompt_files import PromptFiles
-    from shoal.tools.taint_spans import SLACK_NS
-    from shoal.tools.tainted_files import MarkedFiles
-
-    async def sources(*names: str) -> list[str]:
-        store = Store(SqliteDriver(home / "shoal.db"), SystemClock())
-        marks = PromptFiles(MarkedFiles(store.settings, Home(home)), Home(home))
-        try:
-            return [await marks.source_of(home / name) for name in names]
-        finally:
-            await store.close()
-
-    shoal("init")
-    made_ns = (home / "agents/main/SOUL.md").stat().st_ctime_ns
-    while time.time_ns() < made_ns + 2 * SLACK_NS:
-        pass  # what was made right before counts as marked, too
-    bring("openclaw")
-    names = ("agents/openclaw/SOUL.md", "agents/main/SOUL.md", "data/MEMORY.md")
-    assert asyncio.run(sources(*names)) == ["an import from OpenClaw", "", "an import from OpenClaw"]
-    (home / names[0]).write_text("You like the sea, and I have read this.")
-    assert asyncio.run(sources(names[0])) == [""]
-
-
 def test_what_a_person_has_here_already_stays(bring: Callable[..., list[Line]], shoal: Shoal, home: Path) -> None:
     shoal("init")
     (home / "shoal.toml").write_text(

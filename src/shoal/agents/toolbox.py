@@ -8,16 +8,14 @@ from shoal.tools.registry import built_in_modules, traits_in
 
 _ELSEWHERE = (
     "shoal.tools.offer",
-    "shoal.tools.hardware",
     "shoal.agents.self_edit",
 )
 
 
-def built_in_traits(*, hardware: bool = True) -> TraitsByName:
-    """The traits of all built-in tools by name; `hardware`: of those for the machine's buses, too."""
+def built_in_traits() -> TraitsByName:
+    """Return the traits of all built-in tools by name."""
     traits = TraitsByName()
     for module in (*built_in_modules(), *map(import_module, _ELSEWHERE), *tool_modules()):
         for name, tool in traits_in(module):
-            if hardware or tool.group != "hardware":
-                traits.add(name, tool)
+            traits.add(name, tool)
     return traits

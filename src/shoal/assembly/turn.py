@@ -51,7 +51,7 @@ def open_tools(services: Services, overrides: Overrides, role: Role) -> None:
     for tool in (
         *standard_tools(config.sandbox, config.tools, fetcher),
         *lookup_tools(store, outlets.artifacts, services[Adapters], services[Admissions].judge),
-        *extension_tools(),
+        *extension_tools(config.tools),
     ):
         tools.add(tool)
     pins = Pins(store.settings, store.audit, clock, config.mcp)

@@ -436,7 +436,8 @@ class ToolsSettings(Section, frozen=True, kw_only=True):
     brave_api_key: Secret = NO_SECRET
     """Key of the Brave search API; without it web_search asks DuckDuckGo."""
     hardware: bool = False
-    """Whether there are tools for I2C and SPI devices of this machine; profiles other than open deny them even then."""
+    """Whether agents have tools for I2C and SPI devices of this machine (extra `hardware`). Profiles other than open
+    still deny them."""
 
 
 class LoggingSettings(Section, frozen=True, kw_only=True):

@@ -89,7 +89,6 @@ UNTREATED = Treatments()
 LOOKED_UP = Treatment(A_LINE, "looking up the time, memory, skills, reminders and past messages")
 KEEPS = Treatments(standard=Treatment(ANYTHING, "remembering and reminders"))
 AGENT_ITSELF = "changing the agent itself"
-NO_HARDWARE = Treatments(standard=Treatment(otherwise="owner"), guarded=Treatment())
 
 
 class Traits(msgspec.Struct, frozen=True, kw_only=True):

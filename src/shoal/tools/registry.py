@@ -118,12 +118,11 @@ def standard_tools(sandbox: SandboxSettings, settings: ToolsSettings, fetcher: F
     """The built-in tools that need no services of a running Shoal: those that are functions of their modules, and those
     made here.
 
-    `fetcher` opens what the web tools ask for, a guarded client unless told. With `tools.hardware`, those for the
-    machine's I2C and SPI buses are among them.
+    `fetcher` opens what the web tools ask for; the default is a guarded client.
     """
     fetcher, locks, key = fetcher or GuardedFetcher(), PathLocks(), settings.brave_api_key.reveal
     functions = (value for module in built_in_modules() for value in vars(module).values())
-    tools: list[Tool] = [
+    return [
         more_tools,
         *(value for value in functions if isinstance(value, FunctionTool)),
         bash_tool(command_actions, sandbox),
@@ -137,11 +136,6 @@ def standard_tools(sandbox: SandboxSettings, settings: ToolsSettings, fetcher: F
         web_search_tool(fetcher, key),
         web_search_tool(fetcher, key, BRAVE_SEARCH),
     ]
-    if settings.hardware:
-        from shoal.tools.hardware import hardware_tools
-
-        tools += hardware_tools()
-    return tools
 
 
 def lookup_tools(store: Store, files: Files, adapters: Mapping[str, ChatAdapter], judge: Judge) -> tuple[Tool, ...]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from shoal.extensions import extension_tools
 from shoal.features.memory.files import MemoryEdit
 from shoal.features.memory.tools import note_tool, remember_tool
 from shoal.kernel.errors import ToolError
@@ -40,8 +41,9 @@ def names(specs: tuple[ToolSpec, ...]) -> list[str]:
 
 @pytest.fixture
 def registry() -> Registry:
-    """The built-in tools that need nothing of a running Shoal, and those of memory."""
-    made = Registry(standard_tools(SandboxSettings(), ToolsSettings(hardware=True)))
+    """The tools that need nothing of a running Shoal, those for hardware, and those of memory."""
+    settings = ToolsSettings(hardware=True)
+    made = Registry([*standard_tools(SandboxSettings(), settings), *extension_tools(settings)])
     for one in (remember_tool(nothing_changes), note_tool(nothing_changes)):
         made.add(one)
     for number in range(3):

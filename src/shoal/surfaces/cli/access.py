@@ -8,7 +8,6 @@ import click
 import msgspec
 
 from shoal.agents.registry import AgentDefaults, AgentRegistry
-from shoal.agents.toolbox import built_in_traits
 from shoal.config import default_model
 from shoal.kernel.errors import ConfigError, InvalidInput
 from shoal.kernel.permissions import TOKEN_SCOPES, Asker, Decision, Ruling
@@ -95,9 +94,9 @@ def load_profile(context: CommandContext, name: str | None, agent: str) -> Profi
 
     Raises ConfigError when there is no such profile, or with every pattern that is refused.
     """
-    if name is not None and name not in BUILT_IN and (rules := _profile_file(name)) is not None:
-        return compile_profile(Path(name).name, rules, traits=built_in_traits())
     config = context.config()
+    if name is not None and name not in BUILT_IN and (rules := _profile_file(name)) is not None:
+        return compile_profile(Path(name).name, rules, traits=known_traits(config))
     agent = agent or config.agents.default_agent
     chosen = config.permissions.default_profile if name is None else name
     if name is None and context.home.agent(agent).is_dir():

@@ -18,7 +18,7 @@ from shoal.accounts import every_account, make_adapters
 from shoal.agents.folder import read_shared
 from shoal.agents.registry import AgentDefaults, AgentRegistry
 from shoal.config import Config, default_model, open_catalog
-from shoal.extensions import extension_sandbox, platform_named
+from shoal.extensions import extension_sandbox, extension_tools, platform_named
 from shoal.feature import features
 from shoal.installation import how_to_add
 from shoal.kernel.begun import SET_ASIDE, SetAside
@@ -339,6 +339,14 @@ def _everybody(check: str, config: Config) -> DoctorFinding:
     return ok(check, f"everybody may speak there; a stranger may spend {each} a day, all of them {all_of_them}.")
 
 
+async def _tools(context: CommandContext, config: Config) -> AsyncGenerator[DoctorFinding]:
+    try:
+        extension_tools(config.tools)
+    except ConfigError as error:
+        what, _, todo = str(error).partition(". ")
+        yield fail("tools", f"{what}.", todo or "Correct or uninstall the package.")
+
+
 async def _skills(context: CommandContext, config: Config) -> AsyncGenerator[DoctorFinding]:
     found = SkillReader(FileCache()).read(skill_roots(context.home, context.home.agent(config.agents.default_agent)))
     for problem in found.problems:
@@ -402,5 +410,6 @@ CHECKS: tuple[Check, ...] = (
     _agents,
     _sandbox,
     _platforms,
+    _tools,
     _skills,
 )

@@ -48,7 +48,7 @@ def tool_names(config: Config) -> tuple[str, ...]:
 
 def known_traits(config: Config) -> TraitsByName:
     """The traits of all tools but those of MCP servers."""
-    traits = built_in_traits(hardware=config.tools.hardware)
-    for tool in extension_tools():
+    traits = built_in_traits()
+    for tool in extension_tools(config.tools):
         traits.add(tool.spec.name, tool.traits)
     return traits

@@ -75,7 +75,7 @@ def test_help_imports_little() -> None:
 
 
 def test_the_running_system_imports_nothing_for_rare_work() -> None:
-    rare = ("configparser", "cronsim", "importlib.resources", "shoal.tools.hardware", "zoneinfo")
+    rare = ("configparser", "cronsim", "importlib.resources", "shoal_hardware", "zoneinfo")
     code = f"import sys, shoal.app\nprint(*(name for name in {rare} if name in sys.modules))"
     ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert ran.stdout.split() == []

@@ -10,14 +10,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tests.scenarios.kit import calls
+from shoal_hardware import hardware_tools
 
 from shoal.kernel.errors import ToolError
 from shoal.kernel.ports import Invocation
 from shoal.testing.contracts.tool import tool_context
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import scenario
-from shoal.tools.hardware import hardware_tools
 
 Load = Callable[[str], object]
 NO_DEVICE = OSError(121, "Remote I/O error")
@@ -150,7 +149,7 @@ async def test_without_a_device_the_error_says_what_is_missing(tmp_path: Path) -
     def missing(name: str) -> object:
         raise ImportError(name)
 
-    with pytest.raises(ToolError, match=r"\[hardware\]"):
+    with pytest.raises(ToolError, match="shoal-hardware"):
         await run(tmp_path, "i2c_scan", missing, bus=1)
 
 
@@ -192,7 +191,9 @@ async def test_a_profile_can_allow_exactly_one_write(tmp_path: Path) -> None:
     mine = {"extends": "standard", "allow": ["tool:i2c_write:1 0x20 00ff"]}
     settings = {"tools": {"hardware": True}, "permissions": {"default_profile": "mine", "profiles": {"mine": mine}}}
     other = Reply(calls=(Call("i2c_write", '{"bus": 1, "address": 32, "data": "00fe"}'),))
-    async with scenario(tmp_path, FakeModel(other, calls("i2c_scan"), "Done."), settings=settings) as world:
+    async with scenario(
+        tmp_path, FakeModel(other, Reply(calls=(Call("i2c_scan", '{"bus": 1}'),)), "Done."), settings=settings
+    ) as world:
         await world.ada.says("switch it on")
         await world.ada.sees("Done.")
         asked = world.model.requests[0]

@@ -1,7 +1,7 @@
 """The tools `i2c_scan`, `i2c_read`, `i2c_write` and `spi_transfer`: devices on the buses of this machine.
 
-They are there only when `tools.hardware` is on, and then only for agents whose profile allows them: a write to the
-wrong device can break it. Smbus2 and spidev (extra `hardware`) are loaded when they are first used.
+Shoal offers them only with `tools.hardware = true`, and only to agents whose profile allows them: a write to the wrong
+device can break it. The packages smbus2 and spidev are imported on first use.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,12 +11,13 @@ from typing import Annotated, Protocol, cast
 
 from msgspec import Meta
 
-from shoal.installation import how_to_add
+from shoal import Traits, tool
+from shoal.installation import how_to_add_package
 from shoal.kernel.errors import ToolError
 from shoal.kernel.files import in_thread
-from shoal.kernel.ports import Invocation, Tool, ToolOutput
-from shoal.kernel.traits import NO_HARDWARE, Traits
-from shoal.tools.functions import planned, tool
+from shoal.kernel.ports import Invocation, ToolOutput
+from shoal.kernel.traits import Treatment, Treatments
+from shoal.tools.functions import FunctionTool, planned
 
 I2C_BYTES_MAX = 32
 """Most bytes of one I2C transfer, as SMBus has it."""
@@ -52,30 +53,30 @@ BusNumber = Annotated[int, Meta(ge=0, le=255, description="Number of the bus, e.
 Address = Annotated[int, Meta(ge=ADDRESSES[0], le=ADDRESSES[-1], description="Address of the device, e.g. 32 (0x20).")]
 Hex = Annotated[str, Meta(description="Bytes as hexadecimal digits, e.g. 00ff.", min_length=2, max_length=3 * 4096)]
 
-
-_BUS = Traits(
-    group="hardware", offered="deferred", effect="outward", origin="own", harm="outside", treatments=NO_HARDWARE
+BUS = Traits(
+    group="hardware",
+    offered="deferred",
+    effect="outward",
+    origin="own",
+    harm="outside",
+    treatments=Treatments(standard=Treatment(otherwise="owner"), guarded=Treatment()),
 )
-I2C_SCAN = tool(_BUS, name="i2c_scan")
-I2C_READ = tool(_BUS, name="i2c_read")
-I2C_WRITE = tool(_BUS, name="i2c_write")
-SPI_TRANSFER = tool(_BUS, name="spi_transfer")
 
 
-def hardware_tools(load: Callable[[str], object] = import_module) -> tuple[Tool, ...]:
-    """All of them. `load` imports smbus2 or spidev."""
+def hardware_tools(load: Callable[[str], object] = import_module) -> tuple[FunctionTool[Invocation], ...]:
+    """Make the four tools, in the order of their names. `load` imports smbus2 or spidev."""
 
     def package(name: str) -> object:
         try:
             return load(name)
         except ImportError as error:
-            raise ToolError(f"The package {name} is missing. {how_to_add('hardware')}") from error
+            raise ToolError(f"The package {name} is missing. {how_to_add_package('shoal-hardware')}") from error
 
     def i2c(number: int) -> closing[SMBus]:
         opened = cast("Callable[[int], SMBus]", getattr(package("smbus2"), "SMBus"))  # noqa: B009 (untyped package)
         return closing(opened(number))
 
-    @I2C_SCAN
+    @tool(BUS)
     def i2c_scan(bus: BusNumber) -> Invocation:
         """List the devices on an I2C bus of this machine, by reading a byte at each address."""
 
@@ -90,7 +91,7 @@ def hardware_tools(load: Callable[[str], object] = import_module) -> tuple[Tool,
 
         return _planned("i2c_scan", f"{bus}", f"I2C bus {bus}", work)
 
-    @I2C_READ
+    @tool(BUS)
     def i2c_read(
         bus: BusNumber,
         address: Address,
@@ -110,7 +111,7 @@ def hardware_tools(load: Callable[[str], object] = import_module) -> tuple[Tool,
 
         return _planned("i2c_read", f"{bus} 0x{address:02x}{where} {length}", f"I2C bus {bus}", work)
 
-    @I2C_WRITE
+    @tool(BUS)
     def i2c_write(bus: BusNumber, address: Address, data: Hex) -> Invocation:
         """Write bytes to a device on an I2C bus of this machine; the first is usually the register. The wrong bytes can
         break a device."""
@@ -129,7 +130,7 @@ def hardware_tools(load: Callable[[str], object] = import_module) -> tuple[Tool,
 
         return _planned("i2c_write", f"{bus} 0x{address:02x} {content.hex()}", f"I2C bus {bus}", work)
 
-    @SPI_TRANSFER
+    @tool(BUS)
     def spi_transfer(
         bus: Annotated[int, Meta(ge=0, le=255, description="Number of the bus, the B of /dev/spidevB.D.")],
         device: Annotated[int, Meta(ge=0, le=255, description="Chip select, the D of /dev/spidevB.D.")],
@@ -150,7 +151,7 @@ def hardware_tools(load: Callable[[str], object] = import_module) -> tuple[Tool,
         where, more = f"{bus}.{device}", f"{speed_hz} Hz, mode {mode}"
         return _planned("spi_transfer", f"{where} {content.hex()}", f"SPI device {where}", work, more)
 
-    return i2c_scan, i2c_read, i2c_write, spi_transfer
+    return i2c_read, i2c_scan, i2c_write, spi_transfer
 
 
 def _planned(name: str, detail: str, device: str, work: Callable[[], str], more: str = "") -> Invocation:
@@ -179,3 +180,6 @@ def _bytes(text: str, length_max: int) -> bytes:
     if not 1 <= len(data) <= length_max:
         raise ToolError(f"data has {len(data)} bytes; it can have 1 to {length_max}.")
     return data
+
+
+i2c_read, i2c_scan, i2c_write, spi_transfer = hardware_tools()
