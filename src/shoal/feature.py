@@ -28,12 +28,16 @@ FEATURES = (
 
 
 class CliCommand(NamedTuple):
-    """A subcommand of `shoal`, or of one of its groups: its name, its line in the help, and its click command."""
+    """A subcommand of `shoal`: its name, its line in the help, and its click command.
+
+    `group` is the command that it belongs to, or `job` the heading above it in `shoal --help`.
+    """
 
     name: str
     help: str
     entry: str
     group: str = ""
+    job: str = "Look back"
 
 
 class Feature(NamedTuple):

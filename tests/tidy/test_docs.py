@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import pytest
 
+from shoal.surfaces.cli.docs import matches
 from tests.tidy.source import GROUP, PACKAGE, ROOT, nodes, package_files, project_files, text, tree, where
 
 BLOCK = re.compile(
@@ -148,12 +149,9 @@ def test_pages_that_messages_name_are_shown_by_shoal_docs() -> None:
                 named += [(path, page) for page in re.findall(r"`shoal docs ([\w/-]+)`", node.value)]
                 bare += [f"{where(path)}: {page}" for page in re.findall(r"\bdocs/[\w/-]+\.md", node.value)]
     assert len(named) > 5
-    pages = ROOT / "docs"
-    missing = [
-        (where(path), page)
-        for path, page in named
-        if not ((pages / f"{page}.md").is_file() or (pages / page / "README.md").is_file())
-    ]
+    folder = ROOT / "docs"
+    texts = {path.relative_to(folder).with_suffix("").as_posix(): text(path) for path in folder.rglob("*.md")}
+    missing = [(where(path), page) for path, page in named if len(matches(texts, page)) != 1]
     assert (missing, bare) == ([], [])
 
 

@@ -25,19 +25,19 @@ HOMES = {
 WORDS = ("came", "off", "there", "left")
 
 
-@command(name="import")
+@command(name="import", example="shoal import openclaw --dry-run")
 @click.argument("product", type=click.Choice(list(HOMES)))
 @click.argument("path", required=False, type=click.Path(path_type=Path))
-@click.option("--dry-run", "dry", is_flag=True, help="Write nothing; say what would come.")
+@click.option("--dry-run", "dry", is_flag=True, help="Write nothing. List what would be brought over.")
 @click.option("--keys", is_flag=True, help="Bring keys and tokens too, into secrets/.")
-@click.option("--trust", is_flag=True, help="You have read what comes: it counts as yours, not as untrusted.")
+@click.option("--trust", is_flag=True, help="You have read it: treat everything as yours, not as untrusted.")
 def import_home(context: CommandContext, product: str, path: Path | None, dry: bool, keys: bool, trust: bool,
                 as_json: bool) -> None:  # fmt: skip
-    """Bring agents, memory, skills, schedules, channels, models and conversations of another product over.
+    """Bring over agents, memory, skills, schedules, channels, models and conversations of another product.
 
-    PATH is its home directory, by default where it keeps it; of Open WebUI the folder with webui.db, or a file of
-    exported chats. Nothing there is changed. Doing it again brings only what is new. Nothing that comes acts by itself:
-    schedules rest, skills and channels are switched off, and what was written there counts as untrusted.
+    PATH is its home directory, by default the usual one. For Open WebUI it is the folder with webui.db, or a file of
+    exported chats. Nothing there is changed, and running it again brings only what is new. Nothing that arrives acts by
+    itself: schedules are paused, skills and channels are off, and all text counts as untrusted.
     """
     places = [Path(place).expanduser() for place in HOMES[product]]
     root = path or next((place for place in places if place.exists()), places[0])

@@ -10,7 +10,7 @@ FEATURE = Feature(
     doctor="doctor:look_at_backups",
     routes="routes:routes",
     cli=(
-        CliCommand("backup", "Write everything into one file.", "cli:backup"),
-        CliCommand("restore", "Make a home directory from a backup.", "cli:restore"),
+        CliCommand("backup", "Write everything into one file.", "cli:backup", job="Keep and move it"),
+        CliCommand("restore", "Make a home directory from a backup.", "cli:restore", job="Keep and move it"),
     ),
 )

@@ -32,17 +32,16 @@ from shoal.surfaces.cli.output import tell
 from shoal.tools.tainted_files import MarkedFiles
 
 
-@command()
+@command(example="shoal backup ~/shoal.tar.gz")
 @click.argument("file", required=False, type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--with-secrets", is_flag=True, help="Keep the secrets of shoal.toml and secrets/, and the token.")
+@click.option("--with-secrets", is_flag=True, help="Include the secrets of shoal.toml and secrets/, and the token.")
 @click.option("--force", is_flag=True, help="Replace FILE if there is one.")
-@click.option("--list", "lists", is_flag=True, help="Show the backups that are kept in backup.to.")
+@click.option("--list", "lists", is_flag=True, help="List the backups in backup.to.")
 def backup(context: CommandContext, file: Path | None, with_secrets: bool, force: bool, lists: bool) -> None:
-    """Write database, data, agents and configuration into FILE (tar.gz), also while a server runs.
+    """Write database, data, agents and configuration into FILE (tar.gz). Works while a server runs.
 
-    Without FILE it goes to backup.to, is checked there, and those beyond backup.keep are deleted. A FILE that is there
-    already stays as it is unless --force is given. Secrets written in shoal.toml and the HTTP token are left out unless
-    asked for.
+    Without FILE, write to backup.to, check the result there, and delete the oldest beyond backup.keep. An existing FILE
+    is replaced only with --force. Secrets in shoal.toml and the HTTP token are left out unless you ask for them.
     """
     context.check_root()
     if lists:
@@ -93,17 +92,21 @@ def _line(kept: Backup) -> str:
     return f"{kept.name}  {kept.at:%Y-%m-%d %H:%M} UTC  {kept.size_bytes:,} bytes"
 
 
-@command()
+@command(example="shoal restore ~/shoal.tar.gz --into ~/.shoal.restored")
 @click.argument("file", required=False)
 @click.option(
-    "--into", type=click.Path(file_okay=False, path_type=Path), help="Make this directory; else the home directory."
+    "--into", type=click.Path(file_okay=False, path_type=Path), help="Directory to make. By default the home directory."
 )
-@click.option("--accept-loss", is_flag=True, help="Go on with the database without what its -wal file should hold.")
+@click.option(
+    "--accept-loss",
+    is_flag=True,
+    help="Continue with a database whose -wal file is missing or damaged, without its contents.",
+)
 def restore(context: CommandContext, file: str | None, into: Path | None, accept_loss: bool) -> None:
     """Make the home directory from FILE, or from the backup of that name in backup.to. An existing one is never
     overwritten.
 
-    Without FILE it says which backup is the newest and how to go on.
+    Without FILE, name the newest backup and print the commands to type.
     """
     if accept_loss:
         if file or into:

@@ -8,11 +8,9 @@ FEATURE = Feature(
     attach="checks:attach",
     routes="routes:routes",
     cli=(
-        CliCommand("replay", "Build past requests to models again and compare them.", "cli:replay"),
-        CliCommand(
-            "compare", "Ask another model what was asked before, and set the answers side by side.", "cli:compare"
-        ),
-        CliCommand("cases", "Turns that are kept as tests of an agent: save, list.", "cli:cases"),
-        CliCommand("check", "Run an agent's cases.", "cli:check"),
+        CliCommand("replay", "Build past requests to models again and compare them.", "cli:replay", job="Look back"),
+        CliCommand("compare", "Ask another model what you asked before.", "cli:compare", job="Look back"),
+        CliCommand("cases", "Turns kept as tests of an agent: save, list.", "cli:cases", job="Set up agents"),
+        CliCommand("check", "Run an agent's cases.", "cli:check", job="Set up agents"),
     ),
 )

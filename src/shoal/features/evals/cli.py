@@ -36,7 +36,11 @@ PAGE = 500
 LAST = datetime.max.replace(tzinfo=UTC)
 
 usd_option = click.option(
-    "--usd-max", default=USD_MAX, show_default=True, type=click.FloatRange(0), help="What it may cost; 0 is no ceiling."
+    "--usd-max",
+    default=USD_MAX,
+    show_default=True,
+    type=click.FloatRange(0),
+    help="Cost limit in US dollars. 0 is no limit.",
 )
 
 
@@ -51,16 +55,16 @@ class ThreadReplay(msgspec.Struct, frozen=True, omit_defaults=True):
     error: str = ""
 
 
-@command()
+@command(example="shoal replay terminal:local:main")
 @click.argument("id", required=False)
 @click.option("--turn", default="", help="Only this turn of the thread.")
 @click.option("--all", "every", is_flag=True, help="Every thread, archived ones too.")
-@click.option("--since", help="With --all: active this lately; 12h, 2w. By default 30d.")
+@click.option("--since", help="With --all: active within this time, such as 12h or 2w. By default 30d.")
 @as_usage()
 def replay(context: CommandContext, id: str | None, turn: str, every: bool, since: str | None, as_json: bool) -> int:
-    """Build the requests of past model calls again and say whether they are what was sent. ID is a thread's.
+    """Build the requests of past model calls again and compare them with those that were sent. ID is a thread's.
 
-    Exits with 1 where one is not, with 2 where there is no such thread or turn, or a newer Shoal wrote one.
+    Exits with 1 if one differs, and with 2 if the thread or turn does not exist or a newer Shoal wrote it.
     """
     if every == (id is not None):
         raise click.UsageError("Name a thread, or write --all.")
@@ -139,13 +143,13 @@ def all_as_usage() -> Generator[None]:
 # ---- compare ----
 
 
-@command()
+@command(example="shoal compare --model ollama/qwen3 --last 5")
 @click.option("--model", required=True, help="The model to ask, PROVIDER/MODEL.")
 @click.option("--thread", default="", metavar="ID", help="The calls of this thread.")
-@click.option("--last", default=0, type=click.IntRange(0), help="Those of so many turns, the newest of all threads.")
-@click.option("--tag", default="", help="Those of the threads with #TAG in their title.")
-@click.option("--profile", default="", help="With the tools that this permission profile leaves.")
-@click.option("--system", type=click.Path(path_type=Path), help="With the instructions in this file.")
+@click.option("--last", default=0, type=click.IntRange(0), help="The calls of the newest N turns of all threads.")
+@click.option("--tag", default="", help="The calls of threads with #TAG in their title.")
+@click.option("--profile", default="", help="Use the tools that this permission profile allows.")
+@click.option("--system", type=click.Path(path_type=Path), help="Use the instructions in this file.")
 @click.option("--runs", default=1, show_default=True, type=click.IntRange(1, RUNS_MAX), help="How often to ask each.")
 @usd_option
 def compare(
@@ -160,9 +164,9 @@ def compare(
     usd_max: float,
     as_json: bool,
 ) -> int:
-    """Ask another model what was asked before, and set its answers beside the recorded ones. No tool runs.
+    """Ask another model the questions of past turns and show both answers side by side. No tool runs.
 
-    Interrupting keeps what is done, and the same command goes on. Exits with 1 where calls are left.
+    If you interrupt it, the finished part is kept, and the same command continues. Exits with 1 if calls are left.
     """
     text = ""
     if system is not None:
@@ -297,21 +301,21 @@ def step_figures(before: Sequence[float], after: Sequence[float], unit: str = ""
 # ---- cases ----
 
 
-cases = click.Group("cases", help="Turns that are kept as tests of an agent.")
+cases = click.Group("cases", help="Turns that are kept as tests of an agent.", epilog="Example: shoal cases list")
 
 
-@command(cases)
-@click.option("--name", required=True, help="What to call it: small letters, digits and hyphens.")
-@click.option("--turn", default="", help="The turn; without it the thread's last one.")
+@command(cases, example="shoal cases save terminal:local:main --name weather --contains Kiel")
+@click.option("--name", required=True, help="Its name: small letters, digits and hyphens.")
+@click.option("--turn", default="", help="The turn. By default the thread's last.")
 @click.option("--about", default="", help="A sentence that says what it is for.")
 @click.option("--calls", multiple=True, metavar="TOOL", help="It calls this tool.")
-@click.option("--arguments", multiple=True, metavar="JSON", help="With these arguments at least, for each --calls.")
+@click.option("--arguments", multiple=True, metavar="JSON", help="With at least these arguments, one for each --calls.")
 @click.option("--never", "never_calls", multiple=True, metavar="TOOL", help="It never calls this tool.")
 @click.option("--contains", multiple=True, metavar="TEXT", help="The answer contains this.")
 @click.option("--matches", multiple=True, metavar="REGEX", help="A part of the answer matches this.")
 @click.option("--lacks", multiple=True, metavar="TEXT", help="The answer does not contain this.")
-@click.option("--judged", multiple=True, metavar="SENTENCE", help="A model finds this true of what it does.")
-@click.option("--sandbox", is_flag=True, help="Let its tools work in a throw-away workspace when it is checked.")
+@click.option("--judged", multiple=True, metavar="SENTENCE", help="A model judges that this is true.")
+@click.option("--sandbox", is_flag=True, help="Run its tools in a throw-away workspace during the check.")
 def save(
     context: CommandContext,
     thread: str,
@@ -324,7 +328,7 @@ def save(
     as_json: bool,
     **others: tuple[str, ...],
 ) -> None:
-    """Keep a turn of THREAD as a case of its agent: a file that says what was asked and what has to hold."""
+    """Save a turn of THREAD as a case of its agent: a file with the question and what the answer must fulfil."""
     if len(arguments) > len(calls):
         raise click.UsageError("Each --arguments belongs to a --calls before it.")
     expect: list[Expectation] = []
@@ -349,10 +353,10 @@ def save(
     tell(f"Saved as agents/{made.agent}/{made.file}. `shoal check --agent {made.agent}` runs it.")
 
 
-@command(cases, "list")
+@command(cases, "list", example="shoal cases list --agent main")
 @agent_option("Whose.", "main")
 def list_cases(context: CommandContext, agent: str, as_json: bool) -> None:
-    """List an agent's cases and what has to hold in each."""
+    """List an agent's cases and what each requires."""
     with all_as_usage():
         found = get(context, f"/api/agents/{path_part(agent)}/cases", list[CaseView])
     rows = [(one.name, "; ".join(one.expects), one.about) for one in found]
@@ -360,10 +364,10 @@ def list_cases(context: CommandContext, agent: str, as_json: bool) -> None:
     print_records(found, as_json, ("case", "has to hold", "about"), rows, empty)
 
 
-@command()
+@command(example="shoal check --agent main")
 @click.argument("names", nargs=-1, metavar="[CASE…]")
 @agent_option("Whose cases.", "main")
-@click.option("--model", default="", help="Another model than the agent's.")
+@click.option("--model", default="", help="Use this model instead of the agent's.")
 @click.option("--junit", type=click.Path(path_type=Path, dir_okay=False), help="Write JUnit XML to this file.")
 @usd_option
 def check(
@@ -375,9 +379,9 @@ def check(
     usd_max: float,
     as_json: bool,
 ) -> int:
-    """Run an agent's cases, all of them or those that are named, and say which hold.
+    """Run an agent's cases, all or those you name, and report which pass.
 
-    Exits with 1 where one fails or could not be run, with 2 where a case cannot be read.
+    Exits with 1 if one fails or cannot be run, and with 2 if a case cannot be read.
     """
     if junit is not None and not os.access(junit if junit.exists() else junit.absolute().parent, os.W_OK):
         raise click.UsageError(f"{junit} cannot be written. Name a file in a folder that there is.")

@@ -12,13 +12,14 @@ from shoal.tools.mcp.definitions import DIGEST_CHARS
 
 mcp = click.Group(
     "mcp",
-    help="Tools of MCP servers. What a server says of its tools at first is allowed; what it changes waits for you.",
+    help="Tools of MCP servers. The first description of a tool is allowed; a later change waits for you.",
+    epilog="Example: shoal mcp list",
 )
 
 
-@command(mcp, "list")
+@command(mcp, "list", example="shoal mcp list")
 def list_mcp(context: CommandContext, as_json: bool) -> None:
-    """List the tools, what waits first."""
+    """List the tools, those that wait for you first."""
     rows = [
         {
             "server": server.server,
@@ -36,9 +37,9 @@ def list_mcp(context: CommandContext, as_json: bool) -> None:
     print_records(rows, as_json, head, shown, "No MCP server was connected yet.")
 
 
-@command(mcp, "show")
+@command(mcp, "show", example="shoal mcp show mcp_home_GetLiveContext")
 def show_mcp(context: CommandContext, name: str) -> None:
-    """Show what a server changed of tool NAME, as a diff, or what is allowed of it."""
+    """Show what a server changed about tool NAME, as a diff, or what is allowed."""
     tools: list[McpToolView] = [one for server in get(context, "/api/mcp", McpView).servers for one in server.tools]
     found = next((one for one in tools if one.name == name), None)
     if found is None:
@@ -52,15 +53,15 @@ def show_mcp(context: CommandContext, name: str) -> None:
     print(f"\nTo allow it: shoal mcp allow {found.name} {found.digest[:DIGEST_CHARS]}")
 
 
-@command(mcp, "allow")
+@command(mcp, "allow", example="shoal mcp allow mcp_home_GetLiveContext 5f2c9a")
 def allow_mcp(context: CommandContext, name: str, digest: str) -> None:
-    """Let agents use tool NAME as DIGEST says, which list and show name."""
+    """Let agents use tool NAME as DIGEST describes it. 'mcp list' and 'mcp show' print the digest."""
     call_api(context, "POST", f"/api/mcp/{path_part(name)}", {"decision": "allow", "digest": digest})
     print(f"Allowed. Agents are told of {printable(name)} as its server offers it now, within a minute.")
 
 
-@command(mcp, "deny")
+@command(mcp, "deny", example="shoal mcp deny mcp_home_GetLiveContext 5f2c9a")
 def deny_mcp(context: CommandContext, name: str, digest: str) -> None:
-    """Leave tool NAME as it was allowed, or hidden if it is new, and do not be asked for DIGEST again."""
+    """Keep tool NAME as it was allowed, or hidden if it is new, and do not ask about DIGEST again."""
     call_api(context, "POST", f"/api/mcp/{path_part(name)}", {"decision": "deny", "digest": digest})
     print("Denied. Agents go on with what you allowed before.")

@@ -9,5 +9,5 @@ FEATURE = Feature(
     tools="tools:memory_tools",
     chat_commands="commands:chat_commands",
     routes="routes:routes",
-    cli=(CliCommand("memory", "What the agents remember.", "cli:memory"),),
+    cli=(CliCommand("memory", "What agents remember: show, amend, forget, undo.", "cli:memory", job="Set up agents"),),
 )

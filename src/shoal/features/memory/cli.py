@@ -18,10 +18,14 @@ FILE_SCOPE = click.option(
 )
 OF_DAY = click.option("--day", default="", help="The day of the note, YYYY-MM-DD.")
 
-memory = click.Group("memory", help="What the agents remember: MEMORY.md at three scopes, and daily notes.")
+memory = click.Group(
+    "memory",
+    help="What agents remember: MEMORY.md at three scopes, and daily notes.",
+    epilog="Example: shoal memory show",
+)
 
 
-@command(memory)
+@command(memory, example="shoal memory show")
 @click.option("--thread", default="", help="Also the memory of this thread's platform and channel.")
 @click.option("--day", default="", help="The note of this day (UTC), YYYY-MM-DD, alone.")
 def show(context: CommandContext, thread: str, day: str, as_json: bool) -> None:
@@ -36,12 +40,12 @@ def show(context: CommandContext, thread: str, day: str, as_json: bool) -> None:
         print(f"# {title} ({one.path})\n{printable(one.text).strip() or '(no memory yet)'}\n")
 
 
-@command(memory)
+@command(memory, example='shoal memory forget "allergic to nuts"')
 @FILE_SCOPE
 @IN_THREAD
 @OF_DAY
 def forget(context: CommandContext, entry: str, scope: str, thread: str, day: str) -> None:
-    """Forget ENTRY, which may be spelt in upper or lower case. memory undo takes that back."""
+    """Forget ENTRY. Upper and lower case do not matter. 'memory undo' takes it back."""
     if not entry.strip():
         raise click.UsageError("There is nothing to forget: ENTRY is empty.")
     where = urlencode({"scope": scope, "thread": thread, "day": day, "entry": entry})
@@ -49,12 +53,12 @@ def forget(context: CommandContext, entry: str, scope: str, thread: str, day: st
     tell("Forgotten. It is in no prompt from the next turn on; `shoal memory undo` takes that back.")
 
 
-@command(memory)
+@command(memory, example='shoal memory amend "likes tea" "likes green tea"')
 @FILE_SCOPE
 @IN_THREAD
 @OF_DAY
 def amend(context: CommandContext, entry: str, text: str, scope: str, thread: str, day: str) -> None:
-    """Put TEXT in the place of ENTRY. `memory undo` takes that back."""
+    """Replace ENTRY with TEXT. 'memory undo' takes it back."""
     found = get(context, "/api/memory", list[MemoryFile], thread=thread, day=day)
     file = next((one for one in found if one.scope == scope), None)
     if file is None:
@@ -70,10 +74,10 @@ def amend(context: CommandContext, entry: str, text: str, scope: str, thread: st
     tell("Amended. It counts from the next turn on; `shoal memory undo` takes that back.")
 
 
-@command(memory)
+@command(memory, example="shoal memory changes --limit 5")
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000))
 def changes(context: CommandContext, limit: int, as_json: bool) -> None:
-    """List what was changed of memory, the newest first, and by whom."""
+    """List the changes of memory, newest first, and who made them."""
     found = get(context, "/api/memory/changes", list[MemoryChange], limit=limit)
     rows = [
         (
@@ -90,10 +94,10 @@ def changes(context: CommandContext, limit: int, as_json: bool) -> None:
     print_records(found, as_json, head, rows, "Nothing was changed in memory.")
 
 
-@command(memory)
+@command(memory, example="shoal memory undo")
 @click.argument("id", required=False)
 def undo(context: CommandContext, id: str | None) -> None:
-    """Take a change back: that with the ID, or the newest that was not."""
+    """Take back the change with this ID, or the newest one."""
     if id is None:
         found = get(context, "/api/memory/changes", list[MemoryChange], limit=1000)
         newest = next((one for one in found if not one.undone), None)

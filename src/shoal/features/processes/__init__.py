@@ -8,7 +8,5 @@ FEATURE = Feature(
     attach="attach:attach",
     tools="tools:tools",
     routes="routes:routes",
-    cli=(
-        CliCommand("processes", "Processes that agents run alongside their turns: list, logs, kill.", "cli:processes"),
-    ),
+    cli=(CliCommand("processes", "Processes that agents run: list, logs, kill.", "cli:processes", job="Look back"),),
 )

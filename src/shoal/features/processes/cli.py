@@ -12,12 +12,14 @@ from shoal.surfaces.cli.completion import agent_option
 from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.output import print_json, print_records, printable
 
-processes = click.Group("processes", help="Processes that agents have started.")
+processes = click.Group(
+    "processes", help="Processes that agents have started.", epilog="Example: shoal processes list --running"
+)
 
 
-@command(processes, "list")
+@command(processes, "list", example="shoal processes list --running")
 @agent_option("Only those of this agent.")
-@click.option("--running", is_flag=True, help="Only those that run.")
+@click.option("--running", is_flag=True, help="Only running ones.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
 def list_processes(context: CommandContext, agent: str, running: bool, limit: int, as_json: bool) -> None:
     """List the processes, newest first."""
@@ -35,14 +37,12 @@ def list_processes(context: CommandContext, agent: str, running: bool, limit: in
     print_records(found, as_json, head, rows, "There are no processes.")
 
 
-@command(processes)
-@click.option(
-    "--tail", default=100, show_default=True, type=click.IntRange(1, 1000), help="How many of the last lines."
-)
-@click.option("--offset", default=-1, help="Lines from this byte on instead.")
+@command(processes, example="shoal processes logs 7 --tail 20")
+@click.option("--tail", default=100, show_default=True, type=click.IntRange(1, 1000), help="Number of last lines.")
+@click.option("--offset", default=-1, help="Start at this byte instead.")
 @click.option("--grep", default="", help="Only lines that contain this.")
 def logs(context: CommandContext, id: str, tail: int, offset: int, grep: str, as_json: bool) -> None:
-    """Show what a process has written, here in this home directory."""
+    """Show what a process of this home directory has written."""
     piece = get(context, f"/api/processes/{path_part(id)}/log", LogPiece, tail=tail, offset=offset, grep=grep)
     lines = tuple(map(context.redactor().redact, piece.lines))
     if as_json:
@@ -52,8 +52,8 @@ def logs(context: CommandContext, id: str, tail: int, offset: int, grep: str, as
         print(printable(line))
 
 
-@command(processes)
+@command(processes, example="shoal processes kill 7")
 def kill(context: CommandContext, id: str) -> None:
-    """Kill a process with all its children."""
+    """Kill a process and all its children."""
     call_api(context, "DELETE", f"/api/processes/{path_part(id)}")
     print("It is being killed.")

@@ -144,7 +144,7 @@ def process_tools(
         return PreparedCommand(reads(), shown, effect, run, work)
 
     @PROCESS_LIST
-    def process_list(context: ToolContext, running: Annotated[bool, "Only those that run."] = False) -> Invocation:
+    def process_list(context: ToolContext, running: Annotated[bool, "Only running ones."] = False) -> Invocation:
         """List the processes you have started: id, name, state."""
         which = "running" if running else "all"
 
@@ -161,7 +161,7 @@ def process_tools(
     def process_logs(
         context: ToolContext,
         process: ProcessId,
-        tail: Annotated[int, Meta(description="How many of the last lines.", ge=1, le=1000)] = 100,
+        tail: Annotated[int, Meta(description="Number of last lines.", ge=1, le=1000)] = 100,
         offset: Annotated[
             int, Meta(description="Read on from this byte instead; the answer tells where the next begins.", ge=-1)
         ] = -1,

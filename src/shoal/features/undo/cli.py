@@ -16,11 +16,14 @@ def _path(id: str) -> str:
     return f"/api/threads/{path_part(parse_thread_id(id))}"
 
 
-@command()
+@command(example="shoal threads changes terminal:local:main")
 @click.argument("turn", default="last")
 @as_usage()
 def changes(context: CommandContext, id: str, turn: str, as_json: bool) -> None:
-    """Show what a turn did to files, or an undo. Without TURN, the last one that can be undone; 2 is the one before."""
+    """Show what a turn or an undo did to files.
+
+    Without TURN, the last turn that can be undone; 2 is the one before.
+    """
     found = call_app(context, "GET", f"{_path(id)}/turns/{path_part(turn)}/changes", into=TurnChanges)
     if as_json:
         print_json(found)
@@ -28,17 +31,17 @@ def changes(context: CommandContext, id: str, turn: str, as_json: bool) -> None:
     print("\n".join(_changes_lines(found)))
 
 
-@command()
+@command(example="shoal threads undo terminal:local:main")
 @click.argument("turn", default="last")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--keep", "since", flag_value="keep", help="Leave files alone that were changed since.")
-@click.option("--overwrite", "since", flag_value="overwrite", help="Restore those too.")
+@click.option("--keep", "since", flag_value="keep", help="Keep files that have changed since.")
+@click.option("--overwrite", "since", flag_value="overwrite", help="Restore those files too.")
 @as_usage()
 def undo(context: CommandContext, id: str, turn: str, yes: bool, since: str | None) -> None:
-    """Restore the files that a turn changed, after showing what it did; without TURN, of the last one.
+    """Restore the files that a turn changed, after showing what it did. Without TURN, the last one.
 
-    TURN is the turn's ID or a number: 2 is the one before the last. It may also be the ID of an undo, or back
-    for the last one, which is taken back. Files that were changed since are asked about.
+    TURN is the turn's ID or a number: 2 is the one before the last. The ID of an undo, or 'back' for the last one,
+    takes that undo back. Shoal asks about files that have changed since.
     """
     found = call_app(context, "GET", f"{_path(id)}/turns/{path_part(turn)}/changes", into=TurnChanges)
     if not yes:

@@ -45,10 +45,14 @@ class ShellDecision(msgspec.Struct, frozen=True):
     parts: tuple[Ruling, ...]
 
 
-permissions = click.Group("permissions", help="What agents may do.")
+permissions = click.Group(
+    "permissions",
+    help="What agents may do: check, explain and change the rules.",
+    epilog='Example: shoal permissions check --shell "git push origin main"',
+)
 
 
-@command(permissions)
+@command(permissions, example='shoal permissions check --shell "git push origin main"')
 @click.option("--profile", metavar="NAME|FILE", help="A profile, or a TOML file with deny, allow and ask lists.")
 @click.option("--shell", "command", metavar="COMMAND", help="Decide on a whole shell command and list its parts.")
 @click.option("--tool", default=SHELL_TOOL, show_default=True, help="The tool that would run the shell command.")
@@ -63,11 +67,12 @@ def check(
     actions: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Say what is decided on each ACTION for the owner, before untrusted content was read: allow, ask or deny, and by
-    which rule. Rules of your own and this machine's sandbox count, as in a turn.
+    """Say what Shoal would decide about each ACTION of the owner (allow, ask or deny), and by which rule.
 
-    An action is tool:NAME:DETAIL, e.g. "tool:bash:git status" or "tool:write:/workspace/notes.md". With - one action a
-    line is read from standard input.
+    Your own rules and this machine's sandbox count, as in a turn without untrusted content.
+
+    An action is tool:NAME:DETAIL, such as "tool:bash:git status" or "tool:write:/workspace/notes.md". With - one action
+    a line is read from standard input.
     """
     if (command is None) == (not actions):
         raise click.UsageError("Give actions, or --shell with one command.")
@@ -120,13 +125,13 @@ def _profile_file(name: str) -> ProfileSettings | None:
         raise ConfigError([problem]) from error
 
 
-@command(permissions)
+@command(permissions, example="shoal permissions replay --profile guarded --since 7d")
 @click.option("--profile", required=True, metavar="NAME|FILE", help="A profile, or a TOML file with rules.")
 @click.option("--since", default="30d", show_default=True, help="How far back to look: 12h, 30d, 2w.")
 @click.option("--agent", default="", help="Only what this agent did.")
 @as_usage()
 def replay(context: CommandContext, profile: str, since: str, agent: str, as_json: bool) -> None:
-    """Say what would have been decided otherwise of everything that was checked, had the rules been others."""
+    """List the past actions that other rules would have decided differently."""
     try:
         rules = _profile_file(profile)
     except ConfigError as error:
@@ -147,11 +152,11 @@ def replay(context: CommandContext, profile: str, since: str, agent: str, as_jso
     print(f"{found.checked} checks of {found.actions} actions were looked at.")
 
 
-@command(permissions)
+@command(permissions, example="shoal permissions suggest")
 @click.option("--since", default="30d", show_default=True, help="How far back to look: 12h, 30d, 2w.")
 @click.option("--accept", type=click.IntRange(1), help="Write the rule of this number into shoal.toml.")
 def suggest(context: CommandContext, since: str, accept: int | None, as_json: bool) -> None:
-    """Suggest narrow rules for what people were asked again and again, and always allowed."""
+    """Suggest narrow rules for actions that people were asked about repeatedly and always allowed."""
     found = get(context, "/api/permissions/suggestions", list[SuggestedRule], hours=hours_of(since))
     if as_json and accept is None:
         print_json(found)
@@ -176,9 +181,9 @@ def suggest(context: CommandContext, since: str, accept: int | None, as_json: bo
         tell("To accept one: `shoal permissions suggest --accept NUMBER`")
 
 
-@command(permissions)
+@command(permissions, example="shoal permissions rules")
 def rules(context: CommandContext, as_json: bool) -> None:
-    """List the rules of your own: what holds beside the profile, and what stands in profiles that you have made."""
+    """List your own rules: those added to every profile, and those in your own profiles."""
     found = get(context, "/api/permissions/rules", list[OwnRuleView])
     rows = [(one.id, _whose(one), one.list, printable(one.words or one.pattern)) for one in found]
     empty = "There are no rules of your own. Add one: shoal permissions add"
@@ -192,26 +197,28 @@ def _whose(rule: OwnRuleView) -> str:
     return ", ".join(names) or "everybody"
 
 
-@command(permissions)
+@command(permissions, example='shoal permissions add allow command "git fetch" --beginning')
 @click.argument("decision", type=click.Choice(["allow", "ask", "deny", "trusted_allow"]))
 @click.argument("what", type=click.Choice(["command", "read", "write", "web", "tool", "pattern"]))
-@click.option("--beginning", is_flag=True, help="Whatever follows TEXT, too: more words, what is below a folder.")
+@click.option(
+    "--beginning", is_flag=True, help="Also match whatever follows TEXT: more words, or everything in a folder."
+)
 @click.option(
     "--agent",
     "agents",
     multiple=True,
     metavar="NAME",
     shell_complete=complete_agents,
-    help="Only for this agent; may be given again.",
+    help="Only for this agent. Can be repeated.",
 )
-@click.option("--profile", default="", metavar="NAME", help="In a profile that you have made.")
+@click.option("--profile", default="", metavar="NAME", help="Add it to this profile of yours.")
 def add(
     context: CommandContext, decision: str, what: str, text: str, beginning: bool, agents: tuple[str, ...], profile: str
 ) -> None:
-    """Add a rule, which holds from the next turn on.
+    """Add a rule. It applies from the next turn.
 
-    WHAT says what TEXT is: a command, a path that is read or written, the address of a web page, the name of a tool,
-    or a pattern for whole actions.
+    WHAT says what TEXT is: a command, a path to read or write, the address of a web page, the name of a tool, or a
+    pattern for whole actions.
     """
     about = (
         {"pattern": text} if what == "pattern" else {"subject": {"what": what, "text": text, "beginning": beginning}}
@@ -221,16 +228,16 @@ def add(
     print(f"{made.id}: {made.list} {printable(made.words or made.pattern)}, for {_whose(made)}.")
 
 
-@command(permissions)
+@command(permissions, example="shoal permissions remove 3f9a2c")
 def remove(context: CommandContext, id: str) -> None:
-    """Take out the rule with this ID, as permissions rules names it."""
+    """Remove the rule with this ID, as 'permissions rules' lists it."""
     call_api(context, "DELETE", f"/api/permissions/rules/{path_part(id)}", into=Removed)
     print("It is gone.")
 
 
-@command(permissions)
+@command(permissions, example="shoal permissions copy standard mine")
 def copy(context: CommandContext, profile: str, name: str) -> None:
-    """Begin a profile of your own, NAME, with the rules of PROFILE, which permissions rules lists then."""
+    """Make your own profile NAME, starting with the rules of PROFILE."""
     with as_usage():
         made = call_api(
             context, "POST", "/api/permissions/profiles", {"name": name, "copies": profile}, into=ProfileView
@@ -239,9 +246,9 @@ def copy(context: CommandContext, profile: str, name: str) -> None:
     print(f"Have an agent act by it: shoal agents config AGENT profile {made.name}")
 
 
-@command(permissions)
+@command(permissions, example="shoal permissions discard mine")
 def discard(context: CommandContext, name: str) -> None:
-    """Remove the profile NAME, one of your own that no agent has."""
+    """Delete NAME, a profile of your own that no agent uses."""
     with as_usage():
         call_api(context, "DELETE", f"/api/permissions/profiles/{path_part(name)}", into=Removed)
     print("It is gone.")
@@ -265,13 +272,14 @@ class CodeOrCommand(click.Group):
 pair = CodeOrCommand(
     "pair",
     subcommand_metavar="CODE | list | remove PLATFORM:USER",
-    help="Let a stranger in: shoal pair CODE, with the code that the agent gave them when they wrote to it.",
+    help="Let in a person who wrote to an agent and got a code: shoal pair CODE.",
+    epilog="Example: shoal pair 4821-9930",
 )
 
 
-@command(pair, hidden=True)
+@command(pair, hidden=True, example="shoal pair confirm 4821-9930")
 def confirm(context: CommandContext, code: str, as_json: bool) -> None:
-    """Let in whoever was given CODE."""
+    """Let in the person who got CODE."""
     found = call_api(context, "POST", "/api/access/pair", {"code": code}, into=PairAnswer)
     if as_json:
         print_json(found)
@@ -279,9 +287,9 @@ def confirm(context: CommandContext, code: str, as_json: bool) -> None:
     print(f"{printable(f'{found.platform}:{found.user}')} may speak with your agents now.")
 
 
-@command(pair, "list")
+@command(pair, "list", example="shoal pair list")
 def list_access(context: CommandContext, as_json: bool) -> None:
-    """List who was let in by code, and who waits for it."""
+    """List the people who were let in by code, and those who wait."""
     found = get(context, "/api/access", AccessView)
     waiting = [(one, f"waits; the code is good until {when(one.expires_at)}") for one in found.waiting]
     paired = [(one, f"let in {when(one.at)} by {one.by}") for one in found.paired]
@@ -289,10 +297,10 @@ def list_access(context: CommandContext, as_json: bool) -> None:
     print_records(found, as_json, ("who", "name", "access"), rows, "Nobody was let in by code, and nobody waits.")
 
 
-@command(pair, "remove")
+@command(pair, "remove", example="shoal pair remove telegram:4711")
 @click.argument("who", metavar="PLATFORM:USER")
 def remove_access(context: CommandContext, who: str) -> None:
-    """Remove somebody who was let in by code."""
+    """Remove a person who was let in by code."""
     platform, _, user = who.partition(":")
     if not platform or not user:
         raise InvalidInput(f"{who!r} is not PLATFORM:USER, e.g. telegram:4711; `shoal pair list` shows who is in.")
@@ -304,11 +312,13 @@ def remove_access(context: CommandContext, who: str) -> None:
 
 
 token = click.Group(
-    "token", help="Tokens for the page, the API and /v1 that can do less than the home's own: create, list, revoke."
+    "token",
+    help="Tokens of limited scope for the page, the API and /v1.",
+    epilog="Example: shoal token create openwebui --scope chat",
 )
 
 
-@command(token, "create")
+@command(token, "create", example="shoal token create openwebui --scope chat --expires 90d")
 @click.option("--scope", required=True, type=click.Choice(TOKEN_SCOPES), help="What it may do.")
 @agent_option("Confine it to the threads of this agent.")
 @click.option(
@@ -318,10 +328,10 @@ token = click.Group(
 def create_token(
     context: CommandContext, name: str, scope: str, agent: str, person: str, expires: str, as_json: bool
 ) -> None:
-    """Make a token and print it, this once; Shoal keeps only a digest.
+    """Make a token and print it once. Shoal stores only a digest.
 
-    chat talks in its person's own threads; read reads everything; approve also decides approvals as its person; admin
-    may do everything. Without --as it is the owner's for admin, else that of a person of its own, web:NAME.
+    Scopes: chat talks in its person's own threads; read reads everything; approve also decides approvals as its person;
+    admin may do everything. Without --as, an admin token acts as the owner, any other as a new person, web:NAME.
     """
     body = {"name": name, "scope": scope, "person": person, "agent": agent, "expires": expires}
     made = call_api(context, "POST", "/api/tokens", body, into=NewTokenView)
@@ -337,9 +347,9 @@ def create_token(
     )
 
 
-@command(token, "list")
+@command(token, "list", example="shoal token list")
 def list_tokens(context: CommandContext, as_json: bool) -> None:
-    """List the tokens; what their bearers show is kept nowhere."""
+    """List the tokens and when each was last used. The tokens themselves are not stored."""
     found = get(context, "/api/tokens", list[TokenView])
     rows = [
         (one.name, one.scope, one.person, one.agent or "all", one.used_on or "never", one.expires_at) for one in found
@@ -348,8 +358,8 @@ def list_tokens(context: CommandContext, as_json: bool) -> None:
     print_records(found, as_json, head, rows, "There are no tokens.")
 
 
-@command(token, "revoke")
+@command(token, "revoke", example="shoal token revoke openwebui")
 def revoke_token(context: CommandContext, name: str) -> None:
-    """Revoke a token: its bearer's next call is refused, and live streams end within a second."""
+    """Revoke a token. Its next call is refused, and its live streams end within a second."""
     call_api(context, "DELETE", f"/api/tokens/{path_part(name)}")
     print(f"{printable(name)} is revoked.")

@@ -29,14 +29,16 @@ _listen_option = click.option(
     type=click.Choice(LISTENS),
     default="all",
     show_default=True,
-    help="What it answers in the channel: every message, only those that name it, or these and the threads they open.",
+    help="Which messages it answers: all, those that name it, or those and the threads they open.",
 )
 
 
-agents = click.Group("agents", help="Agents: who answers, with which model, prompt and permissions.")
+agents = click.Group(
+    "agents", help="Agents: who answers, with which model, prompt and permissions.", epilog="Example: shoal agents list"
+)
 
 
-@command(agents, "list")
+@command(agents, "list", example="shoal agents list")
 def list_agents(context: CommandContext, as_json: bool) -> None:
     """List the agents."""
     found = [
@@ -58,9 +60,9 @@ def list_agents(context: CommandContext, as_json: bool) -> None:
     print_records(found, as_json, head, rows, "There are no agents.")
 
 
-@command(agents)
-@click.option("--model", help="PROVIDER/MODEL; without it the default one.")
-@click.option("--profile", help="Permission profile; without it the default one.")
+@command(agents, example='shoal agents create research --prompt "You compare sources."')
+@click.option("--model", help="PROVIDER/MODEL. By default the default model.")
+@click.option("--profile", help="Permission profile. By default the default one.")
 @click.option("--prompt", "system_prompt", help="What it is for, in a sentence or more.")
 @click.option("--beside", metavar="PLATFORM:CHANNEL", help="Make a channel for it beside this one.")
 @_listen_option
@@ -86,14 +88,14 @@ def create(
         tell(made.note)
 
 
-@command(agents)
+@command(agents, example="shoal agents config main budget.usd_per_day 2.50")
 @click.argument("name", shell_complete=complete_agents)
 def config(context: CommandContext, name: str, key: str, value: str) -> None:
     """Set KEY of an agent: model, profile, system_prompt, tools, fallback, max_output_tokens, temperature,
     restrict_to_workspace, taint, idle_minutes, budget.usd_per_turn, budget.usd_per_day, budget.tokens_per_turn,
     budget.tokens_per_day.
 
-    VALUE is TOML where the key can hold it, else text. An empty VALUE takes the key out. It counts from the agent's
+    VALUE is TOML where the key takes it, otherwise text. An empty VALUE removes the key. It applies from the agent's
     next turn.
     """
     _existing(context, name)
@@ -101,12 +103,12 @@ def config(context: CommandContext, name: str, key: str, value: str) -> None:
     print(f"{name}: {key} is {value or 'left to the default'} from the next turn on.")
 
 
-@command(agents)
+@command(agents, example="shoal agents destroy research --keep-files")
 @click.argument("name", shell_complete=complete_agents)
 @click.option("--keep-files", is_flag=True, help="Move its folder to removed/ instead of deleting it.")
-@click.option("--yes", is_flag=True, help="Do not ask, as where nobody sits at a terminal.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
 def destroy(context: CommandContext, name: str, keep_files: bool, yes: bool) -> None:
-    """Remove an agent: its turns are stopped, its channels go to the default agent, its conversations stay."""
+    """Remove an agent: stop its turns and give its channels to the default agent. Its conversations stay."""
     folder = _existing(context, name)
     if not (keep_files or yes) and sys.stdin.isatty():
         click.confirm(f"Delete {folder} with its workspace?", abort=True)
@@ -119,19 +121,19 @@ def destroy(context: CommandContext, name: str, keep_files: bool, yes: bool) -> 
     )
 
 
-@command(agents)
+@command(agents, example="shoal agents bind research discord:1234567890")
 @click.argument("name", shell_complete=complete_agents)
 @click.argument("channel", metavar="PLATFORM:CHANNEL")
 @_listen_option
 def bind(context: CommandContext, name: str, channel: str, listen: str) -> None:
-    """Let an agent answer in a channel from its next message on, such as discord:1234567890."""
+    """Let an agent answer in a channel from its next message on."""
     platform, identity = _channel(channel)
     binding = {"platform": platform, "channel": identity, "agent": name, "listen": listen}
     call_api(context, "PUT", "/api/bindings", binding)
     print(f"{name} answers {HEARD[listen]} in {channel} from the next message on.")
 
 
-@command(agents)
+@command(agents, example="shoal agents unbind discord:1234567890")
 @click.argument("channel", metavar="PLATFORM:CHANNEL")
 def unbind(context: CommandContext, channel: str) -> None:
     """Let the default agent answer in a channel again."""
@@ -140,10 +142,10 @@ def unbind(context: CommandContext, channel: str) -> None:
     print(f"{channel} is bound to no agent any more.")
 
 
-@command(agents)
+@command(agents, example="shoal agents undo main")
 @click.argument("name", shell_complete=complete_agents)
 def undo(context: CommandContext, name: str) -> None:
-    """Take back the newest change that an agent made to itself. Again takes back the one before."""
+    """Take back the newest change that an agent made to itself. Repeat it to take back the one before."""
     _existing(context, name)
     print(call_api(context, "POST", f"/api/agents/{path_part(name)}/undo", into=TakenBack).said)
 

@@ -7,23 +7,27 @@ from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.output import VERDICTS, print_json, print_records, printable, tell, when
 from shoal.surfaces.http.routes_approvals import ApprovalDecided, ApprovalView
 
-approvals = click.Group("approvals", help="Questions that wait for a person: what exactly would run, and your answer.")
+approvals = click.Group(
+    "approvals",
+    help="Questions that wait for a person: what exactly would run, and your answer.",
+    epilog="Example: shoal approvals list",
+)
 
 
-@command(approvals, "list")
-@click.option("--all", "everything", is_flag=True, help="Those that were decided too.")
+@command(approvals, "list", example="shoal approvals list")
+@click.option("--all", "everything", is_flag=True, help="Include those that were decided.")
 @click.option("--thread", default="", help="Only those of this thread.")
 def list_approvals(context: CommandContext, everything: bool, thread: str, as_json: bool) -> None:
-    """List the questions, the newest first."""
+    """List the open questions, newest first."""
     found = get(context, "/api/approvals", list[ApprovalView], pending=not everything, thread=thread)
     rows = [(_name(one), VERDICTS.get(one.state, one.state), one.expires_at, one.thread, one.shown) for one in found]
     head = ("id", "state", "expires", "thread", "what would run")
     print_records(found, as_json, head, rows, "Nothing waits for an answer.")
 
 
-@command(approvals, "show")
+@command(approvals, "show", example="shoal approvals show 01K9V3")
 def show_approval(context: CommandContext, id: str, as_json: bool) -> None:
-    """Show one question whole: what exactly would run, who asked, and why it is asked."""
+    """Show one question in full: what exactly would run, who asked, and why Shoal asks."""
     found = get(context, f"/api/approvals/{path_part(id)}", ApprovalView)
     if as_json:
         print_json(found)
@@ -40,19 +44,21 @@ def show_approval(context: CommandContext, id: str, as_json: bool) -> None:
     print(f"\n{printable(found.shown)}")
 
 
-@command(approvals)
+@command(approvals, example="shoal approvals allow 01K9V3")
 @click.option("--thread", "for_thread", is_flag=True, help="Allow the same for the whole thread.")
-@click.option("--call", "calls", type=int, multiple=True, help="Of a card: this call; deny those that are not named.")
+@click.option(
+    "--call", "calls", type=int, multiple=True, help="Allow only this call of the card. The others are denied."
+)
 def allow(context: CommandContext, id: str, for_thread: bool, calls: tuple[int, ...]) -> None:
-    """Allow what the question shows, once; by a card's id all of its calls."""
+    """Allow what the question shows, once. The ID of a card allows all of its calls."""
     body: dict[str, object] = {"decision": "allow", "scope": "thread" if for_thread else "once", "calls": calls}
     _decide(context, id, body, "Allowed.")
 
 
-@command(approvals)
-@click.option("--call", "calls", type=int, multiple=True, help="Of a card: this call alone.")
+@command(approvals, example="shoal approvals deny 01K9V3")
+@click.option("--call", "calls", type=int, multiple=True, help="Deny only this call of the card.")
 def deny(context: CommandContext, id: str, calls: tuple[int, ...]) -> None:
-    """Refuse it; the agent is told and continues without it."""
+    """Deny it. The agent is told and continues without it."""
     _decide(context, id, {"decision": "deny", "calls": calls}, "Denied.")
 
 

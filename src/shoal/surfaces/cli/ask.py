@@ -77,16 +77,16 @@ class AskResult(msgspec.Struct, frozen=True):
         return found
 
 
-@command()
+@command(example='git diff | shoal ask "What could go wrong here?"')
 @click.argument("text", nargs=-1)
-@click.option("--thread", help="Go on in this thread; without it a new one is made.")
-@agent_option("Who answers; without it the default agent.")
+@click.option("--thread", help="Continue this thread. By default a new one.")
+@agent_option("Who answers. By default the default agent.")
 @click.option("--json", "as_json", is_flag=True, help="Print thread, turn, reply, steps, usage and outcome as JSON.")
 def ask(context: CommandContext, text: tuple[str, ...], thread: str | None, agent: str, as_json: bool) -> int:
-    """Ask one thing and print the reply. What is piped in is read too, and follows TEXT, or stands alone without it.
+    """Ask one thing and print the reply. Piped input is added after TEXT, or is the whole question without TEXT.
 
-    Ctrl-C stops the turn. Exit 1 when the turn failed, was stopped, came to a limit, or waits for a permission nobody
-    here can give.
+    Ctrl-C stops the turn. Exits with 1 when the turn failed, was stopped, reached a limit, or waits for a permission
+    that nobody here can give.
     """
     asked_with = "" if text == ("-",) else " ".join(text)
     reads = text == ("-",) or not sys.stdin.isatty()

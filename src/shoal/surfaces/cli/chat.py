@@ -59,11 +59,11 @@ THREAD = ThreadId("terminal:local:main")
 """The thread of a chat unless another is named."""
 
 
-@command()
-@click.option("--thread", default=str(THREAD), show_default=True, help="The conversation to go on with.")
-@agent_option("Who answers in a new conversation; without it the default agent.")
+@command(example="shoal chat --agent main")
+@click.option("--thread", default=str(THREAD), show_default=True, help="The conversation to continue.")
+@agent_option("Who answers in a new conversation. By default the default agent.")
 def chat(context: CommandContext, thread: str, agent: str) -> int:
-    """Chat in the terminal: /help lists the commands; y, t and n answer the agent's questions.
+    """Chat in the terminal. /help lists the commands; y, t and n answer the agent's questions.
 
     When standard input is not a terminal, each line is a message, and the chat ends when all are answered.
     """

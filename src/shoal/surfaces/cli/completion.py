@@ -23,14 +23,14 @@ _ZSH_BEGINS = "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit
 _WORD = re.compile(r"(?<![\w-])[a-z][a-z-]+(?![\w-])")
 
 
-@click.command()
+@click.command(epilog="Example: shoal completion bash")
 @click.argument("shell", required=False, type=click.Choice(SHELLS))
 @click.option("--print", "only_print", is_flag=True, help="Print the script and change nothing.")
 @click.pass_context
 def completion(click_context: click.Context, shell: str | None, only_print: bool) -> None:
-    """Have Tab complete commands, options, agents and files in a shell, this one unless it is named.
+    """Set up Tab completion of commands, options, agents and files for a shell, by default for this one.
 
-    fish finds the script by itself; for bash and zsh a line in ~/.bashrc or ~/.zshrc reads it.
+    fish finds the script by itself. bash and zsh read it from a line in ~/.bashrc or ~/.zshrc.
     """
     from click.shell_completion import get_completion_class
 

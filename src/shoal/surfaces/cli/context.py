@@ -152,15 +152,16 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 
 def command(
-    group: click.Group | None = None, name: str | None = None, *, hidden: bool = False
+    group: click.Group | None = None, name: str | None = None, *, example: str, hidden: bool = False
 ) -> Callable[[Callable[Concatenate[CommandContext, P], int | None]], click.Command]:
     """Make a typed function a command, of `group` or by itself, which is given the CommandContext first.
 
-    A parameter that no option or argument is declared for is an argument of its name; `as_json` is `--json`.
+    A parameter that no option or argument is declared for is an argument of its name; `as_json` is `--json`. The help
+    ends with `example`, a line that runs as it is.
     """
 
     def make(function: Callable[Concatenate[CommandContext, P], int | None]) -> click.Command:
-        made = click.command(name, hidden=hidden)(click.pass_obj(function))
+        made = click.command(name, hidden=hidden, epilog=f"Example: {example}")(click.pass_obj(function))
         _, *taken = inspect.signature(function).parameters.values()
         names = [one.name for one in taken if one.kind is one.POSITIONAL_OR_KEYWORD]
         declared = {one.name for one in made.params}

@@ -1,5 +1,6 @@
-"""`shoal docs`: prints a page of the documentation that belongs to this Shoal."""
+"""`shoal docs`: print the page of the documentation that answers a word, or list the pages that mention it."""
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import click
@@ -10,22 +11,68 @@ from shoal.kernel.errors import NotFound
 PACKAGE = Path(__file__).parents[2]
 FOLDERS = (PACKAGE / "docs", PACKAGE.parents[1] / "docs")
 """Where the pages are: in an installed wheel, and in a checkout."""
+INDEX = "README"
 
 
-@click.command()
-@click.argument("page", default="README")
-def docs(page: str) -> None:
-    """Print a PAGE of the documentation, such as `import` or `platforms/slack`; without it their list by task."""
+@click.command(epilog="Example: shoal docs ollama")
+@click.argument("words", metavar="[WORD]...", nargs=-1)
+def docs(words: tuple[str, ...]) -> None:
+    """Print the documentation page for a WORD, such as ollama or brief, or a page by name, such as platforms/slack.
+
+    Several matching pages are listed. Without WORD, print the index.
+    """
     folder = next((one for one in FOLDERS if (one / "README.md").is_file()), None)
     if folder is None:
-        raise NotFound("This installation came without documentation; it stands in docs/ of the source.")
-    pages = {path.relative_to(folder).with_suffix("").as_posix(): path for path in sorted(folder.rglob("*.md"))}
-    name = page.removeprefix("docs/").removesuffix(".md")
-    found = pages.get(name) or pages.get(f"{name}/README")
-    if found is None:
-        from difflib import get_close_matches
+        raise NotFound("This installation has no documentation. It is in docs/ of the source.")
+    texts = {
+        path.relative_to(folder).with_suffix("").as_posix(): path.read_text("utf-8")
+        for path in sorted(folder.rglob("*.md"))
+    }
+    names = matches(texts, " ".join(words) or INDEX)
+    if not names:
+        raise NotFound(f"No page mentions {' '.join(words)[:80]!r}. `shoal docs` lists all pages.")
+    if len(names) == 1:
+        print(as_typed(texts[names[0]]).rstrip())
+        return
+    width = max(map(len, names))
+    for name in names:
+        print(f"{as_typed(f'`shoal docs {name:<{width}}`').strip('`')}  {title(texts[name])}")
 
-        near = get_close_matches(name, pages, n=1)
-        hint = f"Did you mean {near[0]}?" if near else "`shoal docs` lists them."
-        raise NotFound(f"There is no page {page[:80]!r}. {hint}")
-    print(as_typed(found.read_text("utf-8")).rstrip())
+
+def matches(texts: Mapping[str, str], words: str) -> list[str]:
+    """Return the names of the pages for some words, from the best kind of match that there is.
+
+    A name wins over a job of the index, a job over a title, a title over a heading, a heading over the text. Decisions
+    are found by name only.
+    """
+    name = words.removeprefix("docs/").removesuffix(".md").lower()
+    exact = [page for page in (name, f"{name}/README", INDEX if name == INDEX.lower() else "") if page in texts]
+    if exact:
+        return exact[:1]
+    pages = {page: text for page, text in texts.items() if not page.startswith("decisions/") and page != INDEX}
+    plain = name.replace("-", "").replace(" ", "")
+    same = [page for page in pages if plain in (page.replace("-", ""), page.rpartition("/")[2].replace("-", ""))]
+    if same:
+        return same
+    wanted = name.replace("-", " ").split()
+
+    def having(part: Callable[[str], str]) -> list[str]:
+        return [page for page in pages if all(word in part(page).lower() for word in wanted)]
+
+    jobs = {page: f"{page} {line}" for line in texts[INDEX].splitlines() for page in linked(line)}
+    return (
+        having(lambda page: jobs.get(page, ""))
+        or having(lambda page: title(texts[page]))
+        or having(lambda page: "\n".join(line for line in texts[page].splitlines() if line.startswith("#")))
+        or having(texts.__getitem__)
+    )
+
+
+def linked(text: str) -> list[str]:
+    """Return the names of the pages that a Markdown text links to."""
+    return [link.partition(".md")[0] for link in text.split("](")[1:]]
+
+
+def title(text: str) -> str:
+    """Return the title of a page."""
+    return text.partition("\n")[0].removeprefix("# ")

@@ -60,9 +60,9 @@ SOURCES_MAX = 5
 START_OVER = "`shoal docs install` says what is kept."
 
 
-@command()
+@command(example="shoal doctor")
 def doctor(context: CommandContext, as_json: bool) -> int:
-    """Check configuration, database, providers, sandbox, platforms and skills; exit 1 if something fails."""
+    """Check configuration, database, providers, sandbox, platforms and skills. Exits with 1 if something fails."""
     logging.getLogger("shoal").addHandler(logging.NullHandler())  # what is wrong is told by the findings
     findings: list[DoctorFinding] = []
 

@@ -24,11 +24,11 @@ OF_OTHERS = {
 """Files at the top of other products' directories."""
 
 
-@command()
+@command(example="shoal --home ~/other-shoal init")
 def init(context: CommandContext) -> None:
     """Make the home directory: configuration, token, the agent main, memory.
 
-    What is there already is never changed, so that it can be run again at any time.
+    Existing files are never changed, so you can run it again at any time.
     """
     made = make_home(context.home)
     if not made:

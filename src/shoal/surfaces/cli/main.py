@@ -40,7 +40,7 @@ _OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 
 
 class CommandEntry(NamedTuple):
-    """A subcommand: its module below shoal.surfaces.cli, its line in the help, and its name there if it has another;
+    """A subcommand: its module below shoal.surfaces.cli, its line in the help, and its name there if that differs;
     or its feature with the entry there; or the package that brings it."""
 
     module: str
@@ -50,39 +50,63 @@ class CommandEntry(NamedTuple):
     package: str = ""
 
 
-COMMANDS = {
-    "setup": CommandEntry("setup", "Set up a model, a chat, the sandbox and the start at login, step by step."),
-    "init": CommandEntry("init", "Make the home directory."),
-    "run": CommandEntry("run", "Run everything: agents, platforms, triggers, page and API."),
-    "serve": CommandEntry("run", "The half with platforms, page and triggers, on PostgreSQL."),
-    "worker": CommandEntry("run", "The half that runs turns, on PostgreSQL."),
-    "ask": CommandEntry("ask", "Ask one thing and print the reply."),
-    "chat": CommandEntry("chat", "Chat in the terminal."),
-    "completion": CommandEntry("completion", "Have Tab complete all this in bash, zsh or fish."),
-    "doctor": CommandEntry("doctor", "Check configuration, database, models, sandbox, platforms, skills."),
-    "threads": CommandEntry("threads", "Conversations: list, show, log, export, fork, branch, rebuild."),
-    "context": CommandEntry("threads", "What the next request to the model carries, and what it costs."),
-    "agents": CommandEntry("agents", "Agents: list, create, config, destroy."),
-    "permissions": CommandEntry("access", "What a permission profile decides."),
-    "approvals": CommandEntry("approvals", "Questions that wait for a person: list, allow, deny."),
-    "pair": CommandEntry("access", "Let strangers in who have a code: CODE, list, remove."),
-    "token": CommandEntry("access", "Tokens that can do less: create, list, revoke."),
-    "audit": CommandEntry("reports", "The audit log: tail, verify."),
-    "triggers": CommandEntry("triggers", "What starts turns by the clock: list, add, remove, pause, resume, next."),
-    "brief": CommandEntry("triggers", "A brief every morning: AT an hour, or off."),
-    "models": CommandEntry("reports", "Models of the configured providers: list, refresh, quirks, forget."),
-    "skills": CommandEntry("reports", "Skills: list, install, remove, check."),
-    "usage": CommandEntry("reports", "Tokens and money by day, agent and model."),
-    **{
+EXAMPLE = 'Example: shoal ask "What can you do?"'
+_CORE = {
+    "Start and use it": {
+        "setup": CommandEntry("setup", "Set up a model, a chat, the sandbox and the start at login."),
+        "run": CommandEntry("run", "Run Shoal: agents, chats, schedules, the page and the API."),
+        "ask": CommandEntry("ask", "Ask one thing and print the reply."),
+        "chat": CommandEntry("chat", "Chat in the terminal."),
+        "doctor": CommandEntry("doctor", "Find problems, and say what to do next."),
+        "docs": CommandEntry("docs", "Print the documentation for a word, such as ollama."),
+        "completion": CommandEntry("completion", "Set up Tab completion for bash, zsh or fish."),
+    },
+    "Decide who may do what": {
+        "pair": CommandEntry("access", "Let in a person who has a code: CODE, list, remove."),
+        "approvals": CommandEntry("approvals", "Answer questions that wait: list, show, allow, deny."),
+        "permissions": CommandEntry("access", "Check, explain and change the rules."),
+        "token": CommandEntry("access", "Tokens of limited scope: create, list, revoke."),
+        "audit": CommandEntry("reports", "Read and verify the audit log."),
+    },
+    "Set up agents": {
+        "agents": CommandEntry("agents", "Agents: list, create, config, bind, destroy."),
+        "models": CommandEntry("reports", "Models of the providers: list, refresh, quirks, forget."),
+        "skills": CommandEntry("reports", "Skills: list, install, remove, check."),
+    },
+    "Have things done by the clock": {
+        "brief": CommandEntry("triggers", "Get a brief every morning."),
+        "triggers": CommandEntry("triggers", "Schedules: list, add, pause, resume, remove, next."),
+    },
+    "Look back": {
+        "threads": CommandEntry("threads", "Conversations: list, show, export, fork, undo, delete."),
+        "context": CommandEntry("threads", "See what a request to the model contains and costs."),
+        "usage": CommandEntry("reports", "Tokens and money by day, agent and model."),
+    },
+    "Keep and move it": {
+        "init": CommandEntry("init", "Make the home directory."),
+        "import": CommandEntry("", "Come from OpenClaw, Hermes, nanobot or Open WebUI.", package="shoal-import"),
+    },
+    "Run it on many machines": {
+        "serve": CommandEntry("run", "Run platforms, page, API and triggers."),
+        "worker": CommandEntry("run", "Run turns."),
+        "migrate": CommandEntry("migrate", "Update the database, or move it to PostgreSQL."),
+    },
+}
+"""The subcommands of the core, by what they are for."""
+
+
+def _of_features(job: str) -> dict[str, CommandEntry]:
+    """The subcommands that features add to a job."""
+    return {
         command.name: CommandEntry("", command.help, command.entry, feature)
         for feature in features()
         for command in feature.cli
-        if not command.group
-    },
-    "import": CommandEntry("", "Bring over OpenClaw, Hermes Agent, nanobot or Open WebUI.", package="shoal-import"),
-    "docs": CommandEntry("docs", "Print a page of the documentation."),
-    "migrate": CommandEntry("migrate", "Bring the database to this version's schema."),
-}
+        if command.job == job
+    }
+
+
+JOBS = {job: {**commands, **_of_features(job)} for job, commands in _CORE.items()}
+COMMANDS = {name: entry for commands in JOBS.values() for name, entry in commands.items()}
 
 
 def _whole_first(args: list[str]) -> list[str]:
@@ -160,8 +184,10 @@ class Subcommands(click.Group):
         return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
+        width = max(map(len, COMMANDS))
+        for job, commands in JOBS.items():
+            with formatter.section(job):
+                formatter.write_dl([(f"{name:<{width}}", entry.help) for name, entry in commands.items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -176,9 +202,11 @@ class Subcommands(click.Group):
         return super().resolve_command(ctx, args)
 
 
-@click.command(cls=Subcommands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=Subcommands, context_settings={"help_option_names": ["-h", "--help"]}, epilog=EXAMPLE)
 @click.option(
-    "--home", type=click.Path(path_type=Path, readable=False), help="Home directory; else $SHOAL_HOME, else ~/.shoal."
+    "--home",
+    type=click.Path(path_type=Path, readable=False),
+    help="Home directory. By default $SHOAL_HOME or ~/.shoal.",
 )
 @click.option("--debug", is_flag=True, help="Show the whole traceback of an error.")
 @click.version_option(package_name="shoal", message="shoal %(version)s", help="Show the version.")

@@ -8,12 +8,12 @@ from shoal.store.sqlite import schema_version
 from shoal.surfaces.cli.context import CommandContext, command
 
 
-@command()
+@command(example="shoal migrate --to postgresql://db.example/shoal")
 @click.option("--to", "url", metavar="URL", help="Copy everything into this empty PostgreSQL database instead.")
 def migrate(context: CommandContext, url: str | None) -> None:
-    """Bring the database to this version's schema. Starting does that too; this is for doing it beforehand.
+    """Update the database to this version's schema. Every start does this too; the command does it beforehand.
 
-    With --to, move the home directory's database into PostgreSQL: all of it, checked, or nothing. The file stays.
+    With --to, copy the home directory's database into PostgreSQL: all of it, checked, or nothing. The file stays.
     """
     if url:
         from shoal.store.moving import migrate_sqlite_to_postgres

@@ -31,14 +31,18 @@ KINDS = {"check": "permission check", "self_edit": "self-edit", "mcp": "MCP serv
 """What entries are about, where their own word does not say it."""
 
 
-audit = click.Group("audit", help="What was checked, decided and done, in chains of hashes that show any change.")
+audit = click.Group(
+    "audit",
+    help="The audit log: what was checked, decided and done. Hash chains show any change to it.",
+    epilog="Example: shoal audit tail --limit 20",
+)
 
 
-@command(audit)
+@command(audit, example="shoal audit tail --limit 20")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 10_000))
 @click.option("--chain", default="", help="Only this chain: a thread's id, or system.")
 def tail(context: CommandContext, limit: int, chain: str, as_json: bool) -> None:
-    """Print the newest entries, the newest last."""
+    """Print the latest entries, newest last."""
     found = get(context, "/api/audit", list[AuditRow], limit=limit, chain=chain)
     rows = [
         (
@@ -55,9 +59,9 @@ def tail(context: CommandContext, limit: int, chain: str, as_json: bool) -> None
     print_records(found, as_json, head, rows, "The audit log is empty.")
 
 
-@command(audit)
+@command(audit, example="shoal audit verify")
 def verify(context: CommandContext, as_json: bool) -> int:
-    """Check every chain; exit 1 and name the first broken entry of each that was tampered with."""
+    """Check every chain. Exits with 1 and names the first changed entry of each broken chain."""
     found = context.read(lambda store: store.audit.verify())
     problems = [one.shown for one in found.broken]
     if as_json:
@@ -73,12 +77,12 @@ def verify(context: CommandContext, as_json: bool) -> int:
 # ---- usage ----
 
 
-@click.group(invoke_without_command=True)
+@click.group(invoke_without_command=True, epilog="Example: shoal usage --days 7")
 @click.option("--days", default=30, show_default=True, type=click.IntRange(1, 3660))
 @json_option
 @click.pass_context
 def usage(click_context: click.Context, days: int, as_json: bool) -> None:
-    """Show what models were used and what they cost, the newest day first."""
+    """Show which models were used and what they cost, newest day first."""
     if click_context.invoked_subcommand is not None:
         return
     context = click_context.ensure_object(CommandContext)
@@ -116,9 +120,9 @@ def usage(click_context: click.Context, days: int, as_json: bool) -> None:
         print_table(("today's ceiling", "US dollars", "tokens"), spent, "")
 
 
-@command(usage)
+@command(usage, example="shoal usage lift")
 def lift(context: CommandContext) -> None:
-    """Let no ceiling of the budget hold anything up for the rest of the day."""
+    """Suspend all budget limits for the rest of the day."""
     day = call_api(context, "POST", "/api/usage/lift", into=dict[str, str])["day"]
     print(f"No ceiling holds anything up until the end of {day}.")
 
@@ -126,12 +130,12 @@ def lift(context: CommandContext) -> None:
 # ---- models ----
 
 
-models = click.Group("models", help="Models, as PROVIDER/MODEL.")
+models = click.Group("models", help="Models, named PROVIDER/MODEL.", epilog="Example: shoal models list")
 
 
-@command(models, "list")
+@command(models, "list", example="shoal models list")
 def list_models(context: CommandContext, as_json: bool) -> None:
-    """List the models that are known; models refresh asks the providers anew."""
+    """List the known models. 'models refresh' asks the providers again."""
     config = context.config()
     chosen, catalog = default_model(config), open_catalog(config, os.environ, SystemClock())
     views: list[dict[str, str | int]] = []
@@ -145,9 +149,9 @@ def list_models(context: CommandContext, as_json: bool) -> None:
     print_records(views, as_json, ("model", "window in tokens", ""), rows, "No model is known.")
 
 
-@command(models)
+@command(models, example="shoal models refresh")
 def refresh(context: CommandContext, as_json: bool) -> int:
-    """Ask every provider which models it offers, which shows too whether its key is valid; exit 1 if one fails."""
+    """Ask every provider for its models, which also checks its key. Exits with 1 if one fails."""
     catalog = open_catalog(context.config(), os.environ, SystemClock())
 
     async def ask() -> Mapping[str, ModelListing]:
@@ -167,9 +171,9 @@ def refresh(context: CommandContext, as_json: bool) -> int:
     return 1 if any(row.error for row in found.values()) else 0
 
 
-@command(models)
+@command(models, example="shoal models quirks")
 def quirks(context: CommandContext, as_json: bool) -> None:
-    """List how requests to each known model differ from the common form, and from which refusal that was learned."""
+    """List how requests to each known model differ from the common form, and which refusal taught Shoal that."""
     config = context.config()
     chosen, catalog = default_model(config), open_catalog(config, os.environ, SystemClock())
     learned, views = catalog.memory.all(), list[dict[str, str]]()
@@ -192,9 +196,9 @@ def _listed(changes: Mapping[str, Change]) -> str:
     return " ".join(f"{name}={value or 'none'}" for name, value in sorted(said.items()))
 
 
-@command(models, "forget")
+@command(models, "forget", example="shoal models forget ollama/qwen3")
 def forget_quirks(context: CommandContext, name: str) -> None:
-    """Forget what was learned of the model NAME, PROVIDER/MODEL: it is learned again where it still holds."""
+    """Forget what was learned about the model NAME (PROVIDER/MODEL). Shoal learns it again if it still applies."""
     if not open_catalog(context.config(), os.environ, SystemClock()).memory.forget(name):
         raise NotFound(f"Nothing was learned of {name!r}. `shoal models quirks` lists what was.")
     tell(f"Forgotten. The next request to {name} is written in the common form.")
@@ -211,30 +215,32 @@ SCOPE = click.option(
     help="Who has it.",
 )
 OF_AGENT = agent_option("Whose, for scope agent.", "main")
-AS_AGENT = agent_option("As this agent has them.", "main")
-AS_IN_THREAD = click.option("--thread", default="", help="As they are in this thread.")
+AS_AGENT = agent_option("As this agent sees them.", "main")
+AS_IN_THREAD = click.option("--thread", default="", help="As this thread sees them.")
 IN_THREAD = click.option("--thread", default="", help="A thread of the platform or channel.")
 
 
-skills = click.Group("skills", help="Skills: instructions that agents read when a task needs them.")
+skills = click.Group(
+    "skills", help="Skills: instructions that agents read when a task needs them.", epilog="Example: shoal skills list"
+)
 
 
-@command(skills, "list")
+@command(skills, "list", example="shoal skills list")
 @AS_AGENT
 @AS_IN_THREAD
 def list_skills(context: CommandContext, agent: str, thread: str, as_json: bool) -> None:
-    """List the skills, narrower scopes winning by name."""
+    """List the skills. Of several with one name, the narrowest scope wins."""
     found = get(context, "/api/skills", SkillsView, agent=agent, thread=thread).skills
     rows = [(skill.name, skill.scope, skill.description) for skill in found]
     empty = f"There are no skills. Put one into {context.home.data}/skills/."
     print_records(found, as_json, ("name", "scope", "description"), rows, empty)
 
 
-@command(skills)
+@command(skills, example="shoal skills check")
 @AS_AGENT
 @AS_IN_THREAD
 def check(context: CommandContext, agent: str, thread: str, as_json: bool) -> int:
-    """Say what is wrong with skills; exit 1 if something is. As JSON a list of {"path", "problem"}."""
+    """Report problems in skills. Exits with 1 if there are any. JSON is a list of {"path", "problem"}."""
     found = get(context, "/api/skills", SkillsView, agent=agent, thread=thread)
     if as_json:
         print_json(found.problems)
@@ -247,14 +253,14 @@ def check(context: CommandContext, agent: str, thread: str, as_json: bool) -> in
     return 1 if found.problems else 0
 
 
-@command(skills)
+@command(skills, example="shoal skills install ./release-notes")
 @SCOPE
 @OF_AGENT
 @IN_THREAD
 def install(context: CommandContext, source: str, scope: str, agent: str, thread: str) -> None:
-    """Install the skills of SOURCE: a folder, a zip archive, a SKILL.md, or the https address of one of the two.
+    """Install the skills of SOURCE: a folder, a zip archive, a SKILL.md, or the https address of one of the last two.
 
-    Agents follow what a skill says: install only what you trust. What is there already is not replaced.
+    Agents follow what a skill says: install only what you trust. Existing skills are not replaced.
     """
     where, content = {"scope": scope, "agent": agent, "thread": thread}, b""
     if "://" in source:
@@ -286,12 +292,12 @@ def _archive_of(path: Path) -> bytes:
     return made.getvalue()
 
 
-@command(skills)
+@command(skills, example="shoal skills remove release-notes")
 @SCOPE
 @OF_AGENT
 @IN_THREAD
 def remove(context: CommandContext, name: str, scope: str, agent: str, thread: str) -> None:
-    """Delete the SKILL.md of skill NAME; other files of its folder stay."""
+    """Delete the SKILL.md of skill NAME. Other files in its folder stay."""
     where = urlencode({"scope": scope, "agent": agent, "thread": thread})
     with as_usage():
         call_api(context, "DELETE", f"/api/skills/{path_part(name)}?{where}")

@@ -24,44 +24,42 @@ if TYPE_CHECKING:
 EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
 
-host_option = click.option("--host", help="Address to listen on; without it web.host.")
+host_option = click.option("--host", help="Address to listen on. By default web.host.")
 port_option = click.option(
-    "--port", type=click.IntRange(0, 65535), help="Port to listen on, 0 takes a free one; else web.port."
+    "--port", type=click.IntRange(0, 65535), help="Port to listen on; 0 takes a free one. By default web.port."
 )
 
 
-@command()
+@command(example="shoal run --port 9000")
 @host_option
 @port_option
 def run(context: CommandContext, host: str | None, port: int | None) -> int:
     """Run agents, platforms, triggers, the page and the API in one process.
 
-    When it serves, it prints ready http://HOST:PORT/?token=… on a terminal; elsewhere ready http://HOST:PORT/, and
-    on the next line where the token is. SIGTERM and Ctrl-C stop it: running turns get
+    When it is ready, it prints ready http://HOST:PORT/?token=… on a terminal. Elsewhere it prints ready
+    http://HOST:PORT/, and on the next line where the token is. SIGTERM and Ctrl-C stop it: running turns get
     engine.drain_seconds, the rest continues at the next start. A second signal stops it at once.
     """
     return asyncio.run(_run(context, _prepare(context, host, port), "all"))
 
 
-@command()
+@command(example="shoal serve --host 0.0.0.0 --port 8080")
 @host_option
 @port_option
 def serve(context: CommandContext, host: str | None, port: int | None) -> int:
-    """Run platforms, page, API and triggers; turns run in shoal worker processes on the same PostgreSQL.
+    """Run platforms, page, API and triggers. Turns run in 'shoal worker' processes on the same PostgreSQL.
 
-    Any number of these may run; each platform account is served by one of them at a time.
+    Run as many as you like; each platform account is served by one of them at a time.
     """
     return asyncio.run(_run(context, _shared(_prepare(context, host, port)), "serve"))
 
 
-@command()
+@command(example="shoal worker --concurrency 50")
 @host_option
-@click.option(
-    "--port", type=click.IntRange(0, 65535), help="Port for health, metrics and API; without it none is opened."
-)
-@click.option("--concurrency", type=click.IntRange(1), help="Threads to advance at once; else engine.concurrency.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port for health, metrics and API. By default none.")
+@click.option("--concurrency", type=click.IntRange(1), help="Threads to run at once. By default engine.concurrency.")
 def worker(context: CommandContext, host: str | None, port: int | None, concurrency: int | None) -> int:
-    """Run turns for shoal serve processes on the same PostgreSQL; any number of these may run."""
+    """Run turns for 'shoal serve' processes on the same PostgreSQL. Run as many as you like."""
     config = _shared(_prepare(context, host, port, concurrency))
     return asyncio.run(_run(context, config, "worker", listens=port is not None))
 

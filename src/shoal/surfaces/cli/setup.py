@@ -54,21 +54,21 @@ class LeftOut(Exception):
     """A step ends without having set anything; the text says why."""
 
 
-@command()
+@command(example="shoal setup model")
 @click.argument("steps", nargs=-1, type=click.Choice(STEPS), metavar="[home|model|chat|brief|sandbox|login]…")
 @click.option("--provider", type=click.Choice(list(MODELS)), help="Who runs the model.")
 @click.option("--key", metavar="SOURCE", help="The provider's key: env:NAME, file:PATH, or - for a line of input.")
-@click.option("--address", metavar="URL", help="Where a server, or Ollama, is, version part included.")
+@click.option("--address", metavar="URL", help="Address of a server or Ollama, including the version part.")
 @click.option("--model-file", metavar="FILE", help="The GGUF file of the provider local.")
-@click.option("--model", metavar="NAME", help="The model; without it the provider's usual one.")
+@click.option("--model", metavar="NAME", help="The model. By default the provider's usual one.")
 @click.option("--platform", type=click.Choice(list(CHATS)), help="Where people write to the agents first.")
-@click.option("--token", metavar="SOURCE", help="The bot's token, in the same way.")
-@click.option("--app-token", metavar="SOURCE", help="Slack's app-level token, in the same way.")
-@click.option("--owner", metavar="USER", help="Your user id on the platform; without it a code in the chat tells.")
+@click.option("--token", metavar="SOURCE", help="The bot's token, given like --key.")
+@click.option("--app-token", metavar="SOURCE", help="Slack's app-level token, given like --key.")
+@click.option("--owner", metavar="USER", help="Your user id on the platform. By default a code in the chat finds it.")
 @click.option("--brief", metavar="HOUR", help="A brief every morning at this hour, such as 8:00, where you wrote last.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any other key, such as web.port=8421.")
 @click.option("--login/--no-login", default=None, help="Start at login, or not.")
-@click.option("--no-input", is_flag=True, help="Ask nothing; what is missing is left as it is.")
+@click.option("--no-input", is_flag=True, help="Ask nothing. Missing answers stay missing.")
 def setup(
     context: CommandContext,
     steps: tuple[str, ...],
@@ -79,7 +79,7 @@ def setup(
 ) -> int:
     """Ask for what is missing, try each answer at once, and write what works.
 
-    Naming steps asks for these again, also where they are set. Without a terminal nothing is asked.
+    Name steps to answer them again. Without a terminal nothing is asked.
     """
     logging.getLogger("shoal").addHandler(logging.NullHandler())  # what goes wrong is said here
     answers = {name: value for name, value in given.items() if value is not None}

@@ -33,24 +33,28 @@ class ThreadExport(msgspec.Struct, frozen=True):
     events: list[msgspec.Raw]
 
 
-threads = click.Group("threads", help="Conversations. ID is platform:channel:thread, as threads list shows it.")
+threads = click.Group(
+    "threads",
+    help="Conversations. ID is platform:channel:thread, as 'threads list' shows it.",
+    epilog="Example: shoal threads list",
+)
 
 
-@command(threads, "list")
+@command(threads, "list", example="shoal threads list --limit 10")
 @agent_option("Only those of this agent.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, THREADS_MAX))
-@click.option("--archived", is_flag=True, help="Those that were put away, instead of all others.")
+@click.option("--archived", is_flag=True, help="Only archived threads.")
 def list_threads(context: CommandContext, agent: str, limit: int, archived: bool, as_json: bool) -> None:
-    """List threads, the last active first; pinned ones whatever their age."""
+    """List threads, most recently active first. Pinned threads are always listed."""
     found = get(context, "/api/threads", list[ThreadSummary], limit=limit, agent=agent, archived=archived)
     rows = [(one.thread, one.agent, one.updated_at, one.last_seq, _doing(one), one.title) for one in found]
     head = ("thread", "agent", "active (UTC)", "events", "", "title")
     print_records(found, as_json, head, rows, "There are no threads yet.")
 
 
-@command(threads)
+@command(threads, example="shoal threads show terminal:local:main")
 def show(context: CommandContext, id: str, as_json: bool) -> None:
-    """Show a conversation: what was said and done, turn by turn."""
+    """Show a conversation turn by turn."""
     info, events = _whole(context, id)
     if as_json:
         print_json(ThreadExport(info, events))
@@ -62,10 +66,10 @@ def show(context: CommandContext, id: str, as_json: bool) -> None:
             print(line)
 
 
-@command(threads)
+@command(threads, example="shoal threads log terminal:local:main --after 40")
 @click.option("--after", default=0, help="Only events with a higher number.")
 def log(context: CommandContext, id: str, after: int, as_json: bool) -> None:
-    """Print the journal's events, one a line."""
+    """Print the events of the journal, one a line."""
     _, events = _whole(context, id, after)
     if as_json:
         print_json(events)
@@ -75,15 +79,15 @@ def log(context: CommandContext, id: str, after: int, as_json: bool) -> None:
         print(f"{event.seq:>6}  {iso(event.at)}  {event.type:<18}  {data}")
 
 
-@command(threads)
-@click.option("-o", "--output", type=click.Path(dir_okay=False), help="File to write; else standard output.")
+@command(threads, example="shoal threads export terminal:local:main --format html -o chat.html")
+@click.option("-o", "--output", type=click.Path(dir_okay=False), help="File to write. By default standard output.")
 @click.option(
     "--format",
     "form",
     type=click.Choice(["jsonl", "json", "markdown", "html"]),
     default="jsonl",
     show_default=True,
-    help="The journal, an event a line or with the thread around it; or a document for people.",
+    help="The journal (one event a line, or JSON with the thread), or a document for people.",
 )
 def export(context: CommandContext, id: str, output: str | None, form: str) -> None:
     """Write the whole conversation."""
@@ -102,36 +106,36 @@ def export(context: CommandContext, id: str, output: str | None, form: str) -> N
         print(f"Wrote {counted(len(events), 'event')} to {output}.")
 
 
-@command(threads)
+@command(threads, example='shoal threads rename terminal:local:main "Holiday plans"')
 def rename(context: CommandContext, id: str, title: str) -> None:
     """Give a thread another title."""
     changed = call_api(context, "PATCH", _path(id), {"title": title}, into=ThreadSummary)
     print(f"{changed.thread} is called {printable(changed.title)!r}.")
 
 
-@command(threads)
-@click.option("--off", is_flag=True, help="Pin it no more.")
+@command(threads, example="shoal threads pin terminal:local:main")
+@click.option("--off", is_flag=True, help="Unpin it.")
 def pin(context: CommandContext, id: str, off: bool) -> None:
-    """Keep a thread in sight: on the page it stands above all others."""
+    """Pin a thread: the page lists it above all others."""
     call_api(context, "PATCH", _path(id), {"pinned": not off})
     print(f"{id} is pinned no more." if off else f"{id} is pinned.")
 
 
-@command(threads)
-@click.option("--off", is_flag=True, help="Bring it back.")
+@command(threads, example="shoal threads archive terminal:local:main")
+@click.option("--off", is_flag=True, help="Unarchive it.")
 def archive(context: CommandContext, id: str, off: bool) -> None:
-    """Put a thread away; nothing is deleted, and a new message is answered as ever."""
+    """Archive a thread. Nothing is deleted, and new messages are still answered."""
     call_api(context, "PATCH", _path(id), {"archived": not off})
     print(f"{id} is back in the list." if off else f"{id} is archived.")
 
 
-@command(threads)
+@command(threads, example="shoal threads delete terminal:local:main")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def delete(context: CommandContext, id: str, yes: bool) -> None:
-    """Delete a thread for good: its journal, files, results and saved conversations, and its subagents' threads.
+    """Delete a thread permanently: its journal, files, results and saved conversations, and its subagents' threads.
 
-    The audit log keeps what was checked and decided, and the digest of the journal. A thread that is at work or has
-    messages waiting is refused.
+    The audit log keeps what was checked and decided, and the digest of the journal. A thread that is working or has
+    waiting messages is refused.
     """
     info = get(context, _path(id), ThreadSummary)
     if not yes:
@@ -142,9 +146,9 @@ def delete(context: CommandContext, id: str, yes: bool) -> None:
     print(f"Deleted {id}{others}. The digest of its {gone.events} events is {gone.digest}.")
 
 
-@command(threads)
+@command(threads, example="shoal threads rebuild terminal:local:main")
 def rebuild(context: CommandContext, id: str) -> None:
-    """Make log.jsonl and context.jsonl anew from the journal."""
+    """Write log.jsonl and context.jsonl again from the journal."""
     thread = parse_thread_id(id)
     events = [*map(decode_event, _whole(context, id)[1])]
     systems = context.read(lambda store: system_texts(store.journal, events))
@@ -152,66 +156,70 @@ def rebuild(context: CommandContext, id: str) -> None:
     print(f"Wrote log.jsonl and context.jsonl in {context.home.thread(thread)}.")
 
 
-@command(threads)
-@click.option("--after", default=0, type=click.IntRange(0), help="Copy up to this event; else all of it.")
-@click.option("--as", "name", default="", help="The copy's ID, which begins with web: or terminal:.")
+@command(threads, example="shoal threads fork terminal:local:main --after 40")
+@click.option("--after", default=0, type=click.IntRange(0), help="Copy up to this event. By default everything.")
+@click.option("--as", "name", default="", help="The copy's ID, beginning with web: or terminal:.")
 @as_usage()
 def fork(context: CommandContext, id: str, after: int, name: str) -> None:
-    """Begin a new conversation as a copy of one, up to any event."""
+    """Start a new conversation as a copy of another, up to any event."""
     made = call_api(context, "POST", f"{_path(id)}/fork", {"after": after, "thread": name}, into=OpenedThread)
     print(made.thread)
 
 
-@command(threads)
-@click.option("--at", "seq", default=0, type=click.IntRange(0), help="An event of its turn; else the last turn.")
-@click.option("--model", default="", help="Another model than the agent's.")
+@command(threads, example="shoal threads again terminal:local:main --model openai/gpt-5.5")
+@click.option("--at", "seq", default=0, type=click.IntRange(0), help="An event of its turn. By default the last turn.")
+@click.option("--model", default="", help="Use this model instead of the agent's.")
 @as_usage()
 def again(context: CommandContext, id: str, seq: int, model: str) -> None:
-    """Answer a message again. The present answer stays on another branch."""
+    """Answer a message again. The current answer stays on another branch."""
     call_api(context, "POST", f"{_path(id)}/again", {"seq": seq, "model": model}, into=Accepted)
     print("The message is answered again.")
 
 
-@command(threads)
+@command(threads, example="shoal threads branch terminal:local:main 40")
 @click.argument("after", type=click.IntRange(0))
 @as_usage()
 def branch(context: CommandContext, id: str, after: int) -> None:
-    """Have a conversation go on from right after event AFTER, such as the end of another branch."""
+    """Continue a conversation from right after event AFTER, such as the end of another branch."""
     call_api(context, "POST", f"{_path(id)}/branch", {"after": after}, into=ThreadSummary)
     print(f"{id} goes on after event {after}.")
 
 
-@command(threads)
+@command(threads, example="shoal threads artifacts terminal:local:main")
 def artifacts(context: CommandContext, id: str, as_json: bool) -> None:
-    """List the results that are stored whole, newest first."""
+    """List the stored results, newest first."""
     found = get(context, f"{_path(id)}/artifacts", list[ArtifactView])
     rows = [(one.artifact, one.name, f"{one.size_bytes:,}", one.created_at) for one in found]
     print_records(found, as_json, ("artifact", "tool", "bytes", "made (UTC)"), rows, "The thread has no artifacts.")
 
 
-snapshot = click.Group("snapshot", help="Saved conversations. ID is the thread's.")
+snapshot = click.Group(
+    "snapshot",
+    help="Saved conversations. ID is the thread's.",
+    epilog="Example: shoal threads snapshot list terminal:local:main",
+)
 threads.add_command(snapshot)
 
 
-@command(snapshot, "list")
+@command(snapshot, "list", example="shoal threads snapshot list terminal:local:main")
 def list_snapshots(context: CommandContext, id: str, as_json: bool) -> None:
-    """List what was saved in the thread's channel, newest first."""
+    """List the conversations saved in the thread's channel, newest first."""
     found = get(context, f"{_path(id)}/snapshots", list[Snapshot])
     rows = [(one.id, one.created_at, one.messages, one.description) for one in found]
     print_records(found, as_json, ("snapshot", "saved (UTC)", "messages", "about"), rows, "Nothing was saved here yet.")
 
 
-@command(snapshot)
-@click.option("--description", default="", help="What it is about; else the model says, or Shoal plainly.")
+@command(snapshot, example="shoal threads snapshot save terminal:local:main")
+@click.option("--description", default="", help="What it is about. By default the model says.")
 def save(context: CommandContext, id: str, description: str) -> None:
-    """Save what the model sees now; nothing is cleared."""
+    """Save what the model sees now. Nothing is cleared."""
     saved = call_api(context, "POST", f"{_path(id)}/snapshots", {"description": description}, into=Snapshot)
     print(f"Saved as {saved.id}: {printable(saved.description)}")
 
 
-@command(snapshot)
+@command(snapshot, example="shoal threads snapshot restore terminal:local:main 3")
 def restore(context: CommandContext, id: str, snapshot: str) -> None:
-    """Put a saved conversation in the place of what the model sees."""
+    """Replace what the model sees with a saved conversation."""
     restored = call_api(context, "POST", f"{_path(id)}/snapshots/{path_part(snapshot)}/restore", into=Snapshot)
     print(f"Restored: {printable(restored.description)}")
 
@@ -240,15 +248,17 @@ def _whole(context: CommandContext, id: str, after: int = 0) -> tuple[ThreadSumm
 # ---- the next request ----
 
 
-context = click.Group("context", help="What the model gets to see.")
+context = click.Group(
+    "context", help="What the model gets to see.", epilog="Example: shoal context show terminal:local:main"
+)
 
 
-@command(context, "show")
+@command(context, "show", example="shoal context show terminal:local:main")
 @click.argument("id", default=NEW_THREAD)
 def show_costs(context: CommandContext, id: str, as_json: bool) -> None:
-    """Show what each part of a thread's next request takes, in bytes and tokens.
+    """Show how many bytes and tokens each part of a thread's next request takes.
 
-    Without ID, of the first request of a new conversation.
+    Without ID, show the first request of a new conversation.
     """
     path = f"{_path(id)}/context"
     make_home(context.home)

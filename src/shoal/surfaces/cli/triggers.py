@@ -28,21 +28,25 @@ class TriggerTime(msgspec.Struct, frozen=True):
     text: str
 
 
-triggers = click.Group("triggers", help="Turns that start by the clock: once, or again and again.")
+triggers = click.Group(
+    "triggers", help="Turns that start by the clock, once or repeatedly.", epilog="Example: shoal triggers next"
+)
 
 
-@command()
+@command(example="shoal brief 8:30 --working-days")
 @click.argument("at", metavar="AT")
 @click.option("--timezone", default="", help="IANA name, such as Europe/Berlin.  [default: yours]")
 @click.option("--working-days", is_flag=True, help="From Monday to Friday.")
 @click.option("--thread", default="", help="Where it is sent.  [default: where you last wrote to the agent]")
 @click.option("--platform", default="", help="With --channel: open a new thread there each time.")
 @click.option("--channel", default="")
-@click.option("--agent", default="", help="Who sends it; 'brief' is made for it.  [default: the default agent]")
+@click.option(
+    "--agent", default="", help="Who sends it. The template 'brief' is made for it.  [default: the default agent]"
+)
 def brief(context: CommandContext, at: str, timezone: str, working_days: bool, **given: str) -> None:
-    """Have a brief sent every morning AT an hour such as 8 or 8:30, or off.
+    """Send a brief every morning AT an hour such as 8 or 8:30, or turn it off.
 
-    It tells what was done and spent, what waits for you and what is scheduled; nothing comes when there is nothing.
+    It reports what was done and spent, what waits for you, and what is scheduled. A day without news sends nothing.
     """
     if at == "off":
         removed = call_api(context, "DELETE", "/api/brief", into=Removed).removed
@@ -69,9 +73,9 @@ def send_brief(context: CommandContext, asked: Mapping[str, str]) -> list[str]:
     return said if find_server(context) else [*said, "Triggers fire only while `shoal run` is running."]
 
 
-@command(triggers, "list")
+@command(triggers, "list", example="shoal triggers list")
 def list_triggers(context: CommandContext, as_json: bool) -> None:
-    """List the triggers, the next due first."""
+    """List the triggers, next due first."""
     found = get(context, "/api/triggers", list[TriggerView])
     rows = [
         (
@@ -88,7 +92,7 @@ def list_triggers(context: CommandContext, as_json: bool) -> None:
     print_records(found, as_json, head, rows, "There are no triggers. `shoal triggers add WHEN TEXT` makes one.")
 
 
-@command(triggers)
+@command(triggers, example='shoal triggers add "every weekday at 8:30" "List my open tasks."')
 @click.argument("when_", metavar="WHEN")
 @click.option("--thread", help=f"The thread it goes into.  [default: {THREAD}]")
 @click.option("--platform", default="", help="With --channel: open a new thread there each time.")
@@ -112,31 +116,31 @@ def add(context: CommandContext, when_: str, text: str, thread: str | None, **gi
         tell("Triggers fire only while `shoal run` is running.")
 
 
-@command(triggers)
+@command(triggers, example="shoal triggers remove 12")
 def remove(context: CommandContext, id: str) -> None:
     """Remove a trigger."""
     call_api(context, "DELETE", f"/api/triggers/{path_part(id)}")
     print("Removed.")
 
 
-@command(triggers)
+@command(triggers, example="shoal triggers pause 12")
 def pause(context: CommandContext, id: str) -> None:
     """Pause a trigger until it is resumed."""
     call_api(context, "POST", f"/api/triggers/{path_part(id)}/pause")
     tell("Paused until `shoal triggers resume`.")
 
 
-@command(triggers)
+@command(triggers, example="shoal triggers resume 12")
 def resume(context: CommandContext, id: str) -> None:
-    """Resume a trigger that is paused or was switched off."""
+    """Resume a trigger that is paused or switched off."""
     found = call_api(context, "POST", f"/api/triggers/{path_part(id)}/resume", into=TriggerView)
     print(f"Resumed; it fires next at {_local(found)}.")
 
 
-@command(triggers, "next")
+@command(triggers, "next", example="shoal triggers next --limit 5")
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000))
 def next_times(context: CommandContext, limit: int, as_json: bool) -> None:
-    """Show the times that come next, over all triggers."""
+    """Show the next times of all triggers."""
     now = datetime.now(UTC)
     found = get(context, "/api/triggers", list[TriggerView])
     streams = [_times(one, now) for one in found if one.state == "active"]

@@ -2,6 +2,8 @@
 
 from tests.unit.surfaces.cli.conftest import Shoal
 
+from shoal.surfaces.cli.docs import matches
+
 
 def test_a_page_is_printed(shoal: Shoal) -> None:
     assert shoal("docs", "import").out.startswith("# Coming from another product")
@@ -9,7 +11,37 @@ def test_a_page_is_printed(shoal: Shoal) -> None:
     assert "import.md" in shoal("docs").out
 
 
-def test_a_page_that_is_not_there_is_named_with_the_nearest(shoal: Shoal) -> None:
-    ran = shoal("docs", "imprt")
-    assert (ran.code, ran.err) == (1, "shoal: There is no page 'imprt'. Did you mean import?\n")
-    assert shoal("docs", "../README").code == 1
+def test_a_word_prints_the_page_of_its_job(shoal: Shoal) -> None:
+    assert shoal("docs", "ollama").out.startswith("# Models on your own machine")
+    assert shoal("docs", "home", "assistant").out.startswith("# Add an MCP server")
+    assert shoal("docs", "backup").out.startswith("# Back up every night")
+
+
+def test_several_pages_are_listed_with_the_commands_that_print_them(shoal: Shoal) -> None:
+    lines = shoal("docs", "chat").out.splitlines()
+    assert len(lines) > 3
+    assert all(" docs " in line for line in lines)
+    assert any(line.endswith("  Telegram") for line in lines)
+
+
+def test_a_name_wins_over_a_job_a_title_a_heading_and_the_text() -> None:
+    texts = {
+        "README": "# Index\n\n| keep bees | [hives](how-to/hives.md) |\n",
+        "honey": "# Honey\n",
+        "how-to/hives": "# Wood\n",
+        "wax": "# Candles\n\n## Bees\n",
+        "sting": "# Ouch\n\nA bear.\n",
+        "decisions/001-bear": "# Bear\n",
+    }
+    assert matches(texts, "README") == ["README"]
+    assert matches(texts, "honey") == ["honey"]
+    assert matches(texts, "hives") == ["how-to/hives"]
+    assert matches(texts, "bees") == ["how-to/hives"]
+    assert matches(texts, "candles") == ["wax"]
+    assert matches(texts, "bear") == ["sting"]
+    assert matches(texts, "decisions/001-bear") == ["decisions/001-bear"]
+
+
+def test_a_word_that_no_page_mentions_is_named(shoal: Shoal) -> None:
+    ran = shoal("docs", "zeppelin")
+    assert (ran.code, ran.err) == (1, "shoal: No page mentions 'zeppelin'. 'shoal docs' lists all pages.\n")

@@ -1,24 +1,29 @@
 """The command line as a whole: help, exit codes, one line for every failure, nothing slow imported."""
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import click
 import pytest
+from tests.command_table import commands
 from tests.unit.surfaces.cli.conftest import Shoal
 
 from shoal.surfaces.cli import main
 
 PROGRAM = str(Path(sys.executable).with_name("shoal"))
 HELP_MODULES_MAX = 250
+HELP_COLUMNS = 78
 
 
 def test_help_lists_every_command(shoal: Shoal) -> None:
     ran = shoal("--help")
     assert ran.code == 0
     assert all(f"  {name} " in ran.out for name in main.COMMANDS)
+    headings = [line.removesuffix(":") for line in ran.out.splitlines() if line.endswith(":")]
+    assert headings == ["Options", *main.JOBS]
 
 
 @pytest.mark.parametrize("name", sorted(main.COMMANDS))
@@ -226,12 +231,23 @@ def test_the_errors_of_a_group_are_told_one_by_one(
     ]
 
 
-def test_the_page_on_the_command_line_names_every_command() -> None:
-    page = (Path(__file__).resolve().parents[4] / "docs" / "cli.md").read_text(encoding="utf-8")
-    context = click.Context(main.shoal)
-    missing = [name for name in main.COMMANDS if f"shoal {name}" not in page]
-    for name in main.COMMANDS:
-        command = main.shoal.get_command(context, name)
-        inner = command.commands if isinstance(command, click.Group) else {}
-        missing += [f"{name} {one}" for one in inner if one not in page.partition(f"shoal {name} ")[2]]
-    assert not missing
+EVERY = list(commands(main.shoal, ()))
+
+
+@pytest.mark.parametrize(("words", "command"), EVERY, ids=[" ".join(words) or "shoal" for words, _ in EVERY])
+def test_help_ends_with_an_example_that_parses(words: tuple[str, ...], command: click.Command) -> None:
+    assert command.epilog is not None
+    assert "\n" not in command.epilog
+    line = command.epilog.removeprefix("Example: ")
+    assert len(f"  {command.epilog}") <= HELP_COLUMNS
+    *_, typed = line.split(" | ")
+    program, *arguments = shlex.split(typed)
+    assert program == "shoal"
+    parsed = main.shoal.make_context("shoal", arguments)
+    called: list[str] = []
+    while isinstance(parsed.command, click.Group) and (left := [*parsed._protected_args, *parsed.args]):
+        name, inner, rest = parsed.command.resolve_command(parsed, left)
+        assert inner is not None, f"{line}: there is no {rest[:1]}"
+        called.append(name or "")
+        parsed = inner.make_context(name, rest, parent=parsed)
+    assert tuple(called)[: len(words)] in (words, (*words[:1], "confirm"))
