@@ -43,7 +43,7 @@ _COUNTS = frozenset({"usage", "usagemetadata", "x_groq", "timings", "eval_count"
 """Fields that count tokens. They never contain a part of the answer."""
 _UNSAFE_ID = re.compile(r"[^A-Za-z0-9_-]")
 _CALL_ID_CHARS_MAX = 40
-"""Longest call id that OpenAI's Chat Completions accept."""
+"""Longest call id that OpenAI's Chat Completions API accepts."""
 
 
 def portable_call_id(call_id: str) -> str:
@@ -208,7 +208,7 @@ def _begins(arguments: str) -> bool:
 
 
 class AnswerReader:
-    """Reads one answer. The protocol's own final event sets `complete`."""
+    """Reads one answer. The protocol's final event sets `complete`."""
 
     record: ClassVar[type[msgspec.Struct]]
     decoder: ClassVar[msgspec.json.Decoder[Any]]
@@ -296,7 +296,6 @@ class AnswerReader:
             _log.warning("provider sent an odd field", extra={"provider": self.context.provider, "field": what})
 
     def say(self, text: str) -> None:
-        """Add a piece of the answer's text."""
         if self._is_plain and "<" not in text and "[" not in text and "◁" not in text:
             self.texts.append(text)
             return

@@ -1,11 +1,11 @@
-"""Anthropic Messages: thinking kept and sent back unchanged, and cache marks so that a growing history is read once.
+"""Anthropic Messages API. Thinking is sent back unchanged, and cache marks keep a growing history cached.
 
-Cache marks stand after the system prompt (which covers the tools before it), after the last message, and where the
-previous request ended, since the provider looks back only twenty blocks from a mark. Sampling parameters do not exist
-in this version of the protocol, so a temperature is not sent.
+Cache marks are placed after the system prompt (which covers the tools before it), after the last message, and where the
+previous request ended, because the provider looks back only twenty blocks from a mark. This version of the protocol has
+no sampling parameters, so no temperature is sent.
 
-A tool that was looked up stands among the tools with `defer_loading`, outside of what is cached, and the result of the
-search refers to it: there the provider shows the model its definition.
+A tool found by a search is sent with `defer_loading`, outside the cached prefix. The search result refers to it, and
+the provider shows its definition to the model there.
 """
 
 from collections.abc import Iterable
@@ -99,7 +99,8 @@ class _AnthropicEvent(msgspec.Struct):
 
 
 class _KeptBlock(msgspec.Struct, omit_defaults=True):
-    """A block of an answer with thinking, in order: thinking as it came, text by its length, a call by its place."""
+    """A block of an answer with thinking, in order. Thinking is stored as received, text by its length, a call by its
+    index."""
 
     type: str
     thinking: str | None = None
@@ -123,7 +124,7 @@ _models_decoder = msgspec.json.Decoder(_AnthropicModels)
 
 
 class AnthropicMessages(ApiProtocol):
-    """Messages as content blocks; results, and the words that follow them, share one user message."""
+    """Encode messages as content blocks. Results and the text after them share one user message."""
 
     kind = "anthropic"
     schema_dialect = "full"
@@ -137,14 +138,14 @@ class AnthropicMessages(ApiProtocol):
     tool_template = b'{"name":%b,"description":%b,"input_schema":%b}'
 
     def write(self, request: ModelRequest, joined: JoinedMessages, form: MessageForm) -> EncodedRequest:
-        """With cache marks, without a temperature."""
+        """Encode the request with cache marks and without a temperature."""
         native = form.native
         parts = [b'{"model":', encode(request.model), b',"stream":true,"max_tokens":%d' % request.max_output_tokens]
         if request.tools:
             told = {spec.name for spec in request.tools}
             found = tuple(spec for name, spec in joined.found.items() if name not in told) if native else None
             parts.append(self.tools(request.tools, self.dialect(form.quirks), found))
-            # They have to be described as long as there are calls among the messages.
+            # Required while the messages contain calls.
             parts.append(b',"tool_choice":{"type":"none"}' if request.tool_choice == "none" else b"")
         if request.system:
             shared = request.shared_chars or len(request.system)
@@ -161,7 +162,7 @@ class AnthropicMessages(ApiProtocol):
             case UserMessage(text=text, images=shown):
                 blocks = [*self.encode_images(shown, images), *self._text(text)]
                 return EncodedMessage("user", b",".join(blocks) or b'{"type":"text","text":"(an empty message)"}')
-            case AssistantMessage(text=text, tool_calls=made, opaque=opaque):  # thinking stands where it came
+            case AssistantMessage(text=text, tool_calls=made, opaque=opaque):  # thinking keeps its position
                 call_template, at, blocks = b'{"type":"tool_use","id":%b,"name":%b,"input":%b}', 0, list[bytes]()
                 calls = [call_template % encode_call(call) for call in made]
                 needs_all = form.quirks.reasoning_needed
@@ -176,7 +177,7 @@ class AnthropicMessages(ApiProtocol):
                 return EncodedMessage("assistant", b",".join((*blocks, *self._text(text[at:]), *calls)))
             case ToolMessage(call_id=call_id, text=text, images=shown, is_error=is_error):
                 blocks = [*self._text(text), *self.encode_images(shown, images)]
-                if native and message.found:  # which stand with nothing beside them
+                if native and message.found:  # which must be alone in their message
                     blocks = [b'{"type":"tool_reference","tool_name":%b}' % encode(one.name) for one in message.found]
                 content = b',"content":[' + b",".join(blocks) + b"]" if blocks else b""
                 failed = b',"is_error":true' if is_error else b""
@@ -203,7 +204,7 @@ class AnthropicMessages(ApiProtocol):
 
 
 def _with_cache_marks(joined: JoinedMessages) -> list[bytes | bytearray]:
-    """The messages with a cache mark at their end and where the previous request ended; blocks end with a brace."""
+    """Add a cache mark to the last message and where the previous request ended. Blocks end with a brace."""
     buffer = memoryview(joined.buffer)
     end = len(buffer)
     if not end:
@@ -215,7 +216,7 @@ def _with_cache_marks(joined: JoinedMessages) -> list[bytes | bytearray]:
 
 
 class AnthropicReader(AnswerReader):
-    """One answer's events."""
+    """Reads the events of one answer."""
 
     record = _AnthropicEvent
     decoder = msgspec.json.Decoder(_AnthropicEvent)
@@ -323,7 +324,7 @@ class AnthropicReader(AnswerReader):
         if usage is None:
             return
         if usage.input_tokens is None and usage.output_tokens is None and usage.completion_tokens is not None:
-            asked = (usage.prompt_tokens or 0) or self.usage.input_tokens  # OpenAI's form, sent by a gateway
+            asked = (usage.prompt_tokens or 0) or self.usage.input_tokens  # OpenAI's names, sent by a gateway
             self.usage = msgspec.structs.replace(self.usage, input_tokens=asked, output_tokens=usage.completion_tokens)
             return
         old = self.usage
@@ -341,12 +342,12 @@ class AnthropicReader(AnswerReader):
         )
 
     def opaque(self) -> str:
-        """The thinking, and where it stood between text and calls."""
+        """Encode the thinking and its position between text and calls."""
         thinks = any(kept.type in ("thinking", "redacted_thinking") for kept in self._kept)
         return raw_json(msgspec.to_builtins(self._kept)).decode() if thinks else ""
 
     def result(self) -> ModelDone | ModelFailed:
-        """The answer; one that never began since the conversation fills the window is an overflow."""
+        """Return the answer. Raises an overflow if it never began because the conversation fills the window."""
         if self._overflowed and not self.texts and not self.calls:
             return ModelFailed(
                 "context_overflow", f"The conversation fills {self.context.provider}'s whole context window."

@@ -37,14 +37,14 @@ from shoal.models.quirks import Quirks
 from shoal.models.schema_dialects import SchemaDialect, narrowed
 
 THREADS_MAX = 256
-"""Encoded conversations kept; the least recently used is dropped and encoded anew when it is needed.
+"""Cached conversations. The least recently used is evicted and encoded again when needed.
 
-One whose messages are gone is of no more use, and is dropped as soon as it is the least recently used.
+A conversation whose messages no longer exist is evicted once it is the least recently used.
 """
 JOINED_BYTES_MAX = 16 * 1024 * 1024
-"""The same bound in bytes, over all threads."""
+"""Bytes of cached conversations, over all threads."""
 STABLE_MAX = 64
-"""Encoded system prompts and tool lists kept."""
+"""Cached system prompts and tool lists."""
 IMAGE_BYTES_MAX = 5 * 1024 * 1024 * 3 // 4
 """Largest image sent: 5 MiB in base64, the limit of Anthropic and Bedrock. Text replaces a larger image.
 
@@ -53,7 +53,7 @@ New images are resized on arrival (`tools/attachments.py`); this covers images i
 IMAGE_SIDE_MAX = 8000
 
 Images: TypeAlias = Mapping[str, bytes]
-"""Images of new messages by path, base64; a path that is missing here could not be read."""
+"""Base64 content of new images by path. A missing path could not be read."""
 
 _UNSAFE_ID = re.compile(r"[^A-Za-z0-9_-]")
 _CALL_NAME_CHARS_MAX = 64
@@ -66,7 +66,7 @@ _arguments_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class EncodedMessage(NamedTuple):
-    """A message as JSON. Messages of the same `role` in a row share a frame; `later` follows the last of them."""
+    """A message as JSON. Consecutive messages of one `role` share a frame; `later` follows the last of them."""
 
     role: str
     body: bytes
@@ -74,32 +74,32 @@ class EncodedMessage(NamedTuple):
 
 
 class EncodedRequest(msgspec.Struct, frozen=True):
-    """A request's body, and the call ids that its conversation already has."""
+    """A request's body and the call ids already used in its conversation."""
 
     content: bytes
     call_ids: set[str]
 
 
 class ApiProtocol:
-    """One HTTP API of model providers: pure translation of requests to bytes and of stream events to an answer. Holds
-    encoded messages between requests, nothing else; does no I/O."""
+    """One HTTP API of model providers. Translates requests to bytes and stream events to an answer, without I/O. Its
+    only state is the cache of encoded messages."""
 
     kind: ClassVar[str]
-    """Its name in the configuration."""
+    """Name in the configuration."""
     answers_path: ClassVar[str] = ""
     models_path: ClassVar[str] = "/models"
-    """Where requests go, and where models are listed, below the base address."""
+    """Paths below the base URL for requests and for the list of models."""
     fixed_headers: ClassVar[Sequence[tuple[bytes, bytes]]] = ((b"content-type", b"application/json"),)
     key_header: ClassVar[tuple[bytes, bytes]] = (b"authorization", b"Bearer ")
-    """The header that has the key, and what stands before it there."""
+    """The header for the key, and the prefix of its value."""
     frame: ClassVar[tuple[bytes, bytes]] = (b"", b"")
-    """What stands before the first message of a frame, with its role, and after the last."""
+    """Bytes before the first message of a frame, with its role, and after the last."""
     text_template: ClassVar[bytes] = b'{"type":"text","text":%b}'
     image_template: ClassVar[bytes]
-    """An image's media type and its content in base64, in this order."""
+    """Template for an image: its media type, then its base64 content."""
     system_template: ClassVar[bytes]
     tool_template: ClassVar[bytes]
-    """A tool's name, description and JSON schema, in this order."""
+    """Template for a tool: its name, description and JSON schema."""
     tools_template: ClassVar[bytes] = b',"tools":[%b]'
     merges_users: ClassVar[bool] = False
     """Whether consecutive user messages are joined before they are encoded."""
@@ -119,7 +119,7 @@ class ApiProtocol:
         def encode_tools(
             specs: tuple[ToolSpec, ...], dialect: SchemaDialect, found: tuple[ToolSpec, ...] | None = None
         ) -> bytes:
-            """With `found`, in the provider's own way of looking tools up; these have been."""
+            """With `found`, use the provider's native tool search; these tools were found by it."""
             native = found is not None
             told = [self.encode_tool(spec, dialect, native=native) for spec in specs]
             return self.tools_template % b",".join((*told, *self.encode_found(found or (), dialect)))
@@ -129,11 +129,11 @@ class ApiProtocol:
         self.tools = encode_tools
 
     def path(self, model: str) -> str:
-        """Where a request for this model goes, below the base address."""
+        """Path of a request for this model, below the base URL."""
         return self.answers_path
 
     def headers(self, key: str) -> list[tuple[bytes, bytes]]:
-        """Headers besides host and length."""
+        """Return the headers, apart from host and length."""
         name, before = self.key_header
         return [*self.fixed_headers, *([(name, before + key.encode())] if key else ())]
 
@@ -150,7 +150,7 @@ class ApiProtocol:
     def encode(
         self, request: ModelRequest, quirks: Quirks, images: Images, origin: str = "", left_out: int = 0
     ) -> EncodedRequest:
-        """The request's body. `images` has what `conversations.new_images` asked for."""
+        """Return the request's body. `images` contains the images that `conversations.new_images` named."""
         if not quirks.tools and request.tools:
             request = msgspec.structs.replace(request, tools=(), further=())
         form = self.form(request, quirks, origin, left_out)
@@ -174,7 +174,7 @@ class ApiProtocol:
         raise NotImplementedError
 
     def searches(self, request: ModelRequest, quirks: Quirks) -> bool:
-        """Whether the model of this request looks tools up in the provider's own way."""
+        """Whether this request uses the provider's native tool search."""
         return False
 
     def dialect(self, quirks: Quirks) -> SchemaDialect:
@@ -182,22 +182,22 @@ class ApiProtocol:
         return quirks.schema_dialect or self.schema_dialect
 
     def encode_tool(self, spec: ToolSpec, dialect: SchemaDialect, *, native: bool) -> bytes:
-        """A tool that the model is told of from the start."""
+        """Encode a tool that is announced in every request."""
         return self.tool_template % (encode(spec.name), encode(spec.description), schema_of(spec, dialect))
 
     def encode_found(self, specs: Iterable[ToolSpec], dialect: SchemaDialect) -> list[bytes]:
-        """What stands among the tools for those that were looked up."""
+        """Encode the tools that a search found."""
         return []
 
     def opening(self, role: str) -> bytes:
-        """What stands before the first message of a frame."""
+        """Return the bytes before the first message of a frame."""
         return self.frame[0] % role.encode() if self.frame[0] else b""
 
     def encode_text(self, text: str) -> bytes:
         return self.text_template % encode(text)
 
     def encode_images(self, shown: Iterable[Image], images: Images) -> list[bytes]:
-        """Each image; in the place of one that was not loaded, words."""
+        """Encode each image. Text replaces an image that could not be loaded."""
         limit = "is damaged or too large"
         return [
             self.image_template % (image.media_type.encode(), images[image.path])
@@ -242,18 +242,18 @@ class JoinedMessages(msgspec.Struct, eq=False, kw_only=True):
             self.later += (b"," if self.later else b"") + message.later
 
     def ending(self, protocol: ApiProtocol) -> bytes:
-        """What completes the buffer, which stays as it is."""
+        """Return the bytes that complete the buffer, without changing it."""
         later = b"," + self.later if self.later else b""
         return later + protocol.frame[1] if self.buffer else b""
 
 
 class ConversationCache:
-    """The encoded messages of one provider's conversations, kept between requests."""
+    """Cache of one provider's encoded conversations."""
 
     def __init__(self, protocol: ApiProtocol) -> None:
         self._protocol = protocol
         self.kept: OrderedDict[str, JoinedMessages] = OrderedDict()
-        """The encoded conversations by thread, the least recently used first."""
+        """Encoded conversations by thread, least recently used first."""
         self.refused: WeakSet[ModelMessage] = WeakSet()
         """Messages whose images and reasoning the provider refused."""
         self._bytes = 0
@@ -278,7 +278,7 @@ class ConversationCache:
         return found
 
     def join(self, request: ModelRequest, images: Images, form: MessageForm) -> JoinedMessages:
-        """All messages of the request; valid until the next call."""
+        """Return all messages of the request. The result is valid until the next call."""
         joined, messages = self.kept.pop(request.cache_key, None), request.messages
         if joined is not None:
             self._bytes -= len(joined.buffer)
@@ -373,18 +373,18 @@ def schema_of(spec: ToolSpec, dialect: SchemaDialect) -> bytes:
 
 
 def portable_call_name(name: str) -> str:
-    """The name of a call in the same alphabet: what a model called may be no name of a tool, or none at all."""
+    """Return a call's name in the provider's alphabet. The model may have used an invalid name, or none."""
     return _UNSAFE_ID.sub("_", name)[:_CALL_NAME_CHARS_MAX] or "_"
 
 
 def encode_call(call: ToolCall) -> tuple[bytes, bytes, bytes]:
-    """A call's id, name and arguments (an object) as every provider takes them."""
+    """Return a call's id, name and arguments (an object) in a form that every provider accepts."""
     name = portable_call_name(call.written_name)
     return encode(portable_call_id(call.id)), encode(name), arguments_object(call.written_arguments)
 
 
 def arguments_object(arguments: str) -> bytes:
-    """A call's arguments as a JSON object; what the model wrote malformed goes back as `{"malformed": text}`."""
+    """Return a call's arguments as a JSON object. Malformed arguments become `{"malformed": text}`."""
     try:
         _arguments_decoder.decode(arguments)
     except UNREADABLE:

@@ -21,7 +21,7 @@ from shoal.kernel.messages import (
 from shoal.models.quirks import Quirks
 
 NOT_SHOWN = "[The image {name} is not shown to you: this model takes no images.]"
-CROWDED_OUT = "[The image {name} is not shown to you any more: newer ones fill what a request may hold.]"
+CROWDED_OUT = "[The image {name} is no longer shown to you: newer images fill the request.]"
 REFUSED = "[The image {name} is not shown to you: the model's provider refused it.]"
 BETWEEN = "(I read the results.)"
 """Answer inserted between a tool result and a user message, for services that require one."""
@@ -29,10 +29,10 @@ _NINE = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
 class MessageForm(msgspec.Struct, frozen=True):
-    """How messages are encoded.
+    """How to encode messages.
 
-    `origin` identifies whose reasoning is sent back. With `native`, tools are looked up in the provider's own way. The
-    system text is set here if it has to open the first message. The `left_out` oldest images are not sent.
+    `origin` identifies whose reasoning is sent back. With `native`, the provider's tool search is used. The system text
+    is set here if it must open the first message. The `left_out` oldest images are not sent.
     """
 
     quirks: Quirks = Quirks()

@@ -1,6 +1,7 @@
-"""All configured providers and their models: from a name to the provider that runs it, its window and its price.
+"""Resolve a model name to its provider, context window and price.
 
-Which keys are valid and which models are offered is asked of all providers at once, and kept in available_models.json.
+All providers are asked at once for their models, which also validates the keys. available_models.json stores the
+answers.
 """
 
 import asyncio
@@ -50,9 +51,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DISCOVERY_SECONDS = 10.0
-"""How long one provider may take to list its models."""
+"""Timeout for one provider's list of models."""
 MODELS_MAX = 5_000
-"""Models kept of one provider."""
+"""Models stored for one provider."""
 NAMES_SHOWN_MAX = 20
 
 
@@ -111,7 +112,7 @@ def build_provider(
 
 
 def address_of(settings: ProviderSettings) -> str:
-    """The base address, by default that of the kind's own service; empty for a local model."""
+    """Return the base URL, by default that of the kind's own service. Empty for a local model."""
     address = (settings.base_url or BASE_URLS.get(settings.kind, "")).rstrip("/")
     return address.removesuffix("/v1") if settings.kind == "anthropic" else address
 
@@ -119,7 +120,8 @@ def address_of(settings: ProviderSettings) -> str:
 def build_embeddings(
     name: str, providers: Mapping[str, ProviderSettings], clock: Clock, environ: Mapping[str, str], folder: Path
 ) -> Embeddings:
-    """What `recall.model` names, PROVIDER/MODEL; nothing is opened. Raises ConfigError for what has no embeddings."""
+    """Create the embeddings model that `recall.model` names as PROVIDER/MODEL, without opening anything. Raises
+    ConfigError if the provider has no embeddings."""
     provider, _, model = name.partition("/")
     settings = providers.get(provider)
     if settings is None or not model:
@@ -148,7 +150,8 @@ def build_speech(
     clock: Clock,
     environ: Mapping[str, str],
 ) -> Speech | None:
-    """What `speech.KEY` names, `recognition` or `speaking`; nothing is opened. Raises ConfigError for what has none."""
+    """Create the speech model that `speech.KEY` names, without opening anything. `key` is `recognition` or `speaking`.
+    Raises ConfigError if the provider has no speech."""
     named = settings.recognition if key == "recognition" else settings.speaking
     if not named:
         return None
@@ -158,7 +161,7 @@ def build_speech(
         return EspeakSpeech(settings.voice)
     if named == "moonshine":
         if settings.language.lower().partition("-")[0] not in ("", "en"):
-            raise ConfigError([f"speech.language is {settings.language!r}, and moonshine hears English alone."])
+            raise ConfigError([f"speech.language is {settings.language!r}, but moonshine recognizes only English."])
         from shoal.models.speech import MoonshineSpeech
 
         return MoonshineSpeech()
@@ -200,12 +203,12 @@ def _endpoint(
     )
 
 
-# ---- what they offer ----
+# ---- models offered ----
 
 
 class ModelListing(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a provider offers. `valid`: the key is accepted; `error` says in a sentence what was wrong at `checked_at`.
-    `context_tokens` and `max_output_tokens` have the numbers that the provider gives, by model."""
+    """The models of one provider. `valid` means that the key is accepted. `error` describes the failure at `checked_at`
+    in a sentence. `context_tokens` and `max_output_tokens` are the provider's figures by model."""
 
     valid: bool
     models: tuple[str, ...]
@@ -219,7 +222,7 @@ _listings_decoder = msgspec.json.Decoder(dict[str, ModelListing])
 
 
 def read_listings(path: Path) -> dict[str, ModelListing]:
-    """The file's listings by provider; empty when there is none, or when it is damaged (the next refresh mends it)."""
+    """Read the listings by provider. Empty if the file is missing or damaged; the next refresh replaces it."""
     try:
         return _listings_decoder.decode(read_regular(path))
     except FileNotFoundError:
@@ -230,8 +233,8 @@ def read_listings(path: Path) -> dict[str, ModelListing]:
 
 
 def write_listings(path: Path, listings: Mapping[str, ModelListing]) -> None:
-    """Replace the file whole: a reader sees the old or the new one. Raises OSError."""
-    # `models` stays in the file when it is empty: others read it.
+    """Replace the file atomically. Raises OSError."""
+    # Other programs expect `models` even if it is empty.
     rows = {
         name: {"valid": row.valid, "models": row.models} | msgspec.to_builtins(row) for name, row in listings.items()
     }
@@ -248,7 +251,7 @@ def write_listings(path: Path, listings: Mapping[str, ModelListing]) -> None:
 async def discover(
     providers: Iterable[Provider], before: Mapping[str, ModelListing], clock: Clock, seconds: float = DISCOVERY_SECONDS
 ) -> dict[str, ModelListing]:
-    """Ask every provider for its models, all at once, each for at most `seconds`. Failures become listings too."""
+    """Ask every provider for its models concurrently, each for at most `seconds`. Failures become listings as well."""
 
     async def ask(provider: Provider) -> ModelListing:
         before_it, at = before.get(provider.name), iso(clock.now())
@@ -285,7 +288,7 @@ class _ConfiguredProvider(msgspec.Struct, frozen=True):
 
 
 class Catalog:
-    """The port `Models`. Only `refresh` asks the providers anything."""
+    """Implements the port `Models`. Only `refresh` sends requests to providers."""
 
     def __init__(
         self,
@@ -322,7 +325,7 @@ class Catalog:
         self._entries[name] = _ConfiguredProvider(provider, row.kind, address, window, row.models, price, row.prices)
 
     def replace(self, name: str, row: ProviderSettings) -> None:
-        """Have a provider as it is configured now; calls under way at the one it replaces end there."""
+        """Replace a provider. Calls in flight finish on the old one."""
         if (before := self._entries.get(name)) is not None:
             self._replaced.append(before.provider)
         self._put(name, row)
@@ -331,16 +334,16 @@ class Catalog:
 
     @property
     def providers(self) -> dict[str, Provider]:
-        """Every provider by name, in the order of the configuration; `demo` is always there, last."""
+        """Return every provider by name, in the order of the configuration. `demo` is always last."""
         return {name: entry.provider for name, entry in self._entries.items()}
 
     @property
     def listings(self) -> Mapping[str, ModelListing]:
-        """What is known of each provider's models, from the file or the last refresh."""
+        """Return each provider's models, from the file or the last refresh."""
         return {name: listing for name, listing in self._listings.items() if name in self._entries}
 
     def names(self) -> list[str]:
-        """Every known model as `PROVIDER/MODEL`, provider by provider."""
+        """Return every known model as `PROVIDER/MODEL`, grouped by provider."""
         return [
             model if name == DEMO else f"{name}/{model}"
             for name, entry in self._entries.items()
@@ -397,7 +400,7 @@ class Catalog:
             await self._write()
 
     async def refresh(self) -> Mapping[str, ModelListing]:
-        """Ask every provider but `demo` what it offers, and write the file; the listings tell failures."""
+        """Ask every provider except `demo` for its models and write the file. Failures are part of the listings."""
         asked = [entry.provider for name, entry in self._entries.items() if name != DEMO]
         found = await discover(asked, self._listings, self._clock)
         self._listings = {**self._listings, **found}
@@ -426,8 +429,8 @@ class Catalog:
         return list(dict.fromkeys((*entry.models, *listed)))
 
     def _holder(self, model: str) -> str | None:
-        """The provider of a bare name: the first that lists it, else the model's own service, else the only provider
-        there is if it has listed nothing yet."""
+        """Find the provider of a bare model name: the first that lists it, otherwise the model's own service, otherwise
+        the only configured provider if it has no listing yet."""
         for name, entry in self._entries.items():
             if model in self._models(name, entry):
                 return name
@@ -452,13 +455,13 @@ class Catalog:
         output = listing.max_output_tokens.get(model) or (
             row.output_tokens if row is not None else UNKNOWN_OUTPUT_TOKENS
         )
-        if entry.kind == "local":  # of its small window most is for what goes in
+        if entry.kind == "local":  # most of a small window is needed for the input
             output = min(output, context // 4)
         return Route(entry.provider, model, context, min(output, context or output))
 
 
 def existing_model(models: Models, name: str) -> None:
-    """Raise InvalidInput for a model that no provider is known to have."""
+    """Return the model's name if a provider offers it. Raises InvalidInput otherwise."""
     route = models.route(name)
     if not isinstance(models, Catalog):
         return
@@ -468,17 +471,17 @@ def existing_model(models: Models, name: str) -> None:
     is_listed = listing is not None and listing.valid and bool(listing.models)
     if is_listed and f"{route.provider.name}/{route.model}" not in offered:
         near = difflib.get_close_matches(route.model, [one.partition("/")[2] for one in offered], 3)
-        hint = f" Near it: {', '.join(near)}." if near else " `shoal models list` shows what it has."
+        hint = f" Similar names: {', '.join(near)}." if near else " `shoal models list` shows its models."
         raise InvalidInput(f"{route.provider.name} does not offer the model {route.model!r}.{hint}")
 
 
 def model_names(models: Models) -> Sequence[str]:
-    """The known models, PROVIDER/MODEL."""
+    """Return the known models as PROVIDER/MODEL."""
     return models.names() if isinstance(models, Catalog) else ()
 
 
 async def key_lines(models: Models) -> Sequence[str]:
-    """Refresh the listings; a line for each provider says whether its key is valid."""
+    """Refresh the listings and describe the validity of each provider's key in one line."""
     if not isinstance(models, Catalog):
         return ()
     found = await models.refresh()

@@ -1,8 +1,7 @@
-"""The demo model: a deterministic stand-in without any network, which says so, and which really calls the tools.
+"""The demo model: deterministic and offline. It says that it is a demo, and its tool calls are real.
 
-It runs when no model is configured, so that a person can see everything else work before connecting one. Plain English
-requests are understood as intents, and each intent becomes a call of a tool that is offered. Patterns are compiled when
-the first message comes.
+It runs when no model is configured, so a new user can try everything else first. Simple English requests are parsed
+into intents, and each intent becomes a call of an offered tool. Patterns are compiled on the first message.
 """
 
 import asyncio
@@ -35,13 +34,13 @@ CONTEXT_TOKENS = 200_000
 PIECE_WORDS = 3
 """Words in one piece of the streamed answer."""
 RESULT_CHARS_MAX = 4_000
-"""How much of a tool's result is repeated in the answer."""
+"""Characters of a tool's result that are repeated in the answer."""
 
 LABEL = "— *demo model: fixed answers, real tools. Ask it “how do I connect a model?”*"
 CONNECT = """To connect a real model, do one of these and start Shoal again:
 
 - set `ANTHROPIC_API_KEY`, `OPENAI_API_KEY`, `GEMINI_API_KEY` or `OPENROUTER_API_KEY` in the environment;
-- run Ollama on this machine (`ollama pull qwen3` and `ollama serve`); it is found by itself;
+- run Ollama on this machine (`ollama pull qwen3` and `ollama serve`); Shoal detects it;
 - or write it into `shoal.toml` in the home directory:
 
 ```toml
@@ -54,7 +53,7 @@ base_url = "http://127.0.0.1:8080/v1"
 api_key = { env = "MY_API_KEY" }
 ```
 
-`shoal doctor` says whether the key works, `shoal models list` what it offers."""
+`shoal doctor` checks the key, and `shoal models list` shows the models."""
 _CAN = {
     "bash": "run a command: `run uname -a`",
     "list": "list files: `list the files`",
@@ -69,7 +68,7 @@ _REFUSED = r"denied|not allowed|did not allow|refused|expired|nobody (?:approved
 
 
 class DemoProvider:
-    """Answers by rules. The same conversation gets the same answer, apart from call ids."""
+    """Answers by fixed rules. Equal conversations get equal answers, apart from call ids."""
 
     name = DEMO
 
@@ -77,7 +76,7 @@ class DemoProvider:
         self._clock = clock
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
-        """Lets other tasks run between two pieces."""
+        """Stream the answer and let other tasks run between two pieces."""
         message = self._answer(request)
         words = re.findall(r"\s*\S+\s*?(?=\s|$)|\s+$", message.text)
         for start in range(0, len(words), PIECE_WORDS):
@@ -92,10 +91,10 @@ class DemoProvider:
         pass
 
     def _answer(self, request: ModelRequest) -> AssistantMessage:
-        """A report of the last calls, a call of each tool that was asked for, or a fixed text."""
+        """Return a report of the last calls, a call for each requested tool, or a fixed text."""
         last = request.messages[-1] if request.messages else UserMessage("")
         if isinstance(last, ToolMessage):
-            # What came of the last calls, in their order.
+            # Results of the last calls, in order.
             results: list[ToolMessage] = []
             made: dict[str, ToolCall] = {}
             for message in reversed(request.messages):
@@ -119,7 +118,7 @@ class DemoProvider:
         if kind in _REPLIES:
             return AssistantMessage(f"{_REPLIES[kind]}\n\n{LABEL}")
         if not intents[0].acts:
-            begin = "I am only the demo model and did not understand that. What I do understand:"
+            begin = "I am only the demo model and did not understand that. I understand:"
             if kind == "help":
                 begin = "I am the demo model: no AI, fixed rules, but the tools I call are real. I can"
             names = {spec.name for spec in (*request.tools, *request.further)}
@@ -136,7 +135,7 @@ class DemoProvider:
             for name, arguments in (call for call in found if call is not None)
         )
         if not calls:
-            return AssistantMessage(f"I understand, but I am not offered a tool for that here.\n\n{LABEL}")
+            return AssistantMessage(f"I understand, but I have no tool for that here.\n\n{LABEL}")
         missing = [intent.kind for intent, call in zip(intents, found, strict=True) if call is None]
         return AssistantMessage(f"I have no tool to {missing[0]} here; I will do the rest." if missing else "", calls)
 
@@ -161,7 +160,7 @@ def _outcome(result: ToolMessage, values: _CallValues) -> str:
     what = values.command or values.path or result.name
     first = text.partition("\n")[0][:300]
     if text.startswith("Skipped"):
-        return f"I left `{what}` out, since you wrote something new."
+        return f"I skipped `{what}` because you wrote something new."
     if text.startswith("Interrupted"):
         return f"`{what}` was interrupted, so I do not know whether it took effect. Please check."
     if result.is_error and re.search(_REFUSED, text, re.IGNORECASE):
@@ -178,7 +177,7 @@ def _outcome(result: ToolMessage, values: _CallValues) -> str:
         case "read" | "view":
             return f"`{values.path}` contains:\n\n{_block(text)}" if text else f"`{values.path}` is empty."
         case "list":
-            return f"In `{values.path or '.'}` there is:\n\n{_block(text)}" if text else "There is nothing there."
+            return f"`{values.path or '.'}` contains:\n\n{_block(text)}" if text else "That folder is empty."
         case _:
             return f"Done: {first}" if first else "Done."
 
@@ -189,7 +188,7 @@ def _block(text: str) -> str:
     return f"{fence}\n{shown}\n{fence}"
 
 
-# ---- what is understood ----
+# ---- intents ----
 
 IntentKind: TypeAlias = Literal[
     "time", "list", "read", "write", "edit", "run", "upload", "remember", "remind", "help", "connect", "greet",
@@ -251,14 +250,14 @@ _SYNONYMS: Mapping[str, tuple[str, ...]] = {
 
 
 class Intent(msgspec.Struct, frozen=True):
-    """One thing that was asked for."""
+    """One request of the person."""
 
     kind: IntentKind
     values: dict[str, str] = {}
 
     @property
     def acts(self) -> bool:
-        """Whether a tool is needed."""
+        """Whether it needs a tool."""
         return self.kind not in _TALK
 
 
@@ -276,7 +275,7 @@ _properties = msgspec.json.Decoder(_ToolProperty)
 
 
 def understand(text: str) -> list[Intent]:
-    """The intents of a message, in order; never empty. Quoted parts are kept whole."""
+    """Return the intents of a message in order, at least one. Quoted text is never split."""
     said = re.sub(_AUTHOR, "", re.sub(_CONTEXT, "", text))  # the person's text without its context
     words = said.strip()
     if len(words) > WORDS_CHARS_MAX:
@@ -318,7 +317,7 @@ def understand(text: str) -> list[Intent]:
 
 
 def call_for(intent: Intent, tools: Mapping[str, ToolSpec], now: datetime) -> tuple[str, str] | None:
-    """The tool and its arguments, by what is offered and what its schema asks for; None when nothing fits."""
+    """Return an offered tool and its arguments by its schema, or None if no tool fits."""
     values = dict(intent.values)
     if intent.kind == "list":
         values.setdefault("path", ".")

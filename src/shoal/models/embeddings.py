@@ -1,8 +1,8 @@
-"""Vectors of texts, by which recall finds what means the same: from a provider's own endpoint, or a GGUF file here.
+"""Text embeddings for recall, from a provider's endpoint or a local GGUF file.
 
 kind                         asked
 --------------------------   --------------------------------------------------------------------
-openai, openai-responses     POST /embeddings, as OpenAI, Ollama, llama.cpp, vLLM and others have it
+openai, openai-responses     POST /embeddings, supported by OpenAI, Ollama, llama.cpp, vLLM and others
 gemini                       POST /models/MODEL:batchEmbedContents
 local                        the same as openai, of a server of this process (models/local.py)
 """
@@ -17,7 +17,7 @@ from shoal.kernel.untrusted import UNREADABLE
 from shoal.models.http_provider import ModelEndpoint
 
 TEXT_CHARS_MAX = 4_000
-"""Of a longer text the beginning counts; models read less themselves, mostly 256 to 8,192 tokens."""
+"""Longer texts are truncated. Most models read only 256 to 8,192 tokens."""
 
 
 class _OpenAiVector(msgspec.Struct):
@@ -42,7 +42,7 @@ _gemini_decoder = msgspec.json.Decoder(_GeminiVectors)
 
 
 class HttpEmbeddings:
-    """Asks an endpoint."""
+    """Embeds texts with a provider's HTTP endpoint."""
 
     def __init__(self, endpoint: ModelEndpoint) -> None:
         self._endpoint = endpoint

@@ -1,4 +1,4 @@
-"""From a provider's refusal, in whatever form, to one kind of failure and one sentence for a person."""
+"""Convert a provider's refusal in any form to one kind of failure and one sentence for a person."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ from shoal.text.secret_forms import is_ordinary
 WORDS_CHARS_MAX = 400
 COMPLAINT_CHARS_MAX = 4 * WORDS_CHARS_MAX
 """Characters of a provider's error that are read."""
-"""How much of a provider's own words goes into a failure's message."""
+"""Characters of a provider's own text in a failure's message."""
 
 
 class _ErrorDetail(msgspec.Struct, rename="camel"):
@@ -39,7 +39,7 @@ class _ErrorDocument(msgspec.Struct):
 
 
 class _LooseError(msgspec.Struct):
-    """Only the fields that all providers shape alike."""
+    """Fields with the same form for all providers."""
 
     message: str | None = None
     type: str | None = None
@@ -55,7 +55,7 @@ class _ErrorBody(msgspec.Struct):
 
 
 class _Whole(_ErrorBody):
-    """A document in place of a stream: what tells of an error in it, and what of an answer."""
+    """A document instead of a stream, with the fields that show an error or an answer."""
 
     errors: msgspec.Raw = _NULL
     object: msgspec.Raw = _NULL
@@ -118,7 +118,7 @@ _OVERFLOW = re.compile(
     | 超[过出][^。]{0,20}(上下文|长度) | prompt\ ?超长""",
     re.IGNORECASE | re.VERBOSE,
 )
-"""What providers say of a conversation too long for the model; tests/unit/models/overflows.py has their words."""
+"""Providers' messages for a conversation that is too long; tests/unit/models/overflows.py has their words."""
 _NUMBER = r"(\d[\d,]{0,20})"
 _WINDOW = re.compile(
     rf"""(?:maximum|allowed|loaded\ with|available|configured|exceed)\ (?:allowed\ )?
@@ -132,7 +132,7 @@ _WINDOW = re.compile(
     | must\ be\ <=\ {_NUMBER} | must\ have\ less\ than\ {_NUMBER} | cannot\ exceed\ {_NUMBER}""",
     re.IGNORECASE | re.VERBOSE,
 )
-"""Where such words say how long it may be."""
+"""The token limit inside such a message."""
 _ALLOWANCE = re.compile(
     r"per[ -](second|min|hour|day|week|month)|\b[RT]P[HMD]\b|rate.?limit|throttl|too many requests|please wait|quota"
     r"|daily|monthly|try again (in|later)|in flight|concurren|capacity|overload|\bqueued?\b|server load|\bbusy\b"
@@ -152,7 +152,7 @@ _UNPAID = re.compile(
     r"quota|credit|balance|spending|billing|arrear|overdue|in good standing|subscription (has )?(expired|ended)",
     re.IGNORECASE,
 )
-"""Words of a 403 that is about money, where the key itself is right."""
+"""Words of a 403 about billing, for a valid key."""
 _BAD_KEY = re.compile(r"api.?key (not valid|is invalid|expired)|invalid.{0,3}api.?key|api_key_invalid", re.IGNORECASE)
 _FILTER = re.compile(
     r"content_filter|content_policy|content management policy|responsible ?ai|flagged|moderation|bio_policy"
@@ -163,16 +163,16 @@ _OVERLOADED = re.compile(r"overloaded|\bbusy\b|loading model|model is (currently
 _SENTENCES: dict[FailureKind, str] = {
     "auth": "refused the key. Check api_key under [providers.{provider}] in shoal.toml.",
     "quota": "has no credit or quota left for this key. Top it up, or configure a fallback model.",
-    "rate_limited": "limits how often it may be asked.",
-    "overloaded": "has trouble answering right now.",
-    "server_error": "reported an error of its own.",
+    "rate_limited": "is limiting your request rate.",
+    "overloaded": "is temporarily unavailable.",
+    "server_error": "reported an internal error.",
     "timeout": "took too long to answer.",
     "dropped": "sent no answer.",
-    "unreachable": "sends requests elsewhere. Check base_url.",
+    "unreachable": "redirects requests elsewhere. Check base_url.",
     "context_overflow": "found the conversation too long for the model.",
     "content_filter": "refused the content under its policy.",
 }
-"""What a failure's message says after the provider's name and the status."""
+"""The message of a failure after the provider's name and the status."""
 _WAIT = re.compile(r"(?:try again|retry) in ((?:\d+h)?(?:\d+m(?!s))?(?:\d+(?:\.\d+)?(?:ms|s))?)", re.IGNORECASE)
 _SPAN = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)(ms|h|m|s)")
 _SPAN_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -190,7 +190,7 @@ def failure_of(
     secrets: Iterable[str] = (),
     clock: Clock | None = None,
 ) -> ModelFailed:
-    """The failure that an HTTP error response means. `headers` has lower-case names; `secrets` never appear in it."""
+    """Convert an HTTP error response to a failure. `headers` has lower-case names. `secrets` are redacted."""
     complaint = _read_complaint(body)
     wait = retry_after(headers, clock)
     if wait is None:
@@ -199,7 +199,7 @@ def failure_of(
 
 
 def failure_in_stream(body: bytes, provider: str, secrets: Iterable[str] = ()) -> ModelFailed:
-    """The failure that an error object inside a stream means; its code stands for a status."""
+    """Convert an error object inside a stream to a failure. Its code counts as a status."""
     complaint = _read_complaint(body)
     known = (int(code) if _STATUS.fullmatch(code) else _STATUS_OF_CODE.get(code, 0) for code in sorted(complaint.codes))
     status = next((found for found in known if found), 500)
@@ -207,7 +207,7 @@ def failure_in_stream(body: bytes, provider: str, secrets: Iterable[str] = ()) -
 
 
 def is_complaint(body: bytes) -> bool:
-    """Whether this is a JSON document that tells of an error, in any of the forms that servers give one."""
+    """Whether this is a JSON document with an error in any known form."""
     try:
         return msgspec.json.decode(_first(body), type=_Whole).is_error
     except UNREADABLE:
@@ -215,7 +215,7 @@ def is_complaint(body: bytes) -> bool:
 
 
 def failure_in_document(body: bytes, provider: str, secrets: Iterable[str] = ()) -> ModelFailed:
-    """The failure that a JSON document in place of a stream means."""
+    """Convert a JSON document that was sent instead of a stream to a failure."""
     if is_complaint(body):
         return failure_in_stream(body, provider, secrets)
     try:
@@ -231,7 +231,7 @@ def failure_in_document(body: bytes, provider: str, secrets: Iterable[str] = ())
 
 
 def _first(body: bytes) -> bytes:
-    """A document, or the first of a list of documents. Raises UNREADABLE."""
+    """Decode a document, or the first of a list. Raises UNREADABLE."""
     raw = body.strip()
     if raw[:1] == b"[":
         documents = msgspec.json.decode(raw, type=list[msgspec.Raw])
@@ -258,7 +258,7 @@ def _failure(
 
 
 def redact(words: str, secrets: Iterable[str] = ()) -> str:
-    """A provider's words, fit to show: without keys and control characters, at most WORDS_CHARS_MAX characters."""
+    """Remove keys and control characters from a provider's text, and cut it to WORDS_CHARS_MAX characters."""
     for secret in secrets:
         if not is_ordinary(secret):
             words = words.replace(secret, "[key]")

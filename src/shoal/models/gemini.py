@@ -33,7 +33,7 @@ from shoal.models.odd_json import raw_json
 
 _NO_CALLS = b',"toolConfig":{"functionCallingConfig":{"mode":"NONE"}}'
 NO_SIGNATURE = b'"skip_thought_signature_validator"'
-"""What Gemini takes in place of the signature of a call that another model made."""
+"""Placeholder that Gemini accepts as the signature of another model's call."""
 _FINISH: dict[str, Finish] = {
     "STOP": "end", "MAX_TOKENS": "max_tokens", "CONTINUATION": "max_tokens", "SAFETY": "refusal",
     "RECITATION": "refusal", "BLOCKLIST": "refusal", "PROHIBITED_CONTENT": "refusal", "SPII": "refusal",
@@ -42,7 +42,7 @@ _FINISH: dict[str, Finish] = {
 }  # fmt: skip
 _UNSPECIFIED = "FINISH_REASON_UNSPECIFIED"
 _BROKEN = frozenset({"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MALFORMED_RESPONSE", "OTHER"})
-"""Ends for which trying again may help."""
+"""Stop reasons after which a retry may succeed."""
 
 
 class _FunctionCall(msgspec.Struct):
@@ -94,7 +94,7 @@ class _GeminiChunk(msgspec.Struct, rename="camel"):
 
 
 class _KeptSignatures(msgspec.Struct, omit_defaults=True):
-    """Signatures of an answer: of its text, and of each call by its place (empty: it had none)."""
+    """Signatures of an answer's text and of each call by index. Empty where none was sent."""
 
     text: str = ""
     calls: list[str] = []
@@ -116,7 +116,7 @@ _models_decoder = msgspec.json.Decoder(_GeminiModels)
 
 
 class GeminiContents(ApiProtocol):
-    """streamGenerateContent: contents with parts; results, and the words that follow them, share one user content."""
+    """Encode requests for streamGenerateContent. Results and the text after them share one user content."""
 
     kind = "gemini"
     models_path = "/models?pageSize=1000"
@@ -132,7 +132,7 @@ class GeminiContents(ApiProtocol):
         return f"/models/{quote(model.removeprefix('models/'), safe='')}:streamGenerateContent?alt=sse"
 
     def write(self, request: ModelRequest, joined: JoinedMessages, form: MessageForm) -> EncodedRequest:
-        """The model is named by the path alone."""
+        """Encode the request. The model's name is only in the path."""
         quirks = form.quirks
         parts = [b'{"generationConfig":{"maxOutputTokens":%d' % request.max_output_tokens]
         if quirks.temperature and request.temperature is not None:
@@ -174,7 +174,7 @@ class GeminiContents(ApiProtocol):
         return GeminiReader(context)
 
     def models(self, body: bytes) -> list[ModelInfo]:
-        """Models that do not generate content are left out."""
+        """List the models that generate content."""
         return [
             ModelInfo(found.name.removeprefix("models/"), found.input_token_limit, found.output_token_limit)
             for found in _models_decoder.decode(body).models
@@ -261,7 +261,7 @@ class GeminiReader(AnswerReader):
                     self._broken = f"{reason} {candidate.finish_message or ''}".strip()
                 self.stop = _FINISH.get(reason, "end")
         if (usage := event.usage_metadata) is not None:
-            thoughts = usage.thoughts_token_count or 0  # counted beside the answer, and output all the same
+            thoughts = usage.thoughts_token_count or 0  # counted separately, but still output
             asked = (usage.prompt_token_count or 0) + (usage.tool_use_prompt_token_count or 0)
             said = (usage.candidates_token_count or 0) + thoughts
             self.usage = Usage(asked, said, usage.cached_content_token_count or 0, 0, thoughts)
@@ -280,7 +280,7 @@ class GeminiReader(AnswerReader):
         return raw_json(msgspec.to_builtins(kept)).decode() if signed else ""
 
     def result(self) -> ModelDone | ModelFailed:
-        """The answer; one that is nothing but a broken call is a failure that may pass."""
+        """Return the answer. Raises a temporary failure if it contains only a malformed call."""
         if self._broken and not self.texts and not self.calls and self.failure is None:
             return ModelFailed("dropped", f"{self.context.provider} broke off its answer: {self._broken}.")
         return super().result()

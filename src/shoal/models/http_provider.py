@@ -1,5 +1,5 @@
-"""A provider behind HTTP, with any of the API protocols: its key, its streamed answers, its failures as ModelFailed;
-and a model that answers whole, with vectors or speech.
+"""Model providers over HTTP, for any API protocol: keys, streamed answers, failures as ModelFailed. Also calls to
+models that answer in one piece, with embeddings or speech.
 """
 
 import asyncio
@@ -49,23 +49,23 @@ from shoal.models.schema_dialects import NARROWER
 from shoal.net.http import HttpClient, HttpFailed, HttpResponse, decoded, read_whole, readable
 
 COMMAND_CACHE_SECONDS = 300.0
-"""How long the output of a key command is used before it is run again; a 401 runs it again at once."""
+"""Seconds that a key command's output is cached. A 401 runs the command again immediately."""
 COMMAND_TIMEOUT_SECONDS = 30.0
 KEY_BYTES_MAX = 65_536
 EVENT_BYTES_MAX = 32 * 1024 * 1024
-"""Largest single event taken; a stream with a larger one is not a model's answer."""
+"""Largest event accepted in a stream."""
 EVENT_SECONDS_MAX = 30.0
 EVENT_BYTES_PER_SECOND = 1024
-"""Time allowed for one event: EVENT_SECONDS_MAX, and more for a large one. Servers write each event at once; one that
-lets it drip is taken as not answering."""
+"""Time allowed for one event: EVENT_SECONDS_MAX, and more for a large event. Servers write each event in one piece, so
+a slower one counts as a timeout."""
 ANSWER_CHARS_MAX = 1_000_000
-"""Longest text taken of one answer: twice what the largest models write at once."""
+"""Longest text accepted in one answer: twice the limit of the largest models."""
 ANSWER_BYTES_PER_TOKEN = 2048
-"""Longest answer taken, for each token that it may have; what stands around them is a few hundred bytes a token."""
+"""Longest stream accepted per allowed token. The framing takes a few hundred bytes per token."""
 SILENCES_MAX = 5
-"""How many times the longest silence a server may keep a connection open, by comments or pings, and say nothing."""
+"""Pings and comments may keep a silent connection open for this many times the longest silence."""
 DRAIN_SECONDS = 0.5
-"""How long to wait for the end of a stream after a complete answer, so that its connection can be reused."""
+"""Seconds to wait for the end of a stream after a complete answer, which allows its connection to be reused."""
 ATTEMPTS_MAX = 8
 """Requests for one call while each refusal teaches one thing."""
 TOOLLESS_MAX = 256
@@ -82,7 +82,7 @@ HISTORY_REFUSED = (
 IMAGE_SIZES_MAX = 4096
 """Cached image sizes."""
 HEAVY_BYTES_MIN = 500_000
-"""Images smaller than this in total are not the reason that a request is too large."""
+"""Images with fewer total bytes do not make a request too large."""
 STRAY_BYTES_MAX = 1_000
 _NAME = lazy_re.compile(rb"[a-z_.]{1,100}")
 _FIELD = lazy_re.compile(rb"(?::|event|data|id|retry)")
@@ -90,7 +90,7 @@ _FIELD = lazy_re.compile(rb"(?::|event|data|id|retry)")
 
 
 class ApiKey:
-    """A key that is looked up at each call, so that a changed file or variable takes effect with the next call."""
+    """An API key, read at each call. A changed file or variable takes effect on the next call."""
 
     def __init__(self, secret: Secret, provider: str, clock: Clock) -> None:
         self._secret = secret
@@ -102,11 +102,11 @@ class ApiKey:
 
     @property
     def refreshable(self) -> bool:
-        """Whether looking it up again after a 401 may give another key."""
+        """Whether reading it again after a 401 may return a different key."""
         return self._secret.source in ("file", "command")
 
     async def get(self) -> str:
-        """The key, empty when none is configured. Raises ProviderRefused saying what is missing."""
+        """Return the key, or an empty string if none is configured. Raises ProviderRefused if it is missing."""
         if self._secret.source == "command":
             async with self._lock:
                 if self._clock.monotonic() >= self._cached_until:
@@ -122,11 +122,11 @@ class ApiKey:
         return key
 
     def forget(self) -> None:
-        """Run the command again at the next call."""
+        """Drop the cached output. The next call runs the command again."""
         self._cached_until = 0.0
 
     async def _run_command(self) -> str:
-        """What the command prints. Unlike `Secret.reveal`, it is killed when the call is cancelled."""
+        """Return the command's output. Unlike `Secret.reveal`, cancelling the call kills the command."""
         _, detail = self._secret.parts()
         command = (detail,) if isinstance(detail, str) else detail
         what = f"The key command {command[0]!r} of {self._provider}"
@@ -155,7 +155,7 @@ class ApiKey:
 
 
 class EventTooLarge(Exception):
-    """An event grew beyond EVENT_BYTES_MAX, or an answer beyond all that was asked for."""
+    """An event exceeds EVENT_BYTES_MAX, or an answer exceeds its allowed size."""
 
 
 class EventParser:
@@ -183,7 +183,7 @@ class EventParser:
         """The first bytes that are neither events nor JSON."""
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The events completed by this chunk, oldest first. Raises EventTooLarge."""
+        """Return the events that this chunk completes, oldest first. Raises EventTooLarge."""
         if self._form != "events":
             chunk, self._rest = self._rest + chunk if self._form == "" else chunk, self._rest if self._form else b""
             if self._form == "" and not self._begin(chunk):
@@ -281,7 +281,7 @@ class EventParser:
 
     @property
     def partial_bytes(self) -> int:
-        """Bytes of an event that is not complete yet."""
+        """Return the number of buffered bytes of an incomplete event."""
         return len(self._rest) + sum(map(len, self._data))
 
     def finish(self) -> list[bytes]:
@@ -296,8 +296,8 @@ class EventParser:
 
 
 class HttpProvider:
-    """A provider behind HTTP. Opens nothing before its first call. `headers` go with every request; their values are
-    looked up like keys."""
+    """A model provider over HTTP. Opens nothing before its first call. `headers` are sent with every request; their
+    values are read like keys."""
 
     def __init__(
         self,
@@ -528,7 +528,7 @@ class HttpProvider:
             self._feed(reader, parser.finish())
             reader.failure = reader.failure or ModelFailed(error.kind, str(error))
         except EventTooLarge:
-            reader.failure = ModelFailed("too_large", f"{self.name} sent more than an answer can be.")
+            reader.failure = ModelFailed("too_large", f"{self.name} sent more than the largest possible answer.")
         finally:
             await chunks.aclose()
             await response.close()
@@ -549,7 +549,7 @@ class HttpProvider:
         try:
             return self._protocol.models(body)
         except UNREADABLE as error:
-            raise ProviderDown(f"{self.name} did not list its models in a known form. Check base_url.") from error
+            raise ProviderDown(f"{self.name} listed its models in an unknown form. Check base_url.") from error
 
     async def close(self) -> None:
         await self._http.close()
@@ -591,7 +591,7 @@ class HttpProvider:
                 return failure_of(response.status, content, response.headers, self.name, (key,), self._clock)
             if is_page:
                 return ModelFailed("dropped", f"{self.name} sent a web page, not an answer. Check base_url.")
-            message = f"{self.name} sent its answer compressed in a way that it was not asked for. Check base_url."
+            message = f"{self.name} sent its answer with an unsupported compression. Check base_url."
             return ModelFailed("invalid_request", message)
 
     async def _crowded_out(self, healing: "_Healing") -> int:
@@ -691,7 +691,7 @@ class _Pace:
         if reader.pieces != self._pieces or reader.complete:
             self._pieces, self._said_at = reader.pieces, self._clock()
         elif self._clock() - self._said_at > self._silence_seconds:
-            return ModelFailed("timeout", f"{self._name} keeps the connection open and says nothing.")
+            return ModelFailed("timeout", f"{self._name} keeps the connection open without sending anything.")
         if not partial_bytes:
             self._begun_at = None
         elif completed or self._begun_at is None:
@@ -701,11 +701,11 @@ class _Pace:
         return None
 
 
-# ---- models that answer whole ----
+# ---- models that answer in one piece ----
 
 
 class ModelEndpoint:
-    """The calls for one model of a provider; opens nothing before the first."""
+    """Sends requests for one model of a provider. Opens nothing before the first."""
 
     def __init__(
         self, provider: str, model: str, http: HttpClient, key: ApiKey, clock: Clock, *, is_gemini: bool = False,
@@ -714,7 +714,7 @@ class ModelEndpoint:
         self.provider = provider
         self.model = model
         self.name = f"{provider}/{model}"
-        """As settings name it."""
+        """PROVIDER/MODEL, as in the settings."""
         self.is_gemini = is_gemini
         self._http = http
         self._key = key
@@ -722,8 +722,8 @@ class ModelEndpoint:
         self._further_headers = headers
 
     async def post(self, path: str, body: bytes, content_type: str = "application/json") -> tuple[bytes, str]:
-        """The content of the answer and its media type. Raises ProviderDown where the same call may succeed later,
-        and ProviderRefused."""
+        """Return the content of the answer and its media type. Raises ProviderDown if the same call may succeed later,
+        otherwise ProviderRefused."""
         key = await self._key.get()
         named = (b"x-goog-api-key", key.encode()) if self.is_gemini else (b"authorization", b"Bearer " + key.encode())
         headers = [(b"content-type", content_type.encode()), *([named] if key else [])]
@@ -743,7 +743,7 @@ class ModelEndpoint:
         return content, response.headers.get("content-type", "").partition(";")[0]
 
     def nonsense(self, what: str) -> ProviderDown:
-        """What to raise where the answer is no such thing."""
+        """Return the error for an answer of another kind."""
         return ProviderDown(f"{self.provider} did not answer with {what}. Check base_url and the model {self.model!r}.")
 
     async def close(self) -> None:

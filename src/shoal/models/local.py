@@ -1,7 +1,7 @@
-"""A model in this process: any GGUF file, run by xllamacpp (extra `local`) behind its own loopback server.
+"""Run a GGUF file in this process with xllamacpp (extra `local`), behind its own loopback server.
 
-Loading waits for the first call and happens in a thread. One core is left to everything else: on all cores at once the
-model is several times slower, since its threads wait for each other.
+The first call loads the model in a thread. One core stays free: with all cores in use, the model's threads wait for
+each other and it runs several times slower.
 """
 
 import asyncio
@@ -26,18 +26,18 @@ from shoal.net.http import HttpClient, make_client
 
 EMBEDDED_TOKENS_MAX = 2_048
 EMBEDDED_CHARS_MAX = 1_000
-"""Of a text that a small model is to embed: the server refuses what is longer than the model's own window, and 512
-tokens, which most have, are about so much in any script but a few."""
+"""Characters of a text that is embedded. The server refuses texts beyond the model's window, which is 512 tokens for
+most small models; this is about that much in most scripts."""
 
 
 def threads() -> int:
-    """How many threads the model gets: the cores this process may use but one."""
+    """Return the number of threads for the model: all cores of this process except one."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, cores - 1)
 
 
 class LocalServer:
-    """The server of one GGUF file, which the first call starts: that loads the model."""
+    """The server of one GGUF file. The first call starts it and loads the model."""
 
     def __init__(
         self, provider: str, model_file: Path, timeout_seconds: float, clock: Clock, *, embeds: bool = False
@@ -52,20 +52,20 @@ class LocalServer:
         self._connection: tuple[HttpClient, ApiKey] | None = None
 
     def check(self) -> None:
-        """See that there are the file and the library. Raises ProviderDown."""
+        """Check that the file and the library exist. Raises ProviderDown."""
         _library()
         if not self.file.is_file():
-            told = f"There is no file {self.file}. Set providers.{self.provider}.model_file to a GGUF file."
+            told = f"The file {self.file} does not exist. Set providers.{self.provider}.model_file to a GGUF file."
             raise ProviderDown(told)
 
     async def connection(self) -> tuple[HttpClient, ApiKey]:
-        """What asks it, and the key that it takes. Raises ProviderDown."""
+        """Return its connection and key. Raises ProviderDown."""
         async with self._loading:
             if self._connection is None:
                 self.check()
                 key = secrets.token_urlsafe(24)
                 self._server, address = await asyncio.to_thread(_start_server, self.file, key, embeds=self._embeds)
-                # No proxy of the environment may stand between this process and itself.
+                # Never use the environment's proxy for this process.
                 http = make_client(f"{address}/v1", self.provider, self._timeout_seconds, {})
                 self._connection = http, ApiKey(Secret("value", key), self.provider, self.clock)
             return self._connection
@@ -75,11 +75,11 @@ class LocalServer:
         if connection is not None:
             await connection[0].close()
         held, self._server = [self._server], None
-        await asyncio.to_thread(held.clear)  # the last reference goes, and with it the server
+        await asyncio.to_thread(held.clear)  # dropping the last reference stops the server
 
 
 class LocalProvider:
-    """The Provider of one GGUF file, whichever model a request names."""
+    """Implements `Provider` with one GGUF file, for any requested model name."""
 
     def __init__(self, name: str, model_file: Path, timeout_seconds: float, clock: Clock) -> None:
         self.name = name
@@ -100,7 +100,7 @@ class LocalProvider:
                 yield event
 
     async def models(self) -> list[ModelInfo]:
-        """Checks the file and the library, without loading the model."""
+        """Check the file and the library without loading the model."""
         self._server.check()
         return [ModelInfo(self._server.file.stem, LOCAL_CONTEXT_TOKENS)]
 
@@ -110,7 +110,7 @@ class LocalProvider:
 
 
 class LocalEmbeddings:
-    """The vectors of one GGUF file that is a model for embeddings."""
+    """Embeds texts with one GGUF file."""
 
     def __init__(self, provider: str, model: str, model_file: Path, timeout_seconds: float, clock: Clock) -> None:
         self.name = f"{provider}/{model}"
@@ -135,7 +135,7 @@ def _library() -> ModuleType:
 
 
 def _start_server(file: Path, key: str, *, embeds: bool = False) -> tuple[object, str]:
-    """The server, which lives as long as it is referred to, and its address."""
+    """Start a server. It runs until its last reference is dropped. Also returns its address."""
     library = _library()
     params = library.CommonParams()
     params.model.path = str(file)
@@ -144,7 +144,7 @@ def _start_server(file: Path, key: str, *, embeds: bool = False) -> tuple[object
     params.port = 0
     params.api_keys = [key]
     params.n_ctx = LOCAL_CONTEXT_TOKENS
-    if embeds:  # a text is read whole at once
+    if embeds:  # each text is read in one batch
         params.embedding = True
         params.n_ctx = params.n_batch = params.n_ubatch = EMBEDDED_TOKENS_MAX
     params.n_parallel = 1

@@ -108,7 +108,7 @@ class MarkupFilter:
 
     @property
     def pieces(self) -> int:
-        """Number of pieces that wait for the end of the answer."""
+        """Number of pieces buffered until the end of the answer."""
         return len(self._rest)
 
     def feed(self, text: str) -> None:

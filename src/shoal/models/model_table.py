@@ -1,4 +1,4 @@
-"""What is known of models and servers beforehand, as rows of data, and prices; what a provider lists counts more.
+"""Built-in facts about models and servers, and prices. A provider's own listing takes precedence.
 
 Numbers are tokens. The first row whose pattern matches wins; a pattern is a shell glob over the model's name without
 its maker (`maker/name`), in lower case and with dots written as hyphens.
@@ -23,8 +23,8 @@ MODELS_REMEMBERED_MAX = 256
 
 
 class ModelRow(msgspec.Struct, frozen=True):
-    """A family of models: the kind of its own service, its window and its longest answer. With `tool_search`, it
-    looks tools up in its provider's own way."""
+    """A model family: the kind of its own service, its context window and its longest answer. `tool_search` marks
+    families that use their provider's native tool search."""
 
     pattern: str
     kind: str
@@ -164,10 +164,10 @@ BASE_URLS = {
     "openai-responses": "https://api.openai.com/v1",
     "gemini": "https://generativelanguage.googleapis.com/v1beta",
 }
-"""Where each kind's own service is."""
+"""Base URL of each kind's own service."""
 
 PRICED_AS = {"anthropic": "anthropic", "openai": "openai", "openai-responses": "openai", "gemini": "google"}
-"""Whose price list counts for a kind when the address says nothing, e.g. behind a company's proxy."""
+"""Price list for a kind at an unknown address, for example behind a company's proxy."""
 
 
 @lru_cache(maxsize=MODELS_REMEMBERED_MAX)
@@ -177,13 +177,13 @@ def model_row(model: str) -> ModelRow | None:
 
 
 def server_row(base_url: str) -> ServerRow:
-    """What is known of a server; an empty row when nothing is."""
+    """Return the row of a known server, or an empty row."""
     return next((row for row in SERVERS if row.address in base_url and row.pattern == "*"), ServerRow(""))
 
 
 @lru_cache(maxsize=MODELS_REMEMBERED_MAX)
 def known_quirks(base_url: str, model: str) -> Quirks:
-    """Return the built-in quirks for this model at this address: those of the family, then those of the server."""
+    """Return the built-in quirks for this model at this address. The server's quirks override the family's."""
     name, quirks = _plain(model), Quirks()
     family = next((row for row in FAMILIES if _matches(name, row.pattern)), None)
     if family is not None:
@@ -202,7 +202,7 @@ def known_quirks(base_url: str, model: str) -> Quirks:
 
 def _matches(name: str, pattern: str) -> bool:
     begin = pattern.partition("*")[0].partition("[")[0]
-    return name.startswith(begin) and fnmatchcase(name, pattern)  # which compiles each pattern it is given
+    return name.startswith(begin) and fnmatchcase(name, pattern)  # fnmatch compiles each pattern
 
 
 def _plain(model: str) -> str:
@@ -221,7 +221,7 @@ def configured_usd(price: Price, usage: Usage) -> float:
 
 
 def price_usd(kind: str, base_url: str, model: str, usage: Usage) -> float | None:
-    """US dollars for this use; None when the price is not known, which is never taken for 0."""
+    """Return the cost in US dollars, or None if the price is unknown. An unknown price never counts as 0."""
     is_public = base_url.startswith("https:")
     if (not is_public and model_row(model) is None) or not load_prices():
         return None
@@ -243,7 +243,7 @@ def price_usd(kind: str, base_url: str, model: str, usage: Usage) -> float | Non
 
 @cache
 def load_prices() -> bool:
-    """Import the offline price lists of genai-prices (extra `prices`), in 0.1 s; False where they are not installed."""
+    """Import the price lists of genai-prices (extra `prices`), which takes 0.1 s. Returns False if not installed."""
     try:
         import_module("genai_prices")
     except ImportError:

@@ -1,8 +1,8 @@
 """OpenAI Chat Completions, and the many servers that speak it: Ollama, llama-server, vLLM, LM Studio, OpenRouter…
 
-And OpenAI Responses: items instead of messages, nothing stored at the provider, encrypted reasoning sent back. Where
-the model searches for tools itself, `more_tools` is its `tool_search`, carried out here: a call is an item of its own,
-and the definitions stand in the item of its result, behind all that is cached.
+Also OpenAI Responses: items instead of messages, nothing stored at the provider, encrypted reasoning sent back. If the
+model searches for tools natively, `more_tools` becomes its `tool_search`, executed here: the call is an item of its
+own, and its result item contains the definitions, after the cached prefix.
 """
 
 import msgspec
@@ -54,7 +54,7 @@ _FINISH: dict[str, Finish] = {
 }  # fmt: skip
 """Stop reasons in lower case. Unknown reasons count as a normal end."""
 _BROKEN = frozenset({"error", "abort", "aborted", "cancelled", "insufficient_system_resource"})
-"""Ends that the model did not choose; trying again may help."""
+"""Abnormal stop reasons after which a retry may succeed."""
 
 
 class _ThinkingText(msgspec.Struct):
@@ -174,7 +174,7 @@ class _OpenAiModel(msgspec.Struct):
 
     @property
     def window(self) -> int:
-        """It is in whichever field the server has."""
+        """Return the context window from the field that the server uses."""
         meta = self.meta or _LlamaServerMeta()
         named = self.max_model_len or self.context_length or self.context_window or self.max_context_length
         return named or meta.n_ctx or meta.n_ctx_train or 0
@@ -192,7 +192,7 @@ _models_decoder = msgspec.json.Decoder(_OpenAiModels)
 
 
 class _OpenAi(ApiProtocol):
-    """What both have in common."""
+    """Shared by Chat Completions and Responses."""
 
     fixed_headers = (*ApiProtocol.fixed_headers, (b"accept", b"text/event-stream, application/json"))
 
@@ -200,7 +200,7 @@ class _OpenAi(ApiProtocol):
         return [ModelInfo(found.id, found.window) for found in _models_decoder.decode(body).data or ()]
 
     def further(self, request: ModelRequest, quirks: Quirks) -> bytes:
-        """Fields of a request that not every server takes."""
+        """Return request fields that some servers refuse."""
         found = b""
         if quirks.temperature and request.temperature is not None:
             found += b',"temperature":%b' % encode(request.temperature)
@@ -210,7 +210,7 @@ class _OpenAi(ApiProtocol):
 
 
 class OpenAiChat(_OpenAi):
-    """Chat Completions. Images of tool results follow as a user message, the one place this protocol has for them."""
+    """Chat Completions. Images of tool results follow in a user message, because results cannot contain any."""
 
     kind = "openai"
     answers_path = "/chat/completions"
@@ -229,7 +229,7 @@ class OpenAiChat(_OpenAi):
         if quirks.max_tokens:
             parts.append(b',"%b":%d' % (quirks.max_tokens.encode(), request.max_output_tokens))
         parts.append(self.further(request, quirks))
-        if request.tools and request.tool_choice == "auto":  # not every server heeds a tool_choice
+        if request.tools and request.tool_choice == "auto":  # some servers ignore tool_choice
             parts.append(self.tools(request.tools, self.dialect(quirks)))
         parts.append(b',"messages":[')
         if request.system:
@@ -400,7 +400,7 @@ class OpenAiReader(AnswerReader):
         self._streams = streams
 
     def opaque(self) -> str:
-        """Reasoning that some servers want back with the message it led to."""
+        """Return the reasoning, which some servers require with the message it led to."""
         kept = _KeptReasoning("".join(self.thoughts) if self.context.reasoning_back else "", self._details)
         return encode(kept).decode() if kept.reasoning_content or kept.reasoning_details else ""
 
@@ -472,7 +472,7 @@ _items_decoder = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class OpenAiResponses(_OpenAi):
-    """Responses: an item each for reasoning, text and every call."""
+    """Responses: one item each for reasoning, text and every call."""
 
     kind = "openai-responses"
     schema_dialect = "full"
@@ -483,7 +483,7 @@ class OpenAiResponses(_OpenAi):
     tool_template = b'{"type":"function","name":%b,"description":%b,"parameters":%b,"strict":false}'
 
     def write(self, request: ModelRequest, joined: JoinedMessages, form: MessageForm) -> EncodedRequest:
-        """Nothing is stored at the provider; reasoning comes encrypted, to be sent back."""
+        """Encode the request. The provider stores nothing and returns encrypted reasoning, which is sent back."""
         quirks, native = form.quirks, form.native
         parts = [b'{"model":', encode(request.model), b',"stream":true,"store":false']
         parts.append(b',"max_output_tokens":%d' % request.max_output_tokens)
@@ -492,12 +492,12 @@ class OpenAiResponses(_OpenAi):
         parts.append(self.further(request, quirks))
         if request.system:
             parts.append(self.system(request.system))
-        if request.tools and request.tool_choice == "auto":  # not every server heeds a tool_choice
+        if request.tools and request.tool_choice == "auto":  # some servers ignore tool_choice
             parts.append(self.tools(request.tools, self.dialect(quirks), () if native else None))
         return EncodedRequest(b"".join((*parts, b',"input":[', joined.buffer, b"]}")), joined.call_ids)
 
     def encode_message(self, message: ModelMessage, images: Images, form: MessageForm) -> EncodedMessage:
-        """Encode a message without unencrypted reasoning, which the provider has not stored and could not find."""
+        """Encode a message without unencrypted reasoning, which the provider does not store."""
         native = form.native
         match message:
             case UserMessage(text=text, images=shown):
@@ -534,7 +534,7 @@ class OpenAiResponses(_OpenAi):
         return quirks.tool_search and any(spec.name == MORE_TOOLS for spec in request.tools)
 
     def encode_tool(self, spec: ToolSpec, dialect: SchemaDialect, *, native: bool) -> bytes:
-        """A function; or the search, where the model makes it in its own way."""
+        """Encode a function, or the native tool search."""
         if native and spec.name == MORE_TOOLS:
             return _SEARCH_TOOL % encode(spec.description)
         return super().encode_tool(spec, dialect, native=native)
@@ -667,7 +667,7 @@ class ResponsesReader(AnswerReader):
         return call
 
     def opaque(self) -> str:
-        """The reasoning items as they came."""
+        """Return the reasoning items unchanged."""
         return "[" + ",".join(self._reasoning) + "]" if self._reasoning else ""
 
 

@@ -46,9 +46,9 @@ class Quirks(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     """How requests for one model at one server are encoded.
 
     Requests: `max_tokens` names the field for the limit (empty: no limit is sent). `cache_key` sends the thread's key
-    for the provider's prompt cache. `reasoning_items` requests encrypted reasoning. `tool_search` announces looked-up
-    tools in the provider's own way. `schema_dialect` names the JSON Schema subset for tools (schema_dialects.py); empty
-    selects the protocol's own.
+    for the provider's prompt cache. `reasoning_items` requests encrypted reasoning. `tool_search` announces tools
+    through the provider's native search. `schema_dialect` names the JSON Schema subset for tools (schema_dialects.py);
+    empty selects the protocol's own.
 
     Messages: `images` allows images in all messages, only in the user's, or in none. One request has at most
     `images_max` images (0: unlimited) with at most `image_bytes_max` bytes of base64. Without `tools`, calls and

@@ -2,7 +2,7 @@
 
 dialect   for                            keywords
 -------   ----------------------------   ------------------------------------------------------------------------
-full      Anthropic, OpenAI              all that a tool's schema may have
+full      Anthropic, OpenAI              all
 common    Gemini, and every server of    one `type` or an `anyOf` alone, `description`, `properties`, `required`,
           OpenAI's protocol              `items`, `enum` of non-empty strings, `minimum`, `maximum`, and `minItems`
                                          and `maxItems` up to REPEATS_MAX

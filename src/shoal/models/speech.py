@@ -1,4 +1,5 @@
-"""Speech by a provider's own endpoints, or in this machine (espeak-ng speaks, Moonshine hears).
+"""Speech recognition and synthesis: a provider's endpoints, or locally espeak-ng (synthesis) and Moonshine
+(recognition).
 
 kind                       hears by                                      speaks by
 ------------------------   -------------------------------------------   ---------------------------------------------
@@ -77,7 +78,7 @@ class _EndpointSpeech:
 
 
 class OpenAiSpeech(_EndpointSpeech):
-    """Implements `Speech` by /audio/transcriptions and /audio/speech."""
+    """Implements `Speech` with /audio/transcriptions and /audio/speech."""
 
     usual_voice = "alloy"
 
@@ -147,7 +148,7 @@ _generated = msgspec.json.Decoder(_Generated)
 
 
 class GeminiSpeech(_EndpointSpeech):
-    """Implements `Speech` by generateContent: of models that take audio, and of those that give it."""
+    """Implements `Speech` with generateContent, for models with audio input or output."""
 
     usual_voice = "Kore"
 
@@ -198,8 +199,8 @@ _CODECS: dict[AudioFormat, tuple[str, int]] = {"ogg": ("libopus", 48_000), "mp3"
 
 
 async def encoded(audio: bytes, form: AudioFormat) -> tuple[bytes, str]:
-    """The recording in `form`, and its media type. One of another known form stays as it is where PyAV is missing.
-    Raises ProviderRefused for what is no recording."""
+    """Return the recording in `form` and its media type. Without PyAV, other known formats are returned unchanged.
+    Raises ProviderRefused if it is not a recording."""
     found = _media_type_of(audio)
     if found == MEDIA_TYPES[form] and (form != "ogg" or b"OpusHead" in audio[:4096]):
         return audio, found
@@ -217,7 +218,7 @@ def _media_type_of(audio: bytes) -> str:
 
 
 def samples_of(audio: bytes, rate: int) -> "array[float]":
-    """What a recording sounds like: one channel of samples between -1 and 1. Raises ProviderRefused."""
+    """Decode a recording to one channel of samples between -1 and 1. Raises ProviderRefused."""
     try:
         av = import_module("av")
     except ImportError as error:
@@ -257,7 +258,7 @@ def _encode(audio: bytes, form: AudioFormat, found: str) -> tuple[bytes, str]:
     return target.getvalue(), MEDIA_TYPES[form]
 
 
-# ---- in this machine ----
+# ---- local ----
 
 ESPEAK = "espeak-ng"
 SECONDS_MAX = 60.0
@@ -265,7 +266,7 @@ WORDS_PER_MINUTE = 165
 
 
 class EspeakSpeech:
-    """Implements `Speech`, but hears nothing: recognition needs a model."""
+    """Implements the synthesis half of `Speech`. Recognition needs a model."""
 
     name = ESPEAK
     usd_per_minute = usd_per_million_chars = 0.0
@@ -274,10 +275,10 @@ class EspeakSpeech:
         self._voice = voice or "en"
 
     async def hear(self, audio: bytes, media_type: str) -> Heard:
-        raise ProviderRefused(f"{ESPEAK} only speaks. Set speech.recognition to PROVIDER/MODEL.")
+        raise ProviderRefused(f"{ESPEAK} cannot recognize speech. Set speech.recognition to PROVIDER/MODEL.")
 
     async def say(self, text: str, form: AudioFormat) -> Spoken:
-        """Kills the program when cancelled."""
+        """Synthesize text. Cancelling kills the program."""
         command = (ESPEAK, "-v", self._voice, "-s", str(WORDS_PER_MINUTE), "-b", "1", "--stdin", "--stdout")
         pipe = asyncio.subprocess.PIPE
         try:

@@ -392,7 +392,7 @@ async def test_a_bound_on_images_is_learned_and_the_newest_are_shown(tmp_path: P
         assert done.notes == (), "the newest was seen"
         assert fake.calls == 2
         body = fake.log[-1].body
-        assert body.index(b"0.png is not shown to you any more") > 0
+        assert body.index(b"0.png is no longer shown to you") > 0
         assert body.count(b'"image_url":{') == most
         await answer(provider, request(*asked, AssistantMessage("seen"), said[3]))
         assert fake.calls == 3

@@ -28,7 +28,7 @@ def test_a_listed_model_exists_and_one_that_is_not_is_refused_with_the_nearest(c
     existing_model(catalog, "acme/big-1")
     existing_model(catalog, "small-1")
     existing_model(catalog, "demo")
-    with pytest.raises(InvalidInput, match=r"offer the model 'big-l'.*Near it: big-1"):
+    with pytest.raises(InvalidInput, match=r"offer the model 'big-l'.*Similar names: big-1"):
         existing_model(catalog, "acme/big-l")
     with pytest.raises(InvalidInput, match="No provider has the model"):
         existing_model(catalog, "nosuch/x")
