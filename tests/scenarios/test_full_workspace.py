@@ -27,12 +27,12 @@ async def test_the_model_is_told_and_can_make_room(tmp_path: Path) -> None:
         await world.ada.says("fill it")
         await world.ada.sees("tidy")
         ends = [event.data for event in await world.journal() if isinstance(event.data, ToolFinished)]
-    for end, how in zip(ends, (r"The command was ended with all its processes\. ", "", ""), strict=False):
+    for end, how in zip(ends, (r"The command and all its processes were stopped\. ", "", ""), strict=False):
         assert end.is_error
         assert re.fullmatch(
             how + r"/workspace holds \d+ files and folders; at most 50 are allowed\. Remove some\.", end.text
         )
-    assert "Until then no file can grow" in ends[3].text
+    assert "Files cannot grow until then" in ends[3].text
     assert not ends[4].is_error
     assert (tmp_path / "agents" / "main" / "workspace" / "more.md").read_text() == "x"
 

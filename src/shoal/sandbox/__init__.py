@@ -1,1 +1,1 @@
-"""Where commands run: on the host, under bubblewrap or in a container, within limits."""
+"""Sandboxes that run commands within limits: the host, bubblewrap, containers and macOS seatbelt."""

@@ -1,25 +1,23 @@
-"""What holds around any sandbox: commands cannot fill the disk, and files run as a person allowed them.
+"""Guards around every sandbox: commands cannot fill the disk, and approved files run unchanged.
 
-The disk. A command that lets a folder grow beyond its limit, or the disk get too full, is ended with all its processes,
-by cancelling the sandbox's own `run`. In a folder that is full already a command still runs, but no file can grow
-(`ulimit -f 0`): it can look, and remove. `statvfs`, a few microseconds, tells by how much a whole disk has filled up
-since the last walk, and a folder cannot have grown by more than that, so a folder is walked seldom:
+Disk. If a command makes a folder exceed its limit, or fills the disk too far, all its processes are killed by
+cancelling the sandbox's `run`. If a folder is already full, a command still runs, but no file can grow (`ulimit -f 0`),
+so it can only read and remove. `statvfs` takes a few microseconds and shows how much the disk has filled since the last
+walk. A folder cannot have grown by more than that, so walks are rare:
 
-    a command begins       walked only when the disk has filled up by as much as the folder had room
-    while it runs          looked at every LOOK_SECONDS, in a thread: walked at the first look, and whenever the disk
-                           has filled up by half of the room that was left (so closer and closer to the limit)
-    the disk is nearly     no walk is needed to know that nothing may grow
+    a command begins       walked only if the disk filled up by as much as the folder had room
+    while it runs          checked every LOOK_SECONDS in a thread: walked at the first check, and whenever the disk
+                           has filled up by half of the remaining room
+    the disk is nearly     no walk: nothing may grow
     full
 
-What other programs free meanwhile hides growth for at most WALK_SECONDS_MAX.
+If other programs free space at the same time, growth is hidden for at most WALK_SECONDS_MAX.
 
-The files. They are compared with what was allowed at the last moment: in the shell that runs the command, before its
-first word. A sandbox that can show a command other bytes in a file's place puts what was allowed over the file, and a
-second time below `ALLOWED`. The two are one file as long as nobody has put another one in its place. Where the command
-sees the inodes of the host, the folders on the way to the file have to be as they were when it was read, so that nobody
-has put anything into its place and taken it out again either. Of a command that somebody watches, a line of the
-output says how the check ended. The watch does not see it, and is told that the command has started once the check has
-passed.
+Files. Approved files are compared at the last moment, in the shell that runs the command. A sandbox that can mount over
+a file mounts the approved bytes there, and again below `ALLOWED`. Both names refer to one file unless someone replaced
+it. If the command sees the host's inodes, the parent folders must also be unchanged since the file was read, which
+detects a file that was replaced and put back. A watched command reports the result of the check in a line of output.
+The watch never sees this line, and learns of the start once the check has passed.
 """
 
 import asyncio
@@ -47,26 +45,26 @@ from shoal.sandbox.bubblewrap import ALLOWED
 
 LOOK_SECONDS = 0.25
 NO_GROWTH = "trap '' XFSZ; ulimit -f 0 || exit 125; "
-FROZEN = "\n[{problem} Until then no file can grow.]\n"
+FROZEN = "\n[{problem} Files cannot grow until then.]\n"
 _SEES_INODES = ("bubblewrap", "host") if sys.platform == "linux" else ()
-ENDED = "The command was ended with all its processes. {problem}"
+ENDED = "The command and all its processes were stopped. {problem}"
 MEBIBYTE = 1_048_576
 WALK_SECONDS_MAX = 30.0
-"""A folder on a disk that changes is walked at least this often while a command runs in it."""
+"""Longest time between walks of a folder while a command runs in it and its disk changes."""
 STEP_BYTES, STEP_FILES = MEBIBYTE, 64
-"""Growth that is not worth a walk."""
+"""Growth that does not trigger a walk."""
 UNSEEN_BYTES, UNSEEN_FILES = 64 * MEBIBYTE, 4096
-"""What short commands may add to a folder before its first walk."""
+"""Growth that short commands may cause before a folder's first walk."""
 FOLDERS_MAX = 1024
-"""Folders whose size is remembered; the one that was looked at longest ago is forgotten."""
+"""Folders with a cached size. The one checked longest ago is evicted."""
 FILES_COUNTED_MAX = 2_000_000
-"""A folder with more files counts as having this many."""
+"""Walks stop counting at this number of files."""
 EXIT_CODE = 97
-_CHANGED = "What this command runs has changed since it was allowed, so it did not run."
+_CHANGED = "A file that this command runs has changed since it was allowed, so it did not run."
 
 
 class BoundedSandbox:
-    """A `Sandbox` around another one, whose commands cannot fill the disk and run only what was allowed."""
+    """A `Sandbox` around another one. Its commands cannot fill the disk and run only approved content."""
 
     def __init__(
         self, inner: Sandbox, settings: SandboxSettings | None = None, look_seconds: float = LOOK_SECONDS
@@ -84,10 +82,10 @@ class BoundedSandbox:
         return self._inner.isolated
 
     async def run(self, command: Command) -> CommandResult:
-        """Run it. Raises FolderFull when it let a folder or the disk get too full, ContentChanged when a file that it
-        runs is not as it was allowed, SandboxError as the inner one.
+        """Run a command. Raises FolderFull if it filled a folder or the disk, ContentChanged if a file that it runs
+        differs from the approved one, and SandboxError like the inner sandbox.
 
-        Where there is no room to begin with, no file can grow; a command that somebody watches is not started then.
+        If a folder is already full, files cannot grow, and watched commands are not started.
         """
         written = tuple(mount for mount in command.mounts if mount.writable)
         problem = await self._problem(written)
@@ -111,7 +109,7 @@ class BoundedSandbox:
         return msgspec.structs.replace(result, stderr=result.stderr + FROZEN.format(problem=problem).encode())
 
     async def require_room(self, mounts: Sequence[Mount]) -> None:
-        """Raise FolderFull when one of the writable folders, or its disk, is full."""
+        """Raise FolderFull if a writable folder or its disk is full."""
         if problem := await self._problem([mount for mount in mounts if mount.writable]):
             raise FolderFull(problem)
 
@@ -135,7 +133,7 @@ class BoundedSandbox:
 
 
 class FolderSize(NamedTuple):
-    """What a folder holds. `hidden` names a folder in it that could not be read although this user owns it."""
+    """The size of a folder. `hidden` names an inner folder that is unreadable although this user owns it."""
 
     size_bytes: int
     files: int
@@ -143,7 +141,7 @@ class FolderSize(NamedTuple):
 
 
 class DiskFill(NamedTuple):
-    """What a whole disk holds, and what is free for this user."""
+    """Used bytes and files of a disk, and what is free for this user."""
 
     size_bytes: int
     files: int
@@ -152,7 +150,7 @@ class DiskFill(NamedTuple):
 
 @dataclass
 class _WalkedFolder:
-    """What is remembered of a folder: the last walk, how full the disk was then, and how long it took."""
+    """The last walk of a folder, how full the disk was, and how long the walk took."""
 
     filled: DiskFill
     held: FolderSize | None = None
@@ -162,7 +160,7 @@ class _WalkedFolder:
 
 
 class FolderCeiling(NamedTuple):
-    """What a folder may hold while a command runs: its limits, or what it held at the beginning where that is more."""
+    """Limits of a folder while a command runs. If the folder already exceeded them, its size at the start."""
 
     size_bytes: float
     files: float
@@ -170,10 +168,10 @@ class FolderCeiling(NamedTuple):
 
 
 class DiskUsage:
-    """Knows which folders are full. Its methods that walk block, and may be called in several threads.
+    """Tracks which folders are full. Methods that walk a folder block, and may be called from several threads.
 
-    Bytes are those taken on the disk: holes of sparse files take none, a file with several names is counted once. Files
-    are all entries, folders too.
+    Bytes are allocated disk space: holes in sparse files take none, and hard links are counted once. Files are all
+    entries, including folders.
     """
 
     def __init__(self, settings: SandboxSettings) -> None:
@@ -186,14 +184,14 @@ class DiskUsage:
         self._lock = threading.Lock()
 
     def may_be_full(self, mount: Mount) -> bool:
-        """Whether the folder may have reached a limit since it was walked. Never walks, and takes microseconds."""
+        """Whether the folder may have reached a limit since its last walk. Never walks; takes microseconds."""
         if (seen := self._look(mount.host)) is None:
             return False
         filled, folder = seen
         return filled.free_bytes < self._settings.disk_free_bytes_min or self._is_grown(folder, filled, 1.0)
 
     def problem(self, mount: Mount) -> str:
-        """Why the folder may not grow now; empty when it may. Walks it."""
+        """Walk the folder. Returns why it may not grow, or an empty string."""
         if (seen := self._look(mount.host)) is None:
             return ""
         filled, folder = seen
@@ -203,14 +201,14 @@ class DiskUsage:
         return self._too_much(mount, folder, self._most)
 
     def is_overdue(self, mount: Mount) -> bool:
-        """Whether the next walk should not wait any longer. Never walks."""
+        """Whether the next walk is due. Never walks."""
         if (seen := self._look(mount.host)) is None:
             return False
         filled, folder = seen
         return folder.held is not None and self._is_due(folder, filled)
 
     def ceilings(self, mounts: Sequence[Mount]) -> tuple[FolderCeiling, ...]:
-        """What each folder may hold from now on: its limits, or what it was last seen to hold where that is more."""
+        """Return each folder's limits, or its last known size if that is larger."""
         folders = (self._folders.get(mount.host) for mount in mounts)
         sizes = ((folder and folder.held) or FolderSize(0, 0) for folder in folders)
         most = self._most
@@ -220,7 +218,7 @@ class DiskUsage:
         )
 
     def outgrown(self, mounts: Sequence[Mount], ceilings: Sequence[FolderCeiling], with_floor: bool) -> str:
-        """Which limit a running command has exceeded; empty for none. Walks where that is due."""
+        """Return the limit that a running command has exceeded, or an empty string. Walks folders that are due."""
         for mount, ceiling in zip(mounts, ceilings, strict=True):
             if (seen := self._look(mount.host)) is None:
                 continue
@@ -236,19 +234,19 @@ class DiskUsage:
     def _look(self, host: Path) -> tuple[DiskFill, _WalkedFolder] | None:
         try:
             found = os.statvfs(host)
-        except OSError:  # it is gone, and the command's own failure tells
+        except OSError:  # the folder is gone; the command fails by itself
             return None
         used = (found.f_blocks - found.f_bfree) * found.f_frsize
         filled = DiskFill(used, found.f_files - found.f_ffree, found.f_bavail * found.f_frsize)
         with self._lock:
             folder = self._folders.pop(host, None) or _WalkedFolder(filled)
-            self._folders[host] = folder  # the newest is the last
+            self._folders[host] = folder  # keeps the newest last
             if len(self._folders) > FOLDERS_MAX:
                 del self._folders[next(iter(self._folders))]
         return filled, folder
 
     def _is_grown(self, folder: _WalkedFolder, filled: DiskFill, share: float) -> bool:
-        """Whether the disk has filled up by this share of the folder's room since it was walked."""
+        """Whether the disk has filled up by this share of the folder's room since its last walk."""
         room_bytes, room_files = float(UNSEEN_BYTES), float(UNSEEN_FILES)
         if folder.held is not None:
             room_bytes = self._most.size_bytes - folder.held.size_bytes
@@ -268,7 +266,7 @@ class DiskUsage:
         return self._is_grown(folder, filled, 0.5) or (waited > WALK_SECONDS_MAX and filled[:2] != folder.filled[:2])
 
     def _walk(self, host: Path, folder: _WalkedFolder, filled: DiskFill) -> None:
-        """Walk it, unless another thread does so already: then what is known is one look old."""
+        """Walk the folder, or return the last result if another thread is walking it."""
         if not folder.lock.acquire(blocking=False):
             return
         try:
@@ -286,7 +284,7 @@ class DiskUsage:
         if held is None:
             return ""
         if held.hidden and not ceiling.may_hide:
-            return f"{mount.inside} has a folder that cannot be looked into: {held.hidden!r}. chmod it, or remove it."
+            return f"{mount.inside} contains an unreadable folder: {held.hidden!r}. chmod it, or remove it."
         if held.size_bytes > ceiling.size_bytes:
             most = shown_bytes(self._settings.workspace_bytes_max)
             return f"{mount.inside} holds {shown_bytes(held.size_bytes)}; at most {most} are allowed. Remove files."
@@ -297,13 +295,13 @@ class DiskUsage:
 
     def _disk_full(self, filled: DiskFill) -> str:
         free, least = shown_bytes(filled.free_bytes), shown_bytes(self._settings.disk_free_bytes_min)
-        return f"The disk has {free} left; {least} have to stay free. Remove files, or tell the owner."
+        return f"The disk has {free} left; {least} must stay free. Remove files, or tell the owner."
 
 
 def measure_folder(root: Path, files_max: int) -> FolderSize:
-    """Walk a folder: bytes on the disk and entries, links not followed, other disks left out. Blocks.
+    """Count a folder's bytes on disk and its entries. Does not follow links or enter other disks. Blocks.
 
-    It ends early at `files_max` entries. What changes meanwhile may be counted or not.
+    Stops early at `files_max` entries. Concurrent changes may or may not be counted.
     """
     device = os.lstat(root).st_dev
     folders, hidden = [str(root)], ""
@@ -316,7 +314,7 @@ def measure_folder(root: Path, files_max: int) -> FolderSize:
                 for entry in entries:
                     try:
                         info = entry.stat(follow_symlinks=False)
-                    except FileNotFoundError:  # gone meanwhile
+                    except FileNotFoundError:  # removed since it was listed
                         continue
                     files += 1
                     is_folder = stat.S_ISDIR(info.st_mode)
@@ -329,7 +327,7 @@ def measure_folder(root: Path, files_max: int) -> FolderSize:
                     if files >= files_max:
                         break
         except OSError as error:
-            # Its content hides: its path is too long, or its owner's rights were taken away.
+            # Unreadable: its path is too long, or its permissions were removed.
             name = os.path.relpath(here, root)
             if error.errno == errno.ENAMETOOLONG:
                 hidden = hidden or f"{name[:60]}…"
@@ -340,7 +338,7 @@ def measure_folder(root: Path, files_max: int) -> FolderSize:
 
 
 def shown_bytes(size: int) -> str:
-    """A size for people, such as 2.1 GiB; below one MiB in KiB."""
+    """Format a size, such as 2.1 GiB."""
     for unit, bytes_each in (("GiB", 1024 * MEBIBYTE), ("MiB", MEBIBYTE)):
         if size >= bytes_each:
             return f"{size / bytes_each:.1f}".removesuffix(".0") + f" {unit}"
@@ -348,9 +346,9 @@ def shown_bytes(size: int) -> str:
 
 
 class _DiskWatch:
-    """Looks at a command's folders while it runs, and ends it when it outgrows them: `problem` then says why.
+    """Checks a command's folders while it runs and stops it if they grow too large. `problem` then says why.
 
-    It needs no task: a timer starts a look in a thread, whose end sets the next timer.
+    Uses timers instead of a task: each check runs in a thread and schedules the next one.
     """
 
     def __init__(self, usage: DiskUsage, mounts: Sequence[Mount], seconds: float, *, is_frozen: bool) -> None:
@@ -366,7 +364,7 @@ class _DiskWatch:
 
     @contextmanager
     def looking(self, limit: asyncio.Timeout) -> Generator[None]:
-        """Keep looking while the block runs; `limit` ends it."""
+        """Check the folders while the block runs; `limit` ends it."""
         self._limit = limit
         self._wait(0 if any(self._usage.is_overdue(mount) for mount in self._mounts) else self._seconds)
         try:
@@ -395,14 +393,14 @@ class _DiskWatch:
         looking.add_done_callback(looked)
 
 
-# ---- the files that were allowed ----
+# ---- approved files ----
 
 HELD_BYTES_MAX = 1_048_576
-"""Of a watched command's output, what is held back until its check is known to have passed."""
+"""Bytes of a watched command's output that are held back until its check has passed."""
 
 
 class ContentCheck:
-    """The check of one command."""
+    """Checks the approved files of one command."""
 
     def __init__(self, command: Command, *, sees_inodes: bool) -> None:
         mark = secrets.token_hex(8)
@@ -413,7 +411,7 @@ class ContentCheck:
 
     @property
     def command(self) -> Command:
-        """The command with the check before it; unchanged if it runs no file that was asked for."""
+        """Return the command with the check before it, or unchanged if it runs no approved file."""
         if not self._command.runs:
             return self._command
         checks = " && ".join(self._check(number, file) for number, file in enumerate(self._command.runs))
@@ -436,7 +434,7 @@ class ContentCheck:
         return f"[ ! -L {path} ] && if [ -e {bound} ]; then [ {path} -ef {bound} ]; else {is_same}; fi{unmoved}"
 
     def checked(self, result: CommandResult) -> CommandResult:
-        """The result. Raises ContentChanged when the check failed."""
+        """Return the result. Raises ContentChanged if the check failed."""
         if self._watch is not None:
             self._watch.end()
         was_refused = self._refusal.encode() in result.stderr if self._watch is None else self._watch.was_refused
@@ -446,9 +444,9 @@ class ContentCheck:
 
 
 class _CheckedWatch:
-    """Implements `domain.agents.Watch` for a command with a check before it: `inner` sees all but the check's line.
+    """Implements `Watch` for a command with a check before it. `inner` sees all output except the check's line.
 
-    The line comes on a pipe of its own, and so may be read after what the command wrote.
+    The line uses a separate pipe, so it may be read after the command's output.
     """
 
     def __init__(self, inner: Watch, passed: str, refused: str) -> None:
@@ -463,7 +461,7 @@ class _CheckedWatch:
         self._pid = pid
 
     def output(self, data: bytes) -> None:
-        """Hold everything back until the check's line has come, then hand it on without that."""
+        """Buffer all output until the check's line has arrived, then pass it on without that line."""
         if self._has_begun:
             self._inner.output(data)
             return
@@ -474,7 +472,7 @@ class _CheckedWatch:
             self._begin(before + after)
 
     def end(self) -> None:
-        """Hand on what a shell said that did not come as far as the check."""
+        """Pass on the output of a shell that failed before the check."""
         if self._held and not self._has_begun and not self.was_refused:
             self._begin(self._held)
 

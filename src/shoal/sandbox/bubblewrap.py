@@ -1,12 +1,11 @@
-"""Runs commands under bubblewrap: own namespaces, the mounted directories and a read-only /usr, nothing else.
+"""Run commands under bubblewrap: own namespaces, the mounted directories and a read-only /usr, nothing else.
 
 Inside, a command is user 1000 without capabilities, in its own process, network, IPC and mount namespaces, and cannot
-make further user namespaces. It sees /usr, a bare /etc, its own /proc and /dev, a bounded /tmp, and the mounts. All
-its processes end with the first one, since the kernel ends a process namespace with its first process. Limits come
-from `ulimit` in the shell that runs the command, and from a control group where one can be made, in which bubblewrap
-itself starts already.
+make further user namespaces. It sees /usr, a bare /etc, its own /proc and /dev, a bounded /tmp, and the mounts. When
+the first process ends, the kernel kills the rest of its process namespace. Limits are set by `ulimit` in the shell that
+runs the command, and by a control group if one can be created. Bubblewrap itself starts in that group.
 
-What cannot be set up is a SandboxError; a command never runs with less around it than it should have.
+If anything cannot be set up, SandboxError is raised. A command never runs with weaker isolation than configured.
 """
 
 import asyncio
@@ -28,15 +27,15 @@ from shoal.sandbox.proxy import WEB_PORTS, Network, ProxiedNetwork
 from shoal.sandbox.seccomp import filter_file
 
 ALLOWED = "/run/allowed"
-"""Where the N-th file that a command was allowed to run lies a second time."""
+"""Folder of the second copy of each approved file, named by its index."""
 _ETC = Path(__file__).with_name("etc")
 _ETC_SHOWN = ("alternatives", "ssl", "ca-certificates", "pki", "ld.so.cache")
 _JOIN = 'while [ "$1" != -- ]; do echo 0 >"$1" || exit 126; shift; done; shift; exec "$@"'
-"""Joins the control groups named up to `--`, then becomes the rest."""
+"""Join the control groups before `--`, then exec the rest."""
 
 _FILTER = 9
 _OPEN = f'exec {_FILTER}<"$1" || exit 126; shift; exec "$@"'
-"""Opens the first word as the filter of system calls, then becomes the rest."""
+"""Open the first argument as the system call filter, then exec the rest."""
 
 _NAMESPACES = (
     *("--unshare-all", "--unshare-user", "--disable-userns", "--uid", "1000", "--gid", "1000"),
@@ -51,21 +50,21 @@ _SWEEP_SECONDS = 0.01
 
 
 class MountedPaths:
-    """What sandboxes have in common whose commands see only the mounts."""
+    """Path translation for sandboxes whose commands see only the mounts."""
 
     def inside(self, path: Path, mounts: Sequence[Mount]) -> str:
-        """The inside path of a host path; itself where no mount holds it."""
+        """Convert a host path to its inside path. Unchanged outside all mounts."""
         found = from_host(path, mounts)
         return found.shown if found is not None else str(path)
 
     def outside(self, path: str, mounts: Sequence[Mount]) -> Path:
-        """The host path of an inside path; unchanged where no mount holds it."""
+        """Convert an inside path to its host path. Unchanged outside all mounts."""
         found = from_inside(path, mounts)
         return found.host if found is not None else Path(path)
 
 
 class BubblewrapSandbox(MountedPaths):
-    """A `Sandbox` of Linux namespaces. `network` is off, on (public addresses at `ports`), or a list of hosts."""
+    """A `Sandbox` of Linux namespaces. `network` is off, on (public addresses at `ports`) or a list of hosts."""
 
     name = "bubblewrap"
     isolated = True
@@ -81,11 +80,12 @@ class BubblewrapSandbox(MountedPaths):
 
     @property
     def bounds_processes(self) -> bool:
-        """Whether the number of a command's processes is bounded: not as root without control groups."""
+        """Whether the number of processes is limited. As root, that requires control groups."""
         return os.geteuid() != 0 or self._find_groups().can_bound
 
     async def run(self, command: Command) -> CommandResult:
-        """Run it. Raises SandboxError when it cannot be set up, ContentChanged when that is for a swapped file."""
+        """Run a command. Raises SandboxError if it cannot be set up, or ContentChanged if a replaced file is the
+        reason."""
         self._require_program()
         with filter_file() as files, self._find_groups().membership() as member:
             async with self._enclosed(command, files, member.join_files) as argv:
@@ -96,18 +96,16 @@ class BubblewrapSandbox(MountedPaths):
             detail = result.stderr.decode(errors="replace").strip().splitlines()[0]
             if any(f" on /newroot{file.path}: " in detail for file in command.runs):
                 raise ContentChanged(detail)
-            raise SandboxError(
-                f"bubblewrap could not set up the sandbox ({detail}). Run `shoal doctor` for what to do."
-            )
+            raise SandboxError(f"bubblewrap could not set up the sandbox ({detail}). Run `shoal doctor` for help.")
         return result
 
     @asynccontextmanager
     async def enclosed(self, command: Command) -> AsyncGenerator[tuple[str, ...]]:
-        """The argument vector that runs the command inside, good while the block lasts; its limits of time and output
-        are the caller's. Raises SandboxError."""
+        """Yield the argument vector that runs the command inside, valid while the block lasts. The caller limits time
+        and output. Raises SandboxError."""
         self._require_program()
         with filter_file() as files, self._find_groups().group() as join_files:
-            # Whoever starts it passes on no open files, so it opens the filter itself.
+            # The caller passes on no open files, so it opens the filter itself.
             opening = [f"/proc/{os.getpid()}/fd/{file}" for file in files]
             async with self._enclosed(command, (_FILTER,) * len(files), join_files) as argv:
                 yield ("/bin/sh", "-c", _OPEN, "sh", *opening, *argv) if opening else argv
@@ -161,7 +159,7 @@ class BubblewrapSandbox(MountedPaths):
         return self._groups
 
     async def close(self) -> None:
-        """Remove what control groups are left, once their last processes are gone."""
+        """Remove the remaining control groups once their last processes have ended."""
         for _ in range(_SWEEPS_MAX):
             if self._groups is None or self._groups.close():
                 return
@@ -169,8 +167,8 @@ class BubblewrapSandbox(MountedPaths):
 
 
 def _own_devices() -> list[str]:
-    """Options that show device nodes owned by nobody, when root runs this: a command would own the host's nodes, and
-    could change their mode for everybody. The nodes stay for the next command. Raises SandboxError."""
+    """Return options that mount device nodes owned by nobody. Otherwise, commands of a Shoal that runs as root would
+    own the host's nodes and could change their mode. The nodes are reused. Raises SandboxError."""
     if Path("/dev/null").stat().st_uid != os.geteuid():
         return []
     folder = Path(tempfile.gettempdir(), f"shoal-devices-{os.geteuid()}")
@@ -178,43 +176,43 @@ def _own_devices() -> list[str]:
         if not all(_is_nobodys(folder / name, device) for name, device in _DEVICES.items()):
             folder.mkdir(mode=0o755, exist_ok=True)
             for name, (major, minor) in _DEVICES.items():
-                # Made under another name and moved into place, since other processes do the same.
+                # Created under another name and renamed, because other processes do the same.
                 made = folder / f"{name}.{os.getpid()}"
                 os.mknod(made, stat.S_IFCHR | 0o600, os.makedev(major, minor))
                 os.chown(made, _NOBODY, _NOBODY)
                 made.chmod(0o666)
-                if name != "tty":  # which is there only for those who have a terminal
+                if name != "tty":  # which exists only with a terminal
                     made.open("rb").close()
                 made.rename(folder / name)
     except OSError as error:
         raise SandboxError(
             f"As root, bubblewrap needs device nodes of its own, which cannot be made in {folder} ({error}). Run Shoal "
-            "as another user, or have TMPDIR name a folder of a file system without `nodev`."
+            "as another user, or set TMPDIR to a folder on a file system without `nodev`."
         ) from error
     return [part for name in _DEVICES for part in ("--dev-bind", str(folder / name), f"/dev/{name}")]
 
 
 def _is_nobodys(node: Path, device: tuple[int, int]) -> bool:
-    """Whether it is that device, owned by nobody, and only root may replace it. Raises OSError if the folder belongs to
-    somebody else."""
+    """Whether it is that device, owned by nobody and replaceable only by root. Raises OSError if the folder belongs to
+    another user."""
     try:
         folder, found = node.parent.lstat(), node.lstat()
     except FileNotFoundError:
         return False
     if not stat.S_ISDIR(folder.st_mode) or folder.st_uid != os.geteuid() or folder.st_mode & 0o022:
-        raise PermissionError(f"{node.parent} belongs to somebody else")
+        raise PermissionError(f"{node.parent} belongs to another user")
     return (found.st_mode, found.st_uid, found.st_rdev) == (stat.S_IFCHR | 0o666, _NOBODY, os.makedev(*device))
 
 
 def _show_allowed(runs: Sequence[RunFile], copies: Path) -> list[str]:
-    """Options that show the allowed bytes in place of the files, read-only, and a second time for `ContentCheck`."""
+    """Return options that mount the approved bytes over the files, read-only, and a second time for `ContentCheck`."""
     options: list[str] = []
     for number, file in enumerate(runs):
         if file.content is not None:
             copy = copies / str(number)
             copy.write_bytes(file.content)
             copy.chmod(file.mode)
-            if file.host is not None:  # for programs that compare when files were read and written
+            if file.host is not None:  # for programs that compare timestamps
                 with suppress(OSError):
                     found = file.host.stat()
                     os.utime(copy, ns=(found.st_atime_ns, found.st_mtime_ns))
@@ -238,14 +236,14 @@ def _system() -> tuple[str, ...]:
         options += ["--ro-bind", str(_ETC / file), f"/etc/{file}"]
     if Path("/etc/localtime").is_symlink():
         options += ["--symlink", os.path.realpath("/etc/localtime"), "/etc/localtime"]
-    # All of /proc is read-only: the kernel lets whoever is root on the host write its settings, such as core_pattern,
-    # from within a user namespace too.
+    # All of /proc is read-only: root on the host could write kernel settings such as core_pattern even from a
+    # user namespace.
     return (*options, "--dev", "/dev", "--proc", "/proc", "--remount-ro", "/proc")
 
 
 def require_inside(path: Path, mounts: Sequence[Mount]) -> str:
-    """The inside path of a working directory. Raises SandboxError when no mount holds it."""
+    """Return the inside path of a working directory. Raises SandboxError outside all mounts."""
     found = from_host(path, mounts)
     if found is None or ".." in path.parts:
-        raise SandboxError(f"The working directory {path} is in none of the directories that the sandbox shows.")
+        raise SandboxError(f"The working directory {path} is outside the sandbox's directories.")
     return found.shown

@@ -1,4 +1,4 @@
-"""Makes the sandbox that the configuration asks for, after a real trial of it."""
+"""Create the configured sandbox and test it with a real command."""
 
 import sys
 from collections.abc import Callable
@@ -15,19 +15,19 @@ from shoal.sandbox.host import HostSandbox, SeatbeltSandbox
 from shoal.sandbox.limits import CommandLimits
 
 TRIAL_SECONDS = 10.0
-ASKED = "Each command is asked for unless a rule allows it."
+ASKED = "Shoal asks before each command that no rule allows."
 DOCKER_SOCKET = Path("/var/run/docker.sock")
 
 
 class Chosen(msgspec.Struct, frozen=True):
-    """The sandbox, and what to tell the operator about it (empty when all is as configured)."""
+    """The sandbox, and a note for the operator (empty if it is as configured)."""
 
     sandbox: Sandbox
     note: str = ""
 
 
 def server_enclosure(settings: SandboxSettings) -> Enclose | None:
-    """What holds a server for as long as it runs: bubblewrap without a limit on processor time, where it is wanted."""
+    """Return the bubblewrap sandbox for a server, without a limit of processor time, or None if not configured."""
     if settings.kind not in ("auto", "bubblewrap"):
         return None
     limits = msgspec.structs.replace(CommandLimits.of(settings), cpu_seconds_max=0)
@@ -35,7 +35,7 @@ def server_enclosure(settings: SandboxSettings) -> Enclose | None:
 
 
 def reach(sandbox: Sandbox, settings: SandboxSettings) -> str:
-    """What of the network commands reach in this sandbox, in words."""
+    """Describe the network that commands reach in this sandbox."""
     if not sandbox.isolated or settings.container or (sandbox.name == "seatbelt" and settings.network == "on"):
         whose = "the container's own" if settings.container else "this machine's own"
         return f"{whose} network, with loopback and private addresses"
@@ -48,9 +48,9 @@ def reach(sandbox: Sandbox, settings: SandboxSettings) -> str:
 
 
 async def open_sandbox(settings: SandboxSettings, extension: Callable[[str], Sandbox]) -> Chosen:
-    """The sandbox of [sandbox], tried out, or the one that an `extension` makes, with the disk bounded around it.
+    """Open the sandbox of [sandbox], or the one that an `extension` makes, with limits on disk use.
 
-    Raises SandboxError, and what `extension` raises for a name that no package offers.
+    Raises SandboxError, and the errors of `extension` for an unknown name.
     """
     if settings.kind in SANDBOX_KINDS:
         chosen = await choose_sandbox(settings)
@@ -60,9 +60,10 @@ async def open_sandbox(settings: SandboxSettings, extension: Callable[[str], San
 
 
 async def choose_sandbox(settings: SandboxSettings) -> Chosen:
-    """Make the sandbox. `auto` is the platform's isolating one where a trial run succeeds, else the host with a note.
+    """Create the sandbox. `auto` is the platform's isolating one if a trial run succeeds, otherwise the host with a
+    note.
 
-    Raises SandboxError when a kind that was asked for by name does not work here.
+    Raises SandboxError if a kind that was configured by name does not work here.
     """
     limits = CommandLimits.of(settings)
     sandbox: Sandbox
@@ -86,7 +87,7 @@ async def choose_sandbox(settings: SandboxSettings) -> Chosen:
     try:
         result = await sandbox.run(trial)
         if result.exit_code != 7:
-            detail = result.stderr.decode(errors="replace").strip() or "it ran out of time"
+            detail = result.stderr.decode(errors="replace").strip() or "it timed out"
             raise SandboxError(f"The trial run of {sandbox.name} failed: {detail}.")
     except SandboxError as error:
         await sandbox.close()

@@ -1,14 +1,13 @@
-"""Runs commands in containers of a Docker or podman daemon, through the Engine API over the daemon's unix socket.
+"""Run commands in containers of a Docker or podman daemon, through the Engine API on the daemon's unix socket.
 
-A container shows one set of mounts and lives on between commands, but runs one command at a time: a second command at
-the same time gets a container of its own. So a command that must end (its time is up, it was cancelled, it left
-processes behind) is ended by killing its container, which nothing inside can survive or prevent; the next command
-starts a new one. A wrapper reports the end of the command's shell, since children may hold its output open, and
-how many processes there are then.
+A container has one set of mounts and is reused, but runs one command at a time. A concurrent command gets its own
+container. To stop a command (timeout, cancellation, leftover processes), its container is killed, which nothing inside
+can prevent. The next command starts a new one. A wrapper reports the end of the command's shell, because children may
+keep its output open, and the number of remaining processes.
 
-Containers have no network but the socket of the `proxy`, a read-only root, no capabilities, no way to new privileges,
-and the limits as control groups and ulimits. A container given by name is the operator's: it is used as it is, with
-the network that it has, and what has to end in it is killed by its mark.
+Containers have no network except the socket of the `proxy`, a read-only root, no capabilities, no new privileges, and
+limits by control groups and ulimits. A container given by name belongs to the operator. It is used unchanged, with its
+own network, and its commands are killed by their mark.
 """
 
 import asyncio
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     import httpx2
 
 IDLE_MAX = 4
-"""Most containers kept for later commands."""
+"""Idle containers kept for later commands."""
 KILL_SECONDS = 30.0
 MARKS_BYTES_MAX = 1_048_576
 _KILLS = 3
@@ -59,13 +58,13 @@ _KILL = (
 _LIST = 'for folder in /proc/[0-9]*; do tr "\\0" "\\n" <"$folder/environ" 2>/dev/null | grep "^$1="; done; exit 0'
 _ENVIRONMENT = {**ENVIRONMENT, "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 CALL_SECONDS = 60.0
-"""Longest wait for an answer from the daemon."""
+"""Timeout for an answer of the daemon."""
 OWNER_LABEL = "shoal.owner"
 _HEADER_BYTES = 8
 
 
 class DockerSandbox(MountedPaths):
-    """A `Sandbox` of containers. `image` is what they start from; `container` names one that runs already."""
+    """A `Sandbox` of containers, started from `image`. `container` names a running one instead."""
 
     name = "docker"
     isolated = True
@@ -91,12 +90,12 @@ class DockerSandbox(MountedPaths):
         self._is_swept = False
 
     async def run(self, command: Command) -> CommandResult:
-        """Run it. Raises SandboxError when it cannot be run, or there is no container to run it in."""
+        """Run a command. Raises SandboxError if it cannot run or no container is available."""
         if not self._image and not self._container:
             raise SandboxError("Docker needs an image: set sandbox.image, or sandbox.container to use a running one.")
         if self._container and isinstance(self._network, tuple):
             raise SandboxError(
-                "A container given by name has the network that you gave it. Set sandbox.network to on, or set "
+                "A container given by name has its own network. Set sandbox.network to on, or set "
                 "sandbox.image instead of sandbox.container."
             )
         if "\0" in command.text:
@@ -105,7 +104,7 @@ class DockerSandbox(MountedPaths):
             raise SandboxError(f"The working directory {command.cwd} does not exist.")
         cwd = require_inside(command.cwd, command.mounts)
         if not self._is_swept:
-            # The containers of servers that died go; in one that is not ours, their commands are killed.
+            # Remove containers of dead servers. In the operator's container, kill their commands.
             if self._container:
                 listed = await self._output_of(self._container, _LIST, MARK)
                 for mark in filter(is_orphaned, {line.removeprefix(f"{MARK}=") for line in listed.splitlines()}):
@@ -118,7 +117,7 @@ class DockerSandbox(MountedPaths):
             self._is_swept = True
         container = self._container
         if not container and self._network != "off" and self._proxy is None:
-            # The containers' user is not always this one; the folder's name cannot be guessed.
+            # The containers' user may differ; the folder's name is random.
             self._proxy = HostProxy(self._network, self._ports)
             Path(self._proxy.folder).chmod(0o711)
             await self._proxy.__aenter__()
@@ -174,7 +173,7 @@ class DockerSandbox(MountedPaths):
             await to_the_end(asyncio.gather(give_back()))
 
     def _spec(self, mounts: tuple[Mount, ...]) -> dict[str, object]:
-        """The container to make, as the Engine API wants it."""
+        """Build the Engine API's specification of a container."""
         limits = self._limits
         binds: list[dict[str, object]] = []
         for mount in mounts:
@@ -188,7 +187,7 @@ class DockerSandbox(MountedPaths):
             for host, name in shown:
                 target = f"{INSIDE_FOLDER}/{name}"
                 binds.append({"Type": "bind", "Source": host, "Target": target, "ReadOnly": True})
-        # Commands run as the owner of the workspace, who must not be root.
+        # Commands run as the workspace's owner, which must not be root.
         folder = next((mount.host for mount in mounts if mount.writable), None)
         owner = os.stat(folder) if folder else None
         if owner is not None and owner.st_uid == 0:
@@ -228,13 +227,13 @@ class DockerSandbox(MountedPaths):
         }
 
     async def _output_of(self, container: str, script: str, *words: str) -> str:
-        """What a script of ours writes in a container."""
+        """Run one of our scripts in a container and return its output."""
         output = _ExecOutput(MARKS_BYTES_MAX, "")
         await self._read(await self._api.prepare(container, ("/bin/sh", "-c", script, "sh", *words)), output)
         return output.result(0).stdout.decode(errors="replace")
 
     async def _read(self, process: str, output: "_ExecOutput") -> None:
-        """Read until everybody has closed the output, or for a short while after the command's shell has ended."""
+        """Read until all processes have closed the output, or briefly after the command's shell has ended."""
         async with self._api.start(process) as pieces, aclosing(pieces):
             while True:
                 try:
@@ -247,7 +246,7 @@ class DockerSandbox(MountedPaths):
                     return
 
     async def _kill_marked(self, mark: str) -> None:
-        """Kill a command's processes in a container that is not ours."""
+        """Kill a command's processes in the operator's container."""
         for _ in range(_KILLS):
             async with asyncio.timeout(KILL_SECONDS):
                 await self._output_of(self._container, _KILL, f"{MARK}={mark}")
@@ -262,7 +261,7 @@ class DockerSandbox(MountedPaths):
 
 
 class _ExecOutput:
-    """Collects a command's output within bounds, and finds the wrapper's report of its end among the errors."""
+    """Collects a command's output within limits, and extracts the wrapper's report from stderr."""
 
     def __init__(self, bytes_max: int, mark: str, watch: Watch | None = None, see: SeeOutput | None = None) -> None:
         self.code: int | None = None
@@ -286,7 +285,7 @@ class _ExecOutput:
         kept += piece[: max(0, self._bytes_max + _REPORT_BYTES_MAX - len(kept))]
         if stream == 2 and self._report is not None:
             self._tail += piece
-            for found in self._report.finditer(self._tail):  # the last one counts: a command could have written others
+            for found in self._report.finditer(self._tail):  # the last one is genuine
                 self.code, self.processes, self._found = int(found[1]), int(found[2]), found[0]
             self._tail = self._tail[-_REPORT_BYTES_MAX:]
         if shown := piece.replace(self._found, b"") if self._found else piece:
@@ -314,7 +313,7 @@ class _ExecOutput:
 
 
 class _Answer(msgspec.Struct, rename="pascal"):
-    """What is read of the daemon's answers; each has some of these."""
+    """The fields that are read from the daemon's answers."""
 
     id: str = ""
     exit_code: int | None = None
@@ -324,14 +323,14 @@ class _Answer(msgspec.Struct, rename="pascal"):
 
 
 class DockerApi:
-    """A client of one daemon. Every call raises SandboxError when the daemon is away or refuses."""
+    """A client of one daemon. Every call raises SandboxError if the daemon is down or refuses."""
 
     def __init__(self, daemon: Path) -> None:
         self._socket = daemon
         self._client: httpx2.AsyncClient | None = None
 
     async def create(self, spec: dict[str, object]) -> str:
-        """Make a container and start it; its name. Cancelled or refused, it leaves none."""
+        """Create and start a container, and return its name. Cancelling or a refusal leaves no container."""
         name = f"shoal-{secrets.token_hex(8)}"
         try:
             await self._call("POST", f"/containers/create?name={name}", spec)
@@ -342,11 +341,11 @@ class DockerApi:
         return name
 
     async def remove(self, container: str) -> None:
-        """Kill and remove a container; one that is gone already is fine."""
+        """Kill and remove a container, if it exists."""
         await self._call("DELETE", f"/containers/{container}?force=true&v=true", missing_ok=True)
 
     async def owned(self) -> list[tuple[str, str]]:
-        """The containers that any Shoal on this machine has made: name and owner."""
+        """List the containers of any Shoal on this machine: name and owner."""
         answer = await self._call("GET", f'/containers/json?all=true&filters={{"label":["{OWNER_LABEL}"]}}')
         listed = msgspec.json.decode(answer, type=list[_Answer])
         return [(found.names[0].removeprefix("/"), found.labels[OWNER_LABEL]) for found in listed]
@@ -354,7 +353,7 @@ class DockerApi:
     async def prepare(
         self, container: str, words: Sequence[str], environment: Mapping[str, str] | None = None, cwd: str = "/"
     ) -> str:
-        """Make a process ready to be started; its id."""
+        """Create a process without starting it, and return its id."""
         settings = [f"{name}={value}" for name, value in (environment or {}).items()]
         spec = {"Cmd": words, "Env": settings, "WorkingDir": cwd, "AttachStdout": True, "AttachStderr": True}
         return msgspec.json.decode(await self._call("POST", f"/containers/{container}/exec", spec), type=_Answer).id
@@ -364,7 +363,7 @@ class DockerApi:
 
     @asynccontextmanager
     async def start(self, process: str) -> AsyncGenerator["AsyncGenerator[tuple[int, bytes]]"]:
-        """Start a prepared process: its output in pieces, stream 1 (output) or 2 (errors), until all have closed it."""
+        """Start a process and yield its output in pieces from stream 1 (stdout) or 2 (stderr) until it is closed."""
         import httpx2
 
         request = self._http().build_request("POST", f"/exec/{process}/start", json={"Detach": False, "Tty": False})
@@ -422,7 +421,7 @@ def _refused(status: int, content: bytes) -> SandboxError:
 
 
 async def _frames(response: "httpx2.Response") -> AsyncGenerator[tuple[int, bytes]]:
-    """The pieces of an attached stream: a header of 8 bytes (stream, three zeros, length), then the piece."""
+    """Yield the pieces of an attached stream. Each has a header of 8 bytes: stream, three zeros, length."""
     held = bytearray()
     async for chunk in response.aiter_raw():
         held += chunk

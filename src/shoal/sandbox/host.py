@@ -1,4 +1,4 @@
-"""Runs commands on the host itself, with no isolation, or under macOS `sandbox-exec`; both use the host's own paths."""
+"""Run commands on the host without isolation, or under macOS `sandbox-exec`. Both use the host's paths."""
 
 import os
 import shutil
@@ -30,7 +30,7 @@ _BASE = """(version 1)
 
 
 class _HostPaths:
-    """What sandboxes have in common whose commands see the host's own paths."""
+    """Path translation for sandboxes whose commands see the host's paths."""
 
     def inside(self, path: Path, mounts: Sequence[Mount]) -> str:
         return str(path)
@@ -43,7 +43,7 @@ class _HostPaths:
 
 
 class HostSandbox(_HostPaths):
-    """A `Sandbox` that bounds time and output only: commands may do what this user may do, so each one is asked for."""
+    """A `Sandbox` that limits only time and output. Commands have this user's full rights, so Shoal asks first."""
 
     name = "host"
     isolated = False
@@ -60,9 +60,9 @@ class HostSandbox(_HostPaths):
         )
 
     async def run(self, command: Command) -> CommandResult:
-        """Run it with the user's own rights in `command.cwd`. Raises SandboxError when it cannot be started."""
+        """Run a command in `command.cwd` with the user's rights. Raises SandboxError if it cannot start."""
         if self._shell is None:
-            raise SandboxError("Commands need bash, which was not found: install it.")
+            raise SandboxError("Commands need bash, which was not found. Install it.")
         if not command.cwd.is_dir():
             raise SandboxError(f"The working directory {command.cwd} does not exist.")
         argv, env = (*self._tie, self._shell, "-c", command.text), (*self._env, *command.env)
@@ -71,26 +71,26 @@ class HostSandbox(_HostPaths):
 
 
 class SeatbeltSandbox(_HostPaths):
-    """A `Sandbox` by macOS's own profiles. Written from their documentation and by review only: never run by a test.
+    """A `Sandbox` with macOS profiles. Written from their documentation and reviewed, but never run by a test.
 
-    The profile denies everything, then allows reading the system's programs and libraries, reading the mounts, writing
-    the writable ones and a temporary directory, and the network only when it is on; a list of hosts is refused. There
-    is no process namespace, so the command's processes are found as on the host.
+    The profile denies everything, then allows reading the system's programs, libraries and the mounts, and writing the
+    writable mounts and a temporary directory. The network is allowed only if it is on; a list of hosts is refused.
+    There is no process namespace, so the command's processes are found as on the host.
     """
 
     name = "seatbelt"
     isolated = True
 
     def __init__(self, limits: CommandLimits | None = None, network: Network = "off") -> None:
-        # macOS counts all of a user's processes, and does not bound private memory.
+        # macOS counts all of a user's processes and cannot limit private memory.
         self._limits = msgspec.structs.replace(limits or CommandLimits(), processes_max=0, memory_bytes_max=0)
         self._network: Network = network
         self._program = shutil.which("sandbox-exec") or ""
 
     async def run(self, command: Command) -> CommandResult:
-        """Run it. Raises SandboxError when the sandbox cannot be set up."""
+        """Run a command. Raises SandboxError if the sandbox cannot be set up."""
         if not self._program:
-            raise SandboxError("sandbox-exec is not here: this sandbox is for macOS. Choose another one.")
+            raise SandboxError("sandbox-exec was not found: this sandbox requires macOS. Choose another one.")
         if isinstance(self._network, tuple):
             raise SandboxError("The macOS sandbox cannot allow single hosts. Set sandbox.network to off or on.")
         with tempfile.TemporaryDirectory(prefix="shoal-") as temporary:
@@ -105,7 +105,7 @@ class SeatbeltSandbox(_HostPaths):
 
 
 def seatbelt_profile(mounts: Sequence[Mount], *, open_network: bool) -> str:
-    """The profile's text: the base, what can be read, what can be written, and the network."""
+    """Write the profile: the base, readable and writable paths, and the network."""
     readable = [*_READABLE, *(str(mount.host) for mount in mounts)]
     writable = [str(mount.host) for mount in mounts if mount.writable]
     lines = [_BASE, *(f"(allow file-read* (subpath {_quoted(path)}))" for path in readable)]

@@ -1,13 +1,12 @@
-"""What bounds a command's use of the machine: `ulimit` in the shell that runs it, and a control group where one can be
-made.
+"""Limit a command's resources with `ulimit` in its shell and, if possible, a control group.
 
-Control groups are needed when Shoal runs as root, whom the kernel exempts from the per-user process limit; they are
-also the only way to bound the memory of all processes together. Both versions (man 7 cgroups) are known:
+Control groups are needed when Shoal runs as root, because the kernel exempts root from the per-user process limit. Only
+they can limit the memory of all processes together. Both versions (man 7 cgroups) are supported:
 
 version   how a command becomes a member, and when
 -------   -----------------------------------------------------------------------------------------------------------
-1         a thread of this process is one, and starts it: it is one from its birth; see `Starter`
-2         a shell joins and becomes the command, since only whole processes can be members of a group for memory
+1         a member thread of this process starts it, so it is a member from its birth; see `Starter`
+2         a shell joins and then execs the command, because memory groups contain only whole processes
 """
 
 import itertools
@@ -27,21 +26,21 @@ from shoal.kernel.settings import SandboxSettings
 
 GIBIBYTE = 1_073_741_824
 STARTERS_KEPT_MAX = 8
-"""Threads that wait for the next command, each in groups of its own."""
+"""Threads that wait for the next command, each in its own groups."""
 ENDING_MAX = 8
-"""Processes of the last command that may still be ending when the next one gets its groups: bubblewrap's own last
-process takes some time, since its namespaces end with it."""
+"""Processes of the last command that may still be exiting when the next one gets its groups. Bubblewrap's last process
+takes some time because its namespaces end with it."""
 
 _numbers = itertools.count(1)
 _ROOT = Path("/sys/fs/cgroup")
 
 
 class CommandLimits(msgspec.Struct, frozen=True):
-    """Bounds of one command in an isolating sandbox.
+    """Limits of one command in an isolating sandbox.
 
-    `memory_bytes_max` counts each process's private memory (and the whole command's where a control group can be
-    made), `file_bytes_max` is the largest file it can write, `temporary_bytes_max` the size of its /tmp and /dev/shm.
-    0 sets no limit.
+    `memory_bytes_max` limits each process's private memory, and with a control group the whole command's.
+    `file_bytes_max` is the largest file it can write. `temporary_bytes_max` is the size of its /tmp and /dev/shm. 0
+    means no limit.
     """
 
     memory_bytes_max: int = 2 * GIBIBYTE
@@ -57,10 +56,10 @@ class CommandLimits(msgspec.Struct, frozen=True):
 
 
 def ulimit_line(limits: CommandLimits, *, is_watched: bool = False) -> str:
-    """A bash command that sets `limits` for the shell it runs in and for all it starts, or exits with 125.
+    """Return a bash command that sets `limits` for its shell and all children, or exits with 125.
 
-    What somebody watches has no limit of processor time. A limit that this process is itself below is left where it
-    is, since nobody may raise it.
+    Watched commands have no limit of processor time. If this process already has a lower limit, that one stays, because
+    limits cannot be raised.
     """
     wanted = (
         ("c", resource.RLIMIT_CORE, 0, 1),
@@ -83,46 +82,47 @@ def ulimit_line(limits: CommandLimits, *, is_watched: bool = False) -> str:
 
 
 class Hierarchy(NamedTuple):
-    """A directory in which groups can be made, and by file the limits that groups there take; 0 is no limit."""
+    """A directory in which groups can be created, and their limits by file name. 0 means no limit."""
 
     parent: Path
     limits: Mapping[str, int]
 
 
 class GroupMembership(NamedTuple):
-    """How a command gets into its groups: started by this thread, or by writing 0 to these files."""
+    """How a command joins its groups: it is started by this thread, or writes 0 to these files."""
 
     starter: Executor | None
     join_files: tuple[str, ...]
 
 
 class Starter:
-    """A thread that is a member of groups, so that whatever it starts is born in them; it serves one command at a time.
+    """A thread that is a member of groups, so the processes it starts are members as well. Serves one command at a
+    time.
 
-    A shell that joins two groups and becomes the command takes 1 ms of CPU, and the kernel stops everything else for
-    a moment whenever a process changes its group. The thread does that once.
+    A shell that joins two groups and execs the command takes 1 ms of CPU, and the kernel briefly stops everything else
+    when a process changes its group. The thread does this only once.
     """
 
     def __init__(self, folders: Sequence[Path]) -> None:
-        """Let a new thread join. Raises OSError."""
+        """Start a thread and let it join. Raises OSError."""
         self.folders = folders
         self.thread = ThreadPoolExecutor(1, "shoal-start")
         for folder in folders:
             self.thread.submit(_write, folder / "tasks", 0).result()
 
     def is_free(self) -> bool:
-        """Whether everything it started has ended, except for a few processes that are just ending."""
+        """Whether all its processes have ended, except for a few that are exiting."""
         return int((self.folders[0] / "pids.current").read_text()) <= 1 + ENDING_MAX
 
 
 class ControlGroups:
-    """Makes one set of control groups for each command, and removes them when their last process is gone."""
+    """Creates control groups for each command and removes them after their last process has ended."""
 
     def __init__(self, hierarchies: tuple[Hierarchy, ...]) -> None:
         self._hierarchies = hierarchies
         self._done: list[Path] = []
         self._idle: list[Starter] = []
-        # Since Linux 5.3 a group without memory loses no process that only has a thread in it, as this one has.
+        # Since Linux 5.3, a group without a memory controller keeps a process that has only a thread in it.
         release = re.match(r"(\d+)\.(\d+)", os.uname().release)
         spares_threads = release is not None and (int(release[1]), int(release[2])) >= (5, 3)
         takes_threads = [(hierarchy.parent / "tasks").exists() for hierarchy in hierarchies]
@@ -134,9 +134,9 @@ class ControlGroups:
 
     @contextmanager
     def group(self) -> Generator[tuple[str, ...]]:
-        """The files to which a process writes 0 to become a member; none where groups cannot be made.
+        """Return the files to which a process writes 0 to become a member. Empty if groups are not available.
 
-        Raises SandboxError when a group cannot be made although one could be before.
+        Raises SandboxError if a group cannot be created although this worked before.
         """
         folders = self._made()
         try:
@@ -146,7 +146,7 @@ class ControlGroups:
 
     @contextmanager
     def membership(self) -> Generator[GroupMembership]:
-        """Groups for one command; those with a thread in them serve another one afterwards. Raises SandboxError."""
+        """Provide groups for one command. Groups with a thread are reused afterwards. Raises SandboxError."""
         if not self._takes_threads:
             with self.group() as join_files:
                 yield GroupMembership(None, join_files)
@@ -184,7 +184,7 @@ class ControlGroups:
                         _write(folder / file, limit)
         except OSError as error:
             self._remove(folders)
-            raise SandboxError(f"The control group for a command could not be made: {error}.") from error
+            raise SandboxError(f"The control group for a command could not be created: {error}.") from error
         return folders
 
     def _remove(self, folders: Sequence[Path]) -> None:
@@ -192,13 +192,14 @@ class ControlGroups:
         self.sweep()
 
     def close(self) -> bool:
-        """Remove all groups that serve no command. Returns whether none is left; if some are, call it again."""
+        """Remove all unused groups. Returns whether none is left; otherwise, call it again."""
         for starter in tuple(self._idle):
             self._retire(starter)
         return self.sweep()
 
     def sweep(self) -> bool:
-        """Remove the groups of finished commands; one whose last process is still ending waits for the next sweep.
+        """Remove the groups of finished commands. A group whose last process is still exiting is left for the next
+        sweep.
 
         Returns whether none is left.
         """
@@ -215,7 +216,7 @@ class ControlGroups:
 
 
 def find_groups(limits: CommandLimits, root: Path = _ROOT) -> ControlGroups:
-    """The control groups that can enforce `limits` here, found by making one; none without the right to make any."""
+    """Find the control groups that can enforce `limits` here by creating one. Returns none without permission."""
     processes, memory = limits.processes_max, limits.memory_bytes_max
     unified = Hierarchy(root, {"pids.max": processes, "memory.max": memory})
     separate = (
@@ -224,7 +225,7 @@ def find_groups(limits: CommandLimits, root: Path = _ROOT) -> ControlGroups:
     )
     for candidates in ((unified,), separate, separate[:1]):
         for folder in (folder for hierarchy in candidates for folder in hierarchy.parent.glob("shoal-*-*")):
-            if not Path("/proc", folder.name.split("-")[1]).exists():  # what a process that was killed has left
+            if not Path("/proc", folder.name.split("-")[1]).exists():  # left by a killed process
                 with suppress(OSError):
                     folder.rmdir()
         groups = ControlGroups(candidates)
@@ -234,7 +235,7 @@ def find_groups(limits: CommandLimits, root: Path = _ROOT) -> ControlGroups:
 
 
 def _write(path: Path, value: int) -> None:
-    """Write to a file that must exist: in a plain directory, which is no control group, it does not."""
+    """Write to an existing file. In a plain directory, unlike in a control group, it does not exist."""
     file = os.open(path, os.O_WRONLY)
     try:
         os.write(file, str(value).encode())

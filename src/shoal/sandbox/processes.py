@@ -1,19 +1,19 @@
-"""Runs one process with bounded output and a time limit, and leaves nothing of it behind.
+"""Run one process with limited output and time, and leave none of its children behind.
 
-How the end of a command is known, without looking through the process table in the usual case:
-  the first process ends   its pidfd becomes readable; it is not waited for yet, so its number stays ours
-  the rest ends            all its processes inherit the write end of a pipe that carries nothing; when the read end
-                           says end-of-file nobody is left, and the command is done
-  somebody is left         a short wait (for `> >(tee log)` and its like), then the table is searched and all are killed
-  time is up, cancelled    the session is killed, then the table is searched until nobody is left
+How the end of a command is detected, usually without reading the process table:
+  the first process ends   its pidfd becomes readable; it is not waited for yet, so its id is not reused
+  the rest ends            all processes inherit the write end of an unused pipe; when the read end
+                           reports end-of-file, the command is done
+  some are left            after a short wait (for `> >(tee log)` and similar), the table is searched and all are killed
+  timeout, cancellation    the session is killed, then the table is searched until none is left
 
-The child sees only the environment it is given and its mark: never this process's. Where this process dies, the mark
-is what the next one finds its commands by.
+The child sees only the given environment and its mark, never this process's environment. If this process dies, the next
+one finds its commands by the mark.
 
-A process belongs to a command when it is the command's first process or descends from it, is in its session or
-process group, carries the command's mark in its environment or as the name of an open file, or holds the pipe that the
-command's processes inherit (these survive `setsid` and a double fork). On the host a program bent on staying can undo
-all of them; in an isolating sandbox it cannot leave its process namespace.
+A process belongs to a command if it is the first process or a descendant, is in its session or process group, has the
+command's mark in its environment or as the name of an open file, or holds the inherited pipe. The marks and the pipe
+survive `setsid` and a double fork. On the host, a hostile program can remove all of them. In an isolating sandbox, it
+cannot leave its process namespace.
 """
 
 import asyncio
@@ -37,13 +37,13 @@ from shoal.kernel.files import to_the_end
 from shoal.kernel.ports import CommandResult, SeeOutput
 
 LINGER_SECONDS = 0.25
-"""How long children may write after the first process has ended, before they are killed."""
+"""Seconds that children may write after the first process has ended, before they are killed."""
 READ_BYTES = 65_536
 PID_DIGITS_MAX = 10
 PAUSE_SECONDS = 0.1
-"""How long the output of a watched command is left unread when it comes too fast."""
+"""Seconds without reading when a watched command writes too fast."""
 MARK = "SHOAL_COMMAND"
-"""The environment variable that marks a command's processes, and the beginning of the marking file's name."""
+"""Environment variable that marks a command's processes, and prefix of the marking file's name."""
 ROUNDS_MAX = 200
 ROUND_SECONDS = 0.005
 _DEAD = ("Z", "X")
@@ -54,8 +54,8 @@ _numbers = itertools.count(1)
 
 
 class Spawn(msgspec.Struct, frozen=True):
-    """What to start: the argument vector, the working directory on the host, the whole environment, open files to pass
-    on, and the thread that starts it if it is not the caller's (which the process must not outlive)."""
+    """A process to start: the argument vector, the working directory on the host, the whole environment, open files to
+    pass on, and the thread that starts it, if it is not the caller's. The process must not outlive that thread."""
 
     argv: tuple[str, ...]
     cwd: str
@@ -69,10 +69,9 @@ class Spawn(msgspec.Struct, frozen=True):
 
 
 async def run_process(spawn: Spawn) -> CommandResult:
-    """Run it to its end. Cancelling, like running out of time, kills all that it started before this returns.
+    """Run a process to its end. On cancellation or timeout, all its processes are killed before this returns.
 
-    The exit code is 128 + N after signal N, and None when it was killed because time was up.
-    Raises SandboxError when it cannot be started.
+    The exit code is 128 + N after signal N, or None after a timeout. Raises SandboxError if it cannot start.
     """
     running = _RunningProcess(spawn)
     timed_out = False
@@ -90,7 +89,7 @@ async def run_process(spawn: Spawn) -> CommandResult:
 
 
 class _OutputPipe:
-    """One pipe from the child: keeps the first `bytes_max` bytes and swallows the rest, or hands all to a watch."""
+    """One pipe from the child. Keeps the first `bytes_max` bytes, or passes everything to a watch."""
 
     def __init__(self, number: int, fd: int, spawn: Spawn, loop: asyncio.AbstractEventLoop) -> None:
         self._number = number
@@ -106,7 +105,7 @@ class _OutputPipe:
         os.set_blocking(fd, False)
 
     def take(self) -> bool:
-        """Read once; returns whether there was anything. At the end of the stream `open` becomes false."""
+        """Read once, and return whether there was data. At the end of the stream `open` becomes false."""
         try:
             data = os.read(self.fd, READ_BYTES)
         except BlockingIOError:
@@ -128,7 +127,7 @@ class _OutputPipe:
         return True
 
     def rest(self, take: Callable[["_OutputPipe"], None]) -> None:
-        """After a read: when a watched command writes too fast, let it wait for a moment, then go on with `take`."""
+        """After a read: if a watched command writes too fast, pause, then continue with `take`."""
         now = self._loop.time()
         self._budget = max(self._budget, now) + READ_BYTES / OUTPUT_BYTES_PER_SECOND
         if self._watch is not None and self.open and self._budget - now > PAUSE_SECONDS:
@@ -147,7 +146,7 @@ class _OutputPipe:
 
 
 class _RunningProcess:
-    """A started process and its pipes; `close` leaves nothing of it."""
+    """A started process and its pipes. `close` leaves nothing behind."""
 
     def __init__(self, spawn: Spawn) -> None:
         self._loop = asyncio.get_running_loop()
@@ -202,8 +201,8 @@ class _RunningProcess:
             self._loop.add_reader(stream.fd, self._take, stream)
 
     def _on_exit(self, pidfd: int = -1) -> None:
-        """The first process has ended. Its descriptor stays readable: if it were still watched, the loop would spin
-        until the last pipe is closed."""
+        """Handle the end of the first process. Stop watching its descriptor, which stays readable and would keep the
+        loop spinning."""
         if pidfd >= 0:
             self._loop.remove_reader(pidfd)
         if not self._exited.done():
@@ -219,14 +218,14 @@ class _RunningProcess:
         return any(stream.open for stream in self._streams)
 
     async def finished(self) -> None:
-        """Wait until the first process has ended and the others had their moment to finish writing."""
+        """Wait until the first process has ended and its children had a short time to finish writing."""
         await asyncio.shield(self._exited)
         with suppress(TimeoutError):
             async with asyncio.timeout(LINGER_SECONDS):
                 await asyncio.shield(self._quiet)
 
     async def close(self) -> None:
-        """Kill what is left, read what was written, take the exit status and give every descriptor back."""
+        """Kill remaining processes, read the rest of the output, collect the exit status and close all descriptors."""
         try:
             if self._anybody_left() or not self._exited.done():
                 with suppress(ProcessLookupError, PermissionError):
@@ -268,11 +267,11 @@ class ProcessEntry(NamedTuple):
 
 
 def kill_tree(root: int, mark: str, pipe: int) -> None:
-    """Kill every process of a command, until none is left; what they are known by is the first one's number, the mark,
-    and the inherited pipe (its inode).
+    """Kill every process of a command. They are identified by the first process id, the mark, and the inode of the
+    inherited pipe.
 
-    `root` must not have been waited for yet, so that its number is not somebody else's. Blocks for a few milliseconds
-    (at most about ROUNDS_MAX times ROUND_SECONDS).
+    Do not wait for `root` before this, because its process id could be reused. Blocks for a few milliseconds, at most
+    about ROUNDS_MAX times ROUND_SECONDS.
     """
     me = os.getpid()
     for _ in range(ROUNDS_MAX):
@@ -290,9 +289,9 @@ def kill_tree(root: int, mark: str, pipe: int) -> None:
 
 
 def kill_marked(is_wanted: Callable[[str], bool]) -> int:
-    """Kill every process with a wanted mark and what descends from it, until none is left; returns how many there were.
+    """Kill every process with a wanted mark and its descendants. Returns their number.
 
-    This process and what it has its own marks from are spared. Reads the whole process table at least once.
+    Spares this process and the ancestors that marked it. Reads the whole process table at least once.
     """
     killed, me = set[int](), os.getpid()
     spared = _marks(me)
@@ -309,8 +308,8 @@ def kill_marked(is_wanted: Callable[[str], bool]) -> int:
 
 
 def marking_file(mark: str) -> int | None:
-    """An empty file in memory, named by the mark, for a command's processes to inherit: it stays when they clear their
-    environment. None where there are none."""
+    """Create an empty file in memory, named after the mark, for a command's processes to inherit. It remains when they
+    clear their environment. Returns None if the system has no such files."""
     if not hasattr(os, "memfd_create"):
         return None
     import fcntl
@@ -321,7 +320,8 @@ def marking_file(mark: str) -> int | None:
 
 
 def _descendants(roots: set[int], table: Sequence[ProcessEntry]) -> set[int]:
-    """These, their children's children, and whoever shares a session or process group that one of them leads."""
+    """Return these processes, their descendants, and the members of any session or process group that one of them
+    leads."""
     found = set(roots)
     while more := {entry.pid for entry in table if {entry.parent, entry.group, entry.session} & found} - found:
         found |= more
@@ -333,7 +333,7 @@ def _living(table: Sequence[ProcessEntry]) -> set[int]:
 
 
 def _kill(pids: Iterable[int]) -> None:
-    """Stop all before killing any, so that none continues because what it waited for has ended."""
+    """Stop all before killing any. Otherwise, one could continue because the process it waits for has ended."""
     for number in (signal.SIGSTOP, signal.SIGKILL):
         for pid in pids:
             with suppress(ProcessLookupError, PermissionError):
@@ -357,7 +357,7 @@ def _table() -> Iterator[ProcessEntry]:
 
 
 def _marks(pid: int) -> set[str]:
-    """The marks in a process's environment and among its open files; none where they cannot be read."""
+    """Return the marks in a process's environment and among its open files. Empty if unreadable."""
     if not os.path.exists("/proc/self/environ"):
         import psutil
 
@@ -391,13 +391,13 @@ def _read(path: str) -> bytes:
         return b""  # it ended meanwhile, or is another user's
 
 
-# ---- knowing processes again ----
+# ---- identifying processes ----
 
 
 def identity_of(pid: int) -> str:
-    """`PID START BOOT` of a running process, since numbers are used again; empty for one that is not there.
+    """Return `PID START BOOT` of a running process, because ids are reused. Empty if it does not exist.
 
-    `BOOT` is `-` where `START` is no time since then.
+    `BOOT` is `-` if `START` is not relative to the boot.
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
@@ -421,7 +421,7 @@ def is_alive(identity: str) -> bool:
 
 
 def kill_leftovers(identity: str) -> None:
-    """Kill what is left of a command whose server died: its session, and whatever carries a dead server's mark.
+    """Kill what remains of a command whose server died: its session, and all processes with a dead server's mark.
 
     Blocks for a moment; reads the process table once.
     """
@@ -432,28 +432,28 @@ def kill_leftovers(identity: str) -> None:
 
 
 def new_mark() -> str:
-    """A mark for a command of this process: `NAMESPACE PID START BOOT/NUMBER`."""
+    """Return a new mark for a command of this process: `NAMESPACE PID START BOOT/NUMBER`."""
     return f"{_namespace()} {_own_identity(os.getpid())}/{next(_numbers)}"
 
 
 def is_orphaned(mark: str) -> bool:
     """Whether a command with this mark was started by a process that has died.
 
-    False for those of other process namespaces, whose numbers mean nothing here.
+    False for other process namespaces, whose ids are meaningless here.
     """
     namespace, _, identity = mark.partition("/")[0].partition(" ")
     return bool(identity) and namespace == _namespace() and not is_alive(identity)
 
 
 def kill_orphans() -> int:
-    """Kill what the commands of servers that have died have left running; returns how many processes that were.
+    """Kill all processes left by commands of dead servers. Returns their number.
 
-    Blocks for as long as it takes to read the process table.
+    Blocks while reading the process table.
     """
     return kill_marked(is_orphaned)
 
 
-_own_identity = cache(identity_of)  # keyed by number, since a forked process has another one
+_own_identity = cache(identity_of)  # keyed by process id, because a forked process has another one
 
 
 def _namespace() -> str:

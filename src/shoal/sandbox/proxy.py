@@ -1,11 +1,11 @@
-"""Lets a sandboxed command reach public hosts, or an allow-list, and nothing else, through an HTTP proxy of our own.
+"""Let a sandboxed command reach only public hosts, or listed ones, through an HTTP proxy.
 
 The command has a network namespace without any interface but loopback. A forwarder inside it listens on loopback and
-carries each connection over a unix socket, the only way out, to the proxy in this process. The proxy takes `CONNECT`
-and plain `http://` requests, checks the host and the port, resolves the name itself, and connects to a public address
-that it has checked (so a DNS answer that changes later changes nothing), unless the list names the address. It never
-connects to this machine by one of its own public addresses. Programs find it by the usual proxy variables; one that
-ignores them reaches nothing.
+sends each connection through a unix socket, the only way out, to the proxy in this process. The proxy accepts `CONNECT`
+and plain `http://` requests, checks the host and the port, resolves the name, and connects to the public address that
+it has checked, or to one that the list names. Later changes of a DNS answer have no effect. It never connects to this
+machine's own public addresses. Programs find the proxy by the usual variables. A program that ignores them reaches
+nothing.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ PORT = 3128
 INSIDE_FOLDER = "/run/shoal"
 FORWARDER = Path(__file__).with_name("forward.py")
 FORWARD = ("-I", "-S", "-B", f"{INSIDE_FOLDER}/forward.py", f"{INSIDE_FOLDER}/proxy/socket", str(PORT))
-"""What Python runs inside, before the command's words."""
+"""Python program that runs inside, before the command's arguments."""
 HEAD_BYTES_MAX = 65_536
 HEAD_SECONDS = 15.0
 CONNECT_SECONDS = 15.0
@@ -41,11 +41,11 @@ WEB_PORTS = (80, 443)
 
 
 class ProxyRefusal(Exception):
-    """A request that the proxy does not carry, with the status line to answer."""
+    """A refused request, with the status line of the answer."""
 
 
 class ProxyTarget(NamedTuple):
-    """Where a request wants to go, and what to send there first."""
+    """The destination of a request, and the bytes to send there first."""
 
     host: str
     port: int
@@ -53,7 +53,7 @@ class ProxyTarget(NamedTuple):
 
 
 class AllowedHosts:
-    """The list of hosts. A name without a port stands for ports 80 and 443, `*.` for every name below."""
+    """The listed hosts. A name without a port means ports 80 and 443; `*.` means every subdomain."""
 
     def __init__(self, entries: Sequence[str]) -> None:
         self._exact: dict[str, tuple[int, ...]] = {}
@@ -76,13 +76,13 @@ class AllowedHosts:
         return any(name.endswith(below) and port in ports for below, ports in self._below.items())
 
     def may_open(self, host: str, address: str) -> bool:
-        """Whether an allowed host may lead to this address: a public one, or the very address that the list names."""
+        """Whether an allowed host may resolve to this address: a public one, or a listed one."""
         named = literal(host)
         return not why_refused(address) if named is None else named == literal(address)
 
 
 class PublicHosts:
-    """Every host that has a public address, on these ports."""
+    """Every host with a public address, on these ports."""
 
     def __init__(self, ports: Sequence[int]) -> None:
         self._ports = frozenset(ports)
@@ -95,7 +95,7 @@ class PublicHosts:
 
 
 class HostProxy:
-    """The proxy that commands reach by the socket in `folder`; an async context manager.
+    """The proxy that commands reach through the socket in `folder`. An async context manager.
 
     `environment` points programs inside to the forwarder.
     """
@@ -110,12 +110,12 @@ class HostProxy:
         address = f"http://127.0.0.1:{PORT}"
         names = ("http_proxy", "https_proxy", "all_proxy")
         self.environment = {name: address for lower in names for name in (lower, lower.upper())}
-        self.environment["NODE_USE_ENV_PROXY"] = "1"  # Node.js looks at the proxy variables only when told to
-        if network == "on":  # what the command itself serves is not for the proxy
+        self.environment["NODE_USE_ENV_PROXY"] = "1"  # makes Node.js use the proxy variables
+        if network == "on":  # the command's own servers bypass the proxy
             self.environment |= dict.fromkeys(("no_proxy", "NO_PROXY"), "localhost,127.0.0.1,::1")
 
     async def __aenter__(self) -> Self:
-        """Start to listen. Raises SandboxError where that fails."""
+        """Start listening. Raises SandboxError on failure."""
         try:
             path = f"{self.folder}/socket"
             self._server = await asyncio.start_unix_server(self._accept, path, limit=HEAD_BYTES_MAX)
@@ -172,12 +172,13 @@ class HostProxy:
             with suppress(OSError, TimeoutError):
                 writer.write(f"HTTP/1.1 {refused}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n".encode())
                 writer.write_eof()
-                # Whoever still sends a body gets to read it: the connection stays until all of that has come.
+                # A client that still sends a body must be able to read the answer, so keep the connection until all has
+                # arrived.
                 async with asyncio.timeout(LINGER_SECONDS):
                     while await reader.read(CHUNK_BYTES):
                         pass
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
-            pass  # either end went away
+            pass  # either end closed the connection
         finally:
             self._writers.discard(writer)
             writer.close()
@@ -187,8 +188,8 @@ class HostProxy:
 
 
 class ProxiedNetwork(HostProxy):
-    """The proxy of one command under bubblewrap. `mounts` are bubblewrap's options, `forwarder` is what the command is
-    an argument of."""
+    """The proxy of one command under bubblewrap. `mounts` are bubblewrap's options. `forwarder` is the program that
+    runs the command."""
 
     def __init__(self, network: Literal["on"] | tuple[str, ...], ports: Sequence[int] = WEB_PORTS) -> None:
         # This Python's own program, and the options that show its installation in the sandbox, read-only.
@@ -208,7 +209,7 @@ class ProxiedNetwork(HostProxy):
 
 
 def parse_request(head: bytes) -> ProxyTarget:
-    """Read a proxy request's head. Raises ProxyRefusal for what is neither `CONNECT` nor an absolute `http://` address.
+    """Parse a proxy request's head. Raises ProxyRefusal unless it is `CONNECT` or an absolute `http://` address.
 
     A plain request is rewritten for the server: path only, the host of the address, and no further request after it.
     """

@@ -1,20 +1,20 @@
-"""A filter of system calls for bubblewrap: refuses what no ordinary command needs and what would get around a bound.
+"""System call filter for bubblewrap. Refuses calls that ordinary commands never need or that evade a limit.
 
 refused                                              because
 --------------------------------------------------   ---------------------------------------------------------------
 sockets of other families than unix, inet, inet6     vsock reaches the host of a virtual machine, past every network
-and netlink, alone and in pairs                      namespace; the others are large and seldom looked at
-new namespaces, mounting, keyrings, bpf, tracing,    each is a way to more rights, or to what other processes hold
+and netlink, alone and in pairs                      namespace; the others are large and rarely audited
+new namespaces, mounting, keyrings, bpf, tracing,    each leads to more rights, or to other processes' data
 other processes' memory, performance counters …
-calls that this list has not seen                    what they do is not known; programs take them for an older kernel
-`io_uring`                                           it could do all of this unseen
+calls missing from this list                         their effect is unknown; programs assume an older kernel
+`io_uring`                                           it could make all of these calls unfiltered
 `fallocate` and the older `ioctl`s like it           one call reserves as much as the longest file may have, in a
-                                                     millisecond; no look at the disk is that quick
-calls of the x32 kind                                they are the same calls by other numbers
+                                                     millisecond; disk checks are slower than that
+calls of the x32 kind                                they are the same calls under other numbers
 
-Compilers, interpreters, package managers and git go on as before; debuggers (`ptrace`) and leak checkers built on it
-do not. A call that is refused fails with an error that programs know how to go on from. Written for seccomp's classic
-BPF (man 2 seccomp), with the numbers of the kernel's system call tables.
+Compilers, interpreters, package managers and git work normally. Debuggers (`ptrace`) and leak checkers based on it do
+not. A refused call fails with an error that programs can handle. Written for seccomp's classic BPF (man 2 seccomp),
+with the numbers from the kernel's system call tables.
 """
 
 import errno
@@ -33,21 +33,22 @@ _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _SECOND_ARGUMENT = 0, 4, 16, 24  # offs
 _ALLOW, _FAIL = 0x7FFF0000, 0x00050000
 
 LAST_CALL = 469
-"""The last system call that was looked at (`file_setattr`, Linux 6.17); all architectures here count on together."""
+"""Highest system call number reviewed (`file_setattr`, Linux 6.17). New numbers are the same on all these
+architectures."""
 FAMILIES = {"unix": 1, "inet": 2, "inet6": 10, "netlink": 16}
-"""The families of sockets that commands may make."""
+"""Socket families that commands may use."""
 NAMESPACES = 0x7E020000
-"""The flags of clone and unshare that make namespaces: mount, cgroup, UTS, IPC, user, process and network."""
+"""Flags of clone and unshare that create namespaces: mount, cgroup, UTS, IPC, user, process and network."""
 _TIME_NAMESPACE = 0x80
-"""A flag of unshare's alone; for clone these bits are a signal's."""
+"""A flag of unshare only. For clone, these bits are a signal."""
 PERSONALITIES = (0, 0x8, 0x20000, 0x20008, 0xFFFFFFFF)
-"""Linux, its 32 bits, its old versions, and the question which it is; others turn protections off."""
+"""Allowed personalities: Linux, 32 bits, old versions, and the query. Others turn protections off."""
 _RESERVING = (0x5828, 0x582A, 0x5839)  # FS_IOC_RESVSP, FS_IOC_RESVSP64, FS_IOC_ZERO_RANGE, without their sizes
-_TYPING = (0x5412, 0x541C)  # TIOCSTI and TIOCLINUX, which put words into a terminal as if somebody had typed them
+_TYPING = (0x5412, 0x541C)  # TIOCSTI and TIOCLINUX, which type into a terminal
 
 
 class _Call(NamedTuple):
-    """The numbers of one call; 0 where an architecture has no such call (number 0 is none of these anywhere)."""
+    """The numbers of one call. 0 if an architecture has no such call; none of these calls has number 0."""
 
     x86_64: int
     i386: int
@@ -118,23 +119,23 @@ CALLS = {
     "vm86old": _Call(0, 113, 0, 0),
     "vm86": _Call(0, 166, 0, 0),
 }
-"""The calls that are looked at. Those after `ioctl` are refused whatever they are asked for."""
+"""The filtered calls. Those after `ioctl` are refused for all arguments."""
 _BY_ARGUMENT = frozenset({"socket", "socketpair", "clone", "unshare", "personality", "ioctl"})
 _UNKNOWN = frozenset({"io_uring_setup", "io_uring_enter", "io_uring_register", "clone3", "socketcall"})
-"""Refused as if the kernel had none: programs then use the calls that were there before."""
+"""Refused as unknown to the kernel, so programs fall back to older calls."""
 
 _MACHINES = {
     "x86_64": (("x86_64", 0xC000003E), ("i386", 0x40000003)),
     "aarch64": (("aarch64", 0xC00000B7), ("arm", 0x40000028)),
 }
-"""What runs on a machine, with the names of the kernel's audit."""
+"""Architectures by machine, with the kernel's audit names."""
 _ARM_OWN_CALLS = range(0x0F0001, 0x0F0007)
-"""What 32-bit programs on ARM have beside the common numbers: breakpoints, caches and the thread pointer."""
+"""Additional calls of 32-bit ARM programs: breakpoints, caches and the thread pointer."""
 
 
 @cache
 def filter_program(machine: str) -> bytes:
-    """The filter for a machine (as `platform.machine()` names it); empty where its system calls are not known here."""
+    """Return the filter for a machine, as `platform.machine()` names it. Empty for an unknown one."""
     known = _MACHINES.get(machine, ())
     sections = b""
     for architecture, audit in known:
@@ -148,7 +149,7 @@ def filter_program(machine: str) -> bytes:
             if name not in _BY_ARGUMENT:
                 error = errno.ENOSYS if name in _UNKNOWN else errno.EPERM
                 if name == "fallocate":
-                    error = errno.EOPNOTSUPP  # the C library writes instead
+                    error = errno.EOPNOTSUPP  # the C library falls back to writing
                 body += _if(_EQUAL, number, _fail(error))
         families = _code(_LOAD, _FIRST_ARGUMENT) + _only(tuple(FAMILIES.values()), errno.EAFNOSUPPORT)
         personalities = _code(_LOAD, _FIRST_ARGUMENT) + _only(PERSONALITIES, errno.EPERM)
@@ -170,7 +171,7 @@ def filter_program(machine: str) -> bytes:
 
 @contextmanager
 def filter_file() -> Generator[tuple[int, ...]]:
-    """The filter as an open file to hand to bubblewrap, closed afterwards; none where there can be none."""
+    """Yield the filter as an open file for bubblewrap, or None if unavailable."""
     has_filters = Path("/proc/sys/kernel/seccomp/actions_avail").exists()
     program = filter_program(platform.machine()) if has_filters else b""
     if not program:
@@ -186,12 +187,12 @@ def filter_file() -> Generator[tuple[int, ...]]:
 
 
 def _only(values: Sequence[int], error: int) -> bytes:
-    """Let a call through for these values of what is loaded, and no others."""
+    """Allow a call only for these values of the loaded word."""
     return b"".join(_if(_EQUAL, value, _code(_RETURN, _ALLOW)) for value in values) + _fail(error)
 
 
 def _without(flags: int) -> bytes:
-    """Let a call through unless its first argument has one of these flags."""
+    """Allow a call unless its first argument has one of these flags."""
     return _code(_LOAD, _FIRST_ARGUMENT) + _if(_ANY_BIT, flags, _fail(errno.EPERM)) + _code(_RETURN, _ALLOW)
 
 
@@ -200,10 +201,10 @@ def _fail(error: int) -> bytes:
 
 
 def _if(comparison: int, value: int, then: bytes) -> bytes:
-    """Do `then`, which ends by returning, if what is loaded compares so with the value; go on behind it otherwise."""
+    """Run `then`, which must return, if the loaded word matches. Otherwise continue after it."""
     return _code(comparison, value, skip=len(then) // 8) + then
 
 
 def _code(code: int, value: int, skip: int = 0) -> bytes:
-    """One instruction, which where it compares skips so many others unless the comparison holds."""
+    """Encode one instruction. A comparison that fails skips this many instructions."""
     return struct.pack("=HBBI", code, 0, skip, value)

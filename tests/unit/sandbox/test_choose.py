@@ -39,7 +39,7 @@ async def test_auto_says_so_and_takes_the_host_where_there_is_none() -> None:
     chosen = await choose_sandbox(SandboxSettings())
     assert (chosen.sandbox.name, chosen.sandbox.isolated) == ("host", False)
     assert "bubblewrap is not installed" in chosen.note
-    assert "Each command is asked for unless a rule allows it" in chosen.note
+    assert "Shoal asks before each command that no rule allows" in chosen.note
 
 
 @pytest.mark.usefixtures("broken_bubblewrap")

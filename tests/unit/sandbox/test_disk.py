@@ -79,7 +79,7 @@ def test_what_is_nested_too_deep_to_be_seen_is_told(tmp_path: Path) -> None:
         here = below
     os.close(here)
     assert measure_folder(tmp_path, 1000).hidden.startswith("ddd")
-    assert "cannot be looked into" in DiskUsage(SandboxSettings()).problem(mount(tmp_path))
+    assert "an unreadable folder" in DiskUsage(SandboxSettings()).problem(mount(tmp_path))
 
 
 def test_a_folder_whose_rights_were_taken_away_is_told(users_folder: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_folder_whose_rights_were_taken_away_is_told(users_folder: Path) -> No
     [
         (disk_limits(2 * MEBIBYTE, 0, 0), r"/workspace holds 3 MiB; at most 2 MiB are allowed"),
         (disk_limits(0, 2, 0), r"/workspace holds 3 files and folders; at most 2 are allowed"),
-        (disk_limits(0, 0, 2**62), r"The disk has .* left; 4294967296 GiB have to stay free"),
+        (disk_limits(0, 0, 2**62), r"The disk has .* left; 4294967296 GiB must stay free"),
         (disk_limits(0, 0, 0), ""),
         (disk_limits(4 * MEBIBYTE, 3, 0), ""),
     ],

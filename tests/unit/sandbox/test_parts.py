@@ -73,7 +73,7 @@ def test_the_way_there_and_back_is_the_same(parts: list[str]) -> None:
 def test_a_working_directory_has_to_be_in_a_mount() -> None:
     assert require_inside(Path("/h/w/a"), MOUNTS) == "/workspace/a"
     for path in ("/h", "/h/w/../..", "/"):
-        with pytest.raises(SandboxError, match="none of the directories"):
+        with pytest.raises(SandboxError, match="outside the sandbox"):
             require_inside(Path(path), MOUNTS)
 
 

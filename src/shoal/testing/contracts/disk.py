@@ -76,7 +76,7 @@ class DiskContract:
 
     async def test_many_small_files_are_too_much(self, bounded: BoundedSandbox, workspace: Path) -> None:
         """The command is ended and the model told why; what it wrote stays."""
-        with pytest.raises(FolderFull, match=r"ended.*/workspace holds .* MiB; at most 16 MiB are allowed. Remove"):
+        with pytest.raises(FolderFull, match=r"stopped.*/workspace holds .* MiB; at most 16 MiB are allowed. Remove"):
             await self.run(bounded, workspace, WRITE % "f" + FOREVER)
         assert measure_folder(workspace, FILES_MAX).size_bytes > BYTES_MAX
 
@@ -125,7 +125,7 @@ class DiskContract:
         grown = await self.run(bounded, workspace, "echo x > new; echo x >> f1; ls f1; rm f2; sleep 1; echo end")
         assert grown.stdout == b"f1\nend\n"
         assert b"/workspace holds" in grown.stderr
-        assert b"Until then no file can grow" in grown.stderr
+        assert b"Files cannot grow until then" in grown.stderr
         assert ((workspace / "new").stat().st_size, (workspace / "f1").stat().st_size) == (0, MEBIBYTE)
         assert not (workspace / "f2").exists()
         (workspace / "f").write_bytes(bytes(2 * MEBIBYTE))  # it may have been ended one file past the limit
@@ -151,7 +151,7 @@ class DiskContract:
         sandbox = BoundedSandbox(inner, SandboxSettings(disk_free_bytes_min=2**62), LOOK_SECONDS)
         result = await self.run(sandbox, workspace, "echo x > file; rm file; sleep 1; echo end")
         assert result.stdout == b"end\n"
-        assert b"have to stay free" in result.stderr
+        assert b"must stay free" in result.stderr
 
     async def test_a_disk_is_not_filled_to_the_brim(self, inner: Sandbox, small_disk: Path) -> None:
         """Whatever a folder may hold."""
@@ -159,7 +159,7 @@ class DiskContract:
         slowly = "for i in {1..60}; do head -c 1M /dev/zero > f$i; read -t 0.02 <> pipe; done 2>/dev/null; "
         os.mkfifo(small_disk / "pipe")
         (small_disk / "pipe").chmod(0o666)
-        with pytest.raises(FolderFull, match="88 MiB have to stay free"):
+        with pytest.raises(FolderFull, match="88 MiB must stay free"):
             await self.run(sandbox, small_disk, slowly + FOREVER)
 
     async def test_what_many_short_commands_write_adds_up(self, bounded: BoundedSandbox, small_disk: Path) -> None:
