@@ -101,7 +101,7 @@ def _of_features(job: str) -> dict[str, CommandEntry]:
         command.name: CommandEntry("", command.help, command.entry, feature)
         for feature in features()
         for command in feature.cli
-        if command.job == job
+        if command.job == job and not command.group
     }
 
 
