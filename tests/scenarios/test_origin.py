@@ -1,4 +1,4 @@
-"""Who asked, and what was read, goes along every route by which one turn leads to another (docs/security.md)."""
+"""Who asked, and what was read, goes along every route by which one turn leads to another (tests/GUARANTEES.md)."""
 
 from pathlib import Path
 

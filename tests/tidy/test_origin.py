@@ -1,4 +1,4 @@
-"""docs/security.md lists every place of the code that makes a prompt, or anything that becomes one, with a test.
+"""tests/GUARANTEES.md lists every place of the code that makes a prompt, or anything that becomes one, with a test.
 
 A new one fails here until its row says whose words it carries, and which test shows that.
 """
@@ -13,7 +13,7 @@ import pytest
 from tests.tidy.source import GROUP, PACKAGE, ROOT, package_files, tree
 
 pytestmark = pytest.mark.xdist_group(GROUP)
-PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "tests" / "GUARANTEES.md").read_text(encoding="utf-8")
 SECTION = "## Where a turn comes from"
 MAKERS = {
     "shoal.kernel.messages": {"Prompt", "Steer", "FollowUp", "Edit", "Caller"},
@@ -116,7 +116,7 @@ def rows() -> list[list[str]]:
 def test_every_way_to_make_a_prompt_has_a_row() -> None:
     listed = {place for _, made_in, _, _ in rows() for place in re.findall(r"`([\w.]+)`", made_in)}
     making, _ = in_product()
-    assert making - listed == set(), f"say in {SECTION!r} of docs/security.md whose words these carry"
+    assert making - listed == set(), f"say in {SECTION!r} of tests/GUARANTEES.md whose words these carry"
     assert listed - making == set(), "these make no prompt any more"
 
 
