@@ -1,4 +1,4 @@
-"""What holds on which platform: the table of docs/platforms/README.md, from the contract suite's own results.
+"""What holds on which platform: the table of tests/PLATFORMS.md, from the contract suite's own results.
 
     python -m tests.platform_table        run the suite over every platform (two minutes), and write both files
     python -m tests.platform_table new    run only the cases that were added since, in seconds
@@ -21,7 +21,7 @@ from shoal.testing.contracts.chat import ChatContract
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "tests/contracts/platforms.toml"
-PAGE = ROOT / "docs/platforms/README.md"
+PAGE = ROOT / "tests/PLATFORMS.md"
 BEGIN, END = "<!-- from tests/contracts/platforms.toml -->\n", "<!-- end -->\n"
 EXAMPLE = ROOT / "packages/shoal-irc"
 PLATFORMS: Mapping[str, tuple[str, ...]] = {
