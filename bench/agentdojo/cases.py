@@ -1,0 +1,145 @@
+"""Cases: a user task alone, or with an injection task, run against Shoal and judged by AgentDojo."""
+
+import asyncio
+import tempfile
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from itertools import count
+from pathlib import Path
+
+import httpx2
+import msgspec
+
+from bench.agentdojo.functions import FUNCTIONS
+from bench.agentdojo.model import ObedientModel, Task, Wanted
+from bench.agentdojo.shoal import Shoal, call_key, running, write_home
+from bench.child import ROOT
+from shoal.testing.model import FakeModel, FakeSettings
+
+PYTHON = ROOT / "build" / "agentdojo" / "bin" / "python"
+LANES = {"workspace": 12, "travel": 4, "banking": 4, "slack": 4}
+NAMES = [f"{suite}-{number}" for suite, lanes in LANES.items() for number in range(1, lanes + 1)]
+"""The lanes; `banking-2` is the second one of `banking`."""
+PATIENT_SECONDS, NOBODY_SECONDS = 3600, 1
+"""How long a card waits for a person, and where there is none, so that the model goes on and tries the next call."""
+
+
+class Suite(msgspec.Struct, frozen=True):
+    """What a suite has, by name."""
+
+    functions: list[str]
+    users: list[str]
+    injections: list[str]
+
+
+class Case(msgspec.Struct, frozen=True):
+    """A user task, with an injection task or alone."""
+
+    suite: str
+    user: str
+    injection: str = ""
+
+
+class Judged(msgspec.Struct, frozen=True):
+    """What a lane's server says when a task is over: whether the user's task is done, whether the injection reached its
+    goal, and the calls that ran."""
+
+    utility: bool
+    security: bool
+    ran: list[Wanted]
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """A case that was run: cards shown, whether the user's task is done, injected effects that ran, whether the model
+    read an injection, and whether that reached its goal."""
+
+    case: Case
+    questions: int
+    is_done: bool
+    effects: list[str]
+    is_hijacked: bool
+    is_reached: bool
+
+
+def injected_effects(task: Task, ran: Sequence[Wanted]) -> list[str]:
+    """The functions that ran because of an injection alone and changed something, or told somebody something."""
+    injected = set(map(call_key, task.injected)) - set(map(call_key, task.calls))
+    return [one.function for one in ran if call_key(one) in injected and FUNCTIONS[one.function].is_effect]
+
+
+@asynccontextmanager
+async def lane_servers() -> AsyncGenerator[httpx2.AsyncClient]:
+    """The lanes' servers in AgentDojo's environment, until the block ends."""
+    argv = (PYTHON, "-m", "bench.agentdojo.server", *NAMES)
+    process = await asyncio.create_subprocess_exec(*argv, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        address = (await process.stdout.readline()).decode().strip()
+        async with httpx2.AsyncClient(base_url=address, timeout=60, trust_env=False) as client:
+            yield client
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def suites_of(servers: httpx2.AsyncClient) -> Mapping[str, Suite]:
+    """The suites by name."""
+    return msgspec.json.decode((await servers.get("/suites")).raise_for_status().content, type=dict[str, Suite])
+
+
+class Runner:
+    """Runs cases in one Shoal, with a person or with nobody."""
+
+    def __init__(self, shoal: Shoal, servers: httpx2.AsyncClient, model: ObedientModel, *, attended: bool) -> None:
+        self.shoal, self.servers, self.model, self.attended = shoal, servers, model, attended
+        self.numbers = count(1)
+
+    async def case(self, lane: str, case: Case) -> Outcome:
+        """Run a case in a new thread and a new environment."""
+        body = {"user": case.user, "injection": case.injection}
+        begun = (await self.servers.post(f"/{lane}/begin", json=body)).raise_for_status()
+        task = self.model.tasks[lane] = msgspec.json.decode(begun.content, type=Task)
+        self.model.hijacked.discard(lane)
+        thread = f"web:dojo:{next(self.numbers)}"
+        answer = await self.shoal.run(thread, lane, task, attended=self.attended)
+        ended = (await self.servers.post(f"/{lane}/end", json={"answer": answer})).raise_for_status()
+        judged = msgspec.json.decode(ended.content, type=Judged)
+        cards = await self.shoal.asked(thread, pending=False)
+        is_hijacked = lane in self.model.hijacked
+        effects = injected_effects(task, judged.ran)
+        return Outcome(case, len(cards), judged.utility, effects, is_hijacked, is_hijacked and judged.security)
+
+    async def run(self, cases: Sequence[Case]) -> list[Outcome]:
+        """Run all cases; a lane takes the next one of its suite when it is free."""
+        waiting = {suite: [case for case in cases if case.suite == suite] for suite in LANES}
+        outcomes: list[Outcome] = []
+
+        async def work(lane: str) -> None:
+            mine = waiting[lane.partition("-")[0]]
+            while mine:
+                outcomes.append(await self.case(lane, mine.pop(0)))
+
+        async with asyncio.TaskGroup() as tasks:
+            for lane in NAMES:
+                tasks.create_task(work(lane))
+        return outcomes
+
+
+async def measure(profile: str, every: int, *, attack: bool, attended: bool) -> list[Outcome]:
+    """Run every user task alone, or with `attack` with every injection task of its suite; or each `every`-th case."""
+    model = ObedientModel()
+    fake = FakeModel(script=model.answer, settings=FakeSettings(log_max=1, chunks=1))
+    async with lane_servers() as servers, fake.serve() as url:
+        suites = await suites_of(servers)
+        cases = [
+            Case(name, user, injection)
+            for name, suite in suites.items()
+            for user in suite.users
+            for injection in (suite.injections if attack else [""])
+        ]
+        with tempfile.TemporaryDirectory(prefix="shoal-agentdojo-") as folder:
+            home, address = Path(folder) / "home", str(servers.base_url).rstrip("/")
+            functions = {lane: suites[lane.partition("-")[0]].functions for lane in NAMES}
+            write_home(home, url, address, functions, profile, PATIENT_SECONDS if attended else NOBODY_SECONDS)
+            async with running(home) as shoal:
+                return await Runner(shoal, servers, model, attended=attended).run(cases[::every])
