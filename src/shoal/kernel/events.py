@@ -10,6 +10,7 @@ from shoal.kernel.clock import iso
 from shoal.kernel.errors import StoreNewer
 from shoal.kernel.ids import ApprovalId, CallId, ThreadId, TurnId
 from shoal.kernel.messages import (
+    AcceptedCalls,
     Attachment,
     Author,
     Caller,
@@ -144,7 +145,8 @@ class ToolFinished(msgspec.Struct, frozen=True, omit_defaults=True):
     which counts towards `tool_errors_in_a_row_max`; errors with other causes (a steer, a person, a crash) do not.
     `found` lists the tools that the model looked up; their definitions follow the text. `stopped` means that a person
     stopped the turn before the call ended. `exit_code` is a command's exit code.
-    `links` may be read unasked after untrusted content (`permissions.addresses`).
+    `links` may be read unasked after untrusted content (`permissions.addresses`). `staged`: the call has not run; a
+    person decides about it when the turn has ended.
     """
 
     type: ClassVar[str] = "tool_result"
@@ -163,6 +165,7 @@ class ToolFinished(msgspec.Struct, frozen=True, omit_defaults=True):
     stopped: bool = False
     exit_code: int = 0
     links: GivenLinks | None = None
+    staged: bool = False
 
     @property
     def is_interrupted(self) -> bool:
@@ -229,6 +232,12 @@ class ApprovalSettled(msgspec.Struct, frozen=True, omit_defaults=True):
     decision: Verdict
     scope: Scope = "once"
     by: str = ""
+
+
+class EffectsAccepted(AcceptedCalls, frozen=True, omit_defaults=True):
+    """A person accepted calls that an earlier turn has staged: this turn runs them, in this order."""
+
+    type: ClassVar[str] = "effects_accepted"
 
 
 class Compacted(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -372,8 +381,8 @@ class TurnFinished(msgspec.Struct, frozen=True, omit_defaults=True):
 
 EventData: TypeAlias = (
     UserSaid | TurnStarted | AssistantSaid | ToolStarted | ToolFinished | Steered | Revised | ApprovalRequested
-    | ApprovalSettled | Compacted | Cleared | Branched | Forked | Checkpointed | FilesChanged | FilesRestored
-    | LimitReached | Failed | RetryScheduled | RetryRequested | TurnFinished
+    | ApprovalSettled | EffectsAccepted | Compacted | Cleared | Branched | Forked | Checkpointed | FilesChanged
+    | FilesRestored | LimitReached | Failed | RetryScheduled | RetryRequested | TurnFinished
 )  # fmt: skip
 
 EVENT_CLASSES: dict[str, type[EventData]] = {kind.type: kind for kind in get_args(EventData)}

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from shoal.kernel.ids import CallId, ThreadId, TurnId, thread_address
+from shoal.kernel.ids import ApprovalId, CallId, CardId, ThreadId, TurnId, thread_address
 from shoal.kernel.permissions import Asker, Audience, Trust
 from shoal.kernel.untrusted import FORWARDED, QUOTED
 
@@ -132,7 +132,7 @@ def bounded(references: Sequence[Reference]) -> tuple[Reference, ...]:
     return tuple(found.values())[-REFERENCES_MAX:]
 
 
-Origin: TypeAlias = Literal["person", "trigger", "system", "agent", "api"]
+Origin: TypeAlias = Literal["person", "trigger", "system", "agent", "api", "staged"]
 
 Judge: TypeAlias = Callable[["ThreadId", Author], Awaitable[Author]]
 """Gives somebody whose words were read in a thread's past the trust that the rules give them there."""
@@ -212,6 +212,16 @@ class PromptScope(msgspec.Struct, frozen=True, omit_defaults=True):
     audience: Audience
 
 
+class AcceptedCalls(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Calls that a turn has staged, in order, each with the approval that lets it run, and who accepted them on the
+    card."""
+
+    card: CardId
+    calls: tuple["ToolCall", ...] = ()
+    approvals: tuple[ApprovalId, ...] = ()
+    by: str = ""
+
+
 class Prompt(msgspec.Struct, frozen=True, tag="prompt", tag_field="lane", omit_defaults=True):
     """A message that waits in the mailbox and starts a turn. `key` deduplicates it within its platform.
 
@@ -221,7 +231,8 @@ class Prompt(msgspec.Struct, frozen=True, tag="prompt", tag_field="lane", omit_d
     that it is answered with what else of theirs waits; `joined` are then the ids of the messages that stand before it.
     `refers_to` are the messages that it answers, quotes or passes on, or that stand before it. `edited_at` is when its
     author changed it last. `agent` is the one that the sender asks for, and `scope` what was resolved of that and of
-    the author: None for what the store puts into a mailbox, whose turn resolves it.
+    the author: None for what the store puts into a mailbox, whose turn resolves it. With `accepted` its turn asks no
+    model and runs these calls.
     """
 
     thread: ThreadId
@@ -245,6 +256,7 @@ class Prompt(msgspec.Struct, frozen=True, tag="prompt", tag_field="lane", omit_d
     refers_to: tuple[Reference, ...] = ()
     edited_at: datetime | None = None
     scope: PromptScope | None = None
+    accepted: AcceptedCalls | None = None
 
     @property
     def answered_by(self) -> str:

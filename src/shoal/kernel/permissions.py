@@ -117,7 +117,8 @@ class CardItem(msgspec.Struct, frozen=True):
     """A call's place on the card that asks for it, and what the card says about it.
 
     `card` is empty where the call has a card of its own; otherwise it is call `number` (from 1) of `total`. `agent`
-    asks on behalf of `person`; `why` is the model's own sentence, as plain text.
+    asks on behalf of `person`; `why` is the model's own sentence, as plain text. `staged`: the card ends a turn, which
+    goes on without the results of its calls; `files` says what that turn changed, as Markdown, with the first call.
     """
 
     card: CardId = CardId("")
@@ -127,6 +128,8 @@ class CardItem(msgspec.Struct, frozen=True):
     person: str = ""
     why: str = ""
     origins: tuple[ValueOrigin, ...] = ()
+    staged: bool = False
+    files: str = ""
 
     @property
     def foreign(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import msgspec
 
 from shoal.kernel.clock import iso
 from shoal.kernel.events import Checkpointed, Event, EventData, Scope, ToolStarted, UserSaid, Verdict
-from shoal.kernel.ids import ApprovalId, CallId, ThreadId, TurnId
+from shoal.kernel.ids import ApprovalId, CallId, CardId, ThreadId, TurnId
 from shoal.kernel.messages import Prompt, Receipt, Usage, Waiting
 from shoal.kernel.permissions import ALONE, NO_COVERAGE, CardItem, Coverage, Decision, Trust
 from shoal.kernel.posts import Button
@@ -191,7 +191,7 @@ class NewPost(msgspec.Struct, frozen=True, omit_defaults=True):
     copies: CopyOf | None = None
 
 
-CallOutcome: TypeAlias = Literal["ran", "failed", "changed", "asked_anew", "stopped", "interrupted"]
+CallOutcome: TypeAlias = Literal["ran", "failed", "changed", "asked_anew", "stopped", "interrupted", "not_run"]
 """What became of an allowed call."""
 
 
@@ -303,6 +303,8 @@ class Commit(msgspec.Struct, frozen=True):
     model until the time of a `retry_scheduled` among the events; `retried` ends such a wait. `trigger` is the id of the
     one that began the turn which ends; how the turn went is noted with it. With `claim_seconds`, which only the commit
     that closes a turn has, the thread's posts are claimed for that long where no other post of it has to go first.
+    `staged` starts the turn that runs the accepted ones of the `approvals`, once all are decided. The card `shows` is
+    changed to how its calls ended.
     """
 
     turn: TurnId
@@ -322,6 +324,8 @@ class Commit(msgspec.Struct, frozen=True):
     trigger: str = ""
     starts: AdmittedCalls | None = None
     claim_seconds: float = 0.0
+    staged: Prompt | None = None
+    shows: CardId = CardId("")
 
 
 class Committed(msgspec.Struct, frozen=True):

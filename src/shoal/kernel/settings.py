@@ -231,6 +231,9 @@ class ProfileSettings(Section, frozen=True, kw_only=True):
     effects: bool = False
     """Whether the effect of an action decides where no rule matches it: what reads or can be undone runs, the rest is
     asked."""
+    stages: bool = False
+    """Whether calls whose result the agent does not need, such as messages elsewhere, wait for one question at the end
+    of the turn. Each of the others is asked about before the turn continues."""
 
 
 class OverrideSettings(Section, frozen=True, kw_only=True):

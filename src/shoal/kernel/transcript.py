@@ -11,11 +11,15 @@ from pathlib import PurePath
 import msgspec
 from msgspec.structs import replace
 
+from shoal.kernel.effect_notes import EffectNotes
 from shoal.kernel.events import (
     INTERRUPTED,
+    ApprovalRequested,
+    ApprovalSettled,
     AssistantSaid,
     Cleared,
     Compacted,
+    EffectsAccepted,
     Event,
     FilesRestored,
     Revised,
@@ -71,6 +75,7 @@ class Transcript:
         self._results: dict[CallId, ToolMessage] = {}
         self._revised: list[str] = []
         self._notes: list[TranscriptEntry] = []
+        self._effects = EffectNotes()
 
     def add(self, event: Event) -> None:
         """Take the next event in; `seq` must grow."""
@@ -91,10 +96,13 @@ class Transcript:
                 self._notes.append(TranscriptEntry(event.seq, self.turn, UserMessage(said)))
                 if self._open is None:
                     self._put_notes()
+            case UserSaid(origin="staged"):  # its turn tells the model nothing but how its calls ended
+                self._context = ""
             case UserSaid() as said:
                 if not said.backfill:
                     self._asked_by = "" if said.author.trusted else said.author.id
-                self._put(event, _user_message(said, self._context, self._revised))
+                revised = [*self._revised, *self._effects.take()]
+                self._put(event, _user_message(said, self._context, revised))
                 self._context, self._revised = "", []
             case Revised() as revised:
                 self._revised.append(revision_text(revised))
@@ -102,7 +110,13 @@ class Transcript:
                 self._revised.append(_restoration(restored))
             case Steered(text=text, author=author):
                 self._asked_by = self._asked_by or ("" if author.trusted else author.id)
-                self._put(event, UserMessage(_by(author, text)))
+                self._put(event, UserMessage("\n\n".join((*self._effects.take(), _by(author, text)))))
+            case ApprovalRequested() as request:
+                self._effects.ask(request)
+            case ApprovalSettled() as settled:
+                self._effects.decide(settled)
+            case EffectsAccepted() as accepted:
+                self._effects.begin(accepted)
             case AssistantSaid() as said:
                 self._put(event, message := AssistantMessage(said.text, said.tool_calls, said.opaque))
                 if said.tool_calls:
@@ -152,7 +166,7 @@ class Transcript:
         self.entries.append(TranscriptEntry(event.seq, self.turn, message, opens, event.at if opens else None))
 
     def _add_result(self, result: ToolFinished) -> None:
-        if self._open is None or result.call_id in self._results:
+        if self._effects.finish(result) or self._open is None or result.call_id in self._results:
             return
         if all(call.id != result.call_id for call in self._open.tool_calls):
             return

@@ -12,6 +12,7 @@ an answer cut off by max_tokens                    call the model again
 an answer that is nothing but thinking             finish with a notice
 an answer                                          finish (done, or limit after a limit)
 an error                                           finish (failed)
+accepted effects, all of them with results         finish without a word
 a retry was scheduled                              call the model, which waits until then
 turn_finished                                      nothing
 
@@ -29,6 +30,7 @@ from shoal.kernel.events import (
     ApprovalSettled,
     AssistantSaid,
     Checkpointed,
+    EffectsAccepted,
     Event,
     Failed,
     LimitReached,
@@ -42,8 +44,8 @@ from shoal.kernel.events import (
     TurnStarted,
     UserSaid,
 )
-from shoal.kernel.ids import CallId, TurnId
-from shoal.kernel.messages import Author, Caller, Origin, PromptScope, StopReason, ToolCall, Usage
+from shoal.kernel.ids import CallId, CardId, TurnId
+from shoal.kernel.messages import SILENT, Author, Caller, Origin, PromptScope, StopReason, ToolCall, Usage
 from shoal.kernel.settings import TurnsSettings
 
 FALLBACK = "fallback"
@@ -111,7 +113,8 @@ class TurnState(msgspec.Struct):
     explains why a fallback model answered, and `left_out` lists content that the model did not receive.
     `cut_off_in_a_row` counts messages that max_tokens cut off without any text or whole call. `continued` counts
     continuations of truncated answers, and `repeats` means that the last one added nothing new. `only_thought` means
-    that the answer contains only thinking.
+    that the answer contains only thinking. `staged` are the calls that wait for the turn's end, in order; and
+    `effects` is the card of an earlier turn whose accepted calls this one runs.
     """
 
     turn: TurnId
@@ -141,6 +144,8 @@ class TurnState(msgspec.Struct):
     results: set[CallId] = set()
     approvals: dict[CallId, ApprovalRequested] = {}
     verdicts: dict[CallId, ApprovalSettled] = {}
+    staged: dict[CallId, ToolCall] = {}
+    effects: CardId = CardId("")
     reply: str = ""
     stop: StopReason = "end"
     answered: bool = False
@@ -185,8 +190,15 @@ class TurnState(msgspec.Struct):
                 self.continued, self.repeats = self.continued + 1 if continues else 0, repeats
                 self.only_thought = self.answered and not reply.strip() and bool(said.thinking.strip())
                 self.reply = reply
+            case EffectsAccepted() as accepted:
+                self.effects, self.calls = accepted.card, accepted.calls
+                self.call_ids.update(call.id for call in accepted.calls)
+                for call, approval in zip(accepted.calls, accepted.approvals, strict=True):
+                    self.approvals[call.id] = ApprovalRequested(approval, call.id, call.name, (), "", event.at)
+                    self.verdicts[call.id] = ApprovalSettled(approval, call.id, "allow", by=accepted.by)
             case Steered():
                 self.answered = self.told = False
+                self.effects = CardId("")
                 self.errors_in_a_row = self.cut_off_in_a_row = self.continued = 0
             case LimitReached(limit=limit):
                 self.limit = limit
@@ -210,8 +222,10 @@ class TurnState(msgspec.Struct):
                 self.finished = finished
             case ToolStarted(call_id=call_id):
                 self.started.add(call_id)
-            case ToolFinished(call_id=call_id, is_error=is_error, answers=answers, counts=counts):
+            case ToolFinished(call_id=call_id, is_error=is_error, answers=answers, counts=counts) as result:
                 self.results.add(call_id)
+                if result.staged:
+                    self.staged |= {call.id: call for call in self.calls if call.id == call_id}
                 self.told = self.told or answers
                 if counts:
                     self.errors_in_a_row = self.errors_in_a_row + 1 if is_error else 0
@@ -246,6 +260,8 @@ def next_move(state: TurnState, limits: TurnsSettings) -> Move | None:
         return RunCalls(unresolved, truncated=state.stop == "max_tokens")
     if state.error is not None:
         return Finish("failed", state.error.message)
+    if state.effects:
+        return Finish("done", SILENT)
     cut_off_max = CUT_OFF_MAX if state.answered else limits.tool_errors_in_a_row_max
     is_cut_off = state.answered and state.stop == "max_tokens"
     goes_on_too_long = is_cut_off and (state.repeats or state.continued >= CONTINUATIONS_MAX)

@@ -239,7 +239,7 @@ _ALWAYS = "always|thread|immer|toujours|siempre|sempre|всегда|总是|常�
 _ALL = "all|alle|alles|tout|tous|todo|todos|tutto|tutti|tudo|все|всё|全部|すべて"
 _AND = "and|und|et|y|e|и|和|と"
 _ANSWER = lazy_re.compile(
-    rf"[/!]?(?:(?P<yes>{_YES})|(?P<no>{_NO}))(?:\s+(?P<first>{_ALWAYS}))?"
+    rf"[/!]?(?:(?P<yes>{_YES}|(?P<do>do))|(?P<no>{_NO}|(?P<discard>discard)))(?:\s+(?P<first>{_ALWAYS}))?"
     rf"(?:\s+(?P<all>{_ALL}))?(?:\s+[#`(]*(?P<id>[A-Za-z0-9_-]{{4,64}})[`)]*)?(?P<numbers>(?:(?:\s+|\s*,\s*|\s+(?:{_AND})\s+)"
     rf"[1-9][0-9]?){{1,32}})?(?:\s+(?P<last>{_ALWAYS}))?[.,!。！]*",
     re.IGNORECASE,
@@ -250,12 +250,13 @@ _NUMBER = lazy_re.compile(r"[0-9]+")
 
 class WrittenDecision(msgspec.Struct, frozen=True):
     """A decision that somebody wrote: what it says, the id as written, empty where none was, and the numbers of the
-    calls of a card."""
+    calls of a card. `of_set`: in the words for what a turn has staged."""
 
     approval: str
     allow: bool
     scope: Literal["once", "thread"] = "once"
     numbers: tuple[int, ...] = ()
+    of_set: bool = False
 
 
 def approval_digest(tool: str, canonical: str, *extra: str) -> str:
@@ -286,7 +287,7 @@ def may_decide(approval: Approval, by: Asker, approvers: Sequence[str] = (), *, 
 
 def parse_answer(text: str) -> WrittenDecision | None:
     """A decision written as a message: `allow`, `no`, 👍, `deny ID`, `allow ID always`, `allow 1 3`, in a few
-    languages; else None.
+    languages, and `do all`, `do ID 1 3`, `discard`; else None.
 
     The whole message has to be that, so that a sentence that mentions it decides nothing.
     """
@@ -301,4 +302,5 @@ def parse_answer(text: str) -> WrittenDecision | None:
     allow = found["yes"] is not None
     always = bool(found["first"] or found["last"])
     numbers = tuple(dict.fromkeys(int(digits) for digits in _NUMBER.findall(found["numbers"] or "")))
-    return WrittenDecision(found["id"] or "", allow, "thread" if allow and always else "once", numbers)
+    scope, of_set = "thread" if allow and always else "once", bool(found["do"] or found["discard"])
+    return WrittenDecision(found["id"] or "", allow, scope, numbers, of_set)

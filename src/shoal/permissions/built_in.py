@@ -138,7 +138,8 @@ def built_in(name: str, traits: TraitsByName) -> ProfileSettings:
     """A built-in profile, as it would be written."""
     rules = built_in_rules(name, traits)
     deny, allow, ask = (tuple(one.pattern for one in rules if one.list == kind) for kind in ("deny", "allow", "ask"))
-    return ProfileSettings(deny=deny, allow=allow, ask=ask, effects=name == "standard")
+    stages = name in ("standard", "guarded")
+    return ProfileSettings(deny=deny, allow=allow, ask=ask, effects=name == "standard", stages=stages)
 
 
 def built_in_rules(name: str, traits: TraitsByName) -> tuple[WordedRule, ...]:

@@ -16,7 +16,7 @@ A sandbox is sealed when it isolates commands and gives them no network. A comma
 where a checkpoint covers the workspace: it can change the workspace and /scratch alone, and reach nothing.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import PurePosixPath
 from types import MappingProxyType
@@ -37,6 +37,7 @@ _READABLE = lazy_re.compile(READABLE)
 _WRITABLE = lazy_re.compile(WRITABLE)
 _GIT_FOLDER = lazy_re.compile(r"(?:^|[/\s'\"=:])\.git(?:$|[/\s'\"])")
 _WORDS = lazy_re.compile(r"[^\s'\"=;|&<>()]+")
+_MAILS = lazy_re.compile(r"(?:\A|/)(?:mail|mailx|mutt|sendmail|msmtp|swaks)\b")
 _PUSHES = lazy_re.compile(r"(?:\A|/)git(?: -\S+(?: [^-\s]\S*)?)* (?:push|send-email|request-pull)\b")
 
 
@@ -131,6 +132,18 @@ def answer_to(action: Action, traits: TraitsByName, situation: Situation) -> tup
     effect = effect_of(action, traits, situation)
     isolated = situation.sealed or not traits.of(action.tool).runs_commands
     return effect, ANSWERS[EffectCase(effect, situation.trusted, situation.tainted, isolated)]
+
+
+def can_stage(actions: Sequence[Action], traits: TraitsByName, *, isolated: bool) -> bool:
+    """Whether a call may wait for the end of its turn, because nobody needs its result: each of its actions says so of
+    itself, or it is a command that pushes or mails and otherwise only reads."""
+    parts = [action for action in actions if not action.whole]
+    if any(traits.of(action.tool).takes_commands for action in parts):
+        leaves = [_PUSHES.match(action.detail) or _MAILS.match(action.detail) for action in parts]
+        return any(leaves) and all(
+            leaving or only_reads(action, isolated=isolated) for leaving, action in zip(leaves, parts, strict=True)
+        )
+    return bool(parts) and all(traits.of(action.tool).can_stage for action in parts)
 
 
 def only_reads(action: Action, *, isolated: bool) -> bool:

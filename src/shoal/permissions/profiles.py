@@ -104,6 +104,7 @@ class Profile:
         came_with_shoal = {built_in(one, traits) for one in BUILT_IN}
         self.own_layers = frozenset(number for number, layer in enumerate(layers) if layer not in came_with_shoal)
         self.effects = any(isinstance(layer, ProfileSettings) and layer.effects for layer in layers)
+        self.stages = any(isinstance(layer, ProfileSettings) and layer.stages for layer in layers)
 
     def matching(self, text: str) -> list[Rule]:
         """The rules whose pattern matches the whole text, in the order they are asked. Linear in the text's length."""

@@ -26,8 +26,9 @@ from shoal.kernel.phrases import listed
 from shoal.kernel.records import Approval, AuditEntry, CallOutcome, NewApproval, Settlement
 from shoal.kernel.untrusted import UNREADABLE
 from shoal.store.appends import append_outside, chain, put_post
-from shoal.store.cards import card_choice, card_edit
+from shoal.store.cards import CARD_CALLS_MAX, card_choice, card_edit
 from shoal.store.driver import Script, StorePart, dump, query, readable, reader, text, writes_at
+from shoal.store.staged import run_accepted
 
 ACTION_CHARS_MAX = 500
 """How much of what was decided about the row of a decision says; its digest is of all."""
@@ -144,6 +145,8 @@ class Approvals(StorePart):
             yield from chain(decided.thread, (entry,), at)
             settlements.append(Settlement(decided, verdict, events[0]))
         yield from _change_cards([one.approval for one in settlements], at)
+        for card in dict.fromkeys(one.approval.item.card for one in settlements if one.approval.item.staged):
+            yield from run_accepted(card, (yield from _calls_of(card)), at)
         for thread in dict.fromkeys(one.approval.thread for one in settlements):
             yield from query("wake", thread=thread)
         return settlements
@@ -207,10 +210,11 @@ def verdicts_text(calls: Sequence[Approval], verdicts: Mapping[ApprovalId, Verdi
     allowed = [call.item.number for call in waiting if verdicts.get(call.id) == "allow"]
     denied = [call.item.number for call in waiting if verdicts.get(call.id) == "deny"]
     left = [call.item.number for call in waiting if call.id not in verdicts]
+    yes, no = ("Accepted", "Discarded") if calls[0].item.staged else ("Allowed", "Denied")
     if not left and not (allowed and denied):
-        return "Allowed." if allowed else "Denied."
-    sentences = [f"Allowed {listed(allowed)}."] if allowed else []
-    sentences += [f"Denied {listed(denied)}."] if denied else []
+        return f"{yes}." if allowed else f"{no}."
+    sentences = [f"{yes} {listed(allowed)}."] if allowed else []
+    sentences += [f"{no} {listed(denied)}."] if denied else []
     sentences += [f"{listed(left)} still {'waits' if len(left) == 1 else 'wait'}."] if left else []
     return " ".join(sentences)
 
@@ -258,7 +262,12 @@ def show_outcomes(outcomes: Iterable[tuple[ApprovalId, CallOutcome]], at: dateti
     for approval, outcome in outcomes:
         yield from query("approval_outcome", id=approval, outcome=outcome)
         changed += [_approval(one) for one in (yield from query("approval_one", id=approval))]
-    yield from _change_cards(changed, at)
+    yield from _change_cards([one for one in changed if one.item.total <= CARD_CALLS_MAX], at)
+
+
+def show_card(card: CardId, at: datetime) -> Script[None]:
+    """Have a card show how its calls ended; a large one does so once, when all are over."""
+    yield from _change_cards((yield from _calls_of(card))[:1], at)
 
 
 def _change_cards(changed: Sequence[Approval], at: datetime) -> Script[None]:

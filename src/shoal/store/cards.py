@@ -1,6 +1,7 @@
 """The texts of approval cards: what would run, and the outcome."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
@@ -29,14 +30,27 @@ TRUTHS: dict[CardState, str] = {
     "asked_anew": "⚠️ Allowed, but it did not run: what it runs has changed, so it is asked for anew.",
     "stopped": "⏹ Allowed; it was stopped while it ran.",
     "interrupted": "⚠️ Allowed; it was interrupted while it ran, and what it did is unknown.",
+    "not_run": "⏹ Allowed, but it did not run: it was stopped before.",
 }
+STAGED_TRUTHS: dict[CardState, str] = TRUTHS | {
+    "pending": "⏳ Has not happened. Waits for an answer.",
+    "allow": "✅ Accepted{by}.",
+    "thread": "✅ Accepted{by}, also when it comes again in this thread.",
+    "deny": "⛔ Discarded{by}. It did not happen.",
+    "expired": "⌛ Expired: nobody answered in time. It did not happen.",
+    "ran": "✅ Done.",
+    "failed": "⚠️ Accepted; it failed.",
+}
+"""The same, of calls that a turn had staged."""
 
 CARD_CHARS_MAX = 1500
 """How much of what would run a card shows."""
 CALL_CHARS_MIN = 200
 """The least of what each of several calls would run that a card shows."""
 CARD_CALLS_MAX = 16
-"""Calls on one card; those behind them are asked for once it is decided."""
+"""Calls on one card; those behind them are asked for once it is decided. A card of staged calls may have more: it tells
+how many there are of each tool, and shows EXAMPLES_MAX of them."""
+EXAMPLES_MAX = 4
 VALUE_CHARS_MAX = 60
 LABEL_CHARS_MAX = 70
 """The longest label of a button that every platform takes."""
@@ -124,10 +138,10 @@ def card_post(thread: ThreadId, calls: Sequence[NewApproval], page: str = "") ->
         text = _joined(_call_text(first, page, CARD_CHARS_MAX), escaped_markdown(_asks(first.item)))
         return NewPost(card_id(first.id), thread, text, "card", approval=first.id, only_once=only_once)
     card, short = first.item.card, first.item.card[-SHORT_ID_CHARS:]
-    ways = (
-        f"To decide, write `allow {short}` for all{_including(calls)}, `allow {short} 1 {len(calls)}` for some by their"
-        f" numbers, or `deny {short}`."
-    )
+    do, refuse = ("do", "discard") if first.item.staged else ("allow", "deny")
+    some = f", `{do} {short} 1 {len(calls)}` for some by their numbers" if 1 < len(calls) <= CARD_CALLS_MAX else ""
+    for_all = f" for all{_including(calls)}" if len(calls) > 1 else ""
+    ways = f"To decide, write `{do} {short}`{for_all}{some}, or `{refuse} {short}`."
     return NewPost(
         card_id(card), thread, _whole_text(calls, page), "card",
         approval=card, buttons=card_buttons(calls), ways=ways,
@@ -149,11 +163,12 @@ def card_choice(thread: ThreadId, calls: Sequence[Approval], ticked: Sequence[in
         )
         for call in waiting
     ]
+    staged = calls[0].item.staged
     if numbers:
-        rest = ", deny the rest" if len(numbers) < len(waiting) else ""
-        label = short_line(f"Allow {listed(numbers)}{rest}", LABEL_CHARS_MAX)
+        rest = f", {'discard' if staged else 'deny'} the rest" if len(numbers) < len(waiting) else ""
+        label = short_line(f"{'Do' if staged else 'Allow'} {listed(numbers)}{rest}", LABEL_CHARS_MAX)
         buttons.append(Button(label, f"take:{card}:{mask:x}"))
-    buttons.append(Button("Deny all", f"none:{card}"))
+    buttons.append(Button("Discard" if staged else "Deny all", f"none:{card}"))
     text = _whole_text(calls, page)
     return NewPost(post, thread, text, "edit", edits=card_id(card), approval=card, buttons=tuple(buttons))
 
@@ -166,6 +181,20 @@ def card_edit(thread: ThreadId, calls: Sequence[Approval]) -> NewPost:
         text = f"{_truth(first)}\n\n{card_text(first.id, first.shown)}"
         return NewPost(f"{card_id(first.id)}:{states[0]}", thread, text, "edit", approval=first.id)
     card, chars_max = first.item.card, _share(len(calls))
+    if len(calls) > CARD_CALLS_MAX:
+        counts = Counter(states)
+        lines = [f"- {counted(count, 'call')}: {STAGED_TRUTHS[state].format(by='')}" for state, count in counts.items()]
+        key = ",".join(f"{state} {count}" for state, count in counts.items())
+        buttons = card_buttons(calls) if "pending" in counts else ()
+        return NewPost(
+            f"{card_id(card)}:{key}",
+            thread,
+            "\n".join(lines),
+            "edit",
+            edits=card_id(card),
+            approval=card,
+            buttons=buttons,
+        )
     parts = [f"**{call.item.number}.** {_truth(call)}\n{card_text(call.id, call.shown, chars_max)}" for call in calls]
     waiting = [call for call in calls if call.state == "pending"]
     return NewPost(
@@ -178,6 +207,14 @@ def card_buttons(calls: Sequence[NewApproval]) -> tuple[Button, ...]:
     """The buttons that decide these calls of a card. Calls that only untrusted text asked for are not ticked."""
     card = calls[0].item.card
     ticked = [call.item.number for call in calls if not call.item.foreign]
+    if calls[0].item.staged:
+        all_label = f"Do all {len(calls)}" if len(calls) > CARD_CALLS_MAX else "Do all" if len(calls) > 1 else "Do it"
+        choose = Button("Choose", f"pick:{card}:{ticks(ticked):x}")
+        return (
+            Button(short_line(f"{all_label}{_including(calls)}", LABEL_CHARS_MAX), f"all:{card}"),
+            *([choose] if 1 < len(calls) <= CARD_CALLS_MAX else []),
+            Button("Discard", f"none:{card}"),
+        )
     return (
         Button(short_line(f"Allow all{_including(calls)}", LABEL_CHARS_MAX), f"all:{card}"),
         Button("Choose", f"pick:{card}:{ticks(ticked):x}"),
@@ -201,7 +238,7 @@ def origins_text(origins: Sequence[ValueOrigin]) -> str:
 
 def _including(calls: Sequence[NewApproval]) -> str:
     foreign = [call for call in calls if call.item.foreign]
-    if not foreign:
+    if not foreign or len(calls) == 1:
         return ""
     sources = list(dict.fromkeys(source for call in foreign for source in call.item.foreign))
     source = short_line(shown_name(sources[0]), 30) if len(sources) == 1 else "others' text"
@@ -218,10 +255,32 @@ def _asks(item: CardItem) -> str:
 
 def _whole_text(calls: Sequence[NewApproval], page: str) -> str:
     item, chars_max = calls[0].item, _share(len(calls))
+    if item.staged:
+        return _staged_text(calls, page)
     head = f"**{counted(len(calls), 'call')} wait for your decision.** {escaped_markdown(_asks(item))}".rstrip()
     parts = [
         f"**{call.item.number}.** {escaped_markdown(strip_controls(call.tool))}\n{_call_text(call, page, chars_max)}"
         for call in calls
+    ]
+    return "\n\n".join([head, *parts])
+
+
+def _staged_text(calls: Sequence[NewApproval], page: str) -> str:
+    """The card at the end of a turn: what it changed in files, and what it has staged, in order."""
+    item, shown = calls[0].item, calls
+    question = "Do this?" if len(calls) == 1 else f"Do these {len(calls):,} things?"
+    head = f"**{question}** Nothing of it has happened yet. {escaped_markdown(_asks(item))}".rstrip()
+    parts = [f"This turn changed files, which stay unless you undo it:\n{item.files}"] if item.files else []
+    if len(calls) > CARD_CALLS_MAX:
+        tools = Counter(call.tool for call in calls).most_common()
+        counts = "\n".join(f"- {count:,} × {escaped_markdown(strip_controls(tool))}" for tool, count in tools)
+        where = f"{page}/#/approvals" if page else "`shoal approvals list`"
+        parts += [counts, f"Some of them, all are at {where}:"]
+        shown = [*calls[: EXAMPLES_MAX - 1], calls[-1]]
+    chars_max = _share(len(shown))
+    parts += [
+        f"**{call.item.number}.** {escaped_markdown(strip_controls(call.tool))}\n{_call_text(call, page, chars_max)}"
+        for call in shown
     ]
     return "\n\n".join([head, *parts])
 
@@ -253,4 +312,5 @@ def _state_of(call: Approval) -> CardState:
 
 def _truth(call: Approval) -> str:
     by = call.decided_by if call.state in ("allow", "used", "deny") else ""
-    return TRUTHS[_state_of(call)].format(by=f" by {escaped_markdown(by)}" if by else "")
+    truths = STAGED_TRUTHS if call.item.staged else TRUTHS
+    return truths[_state_of(call)].format(by=f" by {escaped_markdown(by)}" if by else "")

@@ -235,7 +235,7 @@ class ChildStore(StorePart):
             return Receipt("busy")
         title = title_of(prompt.text)
         yield from query("child_ensure", thread=thread, agent=prompt.agent, title=title, parent=caller.thread, now=at)
-        yield from _enqueue(prompt, at)
+        yield from enqueue(prompt, at)
         return Receipt("accepted")
 
     async def get(self, thread: ThreadId) -> Child | None:
@@ -251,7 +251,7 @@ class ChildStore(StorePart):
         return [ThreadId(text(row[0])) for row in await self._read("children_working", parent=parent)]
 
 
-def _enqueue(prompt: Prompt, at: datetime) -> Script[None]:
+def enqueue(prompt: Prompt, at: datetime) -> Script[None]:
     """Put a prompt into its mailbox, full or not; again is nothing."""
     yield Batch((_insertion(prompt, "prompt", at),))
     yield from query("wake", thread=prompt.thread)
@@ -278,5 +278,5 @@ def report(wanted: Report, at: datetime) -> Script[tuple[Event, ...]]:
     prompt = Prompt(
         wanted.thread, key, note.text, note.author, at, message_id=key, origin=note.origin, tainted_by=note.tainted_by
     )
-    yield from _enqueue(prompt, at)
+    yield from enqueue(prompt, at)
     return ()

@@ -9,6 +9,7 @@ import msgspec
 from shoal.kernel.clock import from_micros
 from shoal.kernel.errors import Conflict, QueueChanged, StaleEpoch
 from shoal.kernel.events import (
+    ApprovalRequested,
     Event,
     EventData,
     Failed,
@@ -36,7 +37,7 @@ from shoal.kernel.records import (
     ThreadInfo,
 )
 from shoal.store.appends import SEQ_END, append, append_outside, chain, event, platform_of, put_post, title_of
-from shoal.store.approvals import cancel_approvals, insert_approval, show_outcomes
+from shoal.store.approvals import cancel_approvals, insert_approval, show_card, show_outcomes
 from shoal.store.budget import spend
 from shoal.store.checkpoints import note_checkpoints
 from shoal.store.driver import (
@@ -58,6 +59,7 @@ from shoal.store.driver import (
 )
 from shoal.store.inbox import QUEUE_READ_MAX, inbound, prompt_of, report, waiting_of
 from shoal.store.outbox import put_claimed
+from shoal.store.staged import put_staged
 from shoal.store.threads import branchings_until
 from shoal.store.triggers import note_turn
 
@@ -195,11 +197,13 @@ class Journal(StorePart):
         if commit.report is not None:
             yield from query("thread_lock", thread=commit.report.thread)
         if outcome in ("done", "limit"):
-            kept = tuple(data for data in commit.events if not isinstance(data, FilesChanged | TurnFinished))
+            ends = FilesChanged | ApprovalRequested | TurnFinished
+            kept = tuple(data for data in commit.events if not isinstance(data, ends))
+            goes_on = msgspec.structs.replace(commit, events=kept, posts=(), approvals=(), staged=None)
             if held.aborting:
-                return (yield from _write(lease, msgspec.structs.replace(commit, events=kept, posts=()), at))
+                return (yield from _write(lease, goes_on, at))
             if held.steers:
-                first = yield from _write(lease, msgspec.structs.replace(commit, events=kept, posts=()), at)
+                first = yield from _write(lease, goes_on, at)
                 taken = yield from _take_steers(lease, commit.turn, at, steers_only=False)
                 return Committed(first.events + taken.events)
         else:
@@ -471,6 +475,10 @@ def _write(lease: Lease, commit: Commit, at: datetime, *, last: bool = False) ->
     yield from show_outcomes(commit.outcomes, at)
     for approval in commit.approvals:
         yield from insert_approval(thread, commit.turn, approval, at)
+    if commit.staged is not None:
+        yield from put_staged(commit.staged, at)
+    if commit.shows:
+        yield from show_card(commit.shows, at)
     for digest, body in commit.prompts:
         yield from query("prompt_insert", digest=digest, body=body.decode(), now=at)
     yield from chain(thread, commit.audit, at)

@@ -25,6 +25,7 @@ from shoal.kernel.events import (
     Branched,
     Cleared,
     Compacted,
+    EffectsAccepted,
     Event,
     Failed,
     FilesRestored,
@@ -265,6 +266,8 @@ def _log_lines(events: Iterable[Event]) -> Iterator[LogLine]:
                 line.text, line.tools, line.trusted = shown, (tool,), not said_after
             case ApprovalSettled(by=by, decision=decision):
                 line.author, line.outcome = by, decision
+            case EffectsAccepted(by=by, calls=calls):
+                line.author, line.tools = by, tuple(call.name for call in calls)
             case Compacted(summary=summary, tainted_by=read):
                 line.text, line.trusted = summary, bool(summary) and not read
             case Cleared(by=by, reason=reason):

@@ -289,6 +289,8 @@ class AccessGate:
             if not named and any(one.kind in ("reply", "quote") and not one.own for one in message.refers_to):
                 return False  # it answers another person
         meant, by = await self._store.approvals.meant(message.thread, named), author.asker(message.thread, trust)
+        if not named:  # a card at the end of a turn waits while people talk on: "yes" is for somebody else
+            meant = [one for one in meant if one.item.staged == answer.of_set]
         cards = {one.item.card or one.id for one in meant}
         if len(cards) != 1 or (answer.numbers and not meant[0].item.card):
             return False

@@ -38,6 +38,7 @@ from shoal.kernel.errors import EndedTwice, InvalidInput, QueueChanged, ShoalErr
 from shoal.kernel.events import (
     AssistantSaid,
     Compacted,
+    EffectsAccepted,
     Event,
     EventData,
     Failed,
@@ -50,7 +51,7 @@ from shoal.kernel.events import (
 from shoal.kernel.files import Folders
 from shoal.kernel.hooks import TurnSummary
 from shoal.kernel.ids import OWN_PLATFORMS, ApprovalId, ThreadId, TurnId, thread_address
-from shoal.kernel.messages import Prompt, Waiting, joined, pause_left
+from shoal.kernel.messages import AcceptedCalls, Prompt, Waiting, joined, pause_left
 from shoal.kernel.permissions import Audience
 from shoal.kernel.ports import LiveHub, SignalKind
 from shoal.kernel.records import CallOutcome, Commit, NewPost
@@ -219,7 +220,8 @@ class Actor:
         behind = view.waiting if view.waiting is not self._answered else None
         if behind is None or behind.prompt.origin != "person" or thread_address(self.thread).platform in OWN_PLATFORMS:
             return
-        for asked in await self._services.store.approvals.search(thread=self.thread, limit=1):
+        waiting = await self._services.store.approvals.search(thread=self.thread)
+        for asked in [one for one in waiting if not one.item.staged][:1]:
             await self._services.store.outbox.put(NewPost(f"waiting:{asked.id}", self.thread, ANSWER_FIRST))
 
     def signal(self, kind: SignalKind, turn: TurnId) -> None:
@@ -312,6 +314,8 @@ class Actor:
         if seconds:
             await services.clock.sleep(seconds)
             raise QueueChanged(f"Thread {self.thread}: its people were still writing.")
+        if waiting.prompt.accepted is not None:
+            return await self._open_accepted(view, waiting, waiting.prompt.accepted, rights)
         known = self._run.scope.audience if self._run is not None else Audience()
         scope = await services.scopes.open(view, waiting.prompt, rights)
         prompt, lines, author = waiting.prompt, list(waiting.lines), waiting.prompt.author
@@ -367,6 +371,30 @@ class Actor:
         services.context.note_opened(opening)
         return TurnRun(turn, view, scope, opening.system, opening.tools)
 
+    async def _open_accepted(
+        self, view: ThreadView, waiting: Waiting, accepted: AcceptedCalls, rights: Rights
+    ) -> TurnRun:
+        """Open the turn that runs what a person has accepted of a staged set. What the model knows stays as it was."""
+        services, prompt = self._services, waiting.prompt
+        if services.restored_at is not None and prompt.at <= services.restored_at:
+            raise InvalidInput(RESTORED)
+        scope = await services.scopes.open(view, prompt, rights)
+        await services.folders.pull(self.thread, scope.agent)
+        started = TurnStarted(
+            scope.agent.name,
+            scope.agent.model,
+            history=prompt.history,
+            system=view.base,
+            told=view.announced,
+            asker=scope.asker,
+            audience=scope.audience,
+        )
+        turn, effects = TurnId(services.clock.new_id()), EffectsAccepted(**msgspec.structs.asdict(accepted))
+        await view.open_turn(waiting, Commit(turn, (started, _said(prompt), effects)))
+        self._answered = waiting
+        system, tools = await services.context.resume(view, scope)
+        return TurnRun(turn, view, scope, system, tools)
+
     async def _close(self, view: ThreadView, *events: EventData) -> None:
         """Journal what a cancelled or failed turn leaves, with a result for every call."""
         state, finished = view.open, events[-1]
@@ -380,13 +408,14 @@ class Actor:
             )
             for call in state.unresolved()
         )
+        allowed = {id for id, settled in state.verdicts.items() if settled.decision == "allow"}
         outcomes = tuple[tuple[ApprovalId, CallOutcome], ...](
-            (request.approval_id, "stopped")
+            (request.approval_id, "stopped" if call.id in state.started else "not_run")
             for call in state.unresolved()
-            if call.id in state.started and (request := state.approvals.get(call.id)) is not None
+            if call.id in allowed | state.started and (request := state.approvals.get(call.id)) is not None
         )
         posts = (*view.outage_ends(STOPPED), *view.answer(finished.reply, finished.outcome))
-        await view.finish(Commit(state.turn, results + events, posts, outcomes=outcomes))
+        await view.finish(Commit(state.turn, results + events, posts, outcomes=outcomes, shows=state.effects))
 
 
 def _since(view: ThreadView) -> datetime:

@@ -50,7 +50,7 @@ from shoal.kernel.triggers import NewTrigger, Trigger, first_time
 from shoal.kernel.untrusted import written_after
 from shoal.permissions.access import approval_digest
 from shoal.permissions.addresses import NO_ADDRESSES, NO_READS, GivenAddresses, WebReads
-from shoal.permissions.effects import Situation, only_reads
+from shoal.permissions.effects import Situation, can_stage, only_reads
 from shoal.permissions.fetching import fetched_by
 from shoal.permissions.profiles import Profile, decide_all, hidden_by
 from shoal.permissions.redact import Redactor
@@ -121,13 +121,15 @@ class Refused(msgspec.Struct, frozen=True):
 class MustAsk(msgspec.Struct, frozen=True):
     """The call waits for a person, maybe anew: an earlier request of the same call counts no more then.
 
-    `advice` finds out what else they should know, which is awaited once, before they are asked.
+    `advice` finds out what else they should know, which is awaited once, before they are asked. `can_stage`: the
+    question may wait for the end of the turn.
     """
 
     approval: NewApproval
     event: ApprovalRequested
     audit: tuple[AuditEntry, ...]
     advice: Callable[[], Awaitable[str]] | None = None
+    can_stage: bool = False
 
     def on_card(self, item: CardItem) -> Self:
         """The same, at its place on a card."""
@@ -200,9 +202,10 @@ class Executor:
         self.redactor = Redactor(())
 
     async def admit(
-        self, call: ToolCall, context: CallContext, request: ApprovalRequested | None
+        self, call: ToolCall, context: CallContext, request: ApprovalRequested | None, *, asks_anyway: bool = False
     ) -> Refused | MustAsk | Admitted:
-        """Decide on a call. `request` is its allowed approval when it comes back from one."""
+        """Decide on a call. `request` is its allowed approval when it comes back from one. With `asks_anyway` a call
+        that may run is asked about as well."""
         tool, agent, profiles = self.registry.get(call.name), context.agent, (context.profile, *context.bounds)
         if tool is None or (agent.tools and call.name not in (*agent.tools, MORE_TOOLS)):
             names = ", ".join(spec.name for spec in self.registry.offer(agent.tools, hidden_by(profiles)).listed)
@@ -259,7 +262,7 @@ class Executor:
                     return _refuse(call, self.redactor.redact(denied), audit)
                 decision, reason = "ask", f"{reason} {ruling.reason}".strip()
         started = ToolStarted(call.id, call.name, self._named(invocation))
-        if decision == "allow":
+        if decision == "allow" and not asks_anyway:
             if taint.active:
                 self._count_reads(actions, context)
             return Admitted(call, tool.traits, invocation, started, audit, ApprovalId(""))
@@ -276,7 +279,7 @@ class Executor:
             if found.digest != asking.digest:
                 return self._ask(asking, self._content.changes(found.covers, content.coverage, SINCE_ASKED))
             return Admitted(call, tool.traits, invocation, started, audit, found.id, content, by_person=True)
-        why_not = await self._why_not_granted(asking, taint)
+        why_not = "" if asks_anyway else await self._why_not_granted(asking, taint)
         if why_not is not None:
             return self._ask(asking, why_not)
         return Admitted(call, tool.traits, invocation, started, audit, ApprovalId(""), content)
@@ -559,8 +562,10 @@ class Executor:
         event = ApprovalRequested(
             approval.id, call.id, call.name, approval.actions, approval.shown, approval.expires_at, reason, coverage
         )
-        invocation = asking.invocation
-        return MustAsk(approval, event, asking.audit, invocation.advice if isinstance(invocation, Prepared) else None)
+        invocation, stages = asking.invocation, all(one.stages for one in (context.profile, *context.bounds))
+        can_wait = can_stage(invocation.actions, self.registry.traits, isolated=self.sandbox.isolated)
+        advice = invocation.advice if isinstance(invocation, Prepared) else None
+        return MustAsk(approval, event, asking.audit, advice, stages and can_wait)
 
     def _named(self, invocation: Invocation) -> tuple[str, ...]:
         """The actions as journal and cards name them, without secrets."""

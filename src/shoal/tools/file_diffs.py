@@ -1,7 +1,7 @@
 """What changed in a file, as people read it: its diff where both sides are text, else why there is none."""
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from msgspec.structs import replace
@@ -77,19 +77,7 @@ def file_change(
 
 def changes_text(changes: TurnChanges) -> str:
     """What a turn did to files, with as much of the diffs as a message has room for, and how to undo it."""
-    lines: list[str] = []
-    room = TOLD_CHARS_MAX
-    for one in changes.files[:FILES_TOLD_MAX]:
-        since = f", {SINCE[one.since]}" if one.since else ""
-        counts = f" +{one.added} -{one.removed}" if one.added or one.removed else ""
-        path, note = one.path.replace("`", "'")[:PATH_CHARS_MAX], f". {one.note}" if one.note else ""
-        lines.append(f"- `{path}` {one.change}{counts}{since}{note}")
-        if one.diff and len(one.diff) < room:
-            room -= len(one.diff)
-            fence = "`" * max(3, one.diff.count("`") + 1)
-            lines.append(f"{fence}diff\n{one.diff}\n{fence}")
-    if changes.changed > FILES_TOLD_MAX:
-        lines.append(f"- and {changes.changed - FILES_TOLD_MAX} more")
+    lines = change_lines(changes.files[:FILES_TOLD_MAX], changes.changed, TOLD_CHARS_MAX)
     lines += changes.notes
     beyond = "".join(f"\n- {line}" for line in changes.beyond)
     return "\n".join(
@@ -100,6 +88,23 @@ def changes_text(changes: TurnChanges) -> str:
             "`/undo last` restores them. After a later turn that changes files, `/undo` lists this one by its number.",
         ]
     )
+
+
+def change_lines(files: Sequence[FileChange], changed: int, room: int) -> list[str]:
+    """The first of so many changed files, as lines of Markdown, with diffs of at most `room` characters together."""
+    lines: list[str] = []
+    for one in files:
+        since = f", {SINCE[one.since]}" if one.since else ""
+        counts = f" +{one.added} -{one.removed}" if one.added or one.removed else ""
+        path, note = one.path.replace("`", "'")[:PATH_CHARS_MAX], f". {one.note}" if one.note else ""
+        lines.append(f"- `{path}` {one.change}{counts}{since}{note}")
+        if one.diff and len(one.diff) < room:
+            room -= len(one.diff)
+            fence = "`" * max(3, one.diff.count("`") + 1)
+            lines.append(f"{fence}diff\n{one.diff}\n{fence}")
+    if changed > len(files):
+        lines.append(f"- and {changed - len(files)} more")
+    return lines
 
 
 def _text(trees: Trees, entry: TreeEntry | None) -> str | None:

@@ -13,6 +13,7 @@ from shoal.kernel.ids import CallId, CardId
 from shoal.kernel.messages import ToolCall
 from shoal.kernel.permissions import CardItem, ValueOrigin
 from shoal.kernel.records import Commit
+from shoal.kernel.turnstate import TurnState
 from shoal.markdown.spoken import speakable
 from shoal.permissions.origins import origins_of, values_of, words_of
 from shoal.store.cards import CARD_CALLS_MAX, card_post
@@ -40,10 +41,12 @@ async def ask_together(
         if later.id in begun or len(questions) == CARD_CALLS_MAX:
             continue
         admission = await executor.admit(later, calls, None)
-        if isinstance(admission, MustAsk) and not _follows(later, admission, questions, executor):
+        if not isinstance(admission, MustAsk) or can_wait(view.open, later, admission):
+            continue
+        if not _follows(later, admission, questions, executor):
             questions.append((later, admission))
     card = CardId(clock.new_id() if len(questions) > 1 else "")
-    origins = await _origins(run, [asked for asked, _ in questions], executor)
+    origins = await value_origins(run, [asked for asked, _ in questions], executor)
     why = _own_words(executor.redactor.redact(view.open.reply))
     requests = list[MustAsk]()
     for number, (asked, question) in enumerate(questions, 1):
@@ -70,7 +73,13 @@ def _follows(
     )
 
 
-async def _origins(
+def can_wait(state: TurnState, call: ToolCall, asks: MustAsk) -> bool:
+    """Whether the question about a call waits for the end of the turn. A subagent's caller needs its result, and what a
+    person was asked about already is asked about again."""
+    return asks.can_stage and state.caller is None and not state.effects and call.id not in state.approvals
+
+
+async def value_origins(
     run: TurnRun, calls: Sequence[ToolCall], executor: Executor
 ) -> dict[CallId, tuple[ValueOrigin, ...]]:
     """Where the values of these calls come from."""

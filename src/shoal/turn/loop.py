@@ -17,6 +17,7 @@ takes the calls in their order, each admitted, journaled as started, run, and jo
     nothing                                      admit it: refuse, ask, or start
     approval requested, not decided              park: the turn ends its work until the decision wakes it
     approval decided                             allow: admit with it; else its result says why not
+    it needs a person and can be staged          its result says so (turn/staging.py), and the turn goes on
     allowed, and what it runs has changed        ask anew: the new request takes the place of the old one, and park
     allowed, and calls before it changed it      the same
     started, no result (a crash)                 run again if the tool is idempotent, else say so to the model
@@ -78,12 +79,12 @@ from shoal.kernel.turnstate import (
 from shoal.tools.checkpoints import Checkpoints
 from shoal.tools.executor import VERDICTS, Admitted, CallContext, Executor, MustAsk, Refused
 from shoal.tools.mending import mended
-from shoal.turn.asking import ask_together
 from shoal.turn.compaction import Compactor
 from shoal.turn.context import ContextBuilder
 from shoal.turn.outage import ANSWERS_AGAIN, GAVE_UP
 from shoal.turn.run import TurnRun
 from shoal.turn.spending import Charge, Spending, charge_of
+from shoal.turn.staging import EndCard, ask_or_stage, end_card
 
 log = logging.getLogger(__name__)
 
@@ -243,8 +244,25 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
         reply = view.with_known_links(reply)
         usage = state.usage + said.usage if said is not None else state.usage
         finished = TurnFinished(move.outcome, reply, state.steps + (said is not None), usage)
-        events = (said, finished) if said is not None else (finished,)
-        await view.finish(Commit(view.turn, events, view.answer(reply, move.outcome), spend=spend, steps=steps))
+        events, posts = (said,) if said is not None else (), view.answer(reply, move.outcome)
+        await self._end(run, Commit(view.turn, events, posts, spend=spend, steps=steps), finished)
+
+    async def _end(self, run: TurnRun, commit: Commit, finished: TurnFinished) -> None:
+        """Close the turn, and ask about what it has staged, unless somebody has more to say to it."""
+        card, state = EndCard(), run.view.open
+        if state.staged and finished.outcome in ("done", "limit"):
+            card = await end_card(run, self.executor, self.context, self.checkpoints, self.clock)
+        await run.view.finish(
+            msgspec.structs.replace(
+                commit,
+                events=(*commit.events, *card.events, finished),
+                posts=(*commit.posts, *card.posts),
+                audit=card.audit,
+                approvals=card.approvals,
+                staged=card.staged,
+                shows=state.effects,
+            )
+        )
 
     # ---- the model step ----
 
@@ -266,7 +284,8 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
             await view.commit(*(Failed(LEFT_OUT, note, fatal=False) for note in notes))
         if isinstance(outcome, LimitReached):  # the turn ends without asking the model once more
             finished = TurnFinished("limit", outcome.detail, state.steps, state.usage)
-            await view.finish(Commit(view.turn, (outcome, finished), view.answer(outcome.detail, finished.outcome)))
+            posts = view.answer(outcome.detail, finished.outcome)
+            await self._end(run, Commit(view.turn, (outcome,), posts), finished)
         elif isinstance(outcome, Failed) or outcome.stop == "max_tokens":
             await view.commit(outcome, spend=step.spend, steps=steps)
         elif outcome.tool_calls:
@@ -464,7 +483,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
             return None
         context = self.context.calls(run)
         while calls:
-            if view.steered and self.limits.steer == "skip":
+            if view.steered and self.limits.steer == "skip" and not view.open.effects:
                 if any(self._comes_later(call) and call.id in view.open.started for call in calls):
                     await self.stop_children(view.thread)
                 await self._fail_calls(run, calls, SKIPPED, void_approvals=True)
@@ -576,11 +595,14 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
             return ()
         return await self.checkpoints.before(admitted, run.scope.agent.workspace, state.author.id)
 
-    async def _ask_person(self, run: TurnRun, call: ToolCall, asks: MustAsk) -> TurnOutcome:
-        """Ask a person, anew where they were asked already, together with the calls behind it that need one too."""
+    async def _ask_person(self, run: TurnRun, call: ToolCall, asks: MustAsk) -> TurnOutcome | None:
+        """Ask a person, anew where they were asked already, together with the calls behind it that need one too. A call
+        that can wait for the end of the turn is staged instead."""
         view, outcomes = run.view, _outcome(run.view.open, call.id, "asked_anew")
-        commit = await ask_together(run, call, asks, self.executor, self.context, self.clock)
+        commit = await ask_or_stage(run, call, asks, self.executor, self.context, self.clock)
         await view.write(msgspec.structs.replace(commit, outcomes=outcomes))
+        if not commit.approvals:
+            return None
         view.show(StatusChanged("waiting", call.name))
         return "parked"
 

@@ -177,6 +177,14 @@ select id, thread, turn, call_id, tool, actions, digest, shown, asked_by, state,
     outcome
 from approvals where card = :card and card <> '';
 
+-- name: staged_set_insert
+-- Keep the calls that a turn has staged until its card is decided.
+insert into staged_sets (card, thread, prompt, created_at) values (:card, :thread, :prompt, :now);
+
+-- name: staged_set_take
+-- The calls of a card that is decided, once.
+delete from staged_sets where card = :card returning prompt;
+
 -- name: approvals_recent
 -- Approvals, newest first: their ids sort by time.
 select id, thread, turn, call_id, tool, actions, digest, shown, asked_by, state, created_at, expires_at, scope,

@@ -53,6 +53,10 @@ delete from outbox where thread = :thread;
 -- Delete what was asked of people in a thread.
 delete from approvals where thread = :thread;
 
+-- name: staged_sets_delete_thread
+-- Delete what a thread's turns have staged.
+delete from staged_sets where thread = :thread;
+
 -- name: steps_delete_thread
 -- Delete how long a thread's steps took.
 delete from thread_steps where thread = :thread;

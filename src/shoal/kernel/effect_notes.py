@@ -1,0 +1,70 @@
+"""What became of the calls that a turn had staged, as the model reads it with the next message."""
+
+from collections import Counter
+
+import msgspec
+
+from shoal.kernel.events import ApprovalRequested, ApprovalSettled, EffectsAccepted, ToolFinished, Verdict
+from shoal.kernel.ids import ApprovalId, CallId
+from shoal.kernel.phrases import counted, short_line
+from shoal.kernel.untrusted import untrusted_block
+
+NOTES_MAX = 20
+"""Calls that are told one by one; of more only how many ended in which way."""
+WHAT_CHARS_MAX, RESULT_CHARS_MAX = 160, 1_000
+HEAD = "[What became of the calls that you had staged:]"
+_REFUSED: dict[Verdict, str] = {
+    "deny": "discarded by a person, did not happen",
+    "expired": "expired without an answer, did not happen",
+    "cancelled": "cancelled, did not happen",
+}
+
+
+class EffectNotes(msgspec.Struct):
+    """Collects the ends of staged calls, in the order of the journal."""
+
+    _asked: dict[ApprovalId, str] = {}
+    _running: dict[CallId, str] = {}
+    _notes: list[str] = []
+    _more: Counter[str] = msgspec.field(default_factory=Counter)
+
+    def ask(self, request: ApprovalRequested) -> None:
+        """Take in that a person is asked about a staged call; no other request matters here."""
+        if request.item.staged:
+            self._asked[request.approval_id] = short_line(request.shown or request.tool, WHAT_CHARS_MAX)
+
+    def decide(self, settled: ApprovalSettled) -> None:
+        """Take in a decision; the results of accepted calls follow."""
+        if settled.decision != "allow" and (what := self._asked.pop(settled.approval_id, "")):
+            self._note(_REFUSED[settled.decision], what, "")
+
+    def begin(self, accepted: EffectsAccepted) -> None:
+        """Take in which calls a turn runs."""
+        asked = (self._asked.pop(approval, "") for approval in accepted.approvals)
+        self._running = {call.id: what or call.name for call, what in zip(accepted.calls, asked, strict=True)}
+
+    def finish(self, result: ToolFinished) -> bool:
+        """Take in a result; False where it is not that of a staged call which runs."""
+        what = self._running.pop(result.call_id, "")
+        if not what:
+            return False
+        text = result.text if len(result.text) <= RESULT_CHARS_MAX else f"{result.text[:RESULT_CHARS_MAX]}…"
+        if result.tainted_by:
+            text = untrusted_block(result.tainted_by, text)
+        self._note("failed" if result.is_error else "done", what, text)
+        return True
+
+    def take(self) -> list[str]:
+        """Return what is to be told, once."""
+        if not self._notes:
+            return []
+        more = [f"- {counted(count, 'more call')}: {how}" for how, count in self._more.items()]
+        text = "\n".join((HEAD, *self._notes, *more))
+        self._notes, self._more = [], Counter()
+        return [text]
+
+    def _note(self, how: str, what: str, text: str) -> None:
+        if len(self._notes) >= NOTES_MAX:
+            self._more[how] += 1
+        else:
+            self._notes.append(f"- {how}: {what}{f'{chr(10)}{text}' if text else ''}")

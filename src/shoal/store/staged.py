@@ -1,0 +1,55 @@
+"""Sets of staged calls: kept until their card is decided, then put into the mailbox as the turn that runs them.
+
+    state      is in                              left by
+    --------   --------------------------------   --------------------------------------------------------------------
+    staged     the journal of the open turn       its end -> asked; stopped or failed -> dropped
+    asked      `staged_sets`, pending approvals   the last decision about its card -> accepted; or it is over, where all
+                                                  were refused or have expired
+    accepted   a message in the mailbox           its turn opens, after those that wait before it
+    running    the journal of that turn           each call starts once, as every approved call, and has a result
+
+Each step is one transaction, so that a crash at any point leaves a set in one of these states.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from shoal.kernel.ids import CardId
+from shoal.kernel.messages import Prompt
+from shoal.kernel.phrases import listed
+from shoal.kernel.records import Approval
+from shoal.store.driver import Script, dump, query, text
+from shoal.store.inbox import enqueue
+
+_prompt = msgspec.json.Decoder(Prompt)
+
+
+def put_staged(prompt: Prompt, at: datetime) -> Script[None]:
+    """Keep what a turn has staged; `prompt` has all calls of the card, by their numbers."""
+    assert prompt.accepted is not None, "nothing is staged"
+    row = {"card": prompt.accepted.card, "thread": prompt.thread, "prompt": dump(prompt)}
+    yield from query("staged_set_insert", **row, now=at)
+
+
+def run_accepted(card: CardId, calls: Sequence[Approval], at: datetime) -> Script[None]:
+    """Once every call of a card is decided, have a turn run the accepted ones."""
+    if any(call.state == "pending" for call in calls):
+        return
+    rows = yield from query("staged_set_take", card=card)
+    accepted = {call.id: call for call in calls if call.state == "allow"}
+    if not rows or not accepted:
+        return
+    prompt = _prompt.decode(text(rows[0][0]))
+    assert prompt.accepted is not None, "nothing is staged"
+    pairs = zip(prompt.accepted.calls, prompt.accepted.approvals, strict=True)
+    chosen = [(call, approval) for call, approval in pairs if approval in accepted]
+    said = "Do all" if len(chosen) == len(calls) else f"Do {listed([accepted[one].item.number for _, one in chosen])}"
+    effects = msgspec.structs.replace(
+        prompt.accepted,
+        calls=tuple(call for call, _ in chosen),
+        approvals=tuple(approval for _, approval in chosen),
+        by=accepted[chosen[0][1]].decided_by,
+    )
+    yield from enqueue(msgspec.structs.replace(prompt, text=said, accepted=effects), at)
