@@ -18,12 +18,14 @@ from bench.rows import Row, middle
 from shoal.agents.lifecycle import AgentLifecycle
 from shoal.app import Overrides, open_app
 from shoal.config import load_config
+from shoal.features.triggers.records import NewTrigger
+from shoal.features.triggers.schedules import first_time
+from shoal.features.triggers.store import TriggerStore
 from shoal.kernel.clock import Clock
 from shoal.kernel.events import AssistantSaid, Event, EventData, TurnFinished, TurnStarted, UserSaid
 from shoal.kernel.ids import ThreadId, TurnId
 from shoal.kernel.messages import Author, Usage
 from shoal.kernel.records import AuditEntry, Spend
-from shoal.kernel.triggers import NewTrigger, first_time
 from shoal.services import Services
 from shoal.store.store import Store
 from shoal.surfaces.console import FILES
@@ -109,7 +111,7 @@ async def _fill(app: Services) -> None:
     for number in range(SCHEDULES):
         thread, cron = ThreadId(f"web:lobby:{number}"), CRONS[number % len(CRONS)]
         spec = NewTrigger("periodic", cron, f"Do task {number}.", OWNER, "", thread, timezone="Europe/Berlin")
-        await app[Store].triggers.add(spec, first_time(spec, now + timedelta(hours=2)))
+        await app[TriggerStore].add(spec, first_time(spec, now + timedelta(hours=2)))
     for day in range(90, 0, -1):
         ledger = Store(app[Store].driver, ManualClock(now - timedelta(days=day))).ledger
         for number in range(20):

@@ -30,6 +30,8 @@ from urllib.parse import quote
 import httpx2
 
 from shoal.features.processes.service import ProcessService
+from shoal.features.triggers.settings import HookSettings
+from shoal.features.triggers.webhooks import Webhooks
 from shoal.kernel.clock import Clock
 from shoal.kernel.events import Cleared, encode_event
 from shoal.kernel.ids import ApprovalId, ThreadId, make_thread_id, personal_channel
@@ -37,7 +39,6 @@ from shoal.kernel.messages import Attachment, Author, Prompt, ToolMessage, UserM
 from shoal.kernel.permissions import Asker
 from shoal.kernel.ports import Command, CommandResult, Mount
 from shoal.kernel.secret import Secret
-from shoal.kernel.settings import HookSettings
 from shoal.permissions.access import AccessRules
 from shoal.permissions.taint import TaintState
 from shoal.store.driver import Driver, Script
@@ -376,8 +377,8 @@ class Run:
         self._clock = clock
         self._idle = idle
         world.model.follow(self._answer)
-        hooks = {f"town{number}": _hook(number) for number in range(TALKS_MAX)}
-        transport = httpx2.ASGITransport(WebApp(world.app, WebOptions(token=SECRET, hooks=hooks)))
+        world.app[Webhooks].update({f"town{number}": _hook(number) for number in range(TALKS_MAX)})
+        transport = httpx2.ASGITransport(WebApp(world.app, WebOptions(token=SECRET)))
         self._client = httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1")
         self._tokens: dict[int, str] = {}
         self._held: dict[ThreadId, Gate] = {}

@@ -1,7 +1,7 @@
 """The wiring, read first: `open_app` builds the running system from a configuration, each part after what it needs.
 
 config ─► database, engine ─► platforms, models, sandbox ─► delivery ─► tools ─► turn loop ─► orchestrator
-                                                                                 └─► agents, commands, gates, triggers
+                                                                                 └─► agents, commands, gates, features
 
 Each step is a function of `shoal.assembly`. It takes what it needs from the services and adds what it made.
 """

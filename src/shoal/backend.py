@@ -54,6 +54,8 @@ class Backend:
     """
 
     recovers: bool = True
+    is_front: bool = True
+    """Whether platforms and the page are served in this process: not in workers."""
 
     def __init__(self, driver: Driver, health: Health, engine: Engine, lock: HomeLock | None = None) -> None:
         self.driver = driver
@@ -70,7 +72,7 @@ class Backend:
         return hub
 
     def on_due(self, due: Callable[[str], None]) -> None:
-        """Have `due` called when another process made something due, with a platform, `triggers`, or nothing: all."""
+        """Have `due` called, too, when another process made something due: a platform, `triggers`, or all (empty)."""
 
     def add_service(self, serve: Service) -> None:
         """Have `serve` run in this process, as in every other; again after every outage of the database.
@@ -141,6 +143,7 @@ class ClusterBackend(Backend):
         self._pool = driver.pool
         self._listener = Listener(where)
         self._holder = Holder(where, beat_seconds=wanted.heartbeat_seconds, stalled_seconds=wanted.stalled_seconds)
+        self.is_front = role != "worker"
         settings = msgspec.structs.replace(wanted, concurrency=0) if role == "serve" else wanted
         super().__init__(driver, driver.health, PostgresEngine(driver.pool, self._listener, settings))
         self._services += [self._listener.run, self._holder.run]

@@ -23,6 +23,7 @@ FEATURES = (
     "undo",
     "mcp",
     "backups",
+    "triggers",
 )
 """The built-in features: the names of folders, in the order in which they are opened."""
 
@@ -77,6 +78,12 @@ class Feature(NamedTuple):
 def features() -> Sequence[Feature]:
     """Return the record of every feature."""
     return [import_module(f"shoal.features.{name}").FEATURE for name in FEATURES]
+
+
+def command_named(name: str) -> object | None:
+    """Load a feature's subcommand of `shoal`; None where no feature has one of this name."""
+    entries = ((feature, one) for feature in features() for one in feature.cli if one.name == name and not one.group)
+    return next((feature.load(one.entry) for feature, one in entries), None)
 
 
 def tool_modules() -> Iterator[ModuleType]:

@@ -9,14 +9,13 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from datetime import datetime, timedelta
 from functools import partial
 
-import anyio
 import msgspec
 
 from shoal.agents.folder import read_agent, read_shared
 from shoal.config import Config
 from shoal.delivery.hub import Hub
 from shoal.kernel.begun import SET_ASIDE, Begun, SetAside
-from shoal.kernel.clock import Clock, wall_ahead
+from shoal.kernel.clock import SET_BACK_SECONDS, Clock, wall_ahead
 from shoal.kernel.errors import InvalidInput, StoreCorrupt, StoreReadOnly, StoreUnavailable
 from shoal.kernel.events import Event, TurnFinished
 from shoal.kernel.home import Home
@@ -30,8 +29,6 @@ from shoal.store.audit import AuditLog, anchor_line
 from shoal.store.health import BACKGROUND_CHECK_SECONDS, Health
 from shoal.store.sqlite_errors import STORING_FAILED
 from shoal.store.store import Store
-from shoal.triggers.files import EventFiles, Heartbeat, ZoneOf
-from shoal.triggers.service import SET_BACK_SECONDS, SourceOf, TriggerTarget
 
 log = logging.getLogger(__name__)
 
@@ -44,8 +41,6 @@ LOOK_THROUGH_AFTER_SECONDS = 900.0
 DAY_SECONDS = 86_400.0
 ANCHOR_SECONDS = 3600.0
 TRIM_SECONDS = 60.0
-FILES_AFTER_SECONDS = 1.0
-"""Event files and the heartbeat begin a little later than the rest, so that `shoal ask` does not pay for them."""
 SERVICE_PROBLEMS = "service problems"
 """The scope of settings that holds why each service failed last."""
 SET_ASIDE_SECONDS = 60.0
@@ -313,24 +308,3 @@ async def discover_models(models: Models, clock: Clock, default: str) -> None:
         lacking = missing_model(models, default)
         if lacking and lacking != known:
             log.warning("%s", lacking)
-
-
-async def watch_files(
-    home: Home,
-    store: Store,
-    target: TriggerTarget,
-    clock: Clock,
-    ring: Callable[[], None],
-    source_of: SourceOf,
-    minutes: float,
-    zone_of: ZoneOf,
-    begun: Begun,
-) -> None:
-    """Start turns from event files and, every so many minutes (0: never), from HEARTBEAT.md."""
-    await clock.sleep(FILES_AFTER_SECONDS)
-    files = EventFiles(home.events, store.triggers, target, clock, ring, source_of, zone_of, begun)
-    file, settings = home.data / "HEARTBEAT.md", store.settings
-    heartbeat = Heartbeat(file, target, settings, clock, source_of, minutes)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(files.run)
-        tasks.start_soon(heartbeat.run)

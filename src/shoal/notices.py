@@ -19,7 +19,6 @@ from shoal.kernel.phrases import counted
 from shoal.kernel.ports import ChatAdapter
 from shoal.kernel.posts import OutboundPost
 from shoal.kernel.records import NewPost, OutboxRow
-from shoal.kernel.triggers import Trigger
 from shoal.store.store import Store
 from shoal.threads.access_gate import OWNER_IN
 from shoal.turn.fitting import WINDOW_TOKENS_DEFAULT
@@ -50,14 +49,6 @@ class Notices:
     notes: list[str]
     approvers: Callable[[], Sequence[str]] = tuple
     """People who are told where the owner cannot be, as PLATFORM:USER."""
-
-    async def of_trigger(self, trigger: Trigger, text: str) -> None:
-        """In the thread that the trigger belongs to; where each occurrence opens one of its own, to the owner."""
-        log.warning("a trigger needs attention; see `shoal triggers list`", extra={"trigger": trigger.id, "why": text})
-        if trigger.spec.thread is None:
-            await self._tell_where_last_heard(text)
-        else:
-            await self.post(NewPost(f"trigger:{trigger.id}:{self.clock.new_id()}", trigger.spec.thread, text))
 
     async def tell_owner(self, text: str) -> None:
         """In the direct conversation in which the owner wrote last, where nobody else reads along, else in that of an
@@ -146,11 +137,12 @@ class Notices:
                 log.warning("%s", line)
             self.notes += lost
             if lost:
-                await self._tell_where_last_heard("\n".join(lost))
+                await self.tell_where_last_heard("\n".join(lost))
             break
         await anyio.sleep_forever()
 
-    async def _tell_where_last_heard(self, text: str) -> None:
+    async def tell_where_last_heard(self, text: str) -> None:
+        """In the thread in which the default agent was last written to; nowhere without."""
         found = await self.store.settings.get("last_channel", self.default_agent)
         if found and found.count(":") == 2:
             await self.post(NewPost(f"{NOTICE}{self.clock.new_id()}", ThreadId(found), text))

@@ -1,6 +1,7 @@
 """The contract of what features store, over any database."""
 
 from tests.contracts.feature_processes import ProcessRules
+from tests.contracts.feature_triggers import TriggerRules
 
 from shoal.features.memory.store import CHANGES, MemoryChange, MemoryHistory
 from shoal.features.openai_api.conversations import CONVERSATIONS
@@ -47,5 +48,5 @@ class OpenAiRules:
         assert len(await store.settings.page("elsewhere")) == 2
 
 
-class FeatureRules(MemoryRules, OpenAiRules, ProcessRules):
+class FeatureRules(MemoryRules, OpenAiRules, ProcessRules, TriggerRules):
     """Every rule; a subclass gives the fixtures `store` and `clock`."""

@@ -16,7 +16,10 @@ from shoal.features.processes.store import ProcessStore
 from shoal.features.processes.tools import process_tools
 from shoal.features.recall.settings import RecallSettings
 from shoal.features.recall.tools import RECALL, SEARCH_HISTORY, Library, recall_tool
-from shoal.kernel.errors import ToolError
+from shoal.features.triggers.records import NewTrigger, Trigger
+from shoal.features.triggers.store import TriggerStore
+from shoal.features.triggers.tools import remind_tool, schedule_tool
+from shoal.kernel.errors import InvalidInput, ToolError
 from shoal.kernel.home import Home
 from shoal.kernel.ids import ThreadId
 from shoal.kernel.messages import Author, Inbound, Receipt
@@ -32,6 +35,7 @@ from shoal.testing.chat import FakeChat
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.tool import ToolContract, tool_context
 from shoal.testing.database import empty_database
+from shoal.tools.builtin.overview import Agenda
 from shoal.tools.functions import tool as make_tool
 from shoal.tools.registry import Registry, command_actions, lookup_tools, standard_tools
 from shoal.tools.tainted_files import MarkedFiles
@@ -91,7 +95,7 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     clock = ManualClock()
     driver = SqliteDriver(empty_database(folder / "shoal.db"), synchronous="OFF")
     adapters = {"web": FakeChat("web")}
-    for tool in lookup_tools(Store(driver, clock), LocalFiles(folder / "artifacts"), adapters, as_they_say):
+    for tool in lookup_tools(Store(driver, clock), LocalFiles(folder / "artifacts"), adapters, as_they_say, Agenda()):
         registry.add(tool)
     registry.add(weigh)
     for tool in (remember_tool(nothing_changes), note_tool(nothing_changes)):
@@ -103,7 +107,9 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     )
     library = Library(home, store, clock, RecallSettings(), None)
     recalls = [recall_tool(library, store.search, MarkedFiles(store.settings, home), one) for one in RECALLS]
-    for tool in (*process_tools(service, command_actions, nothing), *recalls):
+    triggers = TriggerStore(driver, clock)
+    reminders = (remind_tool(never_added), schedule_tool(triggers, never_added))
+    for tool in (*process_tools(service, command_actions, nothing), *recalls, *reminders):
         registry.add(tool)
     yield registry
     asyncio.run(driver.close())
@@ -111,6 +117,11 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
 
 async def nothing_changes(edit: MemoryEdit) -> None:
     """Has everything already."""
+
+
+async def never_added(spec: NewTrigger) -> Trigger:
+    """Stores nothing."""
+    raise InvalidInput(f"{spec.schedule} never comes.")
 
 
 async def as_they_say(_: ThreadId, author: Author) -> Author:

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
+from typing import cast
 
 import httpx2
 
@@ -25,6 +26,10 @@ from shoal.features.backups.settings import BackupSettings
 from shoal.features.openai_api.routes import Conversations
 from shoal.features.processes.service import ProcessService, ProcessSettings, ProcessTable
 from shoal.features.processes.store import ProcessStore
+from shoal.features.triggers.commands import REMIND
+from shoal.features.triggers.records import NewTrigger, Trigger
+from shoal.features.triggers.service import TriggerService, TriggerTarget
+from shoal.features.triggers.store import TriggerStore
 from shoal.kernel.clock import Clock, SystemClock
 from shoal.kernel.commands import CommandRequest, CommandTable
 from shoal.kernel.errors import InvalidInput
@@ -48,7 +53,6 @@ from shoal.kernel.permissions import Asker
 from shoal.kernel.ports import ChatAdapter, Models, SignalKind
 from shoal.kernel.records import Commit, NewPost, Opening
 from shoal.kernel.settings import McpServerSettings, WebSettings
-from shoal.kernel.triggers import NewTrigger, Trigger
 from shoal.models.catalog import Catalog
 from shoal.net.connections import default_tls
 from shoal.notices import Notices
@@ -157,9 +161,9 @@ class FakeOrchestrator:
 class Commands:
     """/agent and /settings; the owner may."""
 
-    table = CommandTable()
-
     def __init__(self, stand: "Stand") -> None:
+        self.table = CommandTable()
+        self.table.add(REMIND)
         editor = SelfEditor(
             stand.store, stand.home.agent, stand.lifecycle.checks, lambda *_: False, is_owner, stand.prompt_files
         )
@@ -208,13 +212,13 @@ class SettableClock(SystemClock):
         return super().now() + self.ahead
 
 
-class Outlets(LiveToolServices):
+class DueTriggers(TriggerService):
     """Stores triggers as due now."""
 
-    async def add_trigger(self, trigger: NewTrigger) -> Trigger:
-        if trigger.schedule == "never":
+    async def add(self, spec: NewTrigger) -> Trigger:
+        if spec.schedule == "never":
             raise InvalidInput("The schedule 'never' never comes.")
-        return await self.store.triggers.add(trigger, self.clock.now())
+        return await self.triggers.add(spec, self.clock.now())
 
 
 class Stand:
@@ -270,7 +274,10 @@ class Stand:
         self.backend = Backend(driver, driver.health, self.engine)
         self.runtime = Runtime(self.engine, 0, "running")
         artifacts = LocalFiles(self.home.artifacts)
-        self.outlets = Outlets(self.store, self.clock, artifacts, self._post, self._ring)
+        self.outlets = LiveToolServices(artifacts, self._post)
+        self.triggers = DueTriggers(
+            TriggerStore(driver, self.clock), cast(TriggerTarget, self.orchestrator), self.clock
+        )
         self.open_turns: set[TurnId] = set()
         self._tasks = tasks
 
@@ -292,9 +299,6 @@ class Stand:
     async def _post(self, post: NewPost) -> None:
         """Nothing is posted here."""
 
-    def _ring(self) -> None:
-        """Nobody waits here."""
-
     @cached_property
     def services(self) -> Services:
         """What the web server is given; what the stand does not have is empty."""
@@ -306,7 +310,8 @@ class Stand:
         services.add(self.clock, Clock)
         services.add(self.models, Models)
         services.add(self.folders, Folders)
-        services.add(self.outlets, LiveToolServices)
+        services.add(self.outlets)
+        services.add(self.triggers, TriggerService)
         services.add(self.orchestrator, Orchestrator)
         services.add(self.commands, CommandRouter)
         services.add(self, Status)

@@ -65,6 +65,14 @@ UNDO = Parts(
     commands=("undo",),
     routes=("/api/threads/{thread}/turns/{turn}/changes", "/api/threads/{thread}/turns/{turn}/undo"),
 )
+TRIGGERS = Parts(
+    "triggers",
+    ("remind", "schedule"),
+    ("remind",),
+    ("/api/triggers", "/api/brief", "/hooks"),
+    ("triggers", "brief"),
+    ("triggers",),
+)
 BACKUPS = Parts("backups", routes=("/api/backups",), cli=("backup", "restore"), sections=("backup",))
 
 
@@ -103,6 +111,7 @@ class Without:
         RECALL,
         UNDO,
         BACKUPS,
+        TRIGGERS,
     ],
     ids=lambda parts: parts.name,
 )

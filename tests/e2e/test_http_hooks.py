@@ -9,12 +9,13 @@ import httpx2
 import pytest
 from tests.e2e.http_stand import TOKEN
 
+from shoal.features.triggers.settings import HookSettings
+from shoal.features.triggers.webhooks import Webhooks
 from shoal.kernel.clock import Clock
 from shoal.kernel.errors import PlatformError
 from shoal.kernel.events import ApprovalRequested
 from shoal.kernel.ids import ThreadId
 from shoal.kernel.secret import Secret
-from shoal.kernel.settings import HookSettings
 from shoal.kernel.webhooks import proof, signature
 from shoal.net.connections import default_tls
 from shoal.surfaces.http.options import WebOptions
@@ -52,7 +53,8 @@ class Site:
 async def site(home: Path, model: FakeModel, profile: str = "open") -> AsyncGenerator[Site]:
     async with AsyncExitStack() as stack:
         world = await stack.enter_async_context(scenario(home, model, profile=profile))
-        options = WebOptions(token=TOKEN, port=0, hooks=HOOKS)
+        options = WebOptions(token=TOKEN, port=0)
+        world.app[Webhooks].update(HOOKS)
         address = await stack.enter_async_context(serve(world.app, options))
         client = await stack.enter_async_context(httpx2.AsyncClient(verify=default_tls(), base_url=address, timeout=60))
         yield Site(world, client)

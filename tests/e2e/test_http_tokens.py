@@ -18,6 +18,7 @@ from starlette.types import Message
 from tests.e2e.http_stand import Served, served
 
 from shoal.features.openai_api.routes import chosen_thread, response_id, thread_of_response
+from shoal.features.triggers.records import NewTrigger
 from shoal.kernel.clock import SystemClock
 from shoal.kernel.errors import ShoalError
 from shoal.kernel.events import AssistantSaid, ToolFinished, TurnStarted
@@ -25,7 +26,6 @@ from shoal.kernel.ids import ApprovalId, CallId, ThreadId, TurnId, is_personal
 from shoal.kernel.messages import Author, Caller, Prompt, ToolCall
 from shoal.kernel.permissions import TOKEN_SCOPES, AccessToken, TokenScope
 from shoal.kernel.records import AuditEntry, Commit, NewApproval
-from shoal.kernel.triggers import NewTrigger
 from shoal.net.connections import default_tls
 from shoal.surfaces.http import page
 from shoal.surfaces.http.endpoints import EndedWithToken, Endpoint
@@ -87,7 +87,7 @@ async def lived_in(shoal: Served) -> None:
     until = shoal.clock.now() + timedelta(hours=1)
     asked = NewApproval(ApprovalId("A1"), call, "bash", (CANARY,), "d", CANARY, "web:owner", until)
     await shoal.store.journal.commit(lease, Commit(turn, approvals=(asked,)))
-    await shoal.store.triggers.add(NewTrigger("periodic", "0 * * * *", CANARY, OWNER, "", FOREIGN), until)
+    await shoal.triggers.triggers.add(NewTrigger("periodic", "0 * * * *", CANARY, OWNER, "", FOREIGN), until)
     await shoal.store.audit.record("system", [AuditEntry("check", CANARY)])
     scratch = shoal.home.thread(FOREIGN) / "scratch"
     scratch.mkdir(parents=True)
@@ -207,7 +207,7 @@ async def test_no_call_tells_or_changes_what_is_not_the_tokens(shoal: Served, ki
     asked = await shoal.store.approvals.get(ApprovalId("A1"))
     assert asked is not None
     assert asked.state == "pending"
-    assert len(await shoal.store.triggers.all()) == 1
+    assert len(await shoal.triggers.triggers.all()) == 1
     assert [token.name for token in await shoal.tokens.all()] == ["ben"]
 
 

@@ -13,11 +13,11 @@ from tests.e2e.page_kit import THREAD, opened, violations
 from shoal.features.processes.logs import log_of
 from shoal.features.processes.records import Hook, Process, ProcessEnd, ProcessSpec
 from shoal.features.processes.store import ProcessStore
+from shoal.features.triggers.records import NewTrigger
 from shoal.kernel.clock import iso
 from shoal.kernel.events import AssistantSaid, ToolFinished, ToolStarted, UserSaid
 from shoal.kernel.ids import CallId, ThreadId
 from shoal.kernel.messages import Author, Prompt, ToolCall
-from shoal.kernel.triggers import NewTrigger
 from shoal.testing.chat import FakeChat
 from shoal.tools.mcp.definitions import Definition, definition_digest, definition_text
 
@@ -240,15 +240,15 @@ async def test_a_schedule_rests_and_comes_again(browser: Browser, tmp_path: Path
             author=Author("owner", trusted=True),
             tainted_by="",
         )
-        await stand.store.triggers.add(trigger, stand.clock.now() + timedelta(hours=1))
+        await stand.triggers.triggers.add(trigger, stand.clock.now() + timedelta(hours=1))
         async with opened(browser, entry(stand), place="schedules") as page:
             card = page.locator(".cards .card")
             await card.get_by_role("button", name="Pause").click()
             await expect(card).to_contain_text("Paused")
-            assert [one.state for one in await stand.store.triggers.all()] == ["paused"]
+            assert [one.state for one in await stand.triggers.triggers.all()] == ["paused"]
             await card.get_by_role("button", name="Resume").click()
             await expect(card).to_contain_text(re.compile(r"Next (\d+ \w+, )?\d\d:\d\d, (in|tomorrow)"))
-            assert [one.state for one in await stand.store.triggers.all()] == ["active"]
+            assert [one.state for one in await stand.triggers.triggers.all()] == ["active"]
             assert await violations(page) == []
 
 

@@ -8,11 +8,11 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from shoal.features.triggers.event_files import EventFiles
 from shoal.testing.clock import ManualClock
-from shoal.triggers.files import EventFiles
 from tests.fuzz.inputs import Json, any_text, json_bytes
 from tests.fuzz.target import Attempt
-from tests.unit.triggers.test_service import Stand
+from tests.unit.features.triggers.test_service import Stand
 
 _THREAD = "slack:C1:17.5"
 SAMPLES: tuple[Json, ...] = (
@@ -39,7 +39,7 @@ def target() -> Generator[Attempt]:
                 path.unlink()
             for number in range(source.randint(1, 3)):
                 _put(source, directory / f"{number}{_name(source)}.json", secret)
-            files = EventFiles(directory, stand.store.triggers, stand.inbox, stand.clock, lambda: None, unmarked)
+            files = EventFiles(directory, stand.triggers, stand.inbox, stand.clock, lambda: None, unmarked)
             stand.inbox.prompts.clear()
             stand.inbox.posts.clear()
             runner.run(_scan(files, stand.clock))

@@ -6,8 +6,9 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
+from shoal.features.triggers.webhooks import render
 from shoal.kernel.errors import InvalidInput
-from shoal.kernel.webhooks import proofs, render
+from shoal.kernel.webhooks import proofs
 from tests.fuzz.inputs import Json, any_text, json_bytes
 from tests.fuzz.target import Attempt
 

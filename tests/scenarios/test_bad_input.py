@@ -14,16 +14,16 @@ from tests.e2e.test_http_app import site
 from shoal.agents.folder import KEYS, AgentFile, read_agent, read_shared, set_key
 from shoal.config import load_config
 from shoal.features.evals.cases import Case, parse_case
+from shoal.features.triggers.event_files import EventFiles
+from shoal.features.triggers.store import TriggerStore
 from shoal.kernel.clock import Clock
 from shoal.kernel.errors import ShoalError
 from shoal.kernel.home import Home
 from shoal.kernel.settings import Config
-from shoal.store.store import Store
 from shoal.testing.model import FakeModel
 from shoal.testing.scenario import scenario
 from shoal.threads.orchestrator import Orchestrator
 from shoal.tools.prompt_files import PromptFiles
-from shoal.triggers.files import EventFiles
 from shoal.turn.skills import SkillProblem, parse_skill
 
 RAW = re.compile(
@@ -151,7 +151,7 @@ async def test_what_is_wrong_with_an_event_file_is_said_in_words(tmp_path: Path)
         app = world.app
         events = EventFiles(
             app[Home].events,
-            app[Store].triggers,
+            app[TriggerStore],
             app[Orchestrator],
             app[Clock],
             lambda: None,

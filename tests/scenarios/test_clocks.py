@@ -9,21 +9,20 @@ import pytest
 from tests.postgres import empty
 from tests.scenarios.kit import in_time
 
+from shoal.features.triggers.records import NewTrigger
+from shoal.features.triggers.service import POLL_SECONDS, TriggerService
 from shoal.kernel.errors import PlatformError
 from shoal.kernel.events import TurnFinished, UserSaid
 from shoal.kernel.messages import Author, Usage
 from shoal.kernel.permissions import Asker
 from shoal.kernel.posts import OutboundPost
 from shoal.kernel.records import Ceiling, Reservation
-from shoal.kernel.triggers import NewTrigger
 from shoal.store.store import Store
 from shoal.testing.chat import FakeChat
 from shoal.testing.clock import START, ManualClock
 from shoal.testing.model import Call, FakeModel, Refusal, Reply, Seen
 from shoal.testing.scenario import scenario
 from shoal.threads.orchestrator import Orchestrator
-from shoal.tools.executor import LiveToolServices
-from shoal.triggers.service import POLL_SECONDS
 from shoal.turn.spending import STANDS_SECONDS
 
 HOUR, DAY = 3600.0, 86_400.0
@@ -117,9 +116,7 @@ async def test_a_trigger_comes_once_at_its_time_of_the_clock_that_is(
     settings = {**settings, "triggers": {"catch_up_seconds": int(41 * DAY)}}
     async with scenario(tmp_path, model, clock=clock, settings=settings) as world:
         for kind, schedule in (("one-shot", "2026-01-05T09:10:00+00:00"), ("periodic", "10 9 * * *")):
-            await world.app[LiveToolServices].add_trigger(
-                NewTrigger(kind, schedule, kind, ADA, "", thread=world.ada.thread)
-            )
+            await world.app[TriggerService].add(NewTrigger(kind, schedule, kind, ADA, "", thread=world.ada.thread))
         await clock.advance(60)
         clock.jump(jump)
         await clock.advance(POLL_SECONDS + 1)
@@ -141,7 +138,7 @@ async def test_a_trigger_whose_turn_failed_comes_again_after_its_pause(
     settings = {**settings, "triggers": {"catch_up_seconds": int(41 * DAY)}}
     async with scenario(tmp_path, model, clock=clock, settings=settings) as world:
         spec = NewTrigger("one-shot", "2026-01-05T09:10:00+00:00", "go", ADA, "", thread=world.ada.thread)
-        await world.app[LiveToolServices].add_trigger(spec)
+        await world.app[TriggerService].add(spec)
         await clock.advance(600)
         await world.happens(world.ada.thread, "turn_finished")
         clock.jump(jump)

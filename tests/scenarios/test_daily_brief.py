@@ -10,15 +10,17 @@ from tests.e2e.test_http_app import PATH, THREAD, site
 from tests.scenarios.kit import in_time
 
 from shoal.agents.registry import AgentRegistry
+from shoal.features.triggers.records import NewTrigger
+from shoal.features.triggers.routes import BRIEF_ON_PAGE
+from shoal.features.triggers.store import TriggerStore
 from shoal.kernel.clock import iso
 from shoal.kernel.events import ToolFinished
 from shoal.kernel.messages import Author, Usage
-from shoal.kernel.triggers import BRIEF, BRIEF_ON_PAGE, NewTrigger
 from shoal.permissions.access import AccessRules
-from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Reply, Seen, Step
 from shoal.testing.scenario import World, scenario
+from shoal.tools.builtin.overview import BRIEF
 
 MORNING = datetime(2026, 3, 2, 5, 0, tzinfo=UTC)
 BERLIN = "Europe/Berlin"
@@ -212,9 +214,9 @@ async def test_a_strangers_schedule_taints_whoever_is_told_of_it(tmp_path: Path,
     async with scenario(tmp_path, model, clock=clock, access=AccessRules(owners=("ada",), allow=("*",))) as world:
         at = clock.now() + timedelta(hours=3)
         spec = NewTrigger("one-shot", iso(at), EVE, Author("eve", "Eve", trusted=False), "", thread=world.ada.thread)
-        added = await world.app[Store].triggers.add(spec, at)
+        added = await world.app[TriggerStore].add(spec, at)
         if state == "failing":
-            await world.app[Store].triggers.settle(added, error="no such place", disable=True)
+            await world.app[TriggerStore].settle(added, error="no such place", disable=True)
         found = await told_overview(world)
         assert EVE in found.text
         assert found.tainted_by

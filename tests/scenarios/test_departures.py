@@ -10,11 +10,13 @@ from tests.scenarios.routes import call
 from shoal.accounts import OWNERS
 from shoal.connections import Standing
 from shoal.features.processes.service import ProcessService
+from shoal.features.triggers.records import NewTrigger
+from shoal.features.triggers.service import message_of
+from shoal.features.triggers.store import TriggerStore
 from shoal.kernel.clock import Clock
 from shoal.kernel.events import UserSaid
 from shoal.kernel.messages import Author, Origin, Prompt
 from shoal.kernel.permissions import Asker
-from shoal.kernel.triggers import NewTrigger
 from shoal.permissions.access import AccessRules, Links, People, Person
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
@@ -25,7 +27,6 @@ from shoal.threads.access_tokens import AccessTokens, NewToken
 from shoal.threads.departures import BY, Departures
 from shoal.threads.orchestrator import Orchestrator
 from shoal.threads.pairing import Pairing
-from shoal.triggers.service import message_of
 
 WITH_BEN = AccessRules(owners=("ada",), allow=("ben", "carl", "role:crew"))
 WITHOUT_BEN = AccessRules(owners=("ada",), allow=("carl",))
@@ -56,7 +57,7 @@ async def test_what_somebody_left_is_ended_and_the_owner_is_told_once(tmp_path: 
         owner = world.person("ada", "1", "dm-ada", direct=True)
         await world.app[Store].settings.put("owner", "direct", owner.thread)
         ben, carl = world.person("ben", "1", "square"), world.person("carl", "1", "square")
-        triggers = world.app[Store].triggers
+        triggers = world.app[TriggerStore]
         for name, person in (("ben", ben), ("carl", carl)):
             spec = reminder(world, Author(name, trusted=True), person.thread)
             await triggers.add(spec, world.app[Clock].now() + timedelta(days=1))
@@ -106,15 +107,15 @@ async def test_whoever_still_has_access_is_left_alone(tmp_path: Path) -> None:
             person = world.person(name, "1", f"dm-{name}", direct=True)
             await person.says("hi")
             await person.sees("done")
-            await world.app[Store].triggers.add(
+            await world.app[TriggerStore].add(
                 reminder(world, Author(name, trusted=True), person.thread), world.app[Clock].now() + timedelta(days=1)
             )
         for author in (Author("owner", trusted=True), Author("shoal", trusted=True)):
-            await world.app[Store].triggers.add(
+            await world.app[TriggerStore].add(
                 reminder(world, author, person.thread), world.app[Clock].now() + timedelta(days=1)
             )
         await world.app[Departures].sweep()
-        assert len(await world.app[Store].triggers.all()) == 5
+        assert len(await world.app[TriggerStore].all()) == 5
 
 
 async def test_the_last_token_of_somebody_takes_what_they_asked_for_along(tmp_path: Path) -> None:
@@ -122,12 +123,12 @@ async def test_the_last_token_of_somebody_takes_what_they_asked_for_along(tmp_pa
         departures, tokens = world.app[Departures], world.app[AccessTokens]
         await tokens.create(NewToken("ben", "chat"), "web:owner")
         person, thread = Author("web:ben", trusted=False), "web:web%3Aben:one"
-        await world.app[Store].triggers.add(reminder(world, person, thread), world.app[Clock].now() + timedelta(days=1))
+        await world.app[TriggerStore].add(reminder(world, person, thread), world.app[Clock].now() + timedelta(days=1))
         await departures.sweep()
-        assert len(await world.app[Store].triggers.all()) == 1
+        assert len(await world.app[TriggerStore].all()) == 1
         await tokens.revoke("ben", "web:owner")
         await departures.sweep()
-        assert not await world.app[Store].triggers.all()
+        assert not await world.app[TriggerStore].all()
 
 
 async def test_a_message_for_the_running_turn_ends_with_its_authors_access(tmp_path: Path) -> None:
@@ -263,17 +264,17 @@ async def test_access_to_another_account_keeps_nothing_alive_here(tmp_path: Path
         world.app[Admissions].links.rules["fake.work"] = AccessRules(allow=("ben",))
         ben = world.person("ben", "1", "square")
         spec = reminder(world, Author("ben", trusted=True), ben.thread)
-        await world.app[Store].triggers.add(spec, world.app[Clock].now() + timedelta(days=1))
+        await world.app[TriggerStore].add(spec, world.app[Clock].now() + timedelta(days=1))
         shut_out(world)
         await world.app[Departures].sweep()
-        assert not await world.app[Store].triggers.all()
+        assert not await world.app[TriggerStore].all()
 
 
 async def test_a_linked_identity_keeps_the_person_until_it_is_removed_too(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(), access=WITH_BEN) as world:
         links, gated = world.app[Admissions].links, world.app[Standing].gated
         gated.add("mail")
-        ben, triggers = world.person("ben", "1", "square"), world.app[Store].triggers
+        ben, triggers = world.person("ben", "1", "square"), world.app[TriggerStore]
         spec = reminder(world, Author("ben", trusted=True), ben.thread)
         await triggers.add(spec, world.app[Clock].now() + timedelta(days=1))
         linked = People((Person(("fake:ben", "mail:7")),), OWNERS)
@@ -287,7 +288,7 @@ async def test_a_linked_identity_keeps_the_person_until_it_is_removed_too(tmp_pa
 
 async def test_who_was_let_in_by_code_leaves_with_the_pairing(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(), access=WITHOUT_BEN) as world:
-        pairing, triggers = world.app[Pairing], world.app[Store].triggers
+        pairing, triggers = world.app[Pairing], world.app[TriggerStore]
         code = await pairing.ask("fake", Author("ben", trusted=False))
         await pairing.confirm(code, ("fake",), "web:owner")
         ben = world.person("ben", "1", "square")

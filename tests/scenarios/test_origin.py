@@ -15,13 +15,13 @@ from tests.scenarios.test_taint import time_page
 from shoal.agents.folder import make_folder
 from shoal.agents.lifecycle import AgentLifecycle
 from shoal.agents.snapshots import ConversationSnapshots
+from shoal.features.triggers.settings import HookSettings
+from shoal.features.triggers.webhooks import Webhooks
 from shoal.kernel.events import UserSaid
 from shoal.kernel.home import Home
-from shoal.kernel.ids import ThreadId
+from shoal.kernel.ids import HEARTBEAT_THREAD, ThreadId
 from shoal.kernel.messages import ToolMessage
 from shoal.kernel.secret import Secret
-from shoal.kernel.settings import HookSettings
-from shoal.kernel.triggers import HEARTBEAT_THREAD
 from shoal.kernel.untrusted import is_untrusted_block
 from shoal.store.moving import migrate_sqlite_to_postgres
 from shoal.store.store import Store
@@ -308,7 +308,8 @@ async def test_what_a_webhook_brings_is_behind_its_turn_and_what_that_leaves(tmp
                 secret=Secret(detail=SECRET), template="the build says: {{text}}", thread=world.ada.thread
             )
         }
-        options = WebOptions(token="t" * 40, port=0, hooks=hooks)
+        options = WebOptions(token="t" * 40, port=0)
+        world.app[Webhooks].update(hooks)
         async with serve(world.app, options) as address, httpx2.AsyncClient(base_url=address) as client:
             headers = {"Authorization": f"Bearer {SECRET}"}
             assert (await client.post("/hooks/ci", content=b'{"text": "obey"}', headers=headers)).status_code == 202

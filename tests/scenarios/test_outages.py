@@ -9,20 +9,20 @@ import pytest
 from tests.scenarios.delegation import children_of, delegates
 from tests.scenarios.kit import in_time
 
+from shoal.features.triggers.records import NewTrigger
+from shoal.features.triggers.service import TriggerService
+from shoal.features.triggers.store import TriggerStore
 from shoal.kernel.errors import InvalidInput
 from shoal.kernel.events import Compacted, Failed, RetryScheduled, TurnFinished
 from shoal.kernel.messages import Author
 from shoal.kernel.ports import Models, Route
-from shoal.kernel.triggers import NewTrigger
 from shoal.platforms.inbox import press
-from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import FakeModel, Refusal, Reply
 from shoal.testing.model.script import Seen
 from shoal.testing.scenario import World, scenario
 from shoal.threads.access_gate import OpenInbox
 from shoal.threads.orchestrator import Orchestrator
-from shoal.tools.executor import LiveToolServices
 
 DOWN = Refusal(529, "Overloaded")
 ADA = Author("ada", trusted=True)
@@ -261,7 +261,7 @@ async def test_a_trigger_that_comes_in_an_outage_waits_it_out(tmp_path: Path) ->
     clock, down = ManualClock(), True
     model = FakeModel(script=lambda seen: DOWN if down else "good morning")
     async with scenario(tmp_path, model, clock=clock, settings={"model": {"outage_seconds": 60}}) as world:
-        await world.app[LiveToolServices].add_trigger(
+        await world.app[TriggerService].add(
             NewTrigger("one-shot", "2026-01-05T10:00:00+00:00", "ten", ADA, "", thread=world.ada.thread)
         )
         await clock.advance(3700)
@@ -269,7 +269,7 @@ async def test_a_trigger_that_comes_in_an_outage_waits_it_out(tmp_path: Path) ->
         await clock.advance(3600)
         down = False
         await in_time(clock, world.ada.sees("good morning"), 5)
-        (trigger,) = await world.app[Store].triggers.all()
+        (trigger,) = await world.app[TriggerStore].all()
         assert (trigger.state, trigger.error) == ("done", "")
 
 
@@ -279,12 +279,12 @@ async def test_a_trigger_whose_turn_fails_comes_again_and_is_told_when_it_is_ove
         spec = NewTrigger(
             "one-shot", "2026-01-05T10:00:00+00:00", "ten", ADA, "", thread=world.ada.thread, name="morning"
         )
-        await world.app[LiveToolServices].add_trigger(spec)
+        await world.app[TriggerService].add(spec)
         for count, (pause, state) in enumerate([(3540, "active"), (30, "active"), (120, "active"), (600, "failed")], 1):
             await clock.advance(pause + 61)
             await world.happens(world.ada.thread, "turn_finished", count)
             await world.is_quiet()
-            (trigger,) = await world.app[Store].triggers.all()
+            (trigger,) = await world.app[TriggerStore].all()
             assert (trigger.state, trigger.failures) == (state, count)
             assert "refused the API key" in trigger.error
         await world.ada.sees("The trigger morning was switched off")
@@ -297,17 +297,17 @@ async def test_a_trigger_that_comes_again_and_again_counts_its_failures(tmp_path
     clock, broken = ManualClock(), True
     model = FakeModel(script=lambda seen: Refusal(401) if broken else "fine")
     async with scenario(tmp_path, model, clock=clock) as world:
-        await world.app[LiveToolServices].add_trigger(
+        await world.app[TriggerService].add(
             NewTrigger("periodic", "0 * * * *", "hourly", ADA, "", thread=world.ada.thread)
         )
         await clock.advance(3610)
         await in_time(clock, world.happens(world.ada.thread, "turn_finished", 1), 1)
-        (trigger,) = await world.app[Store].triggers.all()
+        (trigger,) = await world.app[TriggerStore].all()
         assert (trigger.state, trigger.failures) == ("active", 1)
         broken = False
         await clock.advance(3600)
         await in_time(clock, world.ada.sees("fine"), 1)
-        (trigger,) = await world.app[Store].triggers.all()
+        (trigger,) = await world.app[TriggerStore].all()
         assert (trigger.state, trigger.failures, trigger.error) == ("active", 0, "")
 
 
@@ -323,7 +323,7 @@ async def test_ten_minutes_with_fifty_people_and_twenty_triggers_lose_nobody(tmp
         triggers = {f"t{number}": world.person("ada", f"t{number}") for number in range(TRIGGERS)}
         for number, (name, person) in enumerate(triggers.items()):
             at = clock.now() + timedelta(seconds=5 + number * OUTAGE_SECONDS / TRIGGERS)
-            await world.app[LiveToolServices].add_trigger(
+            await world.app[TriggerService].add(
                 NewTrigger("one-shot", at.isoformat(), f"say {name}", ADA, "", thread=person.thread)
             )
         for name, person in people.items():

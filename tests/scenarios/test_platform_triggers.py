@@ -9,10 +9,11 @@ from tests.scenarios.kit import calls, in_time
 from tests.scenarios.scene import STEP_SECONDS, Scene, playing
 from tests.scenarios.stands import Stand
 
+from shoal.features.triggers.settings import HookSettings
+from shoal.features.triggers.store import TriggerStore
+from shoal.features.triggers.webhooks import Webhooks
 from shoal.kernel.home import Home
 from shoal.kernel.secret import Secret
-from shoal.kernel.settings import HookSettings
-from shoal.store.store import Store
 from shoal.surfaces.http.options import WebOptions
 from shoal.surfaces.http.server import serve
 from shoal.testing.model import FakeModel, Reply
@@ -69,7 +70,7 @@ async def test_a_schedule_of_the_agents_comes_to_its_thread_until_it_is_cancelle
         thread = await scene.thread_of(made)
         for said in ("Calm.", "Wind."):
             assert await scene.thread_of(await scene.bob.sees(said)) == thread
-        (trigger,) = await scene.app[Store].triggers.all()
+        (trigger,) = await scene.app[TriggerStore].all()
         model.add(schedules(do="cancel", id=trigger.id))
         await scene.bob.says("enough", to=made)
         await scene.comes(lambda: no_triggers(scene))
@@ -77,7 +78,7 @@ async def test_a_schedule_of_the_agents_comes_to_its_thread_until_it_is_cancelle
 
 async def no_triggers(scene: Scene) -> bool:
     """Whether nothing is scheduled any more."""
-    return not await scene.app[Store].triggers.all()
+    return not await scene.app[TriggerStore].all()
 
 
 async def test_an_event_file_speaks_in_a_thread(tmp_path: Path, stand: Stand) -> None:
@@ -117,7 +118,8 @@ async def test_a_webhook_speaks_in_a_channel_once_and_taints(tmp_path: Path, sta
     )
     model = FakeModel(calls("bash", arguments='{"command": "curl https://example.org"}'), "I leave it.")
     async with playing(stand, tmp_path, model) as scene:
-        options = WebOptions(token="unused", port=0, hooks={"ci": hook})
+        options = WebOptions(token="unused", port=0)
+        scene.app[Webhooks]["ci"] = hook
         headers = {"Authorization": f"Bearer {SECRET}", "Idempotency-Key": "d1"}
         async with serve(scene.app, options) as address, httpx2.AsyncClient(base_url=address) as client:
             for duplicate in (False, True):

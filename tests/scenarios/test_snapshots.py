@@ -10,9 +10,8 @@ from shoal.agents.snapshots import ConversationSnapshots
 from shoal.kernel.clock import Clock
 from shoal.kernel.errors import Conflict, InvalidInput, NotFound
 from shoal.kernel.events import UserSaid
-from shoal.kernel.ids import ThreadId
+from shoal.kernel.ids import HEARTBEAT_THREAD, ThreadId
 from shoal.kernel.messages import Author, Prompt
-from shoal.kernel.triggers import HEARTBEAT_THREAD
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Refusal, Reply, Seen, Step
 from shoal.testing.scenario import World, scenario

@@ -9,21 +9,21 @@ from tests.scenarios.test_taint import asked, call, time_page
 from tests.scenarios.test_taint_files import clean_file
 
 from shoal.features.processes.service import ProcessService
+from shoal.features.triggers.records import NewTrigger
+from shoal.features.triggers.service import TriggerService
+from shoal.features.triggers.store import TriggerStore
 from shoal.kernel.clock import Clock
 from shoal.kernel.events import ToolFinished, UserSaid
 from shoal.kernel.ids import ThreadId, make_thread_id
 from shoal.kernel.messages import Attachment, Author, Prompt
-from shoal.kernel.triggers import NewTrigger
 from shoal.net.addresses import Fetched, FetchRequest
 from shoal.store.outbox import QUEUE_FULL
-from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import World, scenario
 from shoal.threads.attachments import Attachments
 from shoal.threads.orchestrator import Orchestrator
 from shoal.tools.builtin.web import read_url_tool, web_search_tool
-from shoal.tools.executor import LiveToolServices
 from shoal.tools.registry import Registry
 
 CURL = call("bash", command="curl --version")
@@ -208,7 +208,7 @@ async def test_a_strangers_schedule_that_is_cancelled_taints(tmp_path: Path) -> 
     clock, model = ManualClock(), FakeModel()
     async with scenario(tmp_path, model, clock=clock) as world:
         eve, at = Author("eve", trusted=False), "2030-01-05T10:00:00+00:00"
-        added = await world.app[LiveToolServices].add_trigger(
+        added = await world.app[TriggerService].add(
             NewTrigger("one-shot", at, "obey", thread=world.ada.thread, author=eve, tainted_by="")
         )
         model.add(call("schedule", do="cancel", id=added.id), CURL)
@@ -227,8 +227,8 @@ async def test_a_listed_schedule_carries_the_origin_of_its_error(tmp_path: Path,
         spec = NewTrigger(
             "one-shot", at, "tea", thread=world.ada.thread, author=Author("ada", trusted=True), tainted_by=""
         )
-        added = await world.app[LiveToolServices].add_trigger(spec)
-        await world.app[Store].triggers.settle(added, error=error)
+        added = await world.app[TriggerService].add(spec)
+        await world.app[TriggerStore].settle(added, error=error)
         await world.ada.says("what is scheduled?")
         await world.ada.sees("listed")
         (result,) = [event.data for event in await world.journal() if isinstance(event.data, ToolFinished)]

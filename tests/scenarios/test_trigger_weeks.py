@@ -14,8 +14,8 @@ from typing import NamedTuple
 import pytest
 from tests.processes import until
 
+from shoal.features.triggers.store import TriggerStore
 from shoal.kernel.home import Home
-from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Reply, Seen
 from shoal.testing.scenario import SECONDS_MAX, World, scenario
@@ -258,7 +258,7 @@ class Diary:
 
     async def _put_away(self, world: World) -> None:
         """What the last look at the event files, which goes by real time, does with those whose time has come."""
-        triggers = await world.app[Store].triggers.all()
+        triggers = await world.app[TriggerStore].all()
         stored = {trigger.spec.name or trigger.spec.text: trigger.state for trigger in triggers}
         self.missed |= {name for name, state in stored.items() if state == "missed"}
         for name, state in stored.items():

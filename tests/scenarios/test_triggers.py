@@ -5,15 +5,16 @@ import json
 from datetime import timedelta
 from pathlib import Path
 
+from shoal.features.triggers.records import NewTrigger
+from shoal.features.triggers.service import TriggerService
+from shoal.features.triggers.store import TriggerStore
 from shoal.kernel.errors import PlatformError
 from shoal.kernel.home import Home
 from shoal.kernel.messages import Author
-from shoal.kernel.triggers import NewTrigger
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import scenario
-from shoal.tools.executor import LiveToolServices
 
 
 async def test_a_reminder_comes_when_it_is_due(tmp_path: Path) -> None:
@@ -40,7 +41,7 @@ async def test_a_reminder_outlives_a_restart(tmp_path: Path) -> None:
             author=Author("owner", trusted=True),
             tainted_by="",
         )
-        await world.app[LiveToolServices].add_trigger(spec)
+        await world.app[TriggerService].add(spec)
     clock = ManualClock()
     async with scenario(tmp_path, FakeModel("ten o'clock"), clock=clock) as world:
         await clock.advance(3700)
@@ -83,9 +84,9 @@ async def test_people_and_the_agent_see_and_cancel_the_same_schedules(tmp_path: 
         await world.ada.says("what is there?")
         await world.ada.sees("Listed.")
         assert "stretch" in model.requests[-1].messages[-1].text
-        (own,) = [one for one in await world.app[Store].triggers.all() if one.spec.text == "stand up"]
+        (own,) = [one for one in await world.app[TriggerStore].all() if one.spec.text == "stand up"]
         assert "stand up" in await world.ada.asks(f"/remind cancel {own.id[-6:]}")
-        assert [one.spec.text for one in await world.app[Store].triggers.all()] == ["stretch"]
+        assert [one.spec.text for one in await world.app[TriggerStore].all()] == ["stretch"]
 
 
 async def test_a_paused_schedule_does_not_come_until_it_is_resumed(tmp_path: Path) -> None:
@@ -97,7 +98,7 @@ async def test_a_paused_schedule_does_not_come_until_it_is_resumed(tmp_path: Pat
     async with scenario(tmp_path, model, clock=clock) as world:
         await world.ada.says("hourly")
         await world.ada.sees("Made.")
-        (made,) = await world.app[Store].triggers.all()
+        (made,) = await world.app[TriggerStore].all()
         model.add(schedule(do="pause", id=made.id))
         model.add("Paused.")
         await clock.advance(3601)
@@ -118,10 +119,10 @@ async def test_a_paused_schedule_does_not_come_until_it_is_resumed(tmp_path: Pat
 async def test_a_schedule_of_another_conversation_is_not_found(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("unused"), clock=ManualClock()) as world:
         await world.ada.asks("/remind in 2 hours stretch")
-        (made,) = await world.app[Store].triggers.all()
+        (made,) = await world.app[TriggerStore].all()
         bob = world.person("bob", "2")
         assert "There is no" in await bob.asks(f"/remind cancel {made.id[-6:]}")
-        assert len(await world.app[Store].triggers.all()) == 1
+        assert len(await world.app[TriggerStore].all()) == 1
         assert "Write when" in await bob.asks("/remind soon stretch")
         assert "is past" in await bob.asks("/remind 2020-01-01T09:00 stretch")
 
@@ -143,10 +144,10 @@ async def test_a_trigger_that_keeps_failing_comes_less_often_is_switched_off_and
             author=Author("owner", trusted=True),
             tainted_by="",
         )
-        await world.app[LiveToolServices].add_trigger(spec)
+        await world.app[TriggerService].add(spec)
         await world.is_quiet()
         failed_at: list[float] = []
-        while (found := (await world.app[Store].triggers.all())[0]).state == "active":
+        while (found := (await world.app[TriggerStore].all())[0]).state == "active":
             await clock.leap_to(max(clock.now(), found.next_at or clock.now()))
             await world.is_quiet()
             failed_at.append(clock.monotonic() / 60)
@@ -164,7 +165,7 @@ async def test_a_time_into_a_channel_waits_for_its_platform_and_its_answer_goes_
         away = PlatformError("The platform is away.")
         world.chat.troubles.extend([away] * 5)
         at = (clock.now() + timedelta(minutes=5)).isoformat()
-        await world.app[LiveToolServices].add_trigger(
+        await world.app[TriggerService].add(
             NewTrigger(
                 "one-shot",
                 at,
@@ -185,7 +186,7 @@ async def test_a_time_into_a_channel_waits_for_its_platform_and_its_answer_goes_
         assert (posted.markdown, answer.markdown) == ("A storm.", "I take in sail.")
         assert posted.post.thread == answer.post.thread
         assert not world.chat.troubles
-        ((state, error),) = [(one.state, one.error) for one in await world.app[Store].triggers.all()]
+        ((state, error),) = [(one.state, one.error) for one in await world.app[TriggerStore].all()]
         assert (state, error) == ("done", "")
 
 
@@ -206,9 +207,9 @@ async def test_a_channel_that_refuses_a_single_time_switches_it_off_and_the_owne
             author=Author("owner", trusted=True),
             tainted_by="",
         )
-        await world.app[LiveToolServices].add_trigger(spec)
+        await world.app[TriggerService].add(spec)
         await clock.advance(360)
         await world.ada.sees("The trigger storm was switched off, since it failed: No such channel.")
-        (trigger,) = await world.app[Store].triggers.all()
+        (trigger,) = await world.app[TriggerStore].all()
         assert (trigger.state, trigger.failures, trigger.error) == ("failed", 1, "No such channel.")
         assert world.model.calls == 1

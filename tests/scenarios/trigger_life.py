@@ -18,17 +18,19 @@ from tests.processes import until
 
 from shoal.app import Overrides, open_app
 from shoal.config import load_config
+from shoal.features.triggers.records import NewTrigger
+from shoal.features.triggers.service import TriggerService
+from shoal.features.triggers.settings import HookSettings
+from shoal.features.triggers.store import TriggerStore
+from shoal.features.triggers.webhooks import Webhooks
 from shoal.kernel.home import Home
 from shoal.kernel.ids import ThreadId, make_thread_id
 from shoal.kernel.messages import Author, Prompt
 from shoal.kernel.secret import Secret
-from shoal.kernel.settings import HookSettings
-from shoal.kernel.triggers import NewTrigger
 from shoal.net.connections import default_tls
 from shoal.sandbox.host import HostSandbox
 from shoal.services import Services
 from shoal.store.driver import Driver
-from shoal.store.store import Store
 from shoal.surfaces.http.options import WebOptions
 from shoal.surfaces.http.server import serve
 from shoal.testing.chat import OPEN, FakeChat, Posted
@@ -38,7 +40,6 @@ from shoal.testing.faults import KillingDriver, Side
 from shoal.testing.model import Call, FakeModel, Reply, Seen
 from shoal.testing.scenario import FakeModels, WatchedDriver, quiet
 from shoal.threads.orchestrator import Orchestrator
-from shoal.tools.executor import LiveToolServices
 
 SECONDS_MAX = 60.0
 START = datetime(2026, 1, 5, 9, 59, tzinfo=UTC)
@@ -107,12 +108,12 @@ class Shore:
 
     async def arrange(self, app: Services, address: str) -> None:
         """Make every trigger that is not made yet."""
-        made = {trigger.spec.text for trigger in await app[Store].triggers.all()}
+        made = {trigger.spec.text for trigger in await app[TriggerStore].all()}
         self._write_files(app[Home].events, made)
         for kind, schedule in (("cron", f"{self.at.minute} {self.at.hour} * * *"), ("once", self.at.isoformat())):
             if f"it is time: {kind}" not in made:
                 how = "one-shot" if kind == "once" else "periodic"
-                await app[LiveToolServices].add_trigger(
+                await app[TriggerService].add(
                     NewTrigger(
                         how,
                         schedule,
@@ -133,7 +134,7 @@ class Shore:
                 author=Author("owner", trusted=True),
                 tainted_by="",
             )
-            await app[LiveToolServices].add_trigger(spec)
+            await app[TriggerService].add(spec)
         asked = Prompt(
             thread_of("plan"), "ask", "make a plan", Author("ada", trusted=True), self.clock.now(), message_id="ask"
         )
@@ -194,12 +195,13 @@ async def live(life: Life) -> int:
     home.joinpath("data", "HEARTBEAT.md").write_text("- keep watch\n")
     hook = HookSettings(secret=Secret(detail=SECRET), template="it is time: hook", thread=thread_of("hook"))
     room = HookSettings(secret=Secret(detail=SECRET), template="it is time: opening-hook", channel="fake:harbour")
-    options = WebOptions(token="t" * 40, port=0, hooks={"ci": hook, "room": room})
+    options = WebOptions(token="t" * 40, port=0)
     async with (
         asyncio.timeout(SECONDS_MAX),
         open_app(load_config(home, {}, overrides), parts) as app,
         serve(app, options) as address,
     ):
+        app[Webhooks].update(ci=hook, room=room)
         await shore.arrange(app, address)
         await _come(app, shore, drivers[0][1])
     return drivers[0][0].writes
@@ -228,7 +230,7 @@ async def _come(app: Services, shore: Shore, driver: WatchedDriver) -> None:
 async def _stored(app: Services, *kinds: str) -> None:
     """Wait until event files are taken in, or over."""
     wanted = {f"file:{kind}.json" for kind in kinds}
-    while not wanted <= {trigger.spec.name for trigger in await app[Store].triggers.all()}:
+    while not wanted <= {trigger.spec.name for trigger in await app[TriggerStore].all()}:
         pass
 
 

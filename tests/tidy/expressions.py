@@ -67,7 +67,7 @@ BUILT: dict[str, tuple[str, str]] = {
     "shoal.models.demo: pattern": ("[pattern for _, pattern in _PATTERNS]", "search"),
     "shoal.setup.choices: shape": ("[shape for _, shape in SHAPES]", "match"),
     "shoal.kernel.schema: pattern": ("[pattern for pattern, _ in _TOML_PROBLEMS]", "fullmatch"),
-    "shoal.kernel.triggers: pattern": ("[pattern for pattern, _ in _PLAINER]", "sub"),
+    "shoal.features.triggers.schedules: pattern": ("[pattern for pattern, _ in _PLAINER]", "sub"),
 }
 """Expressions that a function builds or takes from a table: how to make samples in their module, and what runs them."""
 PLAIN = (

@@ -18,7 +18,7 @@ SECTION = "## Where a turn comes from"
 MAKERS = {
     "shoal.kernel.messages": {"Prompt", "Steer", "FollowUp", "Edit", "Caller"},
     "shoal.kernel.events": {"UserSaid", "Steered", "Revised", "Compacted"},
-    "shoal.kernel.triggers": {"NewTrigger"},
+    "shoal.features.triggers.records": {"NewTrigger"},
     "shoal.kernel.records": {"Report"},
     "shoal.features.processes.records": {"ProcessSpec"},
     "shoal.turn.prompt": {"PromptSection", "file_section"},
@@ -42,13 +42,13 @@ TRUSTING = {
     "threads.access_tokens.AccessTokens.author",
     "threads.presence.Rights.of",  # trusted no more than before
     "threads.principals",
-    "surfaces.http.routes_inbound.take_hook",
     "tools.builtin.message._note",
     "surfaces.cli.known_tools.situation_here",  # for whom rules are tried
     "tools.executor.Executor.situation",
     "tools.executor.Executor._situation",  # as far as the one is trusted who asks
-    "triggers.files",
-    "triggers.files.Heartbeat.beat",
+    "features.triggers.event_files",
+    "features.triggers.heartbeat.Heartbeat.beat",
+    "features.triggers.routes.take_hook",
 }
 """Where somebody is, or may be, trusted: the access rules, the owner of the machine, and what carries on what these
 said."""

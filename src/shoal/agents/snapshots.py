@@ -39,7 +39,7 @@ from shoal.kernel.events import (
     encode_data,
 )
 from shoal.kernel.files import Folders, relocated
-from shoal.kernel.ids import ThreadId, TurnId, channel_of, is_child
+from shoal.kernel.ids import HEARTBEAT_THREAD, ThreadId, TurnId, channel_of, is_child
 from shoal.kernel.messages import Author, ModelDone, ModelRequest, Usage, UserMessage
 from shoal.kernel.permissions import Asker
 from shoal.kernel.phrases import counted
@@ -47,7 +47,6 @@ from shoal.kernel.records import ContextWindow, NewPost, Snapshot
 from shoal.kernel.regular_files import read_regular
 from shoal.kernel.schema import refusal
 from shoal.kernel.transcript import SUMMARY_HEAD
-from shoal.kernel.triggers import HEARTBEAT_THREAD
 from shoal.kernel.untrusted import UNREADABLE, untrusted_block
 from shoal.permissions.taint import TaintState
 from shoal.store.files import new_file

@@ -1,6 +1,6 @@
 """Opens what leaves Shoal or lasts: files, posts, notices."""
 
-from shoal.assembly.outside import Adapters, DueTriggers
+from shoal.assembly.outside import Adapters
 from shoal.backend import Role
 from shoal.connections import Standing
 from shoal.delivery.hub import Hub
@@ -37,13 +37,12 @@ async def open_delivery(services: Services, role: Role, file_clock: FileClock, n
         begun.open()
         await begun.share(store.settings, has_others=bool(config.database.url))
     senders = Senders(adapters, hub, store.outbox, clock, folders, begun, home.restored_at())
-    due = DueTriggers()
-    outlets = LiveToolServices(store, clock, files.below("artifacts"), senders.post, due.set)
+    outlets = LiveToolServices(files.below("artifacts"), senders.post)
     notices = Notices(
         store, clock, adapters, config.agents.default_agent, senders.post, notes, lambda: tuple(approvers)
     )
     upkeep = Upkeep(store.settings, clock, notices.tell_owner)
     services.add(files, Files)
     services.add(folders, Folders)
-    for service in (marks, prompt_files, begun, senders, due, outlets, notices, upkeep):
+    for service in (marks, prompt_files, begun, senders, outlets, notices, upkeep):
         services.add(service)

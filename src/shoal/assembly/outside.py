@@ -37,10 +37,6 @@ class Adapters(dict[str, ChatAdapter]):
     """The connected accounts by the first part of their threads' ids."""
 
 
-class DueTriggers(asyncio.Event):
-    """Set when a trigger may have become due."""
-
-
 async def open_outside(services: Services, overrides: Overrides, role: Role, stack: AsyncExitStack) -> list[str]:
     """Open platforms' adapters, models and the sandbox; return what the operator should know of the sandbox.
 

@@ -11,7 +11,7 @@ from shoal.agents.lifecycle import AgentLifecycle, Checks
 from shoal.agents.registry import AgentRegistry
 from shoal.agents.self_edit import SelfEditor, self_edit_tools
 from shoal.agents.snapshots import ConversationSnapshots
-from shoal.assembly.outside import Adapters, DueTriggers
+from shoal.assembly.outside import Adapters
 from shoal.assembly.overrides import Overrides
 from shoal.backend import Backend, Role
 from shoal.connections import Connections, Standing
@@ -53,7 +53,6 @@ from shoal.tools.mcp.definitions import any_tool_of
 from shoal.tools.prompt_files import PromptFiles
 from shoal.tools.registry import Registry
 from shoal.tools.tainted_files import MarkedFiles
-from shoal.triggers.service import TriggerService, tell_switched_off
 from shoal.turn.compaction import ThreadTitles
 from shoal.turn.context import ContextBuilder
 from shoal.turn.loop import TurnLoop
@@ -61,7 +60,7 @@ from shoal.turn.spending import Spending
 
 
 def open_threads(services: Services, role: Role, stack: AsyncExitStack) -> None:
-    """Open the orchestrator with what its actors use, and triggers. Raises ConfigError."""
+    """Open the orchestrator with what its actors use. Raises ConfigError."""
     config, home, clock, store = services[LiveConfig].current, services[Home], services[Clock], services[Store]
     hub, agents, folders, backend = services[LiveHub], services[AgentRegistry], services[Folders], services[Backend]
     adapters, admissions, notices = services[Adapters], services[Admissions], services[Notices]
@@ -104,26 +103,12 @@ def open_threads(services: Services, role: Role, stack: AsyncExitStack) -> None:
         backend.engine,
         adapters,
         approvers=services[Standing].approvers,
-        tell_disabled=partial(tell_switched_off, store.triggers, notices.of_trigger),
         snapshots=snapshots,
         tell_unposted=partial(notices.of_unposted, is_kept=False),
     )
     tokens = services[AccessTokens]
     departures = Departures(store, clock, presence, services[Pairing], tokens, orchestrator.send, notices.tell_owner)
-    triggers = TriggerService(
-        store.triggers,
-        orchestrator,
-        clock,
-        services[DueTriggers],
-        catch_up_seconds=config.triggers.catch_up_seconds,
-        outage_seconds=config.triggers.outage_seconds,
-        tell=notices.of_trigger,
-        begun=begun,
-        restored_at=home.restored_at(),
-    )
-    for service in (
-        attachments, voice, snapshots, orchestrator, departures, triggers
-    ):  # fmt: skip
+    for service in (attachments, voice, snapshots, orchestrator, departures):
         services.add(service)
 
 
@@ -160,7 +145,6 @@ def open_agents(services: Services, overrides: Overrides, role: Role) -> None:
         AgentCommands(
             store, agents, lifecycle, editor, links, may_manage=may_manage, check_keys=partial(key_lines, models)
         ),
-        add_trigger=outlets.add_trigger,
         check_model=checks.model,
         known_models=partial(model_names, models),
         activities=services[ContextBuilder].activities,

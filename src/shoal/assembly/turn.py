@@ -26,6 +26,7 @@ from shoal.services import Services
 from shoal.store.store import Store
 from shoal.threads.admissions import Admissions
 from shoal.threads.presence import Presence
+from shoal.tools.builtin.overview import Agenda
 from shoal.tools.checkpoints import Checkpoints
 from shoal.tools.documents import DocumentStates
 from shoal.tools.executor import Executor, LiveToolServices
@@ -47,10 +48,10 @@ def open_tools(services: Services, overrides: Overrides, role: Role) -> None:
     """Open the tools, the MCP servers, and the executor."""
     config, home, clock, store = services[LiveConfig].current, services[Home], services[Clock], services[Store]
     outlets, prompt_files = services[LiveToolServices], services[PromptFiles]
-    tools, fetcher = Registry(), overrides.fetcher or GuardedFetcher()
+    tools, agenda, fetcher = Registry(), Agenda(), overrides.fetcher or GuardedFetcher()
     for tool in (
         *standard_tools(config.sandbox, config.tools, fetcher),
-        *lookup_tools(store, outlets.artifacts, services[Adapters], services[Admissions].judge),
+        *lookup_tools(store, outlets.artifacts, services[Adapters], services[Admissions].judge, agenda),
         *extension_tools(config.tools),
     ):
         tools.add(tool)
@@ -77,7 +78,18 @@ def open_tools(services: Services, overrides: Overrides, role: Role) -> None:
     watch_secrets(config, executor.redactor.learn)
     profiles = Profiles(tools.traits, config.permissions.profiles, config.permissions.overrides)
     services.add(fetcher, Fetcher)
-    for service in (tools, DocumentStates(), pins, mcp, hooks, checkpoints, executor, executor.redactor, profiles):
+    for service in (
+        tools,
+        agenda,
+        DocumentStates(),
+        pins,
+        mcp,
+        hooks,
+        checkpoints,
+        executor,
+        executor.redactor,
+        profiles,
+    ):
         services.add(service)
 
 
@@ -118,7 +130,6 @@ async def open_turn(services: Services) -> None:
         known_models=partial(model_names, models),
         tell_unknown_window=services[Notices].of_window,
         outage_seconds=config.model.outage_seconds,
-        trigger_outage_seconds=config.triggers.outage_seconds,
     )
     titles = ThreadTitles(store.threads, spending, clock, config.threads)
     for service in (spending, context, children, loop, titles):

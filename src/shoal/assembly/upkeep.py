@@ -5,10 +5,10 @@ from functools import partial
 from shoal.agents.lifecycle import AgentLifecycle
 from shoal.agents.registry import AgentRegistry
 from shoal.agents.snapshots import ConversationSnapshots, IdleWatch
-from shoal.assembly.outside import DueTriggers
 from shoal.backend import Backend, Role
 from shoal.connections import Connections
 from shoal.delivery.sender import Senders
+from shoal.kernel.begun import Begun
 from shoal.kernel.clock import Clock
 from shoal.kernel.files import Folders
 from shoal.kernel.home import Home
@@ -19,8 +19,6 @@ from shoal.maintenance import (
     look_through_daily,
     watch_approvals,
     watch_begun,
-    watch_clock,
-    watch_files,
     watch_health,
     watch_set_aside,
 )
@@ -34,15 +32,13 @@ from shoal.threads.orchestrator import Orchestrator
 from shoal.tools.executor import LiveToolServices
 from shoal.tools.hooks import HookRunner
 from shoal.tools.mcp.connection import McpServers
-from shoal.tools.prompt_files import PromptFiles
 from shoal.tools.storage import Retention
-from shoal.triggers.service import TriggerService
 
 
 def add_upkeep(services: Services, role: Role) -> None:
     """Add what runs in every process, and what one process at a time runs."""
     config, clock, store, backend = services[LiveConfig].current, services[Clock], services[Store], services[Backend]
-    notices, orchestrator, triggers = services[Notices], services[Orchestrator], services[TriggerService]
+    notices, orchestrator = services[Notices], services[Orchestrator]
     upkeep = services[Upkeep]
     backend.add_service(upkeep.keep("idle threads", orchestrator.deactivate_idle))
     backend.add_service(upkeep.keep("attachments", services[Attachments].run))
@@ -52,11 +48,11 @@ def add_upkeep(services: Services, role: Role) -> None:
     backend.add_service(partial(watch_approvals, orchestrator.expire_approvals, clock, expires_seconds))
     look_through = partial(look_through_daily, backend.health, clock)
     backend.add_single("database check", upkeep.keep("database check", look_through))
-    retention = partial(store.bookkeeping.run, bookkeeping_days(config))
+    retention = partial(store.bookkeeping.run, bookkeeping_days(config, store.bookkeeping.repeat_seconds))
     backend.add_single("row retention", upkeep.keep("row retention", retention))
     for server in services[McpServers].connections:
         backend.begin(f"mcp {server.server.name}", server.run)
-    backend.add_service(upkeep.keep("messages that end Shoal", partial(watch_begun, triggers.begun, clock)))
+    backend.add_service(upkeep.keep("messages that end Shoal", partial(watch_begun, services[Begun], clock)))
     if services[HookRunner].runs_after_turns:
         backend.add_service(services[HookRunner].run)
     if role != "serve":
@@ -66,28 +62,14 @@ def add_upkeep(services: Services, role: Role) -> None:
 
 
 def _add_front(services: Services, upkeep: Upkeep) -> None:
-    """Add what runs where platforms and triggers are: not in workers."""
+    """Add what runs where platforms are: not in workers."""
     config, clock, store, backend = services[LiveConfig].current, services[Clock], services[Store], services[Backend]
-    notices, orchestrator, triggers = services[Notices], services[Orchestrator], services[TriggerService]
+    notices, orchestrator = services[Notices], services[Orchestrator]
     home, agents, outlets = services[Home], services[AgentRegistry], services[LiveToolServices]
-    due, senders = services[DueTriggers], services[Senders]
-
-    def became_due(what: str) -> None:  # in another process: a platform's post, `triggers`, or anything (empty)
-        senders.poke_platform(what)
-        if what in ("triggers", ""):
-            due.set()
-
-    backend.on_due(became_due)
-    backend.add_service(upkeep.keep("triggers", triggers.run))
+    backend.on_due(services[Senders].poke_platform)
     backend.add_service(upkeep.keep("audit anchors", partial(anchor_audit, store.audit, clock)))
-    backend.add_service(partial(watch_clock, clock, due.set))
     set_aside = partial(watch_set_aside, store.settings, clock, notices.tell_owner, notices.note)
     backend.add_single("messages set aside", upkeep.keep("messages set aside", set_aside))
-    source_of, minutes = services[PromptFiles].source_of, config.triggers.heartbeat_minutes
-    files = partial(
-        watch_files, home, store, orchestrator, clock, due.set, source_of, minutes, agents.zone_of, triggers.begun
-    )
-    backend.add_single("files", upkeep.keep("event files and heartbeat", files))
     days = config.context.artifact_days, config.checkpoints.days
     checkpoints = orchestrator.services.loop.checkpoints
     retention = Retention(store, outlets.artifacts, services[Folders], checkpoints, home, clock, *days)

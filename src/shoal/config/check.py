@@ -2,21 +2,18 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import TypeAlias
 
 from shoal.config.defaults import BUILTIN_PROFILES, PROVIDER_KINDS
 from shoal.extensions import extensions
 from shoal.kernel.errors import ConfigError, InvalidInput
 from shoal.kernel.ids import OWN_PLATFORMS, SUBAGENTS
+from shoal.kernel.section import Problem, Section
 from shoal.kernel.settings import MCP_NAME, SANDBOX_KINDS, Config, PermissionsSettings
 from shoal.kernel.zones import zone_named
 from shoal.platforms.record import BUILT_IN
 
-Found: TypeAlias = tuple[tuple[str, ...], str]
-"""A key and what is wrong with it, as a phrase that goes on after the key's name."""
 
-
-def check(config: Config) -> Iterator[Found]:
+def check(config: Config) -> Iterator[Problem]:
     """Everything that is wrong between keys."""
     zones = {("timezone",): config.timezone}
     zones |= {("access", "people", name, "timezone"): person.timezone for name, person in config.access.people.items()}
@@ -72,28 +69,20 @@ def check(config: Config) -> Iterator[Found]:
             if seen.setdefault(identity, name) != name:
                 where = f"is named for {seen[identity]} too; allowed: each identity for one person"
                 yield ("access", "people", name, "identities"), f"has {identity}, which {where}"
-    for name, hook in config.triggers.webhooks.items():
-        at = ("triggers", "webhooks", name)
-        if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name):
-            yield at, "has another name than a path can have; allowed: letters, digits, - and _"
-        if not hook.secret:
-            yield (*at, "secret"), "is missing; allowed: any text of at least 16 characters that the caller knows"
-        if bool(hook.thread) == bool(hook.channel):
-            yield at, "needs a thread, or else a channel; give one of the two"
-        if hook.thread and hook.thread.count(":") != 2:
-            yield (*at, "thread"), f'is "{hook.thread}"; allowed: PLATFORM:CHANNEL:THREAD'
-        if hook.channel and hook.channel.count(":") != 1:
-            yield (*at, "channel"), f'is "{hook.channel}"; allowed: PLATFORM:CHANNEL'
+    for name in config.__struct_fields__:
+        section = getattr(config, name)
+        if isinstance(section, Section):
+            yield from (((name, *keys), problem) for keys, problem in section.problems())
     yield from _platforms(config)
 
 
-def _headers(path: tuple[str, ...], headers: Iterable[str]) -> Iterator[Found]:
+def _headers(path: tuple[str, ...], headers: Iterable[str]) -> Iterator[Problem]:
     for name in headers:
         if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):  # RFC 9110, 5.1
             yield path, f"has the name {ascii(name)[:60]}; allowed: letters, digits and -, as in X-Api-Key"
 
 
-def _permissions(settings: PermissionsSettings) -> Iterator[Found]:
+def _permissions(settings: PermissionsSettings) -> Iterator[Problem]:
     """What is wrong with profiles and overrides; whether profiles extend each other in a circle comes last."""
     profiles, overrides = settings.profiles, settings.overrides
     names = {*BUILTIN_PROFILES, *profiles}
@@ -135,7 +124,7 @@ def _permissions(settings: PermissionsSettings) -> Iterator[Found]:
                 yield ("permissions", "profiles"), f"do not fit: {problem}".rstrip(".")
 
 
-def _platforms(config: Config) -> Iterator[Found]:
+def _platforms(config: Config) -> Iterator[Problem]:
     for platform, accounts in config.platforms.accounts.items():
         seen = set[str]()
         for number, account in enumerate(accounts):

@@ -36,7 +36,6 @@ from shoal.kernel.ids import ThreadId, TurnId, format_ulid, make_thread_id
 from shoal.kernel.memory_files import read_memory
 from shoal.kernel.messages import Author
 from shoal.kernel.records import AuditEntry
-from shoal.kernel.triggers import NewTrigger, first_time
 from shoal.setup.writing import write_settings, write_with_secrets
 from shoal.store.projections import Projections
 from shoal.store.store import Store
@@ -325,8 +324,12 @@ class Bringing:
         self._tell("came" if is_new else "there", what, detail)
 
     async def _schedules(self) -> None:
-        now = datetime.now(UTC)
-        known = {(one.spec.name, one.spec.text) for one in await self._store.triggers.all()}
+        from shoal.features.triggers.records import NewTrigger
+        from shoal.features.triggers.schedules import first_time
+        from shoal.features.triggers.store import TriggerStore
+
+        now, triggers = datetime.now(UTC), TriggerStore(self._store.driver, SystemClock())
+        known = {(one.spec.name, one.spec.text) for one in await triggers.all()}
         for one in self._found.schedules:
             name, what = f"{one.name} ({self._found.product})", f"schedule {one.name}"
             key = hashlib.sha256(f"{one.name}\0{one.text}".encode()).hexdigest()[:16]
@@ -347,7 +350,7 @@ class Bringing:
             try:
                 at, identity = first_time(spec, now), ""
                 if not self._dry:
-                    identity = (await self._store.triggers.add(spec, at, rests=True)).id
+                    identity = (await triggers.add(spec, at, rests=True)).id
             except InvalidInput as error:
                 self._tell("left", what, str(error))
                 continue

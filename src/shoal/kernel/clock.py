@@ -76,6 +76,10 @@ CLOCK_SET_SECONDS = 60.0
 STEADY_SECONDS = 3600.0
 
 
+SET_BACK_SECONDS = 1.0
+"""A smaller step is a clock that is kept right."""
+
+
 def wall_ahead(clock: Clock) -> float:
     """By how many seconds the wall clock is ahead of the one that nobody sets."""
     return clock.now().timestamp() - clock.monotonic()

@@ -37,7 +37,7 @@ class CommandSpec(msgspec.Struct, frozen=True):
     usage: str = ""
     completes: bool = False
     number: int = 0
-    needs: Literal["nothing", "thread", "past"] = "nothing"
+    needs: Literal["nothing", "thread", "past", "place"] = "nothing"
 
     @property
     def line(self) -> str:
@@ -96,7 +96,7 @@ def chat_command(
     usage: str = "",
     *,
     number: int = 0,
-    needs: Literal["nothing", "thread", "past"] = "nothing",
+    needs: Literal["nothing", "thread", "past", "place"] = "nothing",
 ) -> Callable[[Answer], ChatCommand]:
     """Make a command of an async function, with its name. Raises InvalidInput for a name that some platform refuses.
 
@@ -148,13 +148,6 @@ BUILT_IN = (
         "thread", "my threads, and what they did", "[list|kill NUMBER|history NUMBER]", number=12, needs="thread"
     ),
     CommandSpec("tasks", "what I do now, in all threads", number=13),
-    CommandSpec(
-        "remind",
-        "have me do something later, or again and again",
-        "[WHEN TEXT|list|cancel ID]",
-        number=14,
-        needs="thread",
-    ),
     CommandSpec(
         "model", "the models; or ask one of them once", "[NAME TEXT]", completes=True, number=15, needs="thread"
     ),

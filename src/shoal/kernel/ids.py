@@ -130,3 +130,7 @@ def format_ulid(at_milliseconds: int, entropy: bytes) -> str:
     """26 characters that sort by time: 48 bits of milliseconds, 80 bits of `entropy`. Source: the ULID spec."""
     number = (at_milliseconds << 80) | int.from_bytes(entropy, "big")
     return "".join([_PAIRS[(number >> shift) & 1023] for shift in range(120, -1, -10)])
+
+
+HEARTBEAT_THREAD = make_thread_id("web", "lobby", "heartbeat")
+"""Where heartbeats run, each without any history: no conversation."""

@@ -32,7 +32,6 @@ from shoal.kernel.posts import Button, ChatLimits, OutboundPost
 from shoal.kernel.records import NewPost
 from shoal.kernel.speech import AudioFormat, Heard, Spoken
 from shoal.kernel.traits import Traits
-from shoal.kernel.triggers import NewTrigger, Trigger
 
 # ---- models ----
 
@@ -219,10 +218,6 @@ class ToolServices(Protocol):
 
     async def post(self, post: NewPost) -> None:
         """Put a message or file into the outbox."""
-        ...
-
-    async def add_trigger(self, trigger: NewTrigger) -> Trigger:
-        """Schedule a turn. Raises InvalidInput on a schedule that never comes."""
         ...
 
 

@@ -1,11 +1,15 @@
 """What the sections of the configuration have in common."""
 
-from typing import ClassVar
+from collections.abc import Iterator
+from typing import ClassVar, TypeAlias
 
 import msgspec
 
 URL = r"^https?://([^\s/?#@]*@)?(\[[0-9A-Fa-f:.]+\]|[^\s/?#@:\[\]]+)(:\d{1,5})?([/?#]\S*)?$"
 URL_OR_EMPTY = rf"^$|{URL}"
+
+Problem: TypeAlias = tuple[tuple[str, ...], str]
+"""A key and what is wrong with it, as a phrase that goes on after the key's name."""
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -16,3 +20,7 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """
 
     live: ClassVar[frozenset[str]] = frozenset()
+
+    def problems(self) -> Iterator[Problem]:
+        """What is wrong between its keys, where the types of single keys do not say it."""
+        yield from ()

@@ -368,37 +368,6 @@ class WebSettings(Section, frozen=True, kw_only=True):
     """Push services of your own that are not public, e.g. https://push.example.org; any other has to be."""
 
 
-class HookSettings(Section, frozen=True, kw_only=True):
-    """Calls to POST /hooks/NAME that start a turn, in a thread or in a new one of a channel."""
-
-    secret: Secret = NO_SECRET
-    """What callers prove that they know, at least 16 characters."""
-    template: str = ""
-    """What the agent is told; {{ a.b }} is a value of the JSON body, {{ body }} all of it. Empty is the body alone."""
-    thread: str = ""
-    """Thread it goes into, PLATFORM:CHANNEL:THREAD."""
-    channel: str = ""
-    """Or the channel in which each call opens a thread, PLATFORM:CHANNEL."""
-    agent: str = ""
-    """Who answers; empty is the thread's or channel's agent."""
-    repeat_seconds: Annotated[float, Meta(ge=0, le=604_800)] = 43_200.0
-    """After how many seconds the same body with a bearer secret is a new call; 0: at once. Signed ones go by text."""
-
-
-class TriggersSettings(Section, frozen=True, kw_only=True):
-    """What starts turns by itself."""
-
-    catch_up_seconds: Annotated[int, Meta(ge=0)] = 3600
-    """How late a one-time trigger may still run after downtime, in seconds."""
-    outage_seconds: Annotated[float, Meta(ge=0)] = 86_400.0
-    """How long a trigger's turn waits for a model that is down, busy or out of reach, in seconds; 0 fails at once. A
-    one-time trigger also waits so long for room in its conversation's queue, and at least 12 minutes."""
-    heartbeat_minutes: Annotated[float, Meta(ge=0)] = 0.0
-    """Time between looks at HEARTBEAT.md, in minutes; 0 is off."""
-    webhooks: dict[str, HookSettings] = {}
-    """Webhooks by name."""
-
-
 class EngineSettings(Section, frozen=True, kw_only=True):
     """How work is shared out and handed over."""
 
@@ -509,7 +478,6 @@ class Config(Section, frozen=True, kw_only=True):
     budget: BudgetSettings = BudgetSettings()
     platforms: PlatformsSettings = PlatformsSettings()
     web: WebSettings = WebSettings()
-    triggers: TriggersSettings = TriggersSettings()
     engine: EngineSettings = EngineSettings()
     agents: AgentsSettings = AgentsSettings()
     subagents: SubagentsSettings = SubagentsSettings()

@@ -34,15 +34,13 @@ import hashlib
 import hmac
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Literal, Protocol, TypeAlias, Union, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
 from shoal.kernel import lazy_re
 from shoal.kernel.clock import from_micros, to_micros
-from shoal.kernel.errors import InvalidInput
 from shoal.kernel.ports import ONCE, Settings
-from shoal.kernel.untrusted import UNREADABLE, contained, untrusted_block
 
 
 class HttpAnswer(msgspec.Struct, frozen=True):
@@ -166,54 +164,3 @@ async def _kept(settings: Settings, proved: Proof, fresh: Delivery, repeat_secon
         value = f"{to_micros(fresh.at)} {fresh.identity} {fresh.place}"
         if await settings.swap(scope, name, known, value):
             return fresh
-
-
-# ---- which message a webhook's call makes ----
-
-Json: TypeAlias = Union[dict[str, "Json"], list["Json"], str, int, float, bool, None]  # noqa: UP007 (names itself)
-
-VALUE_CHARS_MAX = 500
-BODY_CHARS_MAX = 10_000
-"""Of a longer body, `{{ body }}` brings in the beginning."""
-
-_PLACE = lazy_re.compile(r"\{\{\s*([A-Za-z0-9_.\-]+)\s*\}\}")
-
-
-def render(template: str, name: str, body: bytes) -> str:
-    """Fill a template: `{{ a.b.0 }}` by the value at that path of the JSON body, `{{ body }}` by all of it.
-
-    Values come from outside: each is a short text in quotes on one line, the body a block marked untrusted, and neither
-    can end such a block. What is not there reads `(none)`. Without a template, the body alone. Raises InvalidInput when
-    the template needs values and the body is not JSON.
-    """
-    wanted = template.strip() or "{{ body }}"
-    places = {found[1] for found in _PLACE.finditer(wanted)} - {"body"}
-    content: Json = None
-    if places:
-        try:
-            content = msgspec.json.decode(body)
-        except UNREADABLE:
-            raise InvalidInput(f"The webhook {name!r} needs a JSON body for its template.") from None
-    filled: dict[str, str] = {}
-    for place in places:
-        value = _at(content, place.split("."))
-        shown = msgspec.json.encode(value).decode()
-        shown = shown if len(shown) <= VALUE_CHARS_MAX else f"{shown[: VALUE_CHARS_MAX - 1]}…"
-        filled[place] = "(none)" if value is None else contained(shown)
-    text = body.decode("utf-8", "replace")
-    if len(text) > BODY_CHARS_MAX:
-        text = f"{text[:BODY_CHARS_MAX]}\n[… {len(text) - BODY_CHARS_MAX} characters left out …]"
-    filled["body"] = untrusted_block(f"webhook {name}", text)
-    return _PLACE.sub(lambda found: filled[found[1]], wanted)
-
-
-def _at(content: Json, path: list[str]) -> Json:
-    for key in path:
-        match content:
-            case dict():
-                content = content.get(key)
-            case list() if key.isdecimal() and int(key) < len(content):
-                content = content[int(key)]
-            case _:
-                return None
-    return content

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from shoal.kernel.clock import from_micros
+from shoal.kernel.clock import Clock, from_micros
 from shoal.kernel.errors import Conflict, QueueChanged, StaleEpoch
 from shoal.kernel.events import (
     ApprovalRequested,
@@ -39,9 +39,11 @@ from shoal.kernel.records import (
 from shoal.store.appends import SEQ_END, append, append_outside, chain, event, platform_of, put_post, title_of
 from shoal.store.approvals import cancel_approvals, insert_approval, show_card, show_outcomes
 from shoal.store.budget import spend
+from shoal.store.causes import Cause
 from shoal.store.checkpoints import note_checkpoints
 from shoal.store.driver import (
     Batch,
+    Driver,
     Query,
     Row,
     Script,
@@ -61,7 +63,6 @@ from shoal.store.inbox import QUEUE_READ_MAX, inbound, prompt_of, report, waitin
 from shoal.store.outbox import put_claimed
 from shoal.store.staged import put_staged
 from shoal.store.threads import branchings_until
-from shoal.store.triggers import note_turn
 
 TIME_END = 2**62
 
@@ -97,6 +98,10 @@ class EndedTurns(msgspec.Struct, frozen=True):
 
 class Journal(StorePart):
     """The events of threads. Only the holder of the newest lease appends to a turn."""
+
+    def __init__(self, driver: Driver, clock: Clock, causes: Sequence[Cause] = ()) -> None:
+        super().__init__(driver, clock)
+        self._causes = causes
 
     @writes
     def lease(self, thread: ThreadId) -> Script[Lease | None]:
@@ -212,7 +217,8 @@ class Journal(StorePart):
         committed = yield from _write(lease, msgspec.structs.replace(commit, void_approvals=True), at)
         yield from query("thread_close", thread=lease.thread, now=at)
         if commit.trigger:
-            yield from note_turn(commit.trigger, lease.thread, finished, at)
+            for cause in self._causes:
+                yield from cause.turn_ended(commit.trigger, lease.thread, finished, at)
         told = (yield from report(commit.report, at)) if commit.report is not None else ()
         queue = Query("inbox_queue", {"thread": lease.thread, "limit": QUEUE_READ_MAX})
         (waiting,) = yield Batch((queue,), last=True)

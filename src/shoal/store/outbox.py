@@ -13,6 +13,7 @@ from shoal.kernel.messages import Prompt, Receipt
 from shoal.kernel.posts import preview_key, reply_key, turn_of_reply
 from shoal.kernel.records import DeliveryStatus, NewPost, OutboxRow
 from shoal.store.appends import append_outside, put_post, title_of
+from shoal.store.causes import Cause
 from shoal.store.driver import Driver, Script, StorePart, dump, number, query, readable, reader, text, writes, writes_at
 from shoal.store.inbox import accept_prompt
 
@@ -33,8 +34,9 @@ _outbox_row = reader(OutboxRow, post=msgspec.json.Decoder(NewPost).decode)
 class Outbox(StorePart):
     """Posts on their way to platforms; a row is pending, sending, sent or failed."""
 
-    def __init__(self, driver: Driver, clock: Clock) -> None:
+    def __init__(self, driver: Driver, clock: Clock, causes: Sequence[Cause] = ()) -> None:
         super().__init__(driver, clock)
+        self._causes = causes
         self._underway: dict[str, list[asyncio.Event]] = {}
 
     @writes_at
@@ -118,7 +120,7 @@ class Outbox(StorePart):
         if prompt is not None:
             receipt = yield from accept_prompt(prompt, prompts_max, at)
             if receipt.status == "busy":
-                yield from _fail(row, QUEUE_FULL, refused=False)
+                yield from self._fail(row, QUEUE_FULL, refused=False)
                 return receipt
             thread = prompt.thread
         yield from _note(row.post, thread, at)
@@ -138,7 +140,15 @@ class Outbox(StorePart):
 
         The trigger of an opening learns it, once; it was not `refused` where its platform is away.
         """
-        return _fail(row, error, refused=refused)
+        return self._fail(row, error, refused=refused)
+
+    def _fail(self, row: OutboxRow, error: str, *, refused: bool) -> Script[None]:
+        failed = yield from query("outbox_fail", id=row.id, claims=row.claims, error=error)
+        opening = row.post.opening
+        if failed and opening is not None and opening.trigger:
+            for_good = opening.disables and (refused or not opening.recurs)
+            for cause in self._causes:
+                yield from cause.opening_failed(opening.trigger, error, for_good=for_good)
 
     async def withdraw(self, post_id: str) -> str | None:
         """Give up a post that waits to be tried (again); its last error, or None when it is not waiting."""
@@ -246,14 +256,6 @@ def put_claimed(post: NewPost, at: datetime, claim_seconds: float) -> Script[Out
         return None
     yield from _overtake(row)
     return row
-
-
-def _fail(row: OutboxRow, error: str, *, refused: bool) -> Script[None]:
-    failed = yield from query("outbox_fail", id=row.id, claims=row.claims, error=error)
-    opening = row.post.opening
-    if failed and opening is not None and opening.trigger:
-        disable = opening.disables and (refused or not opening.recurs)
-        yield from query("trigger_settle", id=opening.trigger, error=error, disable=disable)
 
 
 def _note(post: NewPost, thread: ThreadId, at: datetime) -> Script[None]:

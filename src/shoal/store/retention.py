@@ -4,8 +4,6 @@ rows                          go when they are old, unless
 ---------------------------   ----------------------------------------------------------------------
 inbox                         it is pending, or a subagent's whose caller's turn is open
 outbox                        it is pending or at its platform
-occurrences                   -
-triggers                      it may come again, or what it said still waits for its platform
 approvals                     it is pending, its turn is open, or it holds for the whole thread
 thread_steps                  its turn is open
 settings, scope `once`        -
@@ -53,8 +51,6 @@ class Walk(NamedTuple):
 WALKS = (
     Walk("inbox", (0,), True),
     Walk("outbox", (0,), True),
-    Walk("occurrences", ("",), False),
-    Walk("triggers", ("",), True),
     Walk("approvals", ("",), True),
     Walk("steps", ("", 0), False),
     Walk("once", ("",), False),
@@ -68,6 +64,8 @@ class Bookkeeping(StorePart):
     def __init__(self, driver: Driver, clock: Clock) -> None:
         super().__init__(driver, clock)
         self.walks = [*WALKS]
+        self.repeat_seconds = REPEATED_SECONDS
+        """Longest time after which something may come again that is recognized by its row. Features raise it."""
 
     async def run(self, days: float) -> None:
         """Delete what has been done for longer than `days` (0: never), some minutes after the start and then once a
@@ -125,8 +123,8 @@ KEPT_DAYS_MAX = 10_000.0
 """The longest that can be asked for; a date that far back still is one of a computer's."""
 
 
-def bookkeeping_days(config: Config) -> float:
+def bookkeeping_days(config: Config, repeat_seconds: float = REPEATED_SECONDS) -> float:
     """[database] bookkeeping_days; a row that tells what was taken in stays as long as that may come again."""
     days, again = config.database.bookkeeping_days, config.context.backfill_hours / 24
-    longest = max(REPEATED_SECONDS / 86_400, again, config.triggers.catch_up_seconds / 86_400) + MARGIN_DAYS
+    longest = max(repeat_seconds / 86_400, again) + MARGIN_DAYS
     return min(max(days, longest), KEPT_DAYS_MAX) if days else 0.0

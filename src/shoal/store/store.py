@@ -5,6 +5,7 @@ from shoal.store.agents import AgentStore, SettingStore, TokenStore
 from shoal.store.approvals import Approvals
 from shoal.store.audit import AuditLog
 from shoal.store.budget import BudgetStore, Ledger
+from shoal.store.causes import Cause
 from shoal.store.checkpoints import CheckpointStore
 from shoal.store.driver import Driver
 from shoal.store.inbox import ChildStore, Inbox
@@ -13,7 +14,6 @@ from shoal.store.outbox import Outbox
 from shoal.store.retention import Bookkeeping
 from shoal.store.search import ArtifactStore, SearchIndex
 from shoal.store.threads import BranchStore, ThreadStore
-from shoal.store.triggers import TriggerStore
 
 
 class Store:
@@ -21,15 +21,15 @@ class Store:
 
     def __init__(self, driver: Driver, clock: Clock) -> None:
         self.driver = driver
+        self.causes: list[Cause] = []  # features add theirs
         self.inbox = Inbox(driver, clock)
-        self.journal = Journal(driver, clock)
+        self.journal = Journal(driver, clock, self.causes)
         self.threads = ThreadStore(driver, clock)
         self.branches = BranchStore(driver, clock)
         self.checkpoints = CheckpointStore(driver, clock)
-        self.outbox = Outbox(driver, clock)
+        self.outbox = Outbox(driver, clock, self.causes)
         self.approvals = Approvals(driver, clock)
         self.audit = AuditLog(driver, clock)
-        self.triggers = TriggerStore(driver, clock)
         self.artifacts = ArtifactStore(driver, clock)
         self.ledger = Ledger(driver, clock)
         self.budget = BudgetStore(driver, clock)

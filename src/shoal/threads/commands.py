@@ -21,7 +21,6 @@ from shoal.kernel.agents import HEARD, AgentSpec, Work, describe_work
 from shoal.kernel.clock import Clock, to_micros
 from shoal.kernel.commands import Answer, AnswerInChannel, ChatCommand, CommandRequest, CommandSpec, CommandTable
 from shoal.kernel.errors import (
-    Conflict,
     Forbidden,
     InvalidInput,
     NotFound,
@@ -36,7 +35,6 @@ from shoal.kernel.phrases import counted, duration_text, short_line
 from shoal.kernel.ports import ONCE
 from shoal.kernel.records import Approval
 from shoal.kernel.speech import VOICE_MODES
-from shoal.kernel.triggers import NewTrigger, Trigger, in_words
 from shoal.kernel.zones import local_time, zone_named
 from shoal.permissions.access import Links, WrittenDecision, parse_answer
 from shoal.store.cards import SHORT_ID_CHARS
@@ -58,8 +56,6 @@ LINES_MAX = 20
 THREADS_READ_MAX = 500
 CODE_CHARS = 6
 """Of the digest that confirms the deletion of an agent."""
-REMINDERS_MAX = 50
-"""Most triggers of a conversation that /remind adds to."""
 
 WELCOMES = (
     "Hello, I am {}. Write to me as you would to a person; you can send files, pictures and voice messages, too.\n"
@@ -111,7 +107,7 @@ FORBIDDEN = "Only my owner and the people in agents.managers may do that."
 class CommandRouter:
     """Answers every slash command.
 
-    `links` tell who sees other channels; `add_trigger` schedules a reminder; `check_model` raises InvalidInput;
+    `links` tell who sees other channels; `check_model` raises InvalidInput;
     `known_models` lists models; `activities` list what an agent does besides its turns.
     """
 
@@ -125,7 +121,6 @@ class CommandRouter:
         links: Links,
         agent_commands: "AgentCommands",
         *,
-        add_trigger: Callable[[NewTrigger], Awaitable[Trigger]],
         check_model: Callable[[str], None],
         known_models: Callable[[], Sequence[str]],
         activities: Sequence[Activity],
@@ -141,7 +136,6 @@ class CommandRouter:
         self._snapshots = snapshots
         self._clock = clock
         self._links = links
-        self._add_trigger = add_trigger
         self._check_model = check_model
         self._known_models = known_models
         self._activities = activities
@@ -163,7 +157,6 @@ class CommandRouter:
             "model": self.model,
             "retry": self.retry,
             "fork": self.fork,
-            "remind": self.remind,
             "voice": self.voice,
             "timezone": self.timezone,
         }
@@ -175,7 +168,6 @@ class CommandRouter:
             "voice": lambda asked, latest: self.voice(asked),
             "approve": self._decide_in_channel,
             "deny": self._decide_in_channel,
-            "remind": self._remind_in_channel,
             "context": self._context_in_channel,
             "thread": self._thread_in_channel,
             "model": self._model_in_channel,
@@ -212,7 +204,8 @@ class CommandRouter:
         try:
             await self._note_readers(asked)
             if spec is not None and spec.needs != "nothing":
-                place = await whereabouts(asked, self._store.settings, self._store.journal)
+                takes_place = spec.needs == "place"
+                place = await whereabouts(asked, self._store.settings, self._store.journal, takes_place=takes_place)
                 if place.in_channel:
                     return await self._in_channel(asked, spec, answer, place.thread)
                 if spec.needs == "past" and await self._store.journal.thread(asked.thread) is None:
@@ -278,11 +271,6 @@ class CommandRouter:
             and (approval.id.upper().endswith(end) or approval.item.card.upper().endswith(end))
         ]
         return await self._decide_among(asked, answer, waiting)
-
-    async def _remind_in_channel(self, asked: CommandRequest, latest: ThreadId | None) -> str | None:
-        if asked.argument.partition(" ")[0].lower() in ("", "help", "list", "cancel"):
-            return await self.remind(asked, channel_of(asked.thread))
-        return await self.remind(asked) if latest is None else None
 
     async def _context_in_channel(self, asked: CommandRequest, latest: ThreadId | None) -> str | None:
         word = asked.argument.partition(" ")[0].lower()
@@ -629,56 +617,6 @@ class CommandRouter:
             for one in (kept.step for kept in stored[-LINES_MAX:])
         ]
         return "\n".join([f"{head}:", *lines])
-
-    async def remind(self, asked: CommandRequest, channel: str = "") -> str:
-        """/remind; list and cancel are about the whole `channel` if that is given. Raises InvalidInput, NotFound and
-        Conflict with what to tell."""
-        from shoal.kernel.when import REMIND_USAGE, parse_reminder  # 2 ms of a start
-
-        word, _, rest = asked.argument.partition(" ")
-        if word.lower() in ("", "help"):
-            return f"Usage: {REMIND_USAGE}"
-        found = [
-            one
-            for one in await self._store.triggers.all()
-            if one.spec.thread == asked.thread or (channel and (one.spec.thread or "").startswith(channel))
-        ]
-        scheduled = [one for one in found if one.state not in ("done", "missed")]
-        if word.lower() == "list":
-            lines: list[str] = []
-            for one in scheduled:
-                words = f"{in_words(one.spec.schedule)}, " if one.spec.kind == "periodic" else ""
-                due = moment_text(one.next_at, one.spec.timezone) if one.next_at else ""
-                state = f"next {due}" if one.state == "active" and due else one.state
-                why = f" ({one.error})" if one.error else ""
-                lines.append(f"- `{one.id[-6:]}` {words}{state}: {short_line(one.spec.text)}{why}")
-            return "\n".join(lines) or "Nothing is scheduled here."
-        if word.lower() == "cancel":
-            end = rest.strip()
-            fitting = [one for one in scheduled if end and one.id.lower().endswith(end.lower())]
-            if len(fitting) != 1:
-                raise NotFound(f"There is no {end[:80] or 'such thing'!r} here. `/remind list` shows what there is.")
-            await self._store.triggers.remove(fitting[0].id)
-            return f"Cancelled: {short_line(fitting[0].spec.text)}"
-        wanted = parse_reminder(asked.argument, await self.zone(asked), self._clock.now())
-        if len(scheduled) >= REMINDERS_MAX:
-            raise Conflict(
-                f"{REMINDERS_MAX} things are scheduled here already. `/remind list` shows them; cancel some."
-            )
-        spec = NewTrigger(
-            kind=wanted.when.kind,
-            schedule=wanted.when.schedule,
-            text=wanted.text,
-            author=asked.author,
-            tainted_by="",
-            thread=asked.thread,
-            timezone=wanted.when.timezone,
-        )
-        added = await self._add_trigger(spec)
-        assert added.next_at is not None
-        due = moment_text(added.next_at, spec.timezone)
-        again = f", then {in_words(spec.schedule)}" if spec.kind == "periodic" else ""
-        return f"`{added.id[-6:]}` is due at {due}{again}: {short_line(wanted.text)}"
 
     async def timezone(self, asked: CommandRequest) -> str:
         """/timezone: whose clock counts for whoever asks. Raises InvalidInput with the nearest names."""

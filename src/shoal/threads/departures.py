@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 from shoal.kernel.clock import Clock
 from shoal.kernel.events import UserSaid
-from shoal.kernel.ids import ThreadId, unopened
+from shoal.kernel.ids import ThreadId
 from shoal.kernel.messages import Abort, Author, Inbound, Receipt
 from shoal.kernel.phrases import counted, short_line
 from shoal.store.store import Store
@@ -89,12 +89,6 @@ class Departures:
             who = f"{author.name} ({author.id})" if author.name and author.name != author.id else author.id
             ended.setdefault(who, []).append(what)
 
-        for trigger in await self.store.triggers.all():
-            spec = trigger.spec
-            place = spec.thread or unopened(spec.platform, spec.channel)
-            if trigger.next_at is not None and await self.presence.has_left(place, spec.author):
-                await self.store.triggers.remove(trigger.id)
-                note(spec.author, f"the schedule “{short_line(spec.name or spec.text, 60)}”")
         for end in self.enders:
             async for author, what in end(self.presence.has_left, BY):
                 note(author, what)

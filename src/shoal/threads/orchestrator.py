@@ -84,8 +84,8 @@ HELD_BYTES_MAX = 12_000_000
 class Orchestrator:
     """Routes messages to threads; implements `ThreadHandler` for the engine.
 
-    `tell_disabled` tells people of a trigger, by its id, that was switched off, `tell_unposted` of a post that was
-    given up.
+    `tell_unposted` tells people of a post that was given up. `opening_watchers` are awaited with the trigger's id of an
+    opening whose last try has failed.
     """
 
     def __init__(
@@ -95,7 +95,6 @@ class Orchestrator:
         adapters: Mapping[str, ChatAdapter],
         *,
         approvers: Sequence[str],
-        tell_disabled: Callable[[str], Awaitable[None]],
         tell_unposted: Callable[[OutboxRow, str], Awaitable[None]],
         snapshots: ConversationSnapshots,
     ) -> None:
@@ -104,7 +103,7 @@ class Orchestrator:
         self._engine = engine
         self._adapters = adapters
         self._approvers = approvers
-        self._tell_disabled = tell_disabled
+        self.opening_watchers: list[Callable[[str], Awaitable[None]]] = []
         self._tell_unposted = tell_unposted
         self._snapshots = snapshots
         self._actors: dict[ThreadId, Actor] = {}
@@ -415,7 +414,7 @@ class Orchestrator:
         if receipt is not None and receipt.status == "accepted":
             await self._begin(prompt)
         elif receipt is not None and receipt.status == "busy":
-            await self._tell_of_trigger(opening)
+            await self._opening_failed(opening)
 
     async def gave_up(self, row: OutboxRow, error: str, refused: bool) -> None:
         """Called by the sender: a post has failed for good."""
@@ -426,13 +425,14 @@ class Orchestrator:
             )
         await self._store.outbox.fail(row, error, refused)
         if post.opening is not None:
-            await self._tell_of_trigger(post.opening)
+            await self._opening_failed(post.opening)
         if post.kind not in ("edit", "ephemeral"):
             await self._tell_unposted(row, error)
 
-    async def _tell_of_trigger(self, opening: Opening) -> None:
+    async def _opening_failed(self, opening: Opening) -> None:
         if opening.disables:
-            await self._tell_disabled(opening.trigger)
+            for watch in self.opening_watchers:
+                await watch(opening.trigger)
 
     async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
         """Decide an approval: who asked for it, an approver or the owner may.

@@ -5,7 +5,7 @@ the command is given in                       it means
 a direct conversation, or a known thread      that
 a channel that is one conversation            that
 any other place of a channel                  the thread in which the person last spoke there, if there is one;
-                                              `/remind` means the place itself
+                                              a command that needs a `place` means that place
 """
 
 from typing import NamedTuple
@@ -35,7 +35,9 @@ async def note_latest(settings: Settings, thread: ThreadId, user: str) -> None:
             await settings.put(SCOPE, key, thread)
 
 
-async def whereabouts(asked: CommandRequest, settings: Settings, journal: Journal) -> Whereabouts:
+async def whereabouts(
+    asked: CommandRequest, settings: Settings, journal: Journal, *, takes_place: bool = False
+) -> Whereabouts:
     """The thread that a command means. Raises StoreError."""
     thread = asked.thread
     if asked.direct or thread_address(thread).platform in OWN_PLATFORMS:
@@ -47,7 +49,7 @@ async def whereabouts(asked: CommandRequest, settings: Settings, journal: Journa
         return Whereabouts(thread, in_channel=False)
     latest = await settings.get(SCOPE, f"{channel_of(thread)}{asked.author.id}")
     if latest is None or await journal.thread(ThreadId(latest)) is None:
-        if asked.name == "remind" and not thread.endswith(f":{WHOLE_CHANNEL}"):
+        if takes_place and not thread.endswith(f":{WHOLE_CHANNEL}"):
             return Whereabouts(thread, in_channel=False)
         return Whereabouts(None, in_channel=True)
     return Whereabouts(ThreadId(latest), in_channel=True)

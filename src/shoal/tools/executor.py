@@ -46,7 +46,6 @@ from shoal.kernel.ports import Invocation, LiveHub, Mount, Sandbox, ToolContext,
 from shoal.kernel.records import Approval, AuditEntry, NewApproval, NewPost
 from shoal.kernel.settings import Config
 from shoal.kernel.traits import Traits
-from shoal.kernel.triggers import NewTrigger, Trigger, first_time
 from shoal.kernel.untrusted import written_after
 from shoal.permissions.access import approval_digest
 from shoal.permissions.addresses import NO_ADDRESSES, NO_READS, GivenAddresses, WebReads
@@ -639,20 +638,11 @@ def _refuse(call: ToolCall, text: str, audit: tuple[AuditEntry, ...] = (), taint
 
 @dataclass
 class LiveToolServices:
-    """Implements `kernel.ports.ToolServices`; `ring` says that a trigger was added."""
+    """Implements `kernel.ports.ToolServices`."""
 
-    store: Store
-    clock: Clock
     artifacts: Files
     send: Callable[[NewPost], Awaitable[None]]
-    ring: Callable[[], None]
     virtual_folders: list[VirtualFolder] = field(default_factory=list[VirtualFolder])
 
     async def post(self, post: NewPost) -> None:
         await self.send(post)
-
-    async def add_trigger(self, trigger: NewTrigger) -> Trigger:
-        """Schedule a turn. Raises InvalidInput on a schedule that never comes."""
-        added = await self.store.triggers.add(trigger, first_time(trigger, self.clock.now()))
-        self.ring()
-        return added

@@ -12,7 +12,6 @@ from shoal.kernel.permissions import Action
 from shoal.kernel.ports import ChatAdapter, Tool, ToolContext
 from shoal.kernel.settings import SandboxSettings, ToolsSettings
 from shoal.kernel.traits import Traits, TraitsByName
-from shoal.kernel.triggers import first_time
 from shoal.net.addresses import Fetcher
 from shoal.net.fetch import GuardedFetcher
 from shoal.permissions.taint import taint_of
@@ -21,8 +20,7 @@ from shoal.tools import builtin
 from shoal.tools.builtin.files import CREATE_FILE, VIEW, edit_tool, read_tool, str_replace_tool, write_tool
 from shoal.tools.builtin.lookup import read_artifact_tool, search_channel_tool
 from shoal.tools.builtin.message import message_tool
-from shoal.tools.builtin.overview import overview_tool
-from shoal.tools.builtin.schedule import schedule_tool
+from shoal.tools.builtin.overview import Agenda, overview_tool
 from shoal.tools.builtin.shell import bash_tool
 from shoal.tools.builtin.web import BRAVE_SEARCH, read_url_tool, web_search_tool
 from shoal.tools.functions import NAME, FunctionTool, ToolDecorator
@@ -138,7 +136,9 @@ def standard_tools(sandbox: SandboxSettings, settings: ToolsSettings, fetcher: F
     ]
 
 
-def lookup_tools(store: Store, files: Files, adapters: Mapping[str, ChatAdapter], judge: Judge) -> tuple[Tool, ...]:
+def lookup_tools(
+    store: Store, files: Files, adapters: Mapping[str, ChatAdapter], judge: Judge, agenda: Agenda
+) -> tuple[Tool, ...]:
     """What an agent can look up beyond its prompt, and say beside its answer.
 
     `judge` says whom of the platforms' people to trust.
@@ -147,8 +147,7 @@ def lookup_tools(store: Store, files: Files, adapters: Mapping[str, ChatAdapter]
         read_artifact_tool(store.artifacts, files, store.journal, store.snapshots),
         search_channel_tool(store.search, adapters, judge),
         message_tool(adapters),
-        overview_tool(store, taint_of),
-        schedule_tool(store.triggers, first_time),
+        overview_tool(store, agenda, taint_of),
     )
 
 

@@ -58,7 +58,7 @@ from shoal.kernel.events import (
     TurnFinished,
 )
 from shoal.kernel.ids import ApprovalId, CallId, ThreadId
-from shoal.kernel.messages import RETRYABLE, SILENT, FailureKind, ModelDone, ModelFailed, ToolCall
+from shoal.kernel.messages import RETRYABLE, SILENT, FailureKind, ModelDone, ModelFailed, Origin, ToolCall
 from shoal.kernel.ports import Models, Route
 from shoal.kernel.records import AdmittedCalls, AuditEntry, CallOutcome, Commit, Spend, Step
 from shoal.kernel.settings import TurnsSettings
@@ -173,7 +173,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
     first call that may change files, `checkpoints` keep how the workspace is.
     `stop_children` stops the threads that calls of this one began; `known_models` names every model there is;
     `tell_unknown_window` is told of each model that is asked and whose window is not known. A turn waits for a model
-    that is down for `outage_seconds`, one that a trigger began for `trigger_outage_seconds`.
+    that is down for `outage_seconds`, unless features want another time for the origin of its message.
     """
 
     models: Models
@@ -190,7 +190,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
     known_models: Callable[[], Sequence[str]]
     tell_unknown_window: Callable[[str], Awaitable[None]]
     outage_seconds: float
-    trigger_outage_seconds: float
+    outage_seconds_by_origin: dict[Origin, float] = {}
 
     async def run(self, run: TurnRun) -> TurnOutcome:
         """Advance the open turn until it has finished or waits for a person."""
@@ -417,8 +417,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
         """When a turn that waits for its model waits no longer."""
         now = self.clock.now()
         since = min(state.retry.since, now) if state.retry is not None else now
-        by_trigger = state.origin == "trigger"
-        seconds = self.trigger_outage_seconds if by_trigger else self.outage_seconds
+        seconds = self.outage_seconds_by_origin.get(state.origin, self.outage_seconds)
         return since + timedelta(seconds=seconds)
 
     def _schedule_retry(self, run: TurnRun, failures: Sequence[ModelFailed]) -> RetryScheduled | None:

@@ -22,8 +22,6 @@ from shoal.testing.database import empty_database
         ({"database": {"bookkeeping_days": 90.5}}, 90.5),
         ({"database": {"bookkeeping_days": 1}}, 8),
         ({"context": {"backfill_hours": 960}}, 41),
-        ({"triggers": {"catch_up_seconds": 86_400 * 35}}, 36),
-        ({"triggers": {"catch_up_seconds": 10**12}}, 10_000),
         ({"database": {"bookkeeping_days": 0}, "context": {"backfill_hours": 960}}, 0),
     ],
 )
@@ -37,6 +35,11 @@ async def test_rows_are_kept_while_what_they_are_for_may_come_again(
     async with asyncio.timeout(20):
         assert await in_time(clock, store.bookkeeping.expire(kept)) == 0
     await store.close()
+
+
+@pytest.mark.parametrize(("repeat_seconds", "days"), [(3600, 30), (86_400 * 35, 36), (10**12, 10_000)])
+def test_rows_are_kept_while_features_need_them(tmp_path: Path, repeat_seconds: float, days: float) -> None:
+    assert bookkeeping_days(load_config(tmp_path, {}, {}), repeat_seconds) == days
 
 
 @pytest.mark.parametrize(("section", "key"), [("database", "bookkeeping_days"), ("context", "artifact_days")])

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoal.features.triggers.records import NewTrigger
 from shoal.kernel.clock import from_micros
 from shoal.kernel.events import (
     ASK_INSTEAD,
@@ -18,7 +19,6 @@ from shoal.kernel.events import (
 )
 from shoal.kernel.ids import CallId, ThreadId, TurnId
 from shoal.kernel.messages import Author, Caller
-from shoal.kernel.triggers import NewTrigger
 
 EVE = Author("eve", "Eve", ("guest",), trusted=False)
 

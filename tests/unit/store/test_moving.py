@@ -9,12 +9,13 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from shoal.features.triggers.records import NewTrigger
+from shoal.features.triggers.store import TriggerStore
 from shoal.kernel.errors import Conflict, HomeLocked, StoreCorrupt
 from shoal.kernel.home import Home
 from shoal.kernel.ids import ApprovalId, CallId, TurnId
 from shoal.kernel.messages import Author, Usage
 from shoal.kernel.records import AuditEntry, Commit, NewApproval, Spend
-from shoal.kernel.triggers import NewTrigger
 from shoal.store.lock import HomeLock
 from shoal.store.moving import migrate_sqlite_to_postgres
 from shoal.store.postgres import open_postgres
@@ -57,7 +58,7 @@ async def home(tmp_path: Path) -> Home:
     )
     await store.inbox.accept(prompt("waiting", text="nul \0 and ☃"), 5)
     await store.inbox.accept_now(steer("s"))
-    await store.triggers.add(
+    await TriggerStore(store.driver, clock).add(
         NewTrigger("periodic", "0 * * * *", "look", thread=THREAD, author=Author("owner", trusted=True), tainted_by=""),
         clock.now(),
     )
@@ -76,7 +77,7 @@ async def contents(store: Store) -> list[object]:
         await store.approvals.search(),
         await store.audit.chains(),
         await store.audit.tail(),
-        await store.triggers.all(),
+        await TriggerStore(store.driver, ManualClock()).all(),
         await store.ledger.usage(),
         await store.settings.get("web", "offset"),
         await store.outbox.depth(),

@@ -14,12 +14,13 @@ from psycopg import AsyncConnection
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg_pool import PoolTimeout
 
+from shoal.features.triggers.records import NewTrigger
+from shoal.features.triggers.store import TriggerStore
 from shoal.kernel.errors import Conflict, InvalidInput, StaleEpoch, StoreCorrupt, StoreError, StoreUnavailable
 from shoal.kernel.events import AssistantSaid, TurnFinished, UserSaid
 from shoal.kernel.ids import TurnId
 from shoal.kernel.messages import Abort, Author, Usage
 from shoal.kernel.records import Ceiling, Commit, Report, Reservation, Spend, Step
-from shoal.kernel.triggers import NewTrigger
 from shoal.store import postgres
 from shoal.store.driver import Batch, Query, Row, Script, migrations, query, text
 from shoal.store.postgres import (
@@ -561,7 +562,7 @@ async def test_posts_and_triggers_are_told_to_other_processes(store: Store, othe
     await other.execute("listen shoal_due")
     assert await store.outbox.put(post("a"))
     assert not await store.outbox.put(post("a"))
-    await store.triggers.add(
+    await TriggerStore(store.driver, ManualClock()).add(
         NewTrigger("periodic", "0 * * * *", "look", thread=THREAD, author=Author("owner", trusted=True), tainted_by=""),
         ManualClock().now(),
     )

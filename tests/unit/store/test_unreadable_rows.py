@@ -9,11 +9,12 @@ import pytest
 from shoal.config import load_config
 from shoal.features.processes.records import Process, ProcessEnd, ProcessSpec
 from shoal.features.processes.store import ProcessStore
+from shoal.features.triggers.records import NewTrigger
+from shoal.features.triggers.store import TriggerStore
 from shoal.kernel.home import Home
 from shoal.kernel.ids import ThreadId
 from shoal.kernel.messages import Author
 from shoal.kernel.records import NewPost
-from shoal.kernel.triggers import NewTrigger
 from shoal.maintenance import note_settings
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
@@ -50,12 +51,12 @@ class Kept:
 async def test_a_trigger_is_switched_off_and_others_come(tmp_path: Path, value: str) -> None:
     kept = Kept(tmp_path)
     spec, at = NewTrigger("periodic", "0 9 * * *", "go", OWNER, "", thread=THREAD), kept.clock.now()
-    bad, good = [await kept.store.triggers.add(spec, at) for _ in range(2)]
+    bad, good = [await TriggerStore(kept.store.driver, kept.clock).add(spec, at) for _ in range(2)]
     await kept.written(f"update triggers set spec = ? where id = '{bad.id}'", value)
-    assert [one.id for one in await kept.store.triggers.all()] == [good.id]
-    assert [one.id for one in await kept.store.triggers.due()] == [good.id]
-    assert await kept.store.triggers.claim(good, at + timedelta(days=1)) is not None
-    assert await kept.store.triggers.next_due_at() == at + timedelta(days=1)
+    assert [one.id for one in await TriggerStore(kept.store.driver, kept.clock).all()] == [good.id]
+    assert [one.id for one in await TriggerStore(kept.store.driver, kept.clock).due()] == [good.id]
+    assert await TriggerStore(kept.store.driver, kept.clock).claim(good, at + timedelta(days=1)) is not None
+    assert await TriggerStore(kept.store.driver, kept.clock).next_due_at() == at + timedelta(days=1)
     await kept.store.close()
 
 

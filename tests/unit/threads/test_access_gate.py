@@ -20,7 +20,6 @@ from shoal.kernel.messages import UNTOLD, Author, Deletion, Inbound, Prompt, Rea
 from shoal.kernel.permissions import Asker
 from shoal.kernel.posts import CHOOSING
 from shoal.kernel.records import NewPost
-from shoal.kernel.triggers import NewTrigger, Trigger
 from shoal.permissions.access import AccessRules, Links, People, Person, admit, code_digest, is_code, make_code
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
@@ -96,9 +95,6 @@ class Inside:
 
     async def post(self, post: NewPost) -> None:
         self.said.append(post.text)
-
-    async def add_trigger(self, trigger: NewTrigger) -> Trigger:
-        raise NotImplementedError
 
 
 class Place:

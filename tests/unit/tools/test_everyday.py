@@ -1,21 +1,18 @@
-"""The tools for time, reminders, uploads and commands."""
+"""The tools for time, uploads and commands."""
 
 import json
 import os
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from shoal.kernel.errors import InvalidInput, ToolError
-from shoal.kernel.messages import Author
+from shoal.kernel.errors import ToolError
 from shoal.kernel.permissions import Action
 from shoal.kernel.ports import CommandResult, Invocation, Tool, ToolContext, ToolOutput
 from shoal.kernel.settings import SandboxSettings
-from shoal.kernel.triggers import NewTrigger, Trigger
 from shoal.testing.contracts.tool import THREAD, FakeSandbox, FakeServices, tool_context
+from shoal.tools.builtin.clock import time
 from shoal.tools.builtin.message import upload
-from shoal.tools.builtin.schedule import remind, time
 from shoal.tools.builtin.shell import COMMAND_BYTES_MAX, bash_tool, command_environment
 
 
@@ -47,81 +44,6 @@ async def test_time_is_told_in_a_zone(context: ToolContext) -> None:
     for name in ("Mars/Base", "../../etc/passwd", "\0"):
         with pytest.raises(ToolError, match="is not known"):
             prepared(time, context, timezone=name)
-
-
-async def test_a_reminder_is_a_trigger_for_the_thread(context: ToolContext) -> None:
-    output = await run(remind, context, when="in 10 minutes", text=" tea ", timezone="Europe/Berlin")
-    assert services(context).triggers == [
-        NewTrigger(
-            kind="one-shot",
-            schedule="2026-01-05T09:10:00.000Z",
-            text="tea",
-            thread=THREAD,
-            timezone="Europe/Berlin",
-            agent="main",
-            author=Author("u1", trusted=True),
-            tainted_by="",
-        )
-    ]
-    assert output.text == "Reminder t1 is set: tea"
-
-
-async def test_a_cron_line_repeats(context: ToolContext) -> None:
-    await run(remind, context, when="0 9 * * 1-5", text="stand up", timezone="Europe/Berlin")
-    trigger = services(context).triggers[0]
-    assert (trigger.kind, trigger.schedule, trigger.timezone) == ("periodic", "0 9 * * 1-5", "Europe/Berlin")
-
-
-@pytest.mark.parametrize(
-    ("when", "timezone", "schedule"),
-    [
-        ("2026-01-06T10:00", "Europe/Berlin", "2026-01-06T09:00:00.000Z"),
-        ("2026-01-06T10:00:00+05:00", "Europe/Berlin", "2026-01-06T05:00:00.000Z"),
-        ("2026-01-06T10:00:00Z", "UTC", "2026-01-06T10:00:00.000Z"),
-        ("2026-07-01", "Europe/Berlin", "2026-06-30T22:00:00.000Z"),
-        ("in 90 seconds", "UTC", "2026-01-05T09:01:30.000Z"),
-        ("In an hour", "UTC", "2026-01-05T10:00:00.000Z"),
-        ("in 2 weeks", "UTC", "2026-01-19T09:00:00.000Z"),
-        ("in 5 min", "UTC", "2026-01-05T09:05:00.000Z"),
-        ("2026-03-08T02:15", "America/New_York", "2026-03-08T07:00:00.000Z"),
-        ("2026-10-25T02:15", "Europe/Berlin", "2026-10-25T00:15:00.000Z"),
-        ("@daily", "UTC", "@daily"),
-    ],
-)
-async def test_times_have_the_forms_of_all_schedules(
-    context: ToolContext, when: str, timezone: str, schedule: str
-) -> None:
-    await run(remind, context, when=when, text="x", timezone=timezone)
-    assert services(context).triggers[0].schedule == schedule
-
-
-@pytest.mark.parametrize(
-    "when",
-    ["", "soon", "tomorrow", "2026-13-01", "in 5", "0 9 * *", "9999-99-99", "0001-01-01T00:00+10:00"],
-)
-def test_what_is_no_time_is_refused_with_the_forms(context: ToolContext, when: str) -> None:
-    with pytest.raises(ToolError, match=r"write for example|Add a time|five fields|Give an ISO 8601 time"):
-        prepared(remind, context, when=when, text="x")
-
-
-def test_the_past_and_an_empty_text_are_refused(context: ToolContext) -> None:
-    with pytest.raises(ToolError, match="is past: it is 2026-01-05T09:00:00"):
-        prepared(remind, context, when="2026-01-05T08:59", text="x")
-    with pytest.raises(ToolError, match="text is empty"):
-        prepared(remind, context, when="in 5 minutes", text=" ")
-    with pytest.raises(ToolError, match="too far away"):
-        prepared(remind, context, when="in 999999 weeks", text="x")
-
-
-async def test_a_schedule_that_never_comes_is_told(tmp_path: Path) -> None:
-    class Refusing(FakeServices):
-        async def add_trigger(self, trigger: NewTrigger) -> Trigger:
-            raise InvalidInput(f"{trigger.schedule} never comes")
-
-    context = tool_context(tmp_path)
-    context = msgspec.structs.replace(context, services=Refusing(context.clock, context.services.artifacts))
-    with pytest.raises(ToolError, match=r"0 0 29 2 \* never comes"):
-        await run(remind, context, when="0 0 29 2 *", text="x")
 
 
 async def test_an_upload_posts_the_file_as_it_is_now(context: ToolContext) -> None:

@@ -136,15 +136,16 @@ def restore(context: CommandContext, file: str | None, into: Path | None, accept
         if root.exists() and any(root.iterdir()):
             raise Conflict(f"{root} is not empty. Move it away, or name another with --into DIR.")
         if where is None:
-            _make_from(Path(file), target)
+            _make_from(Path(file), target, file)
             return
         with tempfile.TemporaryDirectory(prefix="shoal-restore-") as folder:
             fetched = Path(folder) / "backup.tar.gz"
             where.fetch(file, fetched)
-            _make_from(fetched, target)
+            _make_from(fetched, target, file)
 
 
-def _make_from(file: Path, context: CommandContext) -> None:
+def _make_from(file: Path, context: CommandContext, source: str) -> None:
+    """Make the home directory from an archive; `source` is what its owner calls it."""
     root = context.root
     root.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=".shoal-restore-", dir=root.parent))
@@ -169,7 +170,9 @@ def _make_from(file: Path, context: CommandContext) -> None:
         tell(f"{counted(too_long, 'file')} left out: their paths are too long below {root}.")
     make_home(context.home)
     if (root / DUMP).exists():
-        print(f"Made {root} from {file}. Its database is {root / DUMP}: bring that into an empty PostgreSQL database ")
+        print(
+            f"Made {root} from {source}. Its database is {root / DUMP}: bring that into an empty PostgreSQL database "
+        )
         tell(f"with `pg_restore --no-owner --dbname URL {root / DUMP}`, and set database.url.")
         return
     changed = {root / name: at for name, at in changed_at.items()}
@@ -184,6 +187,6 @@ def _make_from(file: Path, context: CommandContext) -> None:
     missing = missing_secrets(text, root)
     todo = f" The backup left secrets out. Set them again: {', '.join(missing)}." if missing else ""
     tell(
-        f"Made {root} from {file}. `shoal doctor` checks it.{todo} Turns and approvals that were open in "
+        f"Made {root} from {source}. `shoal doctor` checks it.{todo} Turns and approvals that were open in "
         "the backup do not continue. Their threads say so."
     )

@@ -28,31 +28,6 @@ delete from outbox where number in (
     /*pg: for update skip locked */)
 returning number;
 
--- name: occurrences_page
--- The next occurrences of triggers, and when they were taken.
-select key, at from occurrences where key > :after order by key limit :limit;
-
--- name: occurrences_forget
--- Delete occurrences: a trigger has moved on with each, and does not come back to it.
-delete from occurrences where key in (
-    select key from occurrences where key > :after and key <= :upto and at < :before
-    /*pg: for update skip locked */)
-returning key;
-
--- name: triggers_page
--- The next triggers, and when they were made.
-select id, created_at from triggers where id > :after order by id limit :limit;
-
--- name: triggers_forget
--- Delete triggers that do not come again, unless what one of them says still waits for its platform.
-delete from triggers where id in (
-    select t.id from triggers t
-    where t.id > :after and t.id <= :upto and t.last_at < :before and t.state in ('done', 'missed')
-        and not exists (select 1 from outbox o
-            where o.id = t.id || '@' || cast(t.last_at as text) and o.state in ('pending', 'sending'))
-    /*pg: for update of t skip locked */)
-returning id;
-
 -- name: approvals_page
 -- The next approvals, and when they were asked for.
 select id, created_at from approvals where id > :after order by id limit :limit;

@@ -73,10 +73,7 @@ _CORE = {
         "models": CommandEntry("reports", "Models of the providers: list, refresh, quirks, forget."),
         "skills": CommandEntry("reports", "Skills: list, install, remove, check."),
     },
-    "Have things done by the clock": {
-        "brief": CommandEntry("triggers", "Get a brief every morning."),
-        "triggers": CommandEntry("triggers", "Schedules: list, add, pause, resume, remove, next."),
-    },
+    "Have things done by the clock": {},
     "Look back": {
         "threads": CommandEntry("threads", "Conversations: list, show, export, fork, undo, delete."),
         "context": CommandEntry("threads", "See what a request to the model contains and costs."),
@@ -105,7 +102,7 @@ def _of_features(job: str) -> dict[str, CommandEntry]:
     }
 
 
-JOBS = {job: {**commands, **_of_features(job)} for job, commands in _CORE.items()}
+JOBS = {job: found for job, commands in _CORE.items() if (found := {**commands, **_of_features(job)})}
 COMMANDS = {name: entry for commands in JOBS.values() for name, entry in commands.items()}
 
 

@@ -115,7 +115,6 @@ async def _run(context: CommandContext, config: "Config", role: "Role", *, liste
                     port=config.web.port,
                     allowed_origins=config.web.allowed_origins,
                     trusted_proxies=config.web.trusted_proxies,
-                    hooks=config.triggers.webhooks,
                 )
                 address = await stack.enter_async_context(serve_web(app, options))
                 app[Backend].describe(address)

@@ -25,6 +25,7 @@ from shoal.config import Config, default_model, load_config, open_catalog
 from shoal.config.defaults import DEMO, KNOWN_PROVIDERS, with_ollama
 from shoal.config.load import parse_variable
 from shoal.extensions import extension_sandbox
+from shoal.feature import command_named
 from shoal.installation import install_command
 from shoal.kernel.clock import SystemClock
 from shoal.kernel.errors import HomeLocked, InvalidInput, NotFound, ProviderRefused, ShoalError
@@ -467,9 +468,9 @@ class Setup:
 
     def brief(self) -> None:
         """A brief comes every morning, if that is wanted: asked once a chat is connected."""
-        from shoal.surfaces.cli.triggers import send_brief
-
-        hour = self._given.pop("brief", "")
+        brief, hour = command_named("brief"), self._given.pop("brief", "")
+        if not isinstance(brief, click.Command):
+            return
         asks = self._asks and not hour and (bool(self._thread) or "brief" in self._again)
         while hour or asks:
             if asks:
@@ -478,8 +479,7 @@ class Setup:
                 if hour == "-":
                     return
             try:
-                for line in send_brief(self._context, {"at": hour, "thread": self._thread}):
-                    self.say("brief", line)
+                brief.main([hour, "--thread", self._thread], standalone_mode=False, obj=self._context)
                 return
             except InvalidInput as error:
                 if not asks:

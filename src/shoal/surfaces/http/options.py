@@ -1,10 +1,6 @@
 """How the HTTP surface is served."""
 
-from collections.abc import Mapping
-
 import msgspec
-
-from shoal.kernel.settings import HookSettings
 
 
 class WebOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -12,7 +8,7 @@ class WebOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     `allowed_origins` are further origins (scheme://host[:port]) under which a browser may use it, e.g. of a proxy.
     `trusted_proxies` are addresses or networks whose X-Forwarded-Proto counts; loopback's always does.
-    `hooks` are the webhooks by name. `linger_seconds`: how long the rest of a body that was answered already may pause.
+    `linger_seconds`: how long the rest of a body that was answered already may pause.
     """
 
     token: str
@@ -26,4 +22,3 @@ class WebOptions(msgspec.Struct, frozen=True, kw_only=True):
     body_seconds: float = 60.0
     upload_seconds: float = 600.0
     linger_seconds: float = 2.0
-    hooks: Mapping[str, HookSettings] = {}

@@ -29,7 +29,7 @@ from shoal.surfaces.http.endpoints import (
 )
 from shoal.surfaces.http.openapi import ApiDocument
 from shoal.threads.principals import Principal
-from shoal.tools.builtin.overview import Overview, look
+from shoal.tools.builtin.overview import Agenda, Overview, look
 
 routes = Routes()
 
@@ -46,9 +46,11 @@ Days = Annotated[int, msgspec.Meta(ge=1, le=3660)]
 
 
 @routes("GET /api/overview", READERS)
-async def overview(store: Store, clock: Clock, *, hours: Annotated[float, msgspec.Meta(ge=1, le=168)] = 24) -> Overview:
+async def overview(
+    store: Store, clock: Clock, agenda: Agenda, *, hours: Annotated[float, msgspec.Meta(ge=1, le=168)] = 24
+) -> Overview:
     """What was asked and done in the last hours, what it cost, what waits for a person, and what comes or fails."""
-    return await look(store, taint_of, clock.now(), hours)
+    return await look(store, agenda, taint_of, clock.now(), hours)
 
 
 # ---- health ----

@@ -31,7 +31,6 @@ from shoal.surfaces.http import (
     routes_operations,
     routes_setup,
     routes_threads,
-    routes_triggers,
 )
 from shoal.surfaces.http.auth import AccessMiddleware, Gate
 from shoal.surfaces.http.endpoints import Callers, Endpoint, Routes, starlette_routes
@@ -70,13 +69,16 @@ API: tuple[Endpoint, ...] = (
     *routes_files.routes,
     *routes_approvals.routes,
     *routes_changes.routes,
-    *routes_triggers.routes,
     *routes_access.routes,
     *routes_agents.routes,
     *routes_setup.routes,
     *(endpoint for feature in features() if feature.routes for endpoint in routes_of(feature)),
 )
 _OPEN_PATHS = frozenset(endpoint.path for endpoint in (*API, *page.routes) if endpoint.is_open)
+_OPEN_PREFIXES = (
+    f"{page.PREFIX}/",
+    *{path.partition("{")[0] for path in _OPEN_PATHS if "{" in path},
+)
 
 
 class WebApp:
@@ -114,8 +116,7 @@ class WebApp:
         router.router.redirect_slashes = False
 
         def is_open(path: str) -> bool:  # probes, calls that prove who makes them, files without secrets
-            prefixes = (routes_inbound.HOOKS, routes_inbound.PLATFORMS, f"{page.PREFIX}/")
-            return path in _OPEN_PATHS or path.startswith(prefixes)
+            return path in _OPEN_PATHS or path.startswith(_OPEN_PREFIXES)
 
         self._served = BodyDrain(AccessMiddleware(router, gate, clock, is_open), options.linger_seconds)
 

@@ -1,28 +1,16 @@
 """Rules of old decisions, schedules, sums and measurements: what nothing can ask for any more goes."""
 
-from datetime import datetime, timedelta
-from typing import Literal
+from datetime import timedelta
 
 from msgspec.structs import replace
 
 from shoal.kernel.ids import ApprovalId, TurnId
-from shoal.kernel.messages import Author
 from shoal.kernel.records import Commit, Step
-from shoal.kernel.triggers import NewTrigger, Trigger
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.steps import THREAD, closed, opened
 from shoal.testing.contracts.store_approvals import asked, question, use
-from shoal.testing.contracts.store_bookkeeping import DAYS, forgotten, months, reserved
-from shoal.testing.contracts.store_openings import into_channel
-
-
-async def added(store: Store, at: datetime, kind: Literal["one-shot", "periodic"] = "one-shot") -> Trigger:
-    """A trigger that is due then."""
-    return await store.triggers.add(
-        NewTrigger(kind, at.isoformat(), "hello", thread=THREAD, author=Author("owner", trusted=True), tainted_by=""),
-        at,
-    )
+from shoal.testing.contracts.store_bookkeeping import forgotten, months, reserved
 
 
 def question_of(clock: ManualClock, turn: str, name: str, days: float = 1) -> Commit:
@@ -76,38 +64,6 @@ class ExpiryRules:
         await forgotten(store, clock)
         await store.journal.commit(lease, use("A1"))
         assert [one.id for one in await store.approvals.search()] == ["A2"]
-
-    # ---- triggers ----
-
-    async def test_triggers_that_came_are_forgotten_and_the_others_come(self, store: Store, clock: ManualClock) -> None:
-        """A periodic one goes on, once each time."""
-        once = await added(store, clock.now())
-        often = await added(store, clock.now(), "periodic")
-        rests = await added(store, clock.now() + timedelta(days=1))
-        assert await store.triggers.pause(rests.id)
-        assert await store.triggers.claim(once, None) is not None
-        later = clock.now() + timedelta(days=DAYS)
-        assert await store.triggers.claim(often, later) is not None
-        await months(clock)
-        young = await added(store, clock.now())
-        assert await store.triggers.claim(young, None) is not None
-        assert sum(await forgotten(store, clock)) == 3, "two old occurrences, and what is over"
-        left = {one.id: one.state for one in await store.triggers.all()}
-        assert left == {often.id: "active", rests.id: "paused", young.id: "done"}
-        assert await store.triggers.claim(often, None) is None, "it was due then"
-        (due,) = await store.triggers.due()
-        claims = [await store.triggers.claim(due, later + timedelta(days=DAYS)) for _ in range(2)]
-        assert [claim is not None for claim in claims] == [True, False]
-
-    async def test_a_trigger_stays_while_its_post_waits(self, store: Store, clock: ManualClock) -> None:
-        """So that it learns how that went."""
-        key = await into_channel(store, clock)
-        await months(clock)
-        await forgotten(store, clock)
-        assert [one.state for one in await store.triggers.all()] == ["done"]
-        assert await store.outbox.withdraw(key) == "away"
-        await forgotten(store, clock)
-        assert await store.triggers.all() == []
 
     # ---- the rest ----
 

@@ -1,14 +1,12 @@
-"""Rules of the smaller views: the audit's chains, triggers, spend and settings."""
+"""Rules of the smaller views: the audit's chains, spend and settings."""
 
 import asyncio
-from datetime import timedelta
 
 from shoal.kernel.clock import to_micros
 from shoal.kernel.ids import TurnId
-from shoal.kernel.messages import Author, Usage
+from shoal.kernel.messages import Usage
 from shoal.kernel.moved import MovedChats, ids_of
 from shoal.kernel.records import GENESIS, AuditEntry, AuditRow, Commit, Spend, canonical_entry, entry_hash
-from shoal.kernel.triggers import NewTrigger, Trigger
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.steps import THREAD, opened
@@ -33,7 +31,7 @@ def is_chained(rows: list[AuditRow], head: str) -> bool:
 
 
 class RecordRules:
-    """`AuditLog`, `TriggerStore`, `Ledger` and `SettingStore`."""
+    """`AuditLog`, `Ledger` and `SettingStore`."""
 
     # ---- audit ----
 
@@ -64,90 +62,6 @@ class RecordRules:
             await clock.advance(1)
         assert [row.entry.action for row in await store.audit.tail(3)] == ["1", "2", "3"]
         assert [row.entry.action for row in await store.audit.tail(2, chain_name="x")] == ["2", "3"]
-
-    # ---- triggers ----
-
-    async def test_triggers_are_due_at_their_time(self, store: Store, clock: ManualClock) -> None:
-        """The earliest first."""
-        late = await added(store, clock, 20, "late")
-        soon = await added(store, clock, 10, "soon")
-        assert await store.triggers.all() == [soon, late]
-        assert await store.triggers.next_due_at() == soon.next_at
-        assert await store.triggers.due() == []
-        await clock.advance(10)
-        assert await store.triggers.due() == [soon]
-        await clock.advance(10)
-        assert await store.triggers.due() == [soon, late]
-        assert await store.triggers.due(1) == [soon]
-
-    async def test_an_occurrence_is_claimed_once_over_all_workers(self, store: Store, clock: ManualClock) -> None:
-        """The trigger is at its next time before the occurrence runs."""
-        trigger = await added(store, clock, 0)
-        next_at = clock.now() + timedelta(hours=1)
-        taken = await asyncio.gather(*(store.triggers.claim(trigger, next_at) for _ in range(RACERS)))
-        (occurrence,) = [found for found in taken if found is not None]
-        assert (occurrence.due_at, occurrence.trigger) == (trigger.next_at, trigger)
-        (after,) = await store.triggers.all()
-        assert (after.state, after.next_at, after.last_at) == ("active", next_at, trigger.next_at)
-        assert await store.triggers.due() == []
-        again = await store.triggers.claim(after, next_at + timedelta(hours=1))
-        assert again is not None
-        assert again.key != occurrence.key
-
-    async def test_a_trigger_that_will_not_come_again_is_done(self, store: Store, clock: ManualClock) -> None:
-        """Or missed, when it was too late."""
-        for missed, state in ((False, "done"), (True, "missed")):
-            trigger = await added(store, clock, 0)
-            assert await store.triggers.claim(trigger, None, missed=missed) is not None
-            found = next(one for one in await store.triggers.all() if one.id == trigger.id)
-            assert (found.state, found.next_at) == (state, None)
-            assert await store.triggers.claim(found, None) is None
-        assert await store.triggers.next_due_at() is None
-
-    async def test_a_missed_occurrence_of_a_periodic_trigger_leaves_it_active(
-        self, store: Store, clock: ManualClock
-    ) -> None:
-        """It goes on at its next time."""
-        trigger = await added(store, clock, 0)
-        assert await store.triggers.claim(trigger, clock.now() + timedelta(hours=1), missed=True) is not None
-        assert [found.state for found in await store.triggers.all()] == ["active"]
-
-    async def test_a_paused_trigger_is_not_due_until_it_is_resumed(self, store: Store, clock: ManualClock) -> None:
-        """Then it is as new; one that was switched off too."""
-        trigger = await added(store, clock, 0)
-        assert await store.triggers.pause(trigger.id)
-        assert not await store.triggers.pause(trigger.id)
-        assert await store.triggers.due() == []
-        assert await store.triggers.claim(trigger, None) is None
-        assert await store.triggers.resume(trigger.id, clock.now())
-        assert not await store.triggers.resume(trigger.id, clock.now())
-        assert [one.id for one in await store.triggers.due()] == [trigger.id]
-        await store.triggers.settle(trigger, error="no", disable=True)
-        later = clock.now() + timedelta(hours=1)
-        assert await store.triggers.resume(trigger.id, later)
-        (found,) = await store.triggers.all()
-        assert (found.state, found.next_at, found.failures, found.error) == ("active", later, 0, "")
-
-    async def test_a_trigger_remembers_its_failures(self, store: Store, clock: ManualClock) -> None:
-        """Until it works again; a disabled one is never due."""
-        trigger = await added(store, clock, 0)
-        for _ in range(2):
-            await store.triggers.settle(trigger, error="no such channel")
-        (found,) = await store.triggers.all()
-        assert (found.failures, found.error, found.state) == (2, "no such channel", "active")
-        await store.triggers.settle(trigger)
-        assert [found.failures for found in await store.triggers.all()] == [0]
-        await store.triggers.settle(trigger, error="gone", disable=True)
-        assert await store.triggers.due() == []
-        assert await store.triggers.next_due_at() is None
-        assert await store.triggers.claim(trigger, None) is None
-
-    async def test_a_removed_trigger_never_runs(self, store: Store, clock: ManualClock) -> None:
-        """Even when somebody saw it due."""
-        trigger = await added(store, clock, 0)
-        assert await store.triggers.remove(trigger.id)
-        assert not await store.triggers.remove(trigger.id)
-        assert await store.triggers.claim(trigger, None) is None
 
     # ---- ledger and settings ----
 
@@ -219,18 +133,3 @@ class RecordRules:
         assert await store.settings.get("marks", "a") == "new"
         assert await store.settings.drop("marks", "a", "new")
         assert await store.settings.get("marks", "a") is None
-
-
-async def added(store: Store, clock: ManualClock, seconds: float, name: str = "reminder") -> Trigger:
-    """A trigger that is due in so many seconds."""
-    spec = NewTrigger(
-        "periodic",
-        "0 * * * *",
-        "look at the mail",
-        thread=THREAD,
-        name=name,
-        timezone="Europe/Berlin",
-        author=Author("owner", trusted=True),
-        tainted_by="",
-    )
-    return await store.triggers.add(spec, clock.now() + timedelta(seconds=seconds))

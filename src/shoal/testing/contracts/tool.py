@@ -16,7 +16,6 @@ import msgspec
 import pytest
 
 from shoal.kernel.agents import AgentSpec, Purpose
-from shoal.kernel.clock import Clock
 from shoal.kernel.errors import ToolError
 from shoal.kernel.files import Files
 from shoal.kernel.home import Home
@@ -25,7 +24,6 @@ from shoal.kernel.messages import Author
 from shoal.kernel.permissions import Asker
 from shoal.kernel.ports import Command, CommandResult, Mount, Sandbox, Tool, ToolContext, VirtualFolder
 from shoal.kernel.records import NewPost
-from shoal.kernel.triggers import NewTrigger, Trigger
 from shoal.store.files import LocalFiles
 from shoal.testing.clock import ManualClock
 
@@ -41,21 +39,14 @@ RUBBISH = (
 class FakeServices:
     """Keeps what tools ask of Shoal."""
 
-    def __init__(self, clock: Clock, artifacts: Files) -> None:
+    def __init__(self, artifacts: Files) -> None:
         self.artifacts: Files = artifacts
         self.posts: list[NewPost] = []
-        self.triggers: list[NewTrigger] = []
         self.virtual_folders: list[VirtualFolder] = []
-        self._clock = clock
 
     async def post(self, post: NewPost) -> None:
         """Keep it."""
         self.posts.append(post)
-
-    async def add_trigger(self, trigger: NewTrigger) -> Trigger:
-        """Keep it, without looking at the schedule."""
-        self.triggers.append(trigger)
-        return Trigger(f"t{len(self.triggers)}", trigger, "active", None, self._clock.now())
 
 
 class FakeSandbox:
@@ -113,7 +104,7 @@ def tool_context(folder: Path, sandbox: Sandbox | None = None) -> ToolContext:
         ),
         sandbox=sandbox or FakeSandbox(),
         clock=clock,
-        services=FakeServices(clock, LocalFiles(home.artifacts)),
+        services=FakeServices(LocalFiles(home.artifacts)),
         purpose=Purpose(Author("u1", trusted=True), ""),
     )
 

@@ -4,9 +4,9 @@ The tool `overview` tells of it what the turn's audience may see: where the owne
 only its own channel.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, TypeAlias, get_args
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias, get_args
 
 import msgspec
 from msgspec import Meta
@@ -17,7 +17,6 @@ from shoal.kernel.ids import ThreadId, TurnId
 from shoal.kernel.ports import Invocation, ToolContext, ToolOutput
 from shoal.kernel.records import Approval
 from shoal.kernel.traits import LOOKUP
-from shoal.kernel.triggers import BRIEF, Trigger, source_of
 from shoal.kernel.untrusted import untrusted_block
 from shoal.kernel.zones import zone_named
 from shoal.store.journal import EndedTurns
@@ -39,6 +38,8 @@ COMING_MAX = 100
 NOTHING = "Nothing was asked or done, nothing waits, and nothing is scheduled for the next day."
 FAULTS: tuple[Outcome, ...] = ("failed", "limit")
 NOBODY = TurnId("")
+BRIEF = "daily-brief"
+"""The name of the skill by which an agent sends a brief, and of the trigger that has it do so."""
 TaintOf: TypeAlias = Callable[[Sequence[Event]], str]
 """Returns the untrusted source in a conversation with these events, or an empty string."""
 
@@ -90,6 +91,17 @@ class Coming(msgspec.Struct, frozen=True):
     is_brief: bool = False
 
 
+class Plans(NamedTuple):
+    """What is scheduled: what comes next, the next due first, and what fails."""
+
+    coming: Sequence[Coming]
+    failing: Sequence[Coming]
+
+
+class Agenda(list[Callable[[str], Awaitable[Plans]]]):
+    """Each returns what is scheduled in the threads whose ids begin with its argument. Features add theirs."""
+
+
 class Overview(msgspec.Struct, frozen=True):
     """How things stand at `until`, looking back to `since`. `hours` counts every turn that ended; `turns` and `faults`
     list the newest of them and of those that went wrong. `calls` and `usd` are those of all models; `usd` is null where
@@ -112,7 +124,13 @@ class Overview(msgspec.Struct, frozen=True):
 
 
 async def look(
-    store: Store, taint_of: TaintOf, now: datetime, hours: float, within: str = "", present: TurnId = NOBODY
+    store: Store,
+    agenda: Agenda,
+    taint_of: TaintOf,
+    now: datetime,
+    hours: float,
+    within: str = "",
+    present: TurnId = NOBODY,
 ) -> Overview:
     """Look up the last hours and the next day, of the threads whose ids begin with `within`; the turn `present`, which
     asks, is left out. Only reads."""
@@ -123,12 +141,8 @@ async def look(
     faults = await _done(store, taint_of, since, within, present, FAULTS_MAX, faults=True)
     days = await store.ledger.usage(max(1, round(hours / 24)))
     priced = [row.usd for row in days if row.usd is not None]
-    triggers = [
-        (one, _coming(one, where))
-        for one in await store.triggers.all()
-        if (where := one.spec.thread or f"{one.spec.platform}:{one.spec.channel}:").startswith(within)
-    ]
-    coming = [shown for one, shown in triggers if one.state == "active" and one.next_at is not None]
+    plans = [await plans_within(within) for plans_within in agenda]
+    coming = [one for some in plans for one in some.coming]
     return Overview(
         since=since,
         until=now,
@@ -148,17 +162,8 @@ async def look(
         coming=tuple(coming[:COMING_MAX]),
         coming_soon=sum(one.at is not None and one.at <= now + AHEAD for one in coming),
         coming_total=len(coming),
-        failing=tuple(
-            shown for one, shown in triggers if one.state in ("failed", "missed") or (one.error and one.failures)
-        ),
+        failing=tuple(one for some in plans for one in some.failing),
     )
-
-
-def _coming(trigger: Trigger, where: str) -> Coming:
-    spec = trigger.spec
-    is_brief = BRIEF in f"{spec.name} {spec.text}"
-    text, error = short(spec.name or spec.text), short(trigger.error)
-    return Coming(trigger.id, text, where, trigger.next_at, error, source_of(spec), is_brief)
 
 
 async def _question(store: Store, taint_of: TaintOf, one: Approval) -> OpenQuestion:
@@ -225,7 +230,7 @@ def short(text: str) -> str:
 OVERVIEW = tool(LOOKUP, name="overview")
 
 
-def overview_tool(store: Store, taint_of: TaintOf) -> FunctionTool[Invocation]:
+def overview_tool(store: Store, agenda: Agenda, taint_of: TaintOf) -> FunctionTool[Invocation]:
     """`overview` over what is stored."""
 
     @OVERVIEW
@@ -245,7 +250,7 @@ def overview_tool(store: Store, taint_of: TaintOf) -> FunctionTool[Invocation]:
 
         async def work() -> ToolOutput:
             now = context.clock.now()
-            found = await look(store, taint_of, now, hours, within, context.turn)
+            found = await look(store, agenda, taint_of, now, hours, within, context.turn)
             turns = [one for one in found.turns if one.outcome not in FAULTS and not one.is_brief][:TOLD_TURNS_MAX]
             briefs = sum(one.is_brief for one in found.turns)
             totals = {kind: sum(one.turns for one in found.hours if one.outcome == kind) for kind in get_args(Outcome)}

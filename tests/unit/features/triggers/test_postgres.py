@@ -4,14 +4,15 @@ from datetime import timedelta
 
 import pytest
 from tests.postgres import empty
-from tests.unit.triggers.test_service import START, THREAD, Inbox
+from tests.unit.features.triggers.test_service import START, THREAD, Inbox
 
+from shoal.features.triggers.records import NewTrigger
+from shoal.features.triggers.service import TriggerService
+from shoal.features.triggers.store import TriggerStore
 from shoal.kernel.messages import Author
-from shoal.kernel.triggers import NewTrigger
 from shoal.store.postgres import PoolSettings, open_postgres
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
-from shoal.triggers.service import TriggerService
 
 
 @pytest.mark.xdist_group("postgres")
@@ -25,12 +26,12 @@ async def test_two_services_send_each_occurrence_once(postgres_database: str) ->
     inboxes = [Inbox(clock), Inbox(clock)]
 
     pairs = zip(stores, inboxes, strict=True)
-    services = [TriggerService(store.triggers, inbox, clock) for store, inbox in pairs]
+    services = [TriggerService(TriggerStore(store.driver, clock), inbox, clock) for store, inbox in pairs]
     for number in range(5):
         spec = NewTrigger(
             "periodic", "* * * * *", f"go {number}", thread=THREAD, author=Author("owner", trusted=True), tainted_by=""
         )
-        await stores[0].triggers.add(spec, START + timedelta(minutes=1))
+        await services[0].triggers.add(spec, START + timedelta(minutes=1))
     for _ in range(6):
         await clock.advance(60)
         async with anyio.create_task_group() as tasks:

@@ -10,17 +10,12 @@ any         moves to failed/ with a .reason.txt beside it    nothing: it is malf
 
 A file that changes replaces its trigger. One that is not yet JSON is taken for half written and read again three times,
 and as often anew while it changes.
-
-The heartbeat: every so often the agent reads `data/HEARTBEAT.md` and does what stands there, without any history.
-
-An empty file (or one with nothing but headings and comments) costs no model call.
 """
 
 import asyncio
 import contextlib
 import logging
 import os
-import re
 import stat
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -30,20 +25,19 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from shoal.features.triggers.records import NewTrigger, Trigger
+from shoal.features.triggers.schedules import check, first_time, single_time
+from shoal.features.triggers.service import SourceOf, TriggerTarget, message_of
+from shoal.features.triggers.store import TriggerStore, key_of
 from shoal.kernel.begun import Begun
 from shoal.kernel.clock import Clock
 from shoal.kernel.errors import InvalidInput, ShoalError
 from shoal.kernel.ids import ThreadId, parse_thread_id, unopened
-from shoal.kernel.messages import Author, Prompt
-from shoal.kernel.ports import Settings
+from shoal.kernel.messages import Author
 from shoal.kernel.records import Opening
-from shoal.kernel.regular_files import read_regular
 from shoal.kernel.schema import refusal
-from shoal.kernel.triggers import HEARTBEAT_THREAD, NewTrigger, Trigger, check, first_time, single_time
 from shoal.kernel.untrusted import UNREADABLE, is_text, written_after
 from shoal.kernel.zones import zone_named
-from shoal.store.triggers import TriggerStore, key_of
-from shoal.triggers.service import LATE_SECONDS_MIN, SourceOf, TriggerTarget, message_of
 
 log = logging.getLogger(__name__)
 
@@ -311,7 +305,7 @@ def _spec(name: str, event: _EventFile, source: str, timezone: str, written_at: 
 
     Raises InvalidInput naming what is wrong.
     """
-    from shoal.kernel.when import When, parse_schedule
+    from shoal.features.triggers.when import When, parse_schedule
 
     thread = _place_of(event) if event.threadId else None
     when = When("one-shot", "1970-01-01", zone_named(timezone).key)
@@ -332,84 +326,3 @@ def _spec(name: str, event: _EventFile, source: str, timezone: str, written_at: 
     )
     check(spec)
     return spec
-
-
-HEARTBEAT_FILE = "HEARTBEAT.md"
-TEXT_BYTES_MAX = 16_384
-"""Of a longer file, only the beginning is read."""
-
-_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
-_ASK = (
-    "This is your heartbeat, not a message of a person. Below is your list of standing tasks. Do what is due now. "
-    "Nobody reads your answer here: tell people with the tools you have for that. If nothing is to be done, answer "
-    "[SILENT].\n\n"
-)
-
-
-@dataclass(eq=False, repr=False)
-class Heartbeat:
-    """Beats into one thread. Beats stand on a fixed grid of times, so that several processes send each one once; which
-    was the last is kept, so that a clock that is set back silences none."""
-
-    file: Path
-    target: TriggerTarget
-    settings: Settings
-    clock: Clock
-    source_of: SourceOf
-    minutes: float
-
-    async def run(self) -> None:
-        """Beat until cancelled; ends at once when `minutes` is 0.
-
-        A beat whose time was a moment ago is sent first: it may have been cut off.
-        """
-        seconds = self.minutes * 60
-        if seconds <= 0:
-            return
-        if self.clock.now().timestamp() % seconds < min(LATE_SECONDS_MIN, seconds / 2):
-            await self.beat()
-        while True:
-            await self.clock.sleep(seconds - self.clock.now().timestamp() % seconds)
-            await self.beat()
-
-    async def beat(self) -> bool:
-        """Send the file's tasks; False when it has none, or they were sent. Raises StoreError."""
-        text = tasks(self.file)
-        if not text:
-            return False
-        now = self.clock.now()
-        time = str(round(now.timestamp() / (self.minutes * 60)))
-        last = await self.settings.get("heartbeat", "")
-        number, _, last_time = (last or "0").partition(" ")
-        if last_time == time:
-            return False
-        number = (int(number) if number.isdecimal() else 0) + 1
-        key = f"heartbeat:@{time}.{number}"
-        author = Author("shoal", "heartbeat", trusted=True)  # its file is the owner's, unless it is marked
-        source = await self.source_of(self.file)
-        await self.target.send(
-            Prompt(
-                HEARTBEAT_THREAD,
-                key,
-                _ASK + text,
-                author,
-                now,
-                message_id=key,
-                origin="trigger",
-                history=False,
-                tainted_by=f"{HEARTBEAT_FILE}, written after {source}" if source else "",
-            )
-        )
-        await self.settings.swap("heartbeat", "", last, f"{number} {time}")
-        return True
-
-
-def tasks(file: Path) -> str:
-    """What a heartbeat file asks for; empty when it is missing or has only headings, comments and empty boxes."""
-    try:
-        text = read_regular(file, TEXT_BYTES_MAX).decode("utf-8", "replace")
-    except OSError:
-        return ""
-    text = _COMMENT.sub("", text).strip()
-    has_task = any(line.strip(" \t-*+[]") and not line.lstrip().startswith("#") for line in text.splitlines())
-    return text if has_task else ""

@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from tests.unit.triggers.test_service import Inbox
+from tests.unit.features.triggers.test_service import Inbox
 
-from shoal.kernel.triggers import HEARTBEAT_THREAD
+from shoal.features.triggers.heartbeat import TEXT_BYTES_MAX, Heartbeat, tasks
+from shoal.kernel.ids import HEARTBEAT_THREAD
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat_peer import MemorySettings
-from shoal.triggers.files import TEXT_BYTES_MAX, Heartbeat, tasks
 
 
 def heart(

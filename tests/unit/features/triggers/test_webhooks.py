@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoal.features.triggers.webhooks import BODY_CHARS_MAX, VALUE_CHARS_MAX, render
 from shoal.kernel.errors import InvalidInput
-from shoal.kernel.webhooks import BODY_CHARS_MAX, VALUE_CHARS_MAX, proofs, render, signature
+from shoal.kernel.webhooks import proofs, signature
 
 SECRET = "0123456789abcdef-secret"
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)

@@ -10,25 +10,26 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from shoal.kernel.begun import STARTS_MAX, Begun
-from shoal.kernel.errors import InvalidInput, StoreUnavailable
-from shoal.kernel.ids import ThreadId, thread_address
-from shoal.kernel.messages import Author, Inbound, Prompt, Receipt
-from shoal.kernel.records import DeliveryStatus, NewPost, Opening
-from shoal.kernel.triggers import NewTrigger, Trigger, next_after
-from shoal.store.outbox import Outbox
-from shoal.store.sqlite import SqliteDriver
-from shoal.store.store import Store
-from shoal.testing.clock import ManualClock
-from shoal.testing.database import empty_database
-from shoal.triggers.service import (
+from shoal.features.triggers.records import NewTrigger, Trigger
+from shoal.features.triggers.schedules import next_after
+from shoal.features.triggers.service import (
     FAILURES_MAX,
     POLL_SECONDS,
     RETRY_SECONDS,
     TriggerService,
     key_of,
-    tell_switched_off,
 )
+from shoal.features.triggers.store import TriggerStore
+from shoal.kernel.begun import STARTS_MAX, Begun
+from shoal.kernel.errors import InvalidInput, StoreUnavailable
+from shoal.kernel.ids import ThreadId, thread_address
+from shoal.kernel.messages import Author, Inbound, Prompt, Receipt
+from shoal.kernel.records import DeliveryStatus, NewPost, Opening
+from shoal.store.outbox import Outbox
+from shoal.store.sqlite import SqliteDriver
+from shoal.store.store import Store
+from shoal.testing.clock import ManualClock
+from shoal.testing.database import empty_database
 
 THREAD = ThreadId("web:lobby:a")
 START = datetime(2026, 10, 25, tzinfo=UTC)
@@ -114,6 +115,8 @@ class Stand:
     def __init__(self, path: Path) -> None:
         self.clock = ManualClock(START)
         self.store = Store(SqliteDriver(empty_database(path / "shoal.db"), synchronous="OFF"), self.clock)
+        self.triggers = TriggerStore(self.store.driver, self.clock)
+        self.store.causes.append(self.triggers)
         self.inbox = Inbox(self.clock, self.store.outbox)
         self.told: list[str] = []
 
@@ -127,7 +130,7 @@ class Stand:
     ) -> TriggerService:  # fmt: skip
         """One worker."""
         return TriggerService(
-            self.store.triggers,
+            self.triggers,
             self.inbox,
             self.clock,
             catch_up_seconds=catch_up_seconds,
@@ -144,11 +147,11 @@ class Stand:
         spec = replace(where, platform="slack", channel=channel) if channel else replace(where, thread=THREAD)
         at = next_after(spec, self.clock.now())
         assert at is not None
-        return await self.store.triggers.add(spec, at)
+        return await self.triggers.add(spec, at)
 
     async def one(self) -> Trigger:
         """The only trigger as it is now."""
-        (trigger,) = await self.store.triggers.all()
+        (trigger,) = await self.triggers.all()
         return trigger
 
     @asynccontextmanager
@@ -260,7 +263,7 @@ async def test_what_is_sent(stand: Stand) -> None:
         author=Author("u7", "Uma", ("ops",), trusted=False),
         tainted_by="a page",
     )
-    trigger = await stand.store.triggers.add(spec, utc(25, 1))
+    trigger = await stand.triggers.add(spec, utc(25, 1))
     async with stand.running(stand.service()):
         await stand.let_pass(3600)
     (prompt,) = stand.inbox.prompts
@@ -334,7 +337,7 @@ async def test_what_was_claimed_and_not_sent_is_sent_at_the_next_start_and_never
     trigger = await stand.add("0 * * * *")
     assert trigger.next_at is not None
     stand.clock.jump(3600)
-    assert await stand.store.triggers.claim(trigger, utc(25, 2))
+    assert await stand.triggers.claim(trigger, utc(25, 2))
     for _ in range(3):
         async with stand.running(stand.service()):
             pass
@@ -353,7 +356,7 @@ async def test_what_was_claimed_into_a_channel_is_posted_at_the_next_start_and_n
     trigger = await stand.add("0 * * * *", channel="C1")
     stand.clock.jump(3600)
     stand.inbox.away = not posted
-    assert await stand.store.triggers.claim(trigger, utc(25, 2))
+    assert await stand.triggers.claim(trigger, utc(25, 2))
     for _ in range(3):
         async with stand.running(stand.service()):
             pass
@@ -454,7 +457,7 @@ async def test_a_single_time_that_the_platform_refuses_is_switched_off_and_told(
     async with stand.running(service):
         await stand.let_pass(3600)
     assert stand.inbox.gave_up == [trigger.id]
-    await tell_switched_off(stand.store.triggers, stand.tell, trigger.id)
+    await service.tell_switched_off(trigger.id)
     assert (await stand.one()).state == "failed"
     assert stand.told[0].endswith("was switched off, since it failed: No such channel.")
 
@@ -543,7 +546,7 @@ async def test_a_schedule_that_no_longer_can_be_read_is_switched_off(stand: Stan
         author=Author("owner", trusted=True),
         tainted_by="",
     )
-    await stand.store.triggers.add(spec, utc(25, 1))
+    await stand.triggers.add(spec, utc(25, 1))
     async with stand.running(stand.service()):
         await stand.let_pass(3600)
     assert (await stand.one()).state == "failed"
@@ -557,9 +560,9 @@ async def test_what_was_claimed_comes_though_its_zone_is_gone_since(stand: Stand
     kind = "periodic" if " " in schedule else "one-shot"
     author = Author("owner", trusted=True)
     spec = NewTrigger(kind, schedule, "go", thread=THREAD, timezone="Mars/Olympus", author=author, tainted_by="")
-    trigger = await stand.store.triggers.add(spec, utc(25, 1))
+    trigger = await stand.triggers.add(spec, utc(25, 1))
     await stand.clock.advance(3600)
-    assert await stand.store.triggers.claim(trigger, utc(25, 2) if kind == "periodic" else None)
+    assert await stand.triggers.claim(trigger, utc(25, 2) if kind == "periodic" else None)
     async with stand.running(stand.service()):
         await stand.let_pass(60)
     assert [text for _, text in stand.inbox.fired] == ([] if full else ["go"])

@@ -7,11 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.kernel.errors import InvalidInput
-from shoal.kernel.ids import ThreadId
-from shoal.kernel.messages import Author
-from shoal.kernel.triggers import (
-    NewTrigger,
+from shoal.features.triggers.records import NewTrigger
+from shoal.features.triggers.schedules import (
     check,
     cron_times,
     first_time,
@@ -20,6 +17,9 @@ from shoal.kernel.triggers import (
     single_time,
     times_by_day,
 )
+from shoal.kernel.errors import InvalidInput
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.messages import Author
 
 OWNER = Author("owner", trusted=True)
 NOW = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)

@@ -1,23 +1,27 @@
-"""The tools `time`, `remind` and `schedule`: what time it is, and what starts turns of a conversation by the clock."""
+"""The tools `remind` and `schedule`: what starts turns of a conversation by the clock."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Meta
 from msgspec.structs import replace
 
+from shoal.features.triggers.records import NewTrigger, Trigger, source_of, title
+from shoal.features.triggers.schedules import first_time
+from shoal.features.triggers.service import TriggerService
+from shoal.features.triggers.store import TriggerStore
 from shoal.kernel.errors import InvalidInput, ToolError
-from shoal.kernel.ports import Invocation, ToolContext, ToolOutput
-from shoal.kernel.traits import KEEPS, LOOKUP, Traits
-from shoal.kernel.triggers import NewTrigger, Trigger, source_of, title
+from shoal.kernel.ports import Invocation, Tool, ToolContext, ToolOutput
+from shoal.kernel.traits import KEEPS, Traits
 from shoal.kernel.zones import local_time, zone_named
 from shoal.store.outbox import QUEUE_FULL
-from shoal.store.triggers import TriggerStore
+from shoal.tools.builtin.clock import ZONE
 from shoal.tools.functions import FunctionTool, as_tool_error, planned, tool
 
 if TYPE_CHECKING:
-    from shoal.kernel.when import When
+    from shoal.features.triggers.when import When
+    from shoal.services import Services
 
 LIST_MAX = 50
 TEXT_SHOWN_MAX = 120
@@ -25,26 +29,9 @@ WHEN_FORMS = (
     "an ISO 8601 time (2027-03-01T09:00), a wait (in 90 minutes, in 3 days), a time in words (tomorrow at 9, every "
     "weekday at 8:30) or a cron line (0 9 * * 1-5)"
 )
-ZONE = "IANA name of the time zone; without it that of whoever asks."
 
-NextTime = Callable[[NewTrigger, datetime], datetime]
-"""When a trigger would come next. Raises InvalidInput when it never does."""
-
-
-@tool(replace(LOOKUP, origin="own", in_cases=True))
-def time(
-    context: ToolContext,
-    timezone: Annotated[str, ZONE] = "",
-) -> Invocation:
-    """Get the current date, weekday and time in a time zone."""
-    with as_tool_error(InvalidInput):
-        zone = zone_named(timezone or context.timezone)
-
-    async def work() -> ToolOutput:
-        now = context.clock.now().astimezone(zone)
-        return ToolOutput(f"{now.isoformat(timespec='seconds')} ({now:%A}, {zone.key})")
-
-    return planned("time", zone.key, work, zone=zone.key)
+AddTrigger = Callable[[NewTrigger], Awaitable[Trigger]]
+"""Stores a trigger. Raises InvalidInput for a schedule that never comes."""
 
 
 _REMINDER = Traits(
@@ -59,25 +46,40 @@ _REMINDER = Traits(
 SCHEDULE = tool(replace(_REMINDER, offered="always", rank=7, origin="mixed", harmless=("list",)), name="schedule")
 
 
-@tool(_REMINDER)
-def remind(
-    context: ToolContext,
-    when: Annotated[str, f"When: {WHEN_FORMS}."],
-    text: Annotated[str, "What you are told then, as a message in this conversation.", Meta(max_length=4000)],
-    timezone: Annotated[str, ZONE] = "",
+REMIND = tool(_REMINDER, name="remind")
+
+
+def trigger_tools(services: "Services") -> list[Tool]:
+    service = services[TriggerService]
+    return [remind_tool(service.add), schedule_tool(service.triggers, service.add)]
+
+
+def remind_tool(add_trigger: AddTrigger) -> FunctionTool[Invocation]:
+    """`remind` as one of the tools."""
+
+    @REMIND
+    def remind(
+        context: ToolContext,
+        when: Annotated[str, f"When: {WHEN_FORMS}."],
+        text: Annotated[str, "What you are told then, as a message in this conversation.", Meta(max_length=4000)],
+        timezone: Annotated[str, ZONE] = "",
+    ) -> Invocation:
+        """Schedule a message to yourself in this conversation, once or repeatedly; you then act on it and answer."""
+        return _reminder(add_trigger, "remind", "", when, text, timezone, context)
+
+    return remind
+
+
+def _reminder(
+    add_trigger: AddTrigger, name: str, does: str, when: str, text: str, timezone: str, context: ToolContext
 ) -> Invocation:
-    """Schedule a message to yourself in this conversation, once or repeatedly; you then act on it and answer."""
-    return _reminder("remind", "", when, text, timezone, context)
-
-
-def _reminder(name: str, does: str, when: str, text: str, timezone: str, context: ToolContext) -> Invocation:
     """A call that schedules a turn of its conversation. Raises ToolError for what cannot be scheduled."""
     text, when, timezone = text.strip(), " ".join(when.split()), timezone or context.timezone
     if not text:
         raise ToolError("There is nothing to be reminded of: the text is empty.")
 
     def moment() -> "When":
-        from shoal.kernel.when import parse_when
+        from shoal.features.triggers.when import parse_when
 
         with as_tool_error(InvalidInput):
             return parse_when(when, timezone, context.clock.now())
@@ -95,7 +97,7 @@ def _reminder(name: str, does: str, when: str, text: str, timezone: str, context
             agent=context.agent.name,
         )
         try:
-            added = await context.services.add_trigger(trigger)
+            added = await add_trigger(trigger)
         except InvalidInput as error:
             raise ToolError(f"That schedule cannot be used: {error}") from error
         next_at = f", next at {_local(added.next_at, found.timezone)}" if added.next_at else ""
@@ -106,7 +108,7 @@ def _reminder(name: str, does: str, when: str, text: str, timezone: str, context
     return planned(name, detail, add, shown, when=when, timezone=timezone, text=text, thread=context.chat)
 
 
-def schedule_tool(triggers: TriggerStore, next_time: NextTime) -> FunctionTool[Invocation]:
+def schedule_tool(triggers: TriggerStore, add_trigger: AddTrigger) -> FunctionTool[Invocation]:
     """`schedule` works on the same rows as `remind`, /remind, the command line, the API and the page."""
 
     async def own(context: ToolContext) -> list[Trigger]:
@@ -134,7 +136,7 @@ def schedule_tool(triggers: TriggerStore, next_time: NextTime) -> FunctionTool[I
                 raise ToolError(f"It is {trigger.state}, so there is nothing to pause.")
             return ToolOutput(f"Paused {trigger.id}; resume lets it come again.")
         with as_tool_error(InvalidInput):
-            at = next_time(trigger.spec, context.clock.now())
+            at = first_time(trigger.spec, context.clock.now())
         if not await triggers.resume(trigger.id, at):
             raise ToolError(f"It is {trigger.state}, so there is nothing to resume.")
         return ToolOutput(f"{trigger.id} comes again, next at {_local(at, context.timezone)}.")
@@ -154,7 +156,7 @@ def schedule_tool(triggers: TriggerStore, next_time: NextTime) -> FunctionTool[I
         and recurring tasks. To change one, cancel it and create another."""
         id = id.strip()
         if do == "create":
-            return _reminder("schedule", "create ", when, text, timezone, context)
+            return _reminder(add_trigger, "schedule", "create ", when, text, timezone, context)
         if do == "list":
             return planned("schedule", do, lambda: listed(context), do, do=do)
         if not id:

@@ -1,4 +1,4 @@
-"""What starts turns by the clock, and when it comes next: cron lines and single times in a time zone.
+"""When a trigger comes next: cron lines and single times in a time zone.
 
 Clock changes: a time that does not exist comes at the next instant that does; one that occurs twice comes once, at the
 first. A cron line whose hour is `*` goes by the hours that pass, so it comes in each pass of a repeated hour.
@@ -6,117 +6,22 @@ first. A cron line whose hour is `*` goes by the hours that pass, so it comes in
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from datetime import UTC, datetime, time, timedelta
 from functools import lru_cache
 from itertools import takewhile
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-import msgspec
-
+from shoal.features.triggers.records import NewTrigger
 from shoal.kernel import lazy_re
 from shoal.kernel.clock import iso
 from shoal.kernel.errors import InvalidId, InvalidInput
-from shoal.kernel.ids import ThreadId, make_thread_id, unopened
-from shoal.kernel.messages import Author, Origin
-from shoal.kernel.phrases import short_line
-from shoal.kernel.zones import local_time, zone_named
+from shoal.kernel.ids import unopened
+from shoal.kernel.zones import zone_named
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
     from cronsim import CronSim
-
-
-class NewTrigger(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something that starts a turn at a time. Into `thread`, or into `platform` and `channel` (a new thread).
-
-    `schedule` is a cron line for `periodic` and an ISO 8601 time for `one-shot`. `author` asked for it, and
-    `tainted_by` names the untrusted content behind it: its turns are trusted no more than that.
-    """
-
-    kind: Literal["one-shot", "periodic"]
-    schedule: str
-    text: str
-    author: Author
-    tainted_by: str
-    thread: ThreadId | None = None
-    platform: str = ""
-    channel: str = ""
-    timezone: str = "UTC"
-    agent: str = ""
-    name: str = ""
-    origin: Origin = "trigger"
-
-
-class Trigger(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A stored trigger. `next_at` is None when it will not come again."""
-
-    id: str
-    spec: NewTrigger
-    state: Literal["active", "paused", "done", "missed", "failed"]
-    next_at: datetime | None
-    created_at: datetime
-    last_at: datetime | None = None
-    failures: int = 0
-    error: str = ""
-
-
-class Occurrence(msgspec.Struct, frozen=True):
-    """One due time of a trigger, claimed by one worker; its id deduplicates the message it sends."""
-
-    trigger: Trigger
-    due_at: datetime
-    key: str
-
-
-BRIEF = "daily-brief"
-"""The name of the skill by which an agent sends a brief, and of the trigger that has it do so."""
-BRIEF_TEXT = (
-    "Follow the skill daily-brief, section Each morning, for {timezone}. Answer [SILENT] if there is nothing to tell."
-)
-BRIEF_AGENT: Mapping[str, str] = {
-    "system_prompt": "You send one person a short brief every morning, by the skill daily-brief. You only look.",
-    "profile": "locked",
-    "tools": "overview, read, list, search_history, time",
-}
-BRIEF_ON_PAGE = make_thread_id("web", "lobby", "brief")
-"""Where a brief comes as long as the owner has written to no agent in a chat."""
-
-HEARTBEAT_THREAD = make_thread_id("web", "lobby", "heartbeat")
-"""Where heartbeats run, each without any history."""
-RETRY_SECONDS = (30.0, 120.0, 600.0)
-"""Pauses after which what a trigger wanted is tried again."""
-FAILURES_MAX = 5
-"""Failures in a row after which a trigger that comes again and again is switched off."""
-
-
-def source_of(spec: NewTrigger) -> str:
-    """Return the untrusted source of a trigger's text, or an empty string."""
-    if spec.tainted_by or spec.author.trusted:
-        return spec.tainted_by
-    return f"a schedule of {spec.author.id or 'somebody unknown'}"
-
-
-def title(trigger: Trigger) -> str:
-    """How a trigger is called: its name, else the end of its id."""
-    return trigger.spec.name or trigger.id[-6:]
-
-
-def switched_off(trigger: Trigger, problem: str) -> str:
-    """What is said of a trigger that has failed for good."""
-    return f"The trigger {title(trigger)} was switched off, since it failed: {problem}"
-
-
-def missed(trigger: Trigger, due_at: datetime) -> str:
-    """Tell that a single time passed while nothing ran. Text that others may have written is left out."""
-    spec = trigger.spec
-    with suppress(InvalidInput):  # the zone may be gone since
-        due_at = due_at.astimezone(zone_named(spec.timezone))
-    what = title(trigger) if spec.tainted_by else f"“{short_line(spec.name or spec.text)}”"
-    return (
-        f"I missed {what}, due at {local_time(due_at)}: I was not running then. Schedule it again if you still need it."
-    )
 
 
 TEXT_CHARS_MAX = 20_000

@@ -10,16 +10,30 @@ been stopped      is done                                              comes at 
 
 import logging
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
-from shoal.kernel.clock import to_micros
+from shoal.features.triggers.records import (
+    FAILURES_MAX,
+    RETRY_SECONDS,
+    NewTrigger,
+    Occurrence,
+    Trigger,
+    switched_off,
+)
+from shoal.kernel.clock import Clock, to_micros
 from shoal.kernel.events import TurnFinished
 from shoal.kernel.ids import ThreadId
 from shoal.kernel.records import NewPost
-from shoal.kernel.triggers import FAILURES_MAX, RETRY_SECONDS, NewTrigger, Occurrence, Trigger, switched_off
 from shoal.store.appends import put_post
+from shoal.store.causes import Cause
 from shoal.store.driver import Script, StorePart, dump, moment, query, readable, reader, text, writes, writes_at
+from shoal.store.retention import Walk
+from shoal.store.store import Store
+
+if TYPE_CHECKING:
+    from shoal.services import Services
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +45,16 @@ def key_of(trigger: Trigger, due_at: datetime) -> str:
     return f"{trigger.id}@{to_micros(due_at)}"
 
 
-class TriggerStore(StorePart):
-    """What starts turns by the clock."""
+WALKS = (Walk("occurrences", ("",), False), Walk("triggers", ("",), True))
+"""Old rows that go: every occurrence, and triggers that do not come again once what they said was posted."""
+
+
+class TriggerStore(StorePart, Cause):
+    """The rows of triggers and their occurrences."""
+
+    @classmethod
+    def of(cls, services: "Services") -> Self:
+        return cls(services[Store].driver, services[Clock])
 
     @writes_at
     def add(self, at: datetime, spec: NewTrigger, next_at: datetime, *, rests: bool = False) -> Script[Trigger]:
@@ -110,22 +132,23 @@ class TriggerStore(StorePart):
         yield from query("due", what="triggers")
         return bool(rows)
 
+    def turn_ended(self, id: str, thread: ThreadId, finished: TurnFinished, at: datetime) -> Script[None]:
+        if finished.outcome in ("done", "limit"):
+            yield from query("trigger_answered", id=id)
+            return
+        rows = yield from query("trigger_one", id=id)
+        if finished.outcome != "failed" or not rows:
+            return
+        found = _trigger(rows[0])
+        once, count = found.spec.kind == "one-shot", found.failures + 1
+        is_over = count > len(RETRY_SECONDS) if once else count >= FAILURES_MAX
+        again = at + timedelta(seconds=RETRY_SECONDS[found.failures]) if once and not is_over else found.next_at
+        state = "failed" if is_over else "active" if once else found.state
+        yield from query("trigger_failed", id=id, error=finished.reply, next_at=again, state=state)
+        yield from query("due", what="triggers")
+        if is_over:
+            told = NewPost(f"trigger:{id}:{to_micros(at)}", thread, switched_off(found, finished.reply))
+            yield from put_post(told, at)
 
-def note_turn(trigger: str, thread: ThreadId, finished: TurnFinished, at: datetime) -> Script[None]:
-    """Note with a trigger how the turn went that it has started in this thread."""
-    if finished.outcome in ("done", "limit"):
-        yield from query("trigger_answered", id=trigger)
-        return
-    rows = yield from query("trigger_one", id=trigger)
-    if finished.outcome != "failed" or not rows:
-        return
-    found = _trigger(rows[0])
-    once, count = found.spec.kind == "one-shot", found.failures + 1
-    is_over = count > len(RETRY_SECONDS) if once else count >= FAILURES_MAX
-    again = at + timedelta(seconds=RETRY_SECONDS[found.failures]) if once and not is_over else found.next_at
-    state = "failed" if is_over else "active" if once else found.state
-    yield from query("trigger_failed", id=trigger, error=finished.reply, next_at=again, state=state)
-    yield from query("due", what="triggers")
-    if is_over:
-        told = NewPost(f"trigger:{trigger}:{to_micros(at)}", thread, switched_off(found, finished.reply))
-        yield from put_post(told, at)
+    def opening_failed(self, id: str, error: str, *, for_good: bool) -> Script[None]:
+        yield from query("trigger_settle", id=id, error=error, disable=for_good)

@@ -18,7 +18,7 @@ the process died twice while sending it      it has failed for good
 an occurrence failed for good                the trigger comes less often for a while; after five in a row it is
                                              switched off and somebody is told, but not while a mailbox is full or a
                                              platform away
-a turn that one has started failed           noted with the end of the turn, see store/triggers.py
+a turn that one has started failed           noted with the end of the turn, see store.py
 """
 
 import asyncio
@@ -26,43 +26,50 @@ import contextlib
 import heapq
 import logging
 from bisect import bisect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
 from itertools import accumulate
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
 from msgspec.structs import replace
 
-from shoal.kernel.begun import Begun
-from shoal.kernel.clock import Clock, iso, wall_ahead
-from shoal.kernel.errors import InvalidInput, ShoalError, StoreError
-from shoal.kernel.ids import unopened
-from shoal.kernel.messages import Author, Inbound, Prompt, Receipt
-from shoal.kernel.records import DeliveryStatus, Opening
-from shoal.kernel.triggers import (
+from shoal.features.triggers.records import (
     FAILURES_MAX,
     RETRY_SECONDS,
     NewTrigger,
     Occurrence,
     Trigger,
     missed,
-    next_after,
-    single_time,
     switched_off,
     title,
 )
+from shoal.features.triggers.schedules import first_time, next_after, single_time
+from shoal.features.triggers.settings import TriggersSettings
+from shoal.features.triggers.store import TriggerStore, key_of
+from shoal.kernel.begun import Begun
+from shoal.kernel.clock import SET_BACK_SECONDS, Clock, iso, wall_ahead
+from shoal.kernel.errors import InvalidInput, ShoalError, StoreError
+from shoal.kernel.home import Home
+from shoal.kernel.ids import unopened
+from shoal.kernel.live_config import LiveConfig
+from shoal.kernel.messages import Author, Inbound, Prompt, Receipt
+from shoal.kernel.phrases import short_line
+from shoal.kernel.records import DeliveryStatus, NewPost, Opening
 from shoal.kernel.zones import zone_named
+from shoal.notices import Notices
 from shoal.store.outbox import QUEUE_FULL
-from shoal.store.triggers import TriggerStore, key_of
+from shoal.threads.departures import HasLeft
+from shoal.threads.orchestrator import Orchestrator
+
+if TYPE_CHECKING:
+    from shoal.services import Services
 
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 60.0
 """Longest sleep: how late a trigger that another process added, or one after the machine was suspended, may come."""
-SET_BACK_SECONDS = 1.0
-"""Less is a clock that is kept right."""
 LATE_SECONDS_MIN = 120.0
 """An occurrence this late is still on time, whatever catch_up_seconds says."""
 LATE_TOLD_SECONDS = 300.0
@@ -101,6 +108,19 @@ async def _log(trigger: Trigger, text: str) -> None:
     log.warning("a trigger needs attention; see `shoal triggers list`", extra={"trigger": trigger.id, "why": text})
 
 
+def told_by(notices: Notices) -> Tell:
+    """Tells of a trigger in its thread, or the owner where each occurrence opens a thread of its own."""
+
+    async def tell(trigger: Trigger, text: str) -> None:
+        await _log(trigger, text)
+        if trigger.spec.thread is None:
+            await notices.tell_where_last_heard(text)
+        else:
+            await notices.post(NewPost(f"trigger:{trigger.id}:{notices.clock.new_id()}", trigger.spec.thread, text))
+
+    return tell
+
+
 @dataclass(eq=False, repr=False)
 class TriggerService:
     """The timer loop over the stored triggers. Whoever adds or changes one sets `added`: that ends the present wait, or
@@ -121,9 +141,44 @@ class TriggerService:
     _retries: list[tuple[float, str, int, Occurrence]] = field(default_factory=list, init=False)
     """What is to be tried again, by the monotonic clock."""
 
+    @classmethod
+    def of(cls, services: "Services") -> Self:
+        settings = services[LiveConfig].current.section(TriggersSettings)
+        return cls(
+            services[TriggerStore],
+            services[Orchestrator],
+            services[Clock],
+            catch_up_seconds=settings.catch_up_seconds,
+            outage_seconds=settings.outage_seconds,
+            tell=told_by(services[Notices]),
+            begun=services[Begun],
+            restored_at=services[Home].restored_at(),
+        )
+
     def __post_init__(self) -> None:
         self._late_max = timedelta(seconds=max(self.catch_up_seconds, LATE_SECONDS_MIN))
         self._full_max = timedelta(seconds=max(self.outage_seconds, sum(RETRY_SECONDS)))
+
+    async def add(self, spec: NewTrigger) -> Trigger:
+        """Store a trigger, durably. Raises InvalidInput for a schedule that never comes."""
+        trigger = await self.triggers.add(spec, first_time(spec, self.clock.now()))
+        self.added.set()
+        return trigger
+
+    async def end_left(self, has_left: HasLeft, by: str) -> AsyncIterator[tuple[Author, str]]:
+        """Remove those of people who have no access any more. Yields who had left each, and its name."""
+        for trigger in await self.triggers.all():
+            spec = trigger.spec
+            place = spec.thread or unopened(spec.platform, spec.channel)
+            if trigger.next_at is not None and await has_left(place, spec.author):
+                await self.triggers.remove(trigger.id)
+                yield spec.author, f"the schedule “{short_line(spec.name or spec.text, 60)}”"
+
+    async def tell_switched_off(self, id: str) -> None:
+        """Tell of a trigger into a channel whose last try has failed, which is noted with it."""
+        for trigger in await self.triggers.all():
+            if trigger.id == id and trigger.state == "failed":
+                await self.tell(trigger, switched_off(trigger, trigger.error))
 
     async def run(self) -> None:
         """Serve until cancelled. A store that fails ends it with a StoreError."""
@@ -276,13 +331,6 @@ def message_of(spec: NewTrigger, key: str, text: str, author: Author, at: dateti
     return Prompt(
         place, key, text, author, at, agent=spec.agent, origin=spec.origin, message_id=key, tainted_by=spec.tainted_by
     )
-
-
-async def tell_switched_off(triggers: TriggerStore, tell: Tell, id: str) -> None:
-    """Tell of a trigger into a channel whose last try has failed, which is noted with it."""
-    for found in await triggers.all():
-        if found.id == id and found.state == "failed":
-            await tell(found, switched_off(found, found.error))
 
 
 def _backoff(trigger: Trigger) -> timedelta:

@@ -1,46 +1,57 @@
-"""Calls about triggers: list, plan, add, pause and remove them, and the morning brief."""
+"""Calls about triggers: list, plan, add, pause and remove them, the morning brief, and webhooks."""
 
 import re
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Annotated, Literal
 
 import anyio.to_thread
 import msgspec
+from starlette.requests import Request
 
 from shoal.agents.lifecycle import AgentLifecycle
 from shoal.agents.registry import AgentRegistry
 from shoal.connections import Connections
+from shoal.features.triggers.records import NewTrigger, Trigger
+from shoal.features.triggers.schedules import first_time, in_words, times_by_day
+from shoal.features.triggers.service import TriggerService
+from shoal.features.triggers.store import TriggerStore
+from shoal.features.triggers.webhooks import Webhooks, render
 from shoal.kernel.clock import Clock
 from shoal.kernel.errors import Conflict, InvalidInput, NotFound
-from shoal.kernel.ids import OWN_PLATFORMS, parse_thread_id
+from shoal.kernel.ids import OWN_PLATFORMS, make_thread_id, parse_thread_id, unopened
 from shoal.kernel.live_config import LiveConfig
-from shoal.kernel.triggers import (
-    BRIEF,
-    BRIEF_AGENT,
-    BRIEF_ON_PAGE,
-    BRIEF_TEXT,
-    NewTrigger,
-    Trigger,
-    first_time,
-    in_words,
-    times_by_day,
-)
-from shoal.kernel.when import parse_schedule, parse_when
+from shoal.kernel.messages import Author, Prompt
+from shoal.kernel.records import Opening
+from shoal.kernel.webhooks import first_delivery, proofs
 from shoal.kernel.zones import zone_named
 from shoal.store.store import Store
-from shoal.surfaces.http.endpoints import ADMINS, READERS, Removed, Routes, checked_text, view
+from shoal.surfaces.http.endpoints import ADMINS, JSON, OPEN, READERS, Removed, Routes, checked_text, view, whole_body
+from shoal.surfaces.http.errors import ApiError
+from shoal.surfaces.http.options import WebOptions
 from shoal.surfaces.http.routes_access import zone_of
 from shoal.surfaces.http.routes_threads import check_agent
+from shoal.threads.orchestrator import Orchestrator
 from shoal.threads.principals import Principal
 from shoal.threads.scope import LAST_CHANNEL
 from shoal.threads.timezones import TimeZones
-from shoal.tools.executor import LiveToolServices
+from shoal.tools.builtin.overview import BRIEF
 
 routes = Routes()
 
 DAY_TIMES_MAX = 4
 """How many times of a trigger a calendar lists for each day."""
 NAME_CHARS_MAX = 120
+BRIEF_TEXT = (
+    "Follow the skill daily-brief, section Each morning, for {timezone}. Answer [SILENT] if there is nothing to tell."
+)
+BRIEF_AGENT: Mapping[str, str] = {
+    "system_prompt": "You send one person a short brief every morning, by the skill daily-brief. You only look.",
+    "profile": "locked",
+    "tools": "overview, read, list, search_history, time",
+}
+BRIEF_ON_PAGE = make_thread_id("web", "lobby", "brief")
+"""Where a brief comes as long as the owner has written to no agent in a chat."""
 
 
 class TriggerRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -103,17 +114,17 @@ def _no_trigger(id: str) -> NotFound:
     return NotFound(f"There is no trigger {id[:80]}. `shoal triggers list` shows them.")
 
 
-async def _known_trigger(store: Store, id: str) -> Trigger:
-    found = next((trigger for trigger in await store.triggers.all() if trigger.id == id), None)
+async def _known_trigger(triggers: TriggerStore, id: str) -> Trigger:
+    found = next((trigger for trigger in await triggers.all() if trigger.id == id), None)
     if found is None:
         raise _no_trigger(id)
     return found
 
 
 @routes("GET /api/triggers", READERS)
-async def triggers(store: Store) -> list[TriggerView]:
+async def list_triggers(store: Store, triggers: TriggerStore) -> list[TriggerView]:
     """What starts turns by the clock, the next due first."""
-    found = await store.triggers.all()
+    found = await triggers.all()
     threads = {one.spec.thread for one in found if one.spec.thread}
     infos = [await store.journal.thread(thread) for thread in threads]
     titles = {info.thread: info.title for info in infos if info is not None}
@@ -133,7 +144,7 @@ class PlannedTimes(msgspec.Struct, frozen=True):
 
 @routes("GET /api/triggers/calendar", READERS)
 async def calendar(
-    store: Store,
+    triggers: TriggerStore,
     clock: Clock,
     config: LiveConfig,
     timezones: TimeZones,
@@ -147,9 +158,7 @@ async def calendar(
     now = clock.now()
     until, zone = now + timedelta(days=days), zone_named(timezone or await zone_of(config, timezones, by))
     active = [
-        one
-        for one in await store.triggers.all()
-        if one.state == "active" and one.next_at is not None and one.next_at < until
+        one for one in await triggers.all() if one.state == "active" and one.next_at is not None and one.next_at < until
     ]
 
     def look() -> list[PlannedTimes]:
@@ -175,15 +184,13 @@ async def add_trigger(
     config: LiveConfig,
     connections: Connections,
     agents: AgentRegistry,
-    outlets: LiveToolServices,
+    service: TriggerService,
     timezones: TimeZones,
     by: Principal,
     body: TriggerRequest,
 ) -> TriggerView:
     """Schedule a turn."""
-    return _trigger_view(
-        await outlets.add_trigger(await _wanted(clock, config, connections, agents, timezones, by, body))
-    )
+    return _trigger_view(await service.add(await _wanted(clock, config, connections, agents, timezones, by, body)))
 
 
 async def _wanted(
@@ -201,6 +208,8 @@ async def _wanted(
     if body.platform and body.platform not in {*connections.configured, *OWN_PLATFORMS}:
         known = ", ".join(sorted(connections.configured)) or "none"
         raise InvalidInput(f"There is no platform {body.platform[:80]!r} here. Connected are: {known}.")
+    from shoal.features.triggers.when import parse_schedule, parse_when
+
     timezone, now = body.timezone or await zone_of(config, timezones, by), clock.now()
     if body.kind:
         when = parse_schedule(body.kind, body.schedule, timezone, now)
@@ -235,11 +244,12 @@ class BriefRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @routes("POST /api/brief", ADMINS, status=201)
 async def set_brief(
     store: Store,
+    triggers: TriggerStore,
     clock: Clock,
     config: LiveConfig,
     connections: Connections,
     agents: AgentRegistry,
-    outlets: LiveToolServices,
+    service: TriggerService,
     timezones: TimeZones,
     lifecycle: AgentLifecycle,
     by: Principal,
@@ -265,44 +275,99 @@ async def set_brief(
             clock.now(),
         )
         await lifecycle.create(agent, BRIEF_AGENT, by.person)
-    before = [one for one in await store.triggers.all() if one.spec.name == BRIEF]
-    added = await add_trigger(clock, config, connections, agents, outlets, timezones, by, asked)
+    before = [one for one in await triggers.all() if one.spec.name == BRIEF]
+    added = await add_trigger(clock, config, connections, agents, service, timezones, by, asked)
     for one in before:
-        await store.triggers.remove(one.id)
+        await triggers.remove(one.id)
     return added
 
 
 @routes("DELETE /api/brief", ADMINS)
-async def end_brief(store: Store) -> Removed:
+async def end_brief(triggers: TriggerStore) -> Removed:
     """Send no brief any more."""
-    found = [one for one in await store.triggers.all() if one.spec.name == BRIEF]
+    found = [one for one in await triggers.all() if one.spec.name == BRIEF]
     for one in found:
-        await store.triggers.remove(one.id)
+        await triggers.remove(one.id)
     return Removed(bool(found))
 
 
 @routes("DELETE /api/triggers/{id}", ADMINS)
-async def remove_trigger(store: Store, id: str) -> Removed:
+async def remove_trigger(triggers: TriggerStore, id: str) -> Removed:
     """Remove a trigger."""
-    if not await store.triggers.remove(id):
+    if not await triggers.remove(id):
         raise _no_trigger(id)
     return Removed(True)
 
 
 @routes("POST /api/triggers/{id}/pause", ADMINS)
-async def pause_trigger(store: Store, id: str) -> TriggerView:
+async def pause_trigger(triggers: TriggerStore, id: str) -> TriggerView:
     """Pause a trigger."""
-    trigger = await _known_trigger(store, id)
-    if not await store.triggers.pause(id):
+    trigger = await _known_trigger(triggers, id)
+    if not await triggers.pause(id):
         raise Conflict(f"Trigger {id} is {trigger.state}: there is nothing to pause.")
-    return _trigger_view(await _known_trigger(store, id))
+    return _trigger_view(await _known_trigger(triggers, id))
 
 
 @routes("POST /api/triggers/{id}/resume", ADMINS)
-async def resume_trigger(store: Store, clock: Clock, outlets: LiveToolServices, id: str) -> TriggerView:
+async def resume_trigger(service: TriggerService, triggers: TriggerStore, clock: Clock, id: str) -> TriggerView:
     """Resume a trigger that is paused or was switched off."""
-    trigger = await _known_trigger(store, id)
-    if not await store.triggers.resume(id, first_time(trigger.spec, clock.now())):
+    trigger = await _known_trigger(triggers, id)
+    if not await triggers.resume(id, first_time(trigger.spec, clock.now())):
         raise Conflict(f"Trigger {id} is {trigger.state}: there is nothing to resume.")
-    outlets.ring()
-    return _trigger_view(await _known_trigger(store, id))
+    service.added.set()
+    return _trigger_view(await _known_trigger(triggers, id))
+
+
+# ---- webhooks ----
+
+
+class HookAnswer(msgspec.Struct, frozen=True):
+    """The call was taken in, now or, a `duplicate`, before. `thread` is empty into a channel: it is to be opened."""
+
+    accepted: bool
+    duplicate: bool
+    thread: str
+
+
+@routes("POST /hooks/{name}", OPEN, status=202, raw_body=JSON)
+async def take_hook(
+    store: Store,
+    clock: Clock,
+    orchestrator: Orchestrator,
+    hooks: Webhooks,
+    options: WebOptions,
+    request: Request,
+    name: str,
+) -> HookAnswer:
+    """Start a turn by a webhook; by HMAC or bearer secret, once for what was signed."""
+    hook = hooks.get(name)
+    if hook is None:
+        raise NotFound("There is no webhook of this name. [triggers.webhooks.NAME] in shoal.toml makes one.")
+    body = await whole_body(request, seconds=options.body_seconds)
+    headers = {key.lower(): value for key, value in request.headers.items()}
+    now = clock.now()
+    proved = proofs(headers, body, hook.secret.reveal(), now)
+    if not proved:
+        raise ApiError(401, "unauthorized", "The call does not prove that it knows the secret of this webhook.")
+    text = render(hook.template, name, body)
+    delivery = await first_delivery(store.settings, proved, f"hook:{name}", now, hook.repeat_seconds)
+    if delivery is None:
+        return HookAnswer(True, True, hook.thread)
+    prompt = Prompt(
+        parse_thread_id(hook.thread) if hook.thread else unopened(*hook.channel.split(":", 1)),
+        delivery.key,
+        text,
+        Author("shoal", f"webhook {name}", trusted=True),
+        clock.now(),
+        agent=hook.agent,
+        message_id=delivery.key,
+        origin="trigger",
+        tainted_by=f"webhook {name}",
+    )
+    if not hook.thread:
+        fresh = await orchestrator.open(Opening(prompt))
+        return HookAnswer(True, not fresh, "")
+    receipt = await orchestrator.send(prompt)
+    if receipt.status == "busy":
+        raise ApiError(429, "busy", "The conversation's queue is full; send it again later.", {"Retry-After": "30"})
+    return HookAnswer(True, receipt.status == "duplicate", prompt.thread)

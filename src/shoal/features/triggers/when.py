@@ -12,7 +12,7 @@ from left to right with a lookahead of a few words, so parsing takes linear time
 | today at 9, 2026-12-24 18:00 | that day only; refused if it is past                                                |
 | every 15 minutes             | by the clock: at :00, :15, :30 and :45                                              |
 
-A time zone may end a phrase. Times that clock changes skip or repeat follow `shoal.kernel.triggers.instant`.
+A time zone may end a phrase. Times that clock changes skip or repeat follow `schedules.instant`.
 """
 
 import unicodedata
@@ -25,9 +25,17 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 import msgspec
 
+from shoal.features.triggers.schedules import (
+    EXAMPLES,
+    MACROS,
+    SCHEDULE_CHARS_MAX,
+    YEARS_MAX,
+    cron_times,
+    instant,
+    single_time,
+)
 from shoal.kernel.clock import iso
 from shoal.kernel.errors import InvalidInput
-from shoal.kernel.triggers import EXAMPLES, MACROS, SCHEDULE_CHARS_MAX, YEARS_MAX, cron_times, instant, single_time
 from shoal.kernel.zones import ABBREVIATIONS, zone_named
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from tests.unit.triggers.test_service import START, Inbox, Stand
+from tests.unit.features.triggers.test_service import START, Inbox, Stand
 
+from shoal.features.triggers.event_files import FILES_MAX, RETRY_SECONDS, EventFiles
 from shoal.kernel.errors import InvalidInput
 from shoal.kernel.ids import ThreadId
 from shoal.kernel.messages import Inbound, Receipt
-from shoal.triggers.files import FILES_MAX, RETRY_SECONDS, EventFiles
 
 IMMEDIATE = {"type": "immediate", "threadId": "slack:C1:17.5", "text": "Look"}
 WEEKDAYS = {
@@ -48,7 +48,7 @@ class Files:
         """The watcher of another process."""
         return EventFiles(
             self.directory,
-            self.stand.store.triggers,
+            self.stand.triggers,
             self.stand.inbox,
             self.stand.clock,
             self.poke,
@@ -181,7 +181,7 @@ async def test_a_deleted_file_takes_its_waiting_post_along(files: Files, kind: s
     path.unlink()
     await files.watching.scan()
     assert await files.stand.store.outbox.depth() == 0
-    assert await files.stand.store.triggers.all() == []
+    assert await files.stand.triggers.all() == []
 
 
 async def test_a_channel_of_no_name_fails_the_file(files: Files) -> None:
@@ -230,7 +230,7 @@ async def test_a_periodic_file_is_a_trigger_until_it_is_deleted(files: Files) ->
     assert files.pokes == 1
     path.unlink()
     await files.again().scan()
-    assert await files.stand.store.triggers.all() == []
+    assert await files.stand.triggers.all() == []
 
 
 async def test_a_changed_file_replaces_its_trigger(files: Files) -> None:
@@ -245,7 +245,7 @@ async def test_two_processes_agree_on_one_trigger(files: Files) -> None:
     files.put("weekdays.json", WEEKDAYS)
     await files.watching.scan()
     first = await files.stand.one()
-    await files.stand.store.triggers.add(first.spec, START)
+    await files.stand.triggers.add(first.spec, START)
     await files.again().scan()
     assert (await files.stand.one()).id == first.id
 
@@ -274,10 +274,10 @@ async def test_a_single_time_that_is_tried_again_outlives_its_file_unless_that_w
         await stand.let_pass(7200)
     if was_put_away:
         await files.watching.scan()
-    await stand.store.triggers.again(await stand.one(), stand.clock.now(), error="The model is away.")
+    await stand.triggers.again(await stand.one(), stand.clock.now(), error="The model is away.")
     path.unlink(missing_ok=True)
     await files.watching.scan()
-    assert [one.state for one in await stand.store.triggers.all()] == (["active"] if was_put_away else [])
+    assert [one.state for one in await stand.triggers.all()] == (["active"] if was_put_away else [])
 
 
 async def test_a_single_time_long_past_fails_as_missed(files: Files) -> None:
@@ -465,26 +465,26 @@ async def test_a_directory_that_is_away_for_a_while_ends_nothing_and_forgets_not
         told.append(words)
         noticed.set()
 
-    monkeypatch.setattr("shoal.triggers.files.log.warning", warn)
-    monkeypatch.setattr("shoal.triggers.files.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("shoal.features.triggers.event_files.log.warning", warn)
+    monkeypatch.setattr("shoal.features.triggers.event_files.LOOK_SECONDS", 0.0)
     stand.inbox = inbox = Awaited(stand.clock)
     inbox.came = asyncio.Event()
     files = Files(stand, tmp_path / "events")
     files.put("weekdays.json", WEEKDAYS)
     await files.watching.scan()
-    (before,) = await stand.store.triggers.all()
+    (before,) = await stand.triggers.all()
     task = asyncio.create_task(files.watching.run())
     await asyncio.sleep(0)
     files.directory.rename(tmp_path / "elsewhere")
     await noticed.wait()
-    assert [trigger.id for trigger in await stand.store.triggers.all()] == [before.id]
+    assert [trigger.id for trigger in await stand.triggers.all()] == [before.id]
     (tmp_path / "elsewhere").rename(files.directory)
     files.put("hook.json", IMMEDIATE)
     await inbox.came.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert [trigger.id for trigger in await stand.store.triggers.all()] == [before.id]
+    assert [trigger.id for trigger in await stand.triggers.all()] == [before.id]
     assert len(told) == 1
 
 
@@ -510,7 +510,7 @@ async def test_a_name_that_is_no_text_is_left_alone(files: Files) -> None:
     files.put(name, WEEKDAYS)
     await files.watching.scan()
     assert files.names() == [name]
-    assert await files.stand.store.triggers.all() == []
+    assert await files.stand.triggers.all() == []
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe"])
@@ -538,5 +538,5 @@ async def test_a_marked_file_taints_its_turn(files: Files) -> None:
     await files.watching.scan()
     (prompt,) = files.stand.inbox.prompts
     assert prompt.tainted_by == "the event file hook.json, written after a page"
-    stored = {trigger.spec.name: trigger.spec.tainted_by for trigger in await files.stand.store.triggers.all()}
+    stored = {trigger.spec.name: trigger.spec.tainted_by for trigger in await files.stand.triggers.all()}
     assert stored == {"file:daily.json": "the event file daily.json, written after a page", "file:mine.json": ""}

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal.features.triggers.schedules import next_cron
+from shoal.features.triggers.when import When, parse_reminder, parse_schedule, parse_when
 from shoal.kernel.errors import InvalidInput
-from shoal.kernel.triggers import next_cron
-from shoal.kernel.when import When, parse_reminder, parse_schedule, parse_when
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NOW = datetime(2026, 1, 5, 9, 20, tzinfo=UTC)

@@ -1,22 +1,22 @@
 """`shoal triggers` and `shoal brief`: turns that start by the clock."""
 
 import heapq
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import click
 import msgspec
 
+from shoal.features.triggers.routes import BRIEF_ON_PAGE, TriggerView
+from shoal.features.triggers.schedules import next_cron
 from shoal.kernel.errors import InvalidInput
 from shoal.kernel.ids import parse_thread_id
-from shoal.kernel.triggers import BRIEF_ON_PAGE, next_cron
 from shoal.kernel.zones import local_time, zone_named
 from shoal.surfaces.cli.client import call_api, find_server, get, path_part
 from shoal.surfaces.cli.completion import agent_option
 from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.output import print_records, tell
 from shoal.surfaces.http.endpoints import Removed
-from shoal.surfaces.http.routes_triggers import TriggerView
 
 THREAD = "terminal:local:main"
 
@@ -53,24 +53,16 @@ def brief(context: CommandContext, at: str, timezone: str, working_days: bool, *
         print("No brief comes any more." if removed else "There was no brief.")
         return
     days = "working" if working_days else "all"
-    for line in send_brief(context, {"at": at, "timezone": timezone, "days": days, **given}):
-        tell(line)
-
-
-def send_brief(context: CommandContext, asked: Mapping[str, str]) -> list[str]:
-    """Have a brief sent, by the time zone of whoever asks unless another is named; returns what to say of it.
-
-    Raises what `call_api` does.
-    """
-    added = call_api(context, "POST", "/api/brief", {**asked}, into=TriggerView)
-    where = f"in {added.thread or f'{added.platform}:{added.channel}'}"
-    said = [f"A brief comes {where}, first at {_local(added)}."]
+    body = {"at": at, "timezone": timezone, "days": days, **given}
+    added = call_api(context, "POST", "/api/brief", body, into=TriggerView)
     if added.thread == BRIEF_ON_PAGE:
-        said = [
-            f"A brief comes on the page, first at {_local(added)}.",
-            "You have written to no agent in a chat yet; once you have, the same command sends it there.",
-        ]
-    return said if find_server(context) else [*said, "Triggers fire only while `shoal run` is running."]
+        tell(f"A brief comes on the page, first at {_local(added)}.")
+        tell("You have written to no agent in a chat yet; once you have, the same command sends it there.")
+    else:
+        where = added.thread or f"{added.platform}:{added.channel}"
+        tell(f"A brief comes in {where}, first at {_local(added)}.")
+    if find_server(context) is None:
+        tell("Triggers fire only while `shoal run` is running.")
 
 
 @command(triggers, "list", example="shoal triggers list")

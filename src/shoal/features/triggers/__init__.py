@@ -1,0 +1,22 @@
+"""Triggers: turns that start by the clock, by files, by a heartbeat and by webhooks; and the brief every morning."""
+
+from shoal.feature import CliCommand, Feature
+
+FEATURE = Feature(
+    name="triggers",
+    settings={"triggers": "settings:TriggersSettings"},
+    services=("service:TriggerService",),
+    attach="attach:attach",
+    tools="tools:trigger_tools",
+    chat_commands="commands:chat_commands",
+    routes="routes:routes",
+    cli=(
+        CliCommand("brief", "Get a brief every morning.", "cli:brief", job="Have things done by the clock"),
+        CliCommand(
+            "triggers",
+            "Schedules: list, add, pause, resume, remove, next.",
+            "cli:triggers",
+            job="Have things done by the clock",
+        ),
+    ),
+)

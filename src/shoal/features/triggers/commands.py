@@ -1,0 +1,94 @@
+"""/remind: what an agent does later in a conversation."""
+
+from typing import TYPE_CHECKING
+
+from shoal.features.triggers.records import NewTrigger
+from shoal.features.triggers.schedules import in_words
+from shoal.features.triggers.service import TriggerService
+from shoal.kernel.commands import ChatCommand, CommandRequest, CommandSpec
+from shoal.kernel.errors import Conflict, NotFound
+from shoal.kernel.ids import ThreadId, channel_of
+from shoal.kernel.phrases import short_line
+from shoal.threads.commands import CommandRouter, moment_text
+
+if TYPE_CHECKING:
+    from shoal.services import Services
+
+REMINDERS_MAX = 50
+"""Most triggers of a conversation that /remind adds to."""
+REMIND = CommandSpec(
+    "remind",
+    "have me do something later, or again and again",
+    "[WHEN TEXT|list|cancel ID]",
+    number=14,
+    needs="place",
+)
+
+
+def chat_commands(services: "Services") -> list[ChatCommand]:
+    command = RemindCommand(services[CommandRouter], services[TriggerService])
+    return [ChatCommand(REMIND, command.remind, command.remind_in_channel)]
+
+
+class RemindCommand:
+    """Answers /remind."""
+
+    def __init__(self, commands: CommandRouter, triggers: TriggerService) -> None:
+        self._commands = commands
+        self._triggers = triggers
+
+    async def remind_in_channel(self, asked: CommandRequest, latest: ThreadId | None) -> str | None:
+        """/remind beside all threads of a channel: what is scheduled in all of it, or a reminder of that place."""
+        if asked.argument.partition(" ")[0].lower() in ("", "help", "list", "cancel"):
+            return await self.remind(asked, channel_of(asked.thread))
+        return await self.remind(asked) if latest is None else None
+
+    async def remind(self, asked: CommandRequest, channel: str = "") -> str:
+        """/remind; list and cancel are about the whole `channel` if that is given. Raises InvalidInput, NotFound and
+        Conflict with what to tell."""
+        from shoal.features.triggers.when import REMIND_USAGE, parse_reminder  # 2 ms of a start
+
+        word, _, rest = asked.argument.partition(" ")
+        if word.lower() in ("", "help"):
+            return f"Usage: {REMIND_USAGE}"
+        found = [
+            one
+            for one in await self._triggers.triggers.all()
+            if one.spec.thread == asked.thread or (channel and (one.spec.thread or "").startswith(channel))
+        ]
+        scheduled = [one for one in found if one.state not in ("done", "missed")]
+        if word.lower() == "list":
+            lines: list[str] = []
+            for one in scheduled:
+                words = f"{in_words(one.spec.schedule)}, " if one.spec.kind == "periodic" else ""
+                due = moment_text(one.next_at, one.spec.timezone) if one.next_at else ""
+                state = f"next {due}" if one.state == "active" and due else one.state
+                why = f" ({one.error})" if one.error else ""
+                lines.append(f"- `{one.id[-6:]}` {words}{state}: {short_line(one.spec.text)}{why}")
+            return "\n".join(lines) or "Nothing is scheduled here."
+        if word.lower() == "cancel":
+            end = rest.strip()
+            fitting = [one for one in scheduled if end and one.id.lower().endswith(end.lower())]
+            if len(fitting) != 1:
+                raise NotFound(f"There is no {end[:80] or 'such thing'!r} here. `/remind list` shows what there is.")
+            await self._triggers.triggers.remove(fitting[0].id)
+            return f"Cancelled: {short_line(fitting[0].spec.text)}"
+        wanted = parse_reminder(asked.argument, await self._commands.zone(asked), self._triggers.clock.now())
+        if len(scheduled) >= REMINDERS_MAX:
+            raise Conflict(
+                f"{REMINDERS_MAX} things are scheduled here already. `/remind list` shows them; cancel some."
+            )
+        spec = NewTrigger(
+            kind=wanted.when.kind,
+            schedule=wanted.when.schedule,
+            text=wanted.text,
+            author=asked.author,
+            tainted_by="",
+            thread=asked.thread,
+            timezone=wanted.when.timezone,
+        )
+        added = await self._triggers.add(spec)
+        assert added.next_at is not None
+        due = moment_text(added.next_at, spec.timezone)
+        again = f", then {in_words(spec.schedule)}" if spec.kind == "periodic" else ""
+        return f"`{added.id[-6:]}` is due at {due}{again}: {short_line(wanted.text)}"

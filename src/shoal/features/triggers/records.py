@@ -1,0 +1,88 @@
+"""What starts turns by the clock, as it is stored."""
+
+from contextlib import suppress
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+
+from shoal.kernel.errors import InvalidInput
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.messages import Author, Origin
+from shoal.kernel.phrases import short_line
+from shoal.kernel.zones import local_time, zone_named
+
+RETRY_SECONDS = (30.0, 120.0, 600.0)
+"""Pauses after which what a trigger wanted is tried again."""
+FAILURES_MAX = 5
+"""Failures in a row after which a trigger that comes again and again is switched off."""
+
+
+class NewTrigger(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something that starts a turn at a time. Into `thread`, or into `platform` and `channel` (a new thread).
+
+    `schedule` is a cron line for `periodic` and an ISO 8601 time for `one-shot`. `author` asked for it, and
+    `tainted_by` names the untrusted content behind it: its turns are trusted no more than that.
+    """
+
+    kind: Literal["one-shot", "periodic"]
+    schedule: str
+    text: str
+    author: Author
+    tainted_by: str
+    thread: ThreadId | None = None
+    platform: str = ""
+    channel: str = ""
+    timezone: str = "UTC"
+    agent: str = ""
+    name: str = ""
+    origin: Origin = "trigger"
+
+
+class Trigger(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A stored trigger. `next_at` is None when it will not come again."""
+
+    id: str
+    spec: NewTrigger
+    state: Literal["active", "paused", "done", "missed", "failed"]
+    next_at: datetime | None
+    created_at: datetime
+    last_at: datetime | None = None
+    failures: int = 0
+    error: str = ""
+
+
+class Occurrence(msgspec.Struct, frozen=True):
+    """One due time of a trigger, claimed by one worker; its id deduplicates the message it sends."""
+
+    trigger: Trigger
+    due_at: datetime
+    key: str
+
+
+def source_of(spec: NewTrigger) -> str:
+    """Return the untrusted source of a trigger's text, or an empty string."""
+    if spec.tainted_by or spec.author.trusted:
+        return spec.tainted_by
+    return f"a schedule of {spec.author.id or 'somebody unknown'}"
+
+
+def title(trigger: Trigger) -> str:
+    """How a trigger is called: its name, else the end of its id."""
+    return trigger.spec.name or trigger.id[-6:]
+
+
+def switched_off(trigger: Trigger, problem: str) -> str:
+    """What is said of a trigger that has failed for good."""
+    return f"The trigger {title(trigger)} was switched off, since it failed: {problem}"
+
+
+def missed(trigger: Trigger, due_at: datetime) -> str:
+    """Tell that a single time passed while nothing ran. Text that others may have written is left out."""
+    spec = trigger.spec
+    with suppress(InvalidInput):  # the zone may be gone since
+        due_at = due_at.astimezone(zone_named(spec.timezone))
+    what = title(trigger) if spec.tainted_by else f"“{short_line(spec.name or spec.text)}”"
+    return (
+        f"I missed {what}, due at {local_time(due_at)}: I was not running then. Schedule it again if you still need it."
+    )
