@@ -155,9 +155,11 @@ def test_pages_that_messages_name_are_shown_by_shoal_docs() -> None:
     assert (missing, bare) == ([], [])
 
 
-def test_each_decision_has_a_number_of_its_own_and_a_line_in_the_index() -> None:
+def test_decisions_are_numbered_without_gaps_and_listed() -> None:
     folder = ROOT / "docs" / "decisions"
-    names = sorted(path.name for path in folder.glob("0*.md") if not path.name.startswith("000"))
-    index = re.findall(r"\]\((0[^)]+\.md)\)", (folder / "README.md").read_text(encoding="utf-8"))
-    assert index == ["000-template.md", *names]
-    assert len({name[:3] for name in names}) == len(names)
+    names = sorted(path.name for path in folder.glob("0*.md"))
+    index = re.findall(
+        r"^\| \d{3} \| \[.*\]\((0[^)]+\.md)\)", (folder / "README.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert index == names[1:]
+    assert [int(name[:3]) for name in names] == list(range(len(names)))

@@ -2,7 +2,7 @@
 
 Nothing that is brought over acts by itself: schedules rest, skills lie where they are not looked for, accounts are
 switched off, and no agent answers anywhere before somebody says so. What agents there wrote, and what was said, counts
-as untrusted (decisions 028 and 033) until a person has read it: its files are marked, its conversations tainted.
+as untrusted (decisions 010 and 015) until a person has read it: its files are marked, its conversations tainted.
 """
 
 import hashlib

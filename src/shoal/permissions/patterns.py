@@ -6,7 +6,7 @@ pattern is parsed here into instructions, and all patterns of a profile run toge
 is built as it is used. A state is the set of instructions that the text so far can have led to. The move from a state
 by a character is computed once and kept, so a known text costs one dictionary lookup a character; the cost of a move
 that is not kept yet is bounded by the patterns' length. What no automaton can run (backreferences, lookbehind, atomic
-groups) or what would grow too large is refused when the profile is loaded. docs/decisions/039-google-re2.md says why
+groups) or what would grow too large is refused when the profile is loaded. docs/decisions/021-google-re2.md says why
 this is not RE2.
 """
 

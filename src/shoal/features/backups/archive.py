@@ -37,7 +37,7 @@ DATABASE = "shoal.db"
 DUMP = "shoal.dump"
 CONFIGURATION = "shoal.toml"
 CHANGED_AT = "SHOAL.ctime_ns"
-"""The header that keeps when a file was changed, by which the marks of untrusted content go (decision 028)."""
+"""The header that keeps when a file was changed, by which the marks of untrusted content go (decision 010)."""
 READ_WHOLE_BYTES_MAX = 67_108_864
 """Files up to this size are read before they are written to the archive, so that one that changes cannot tear it."""
 PATH_BYTES_MAX = 4096

@@ -14,7 +14,7 @@ seconds at most. Vectors are made in the background, at a bounded pace, of piece
 the database, so a process that is killed loses nothing, and a piece that moves within its file keeps its vector.
 
 All vectors that may be seen are compared: first by the signs of their numbers, a bit each, then the best of these by
-the numbers themselves, in eight bits (docs/decisions/046-recall.md has the measurements). What is no closer to a
+the numbers themselves, in eight bits (docs/decisions/028-recall.md has the measurements). What is no closer to a
 question than any sentence is to any other is not found.
 """
 

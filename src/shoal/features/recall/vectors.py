@@ -3,7 +3,7 @@
 How close texts are that have nothing to do with each other depends on the model (cosines of 0.05 with one, 0.7 with
 another), and on the text. So a question is compared with a cohort of sentences that have nothing to do with each
 other either: what is no closer to it than they are is no answer. (Score normalisation with a cohort, as Auckenthaler
-and others, 2000, have it for voices; docs/decisions/046-recall.md has the measurements.)
+and others, 2000, have it for voices; docs/decisions/028-recall.md has the measurements.)
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """Telegram's markup: a text, and entities that say which part of it is bold, code, a link or a quote.
 
-Entities need no escaping and cannot fail to parse, as MarkdownV2 can; decision 062. A rendered text holds its entities
+Entities need no escaping and cannot fail to parse, as MarkdownV2 can; decision 044. A rendered text holds its entities
 as control characters, which no other text has: `OPEN kind SEPARATOR detail BEGIN … CLOSE`.
 
 Source: core.telegram.org/bots/api#messageentity and #formatting-options, and what the Bot API does with entities in
