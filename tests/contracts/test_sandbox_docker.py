@@ -104,7 +104,13 @@ class TestDockerSandbox(SandboxContract):
         monkeypatch.setattr("shoal.sandbox.docker.identity_of", lambda pid: "999999999 1 -")
         await self.run(dead, mounts, "true")
         monkeypatch.undo()
-        await dead._api.close()
+        with monkeypatch.context() as patch:
+
+            async def nothing(*_: object) -> None:
+                """Remove nothing, as a server that is killed."""
+
+            patch.setattr(DockerApi, "remove", nothing)
+            await dead.close()
         (left,) = await containers(daemon)
         await self.run(sandbox, mounts, "true")
         assert left not in await containers(daemon)
@@ -162,12 +168,10 @@ async def containers(daemon: Path) -> list[str]:
 def test_no_container_has_a_network_of_its_own(tmp_path: Path) -> None:
     os.chown(tmp_path, SANDBOX_USER, SANDBOX_USER)
     mounts = (Mount(tmp_path, "/workspace", writable=True),)
-    asked = {
-        network: json.loads(msgspec.json.encode(DockerSandbox(tmp_path, image=IMAGE, network=network)._spec(mounts)))
-        for network in ("off", "on")
-    }
-    for network in asked.values():
-        assert (network["NetworkDisabled"], network["HostConfig"]["NetworkMode"]) == (True, "none")
+    for network in ("off", "on"):
+        sandbox = DockerSandbox(tmp_path, image=IMAGE, network=network)
+        spec = json.loads(msgspec.json.encode(sandbox.container_spec(mounts)))
+        assert (spec["NetworkDisabled"], spec["HostConfig"]["NetworkMode"]) == (True, "none")
 
 
 class TestDockerDisk(DiskContract):

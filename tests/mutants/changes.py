@@ -12,14 +12,28 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import NamedTuple, TypeAlias
-
-from tests.unit.permissions.mutant import SWAPS, codes, functions
 
 SOURCE = Path("src")
 PLACES = tuple(
-    SOURCE / "shoal" / place for place in ("turn", "threads", "delivery", "engine", "store", "kernel/turnstate.py")
+    SOURCE / "shoal" / place
+    for place in ("turn", "threads", "delivery", "engine", "store", "permissions", "kernel/turnstate.py")
 )
+SWAPS: dict[type[ast.AST], tuple[type[ast.AST], ...]] = {
+    ast.Eq: (ast.NotEq,),
+    ast.NotEq: (ast.Eq,),
+    ast.Lt: (ast.LtE, ast.GtE),
+    ast.LtE: (ast.Lt, ast.Gt),
+    ast.Gt: (ast.GtE, ast.LtE),
+    ast.GtE: (ast.Gt, ast.Lt),
+    ast.In: (ast.NotIn,),
+    ast.NotIn: (ast.In,),
+    ast.Is: (ast.IsNot,),
+    ast.IsNot: (ast.Is,),
+    ast.And: (ast.Or,),
+    ast.Or: (ast.And,),
+}
 ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.Add: ast.Sub,
     ast.Sub: ast.Add,
@@ -28,6 +42,24 @@ ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.BitOr: ast.BitAnd,
     ast.BitAnd: ast.BitOr,
 }
+
+
+def functions(scope: dict[str, object]) -> Iterator[FunctionType]:
+    """The functions of a module or class, methods, properties and those behind a cache too."""
+    for value in list(scope.values()):
+        found = getattr(value, "__wrapped__", getattr(value, "fget", getattr(value, "__func__", value)))
+        if isinstance(found, FunctionType):
+            yield found
+        elif isinstance(value, type):
+            yield from functions(dict(vars(value)))
+
+
+def codes(code: CodeType) -> Iterator[CodeType]:
+    """A module's code and all within it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from codes(constant)
 
 
 class Change(NamedTuple):

@@ -189,11 +189,9 @@ async def test_a_message_that_comes_right_before_a_background_summary_does_not_w
         for number in range(1, turns):
             await world.ada.says(f"part {number}: {PARAGRAPH}")
             await world.happens(world.ada.thread, "turn_finished", number)
-        while world.app[Orchestrator].running:
-            await world.app[Clock].sleep(0.02)
+    async with scenario(tmp_path / "second", world.model, settings=small) as world:
         services = world.app[Orchestrator].services
         slow = Slow(services.project)
-        world.app[Orchestrator]._actors.clear()
         world.app[Orchestrator].services = msgspec.structs.replace(services, project=slow.project)
         await world.ada.says(f"part {turns}: {PARAGRAPH}")
         await slow.reached.wait()

@@ -246,7 +246,7 @@ class LiveBridge:
         self._outgoing: deque[_Item] = deque()
         self._incoming: deque[_Item] = deque()
         self._stir = anyio.Event()
-        listener.listen(LIVE_CHANNEL, self._hear, hub.lose)
+        listener.listen(LIVE_CHANNEL, self.hear, hub.lose)
 
     def publish(self, events: Sequence[Event]) -> None:
         self._hub.publish(events)
@@ -319,15 +319,17 @@ class LiveBridge:
     async def _send_forever(self) -> None:
         while True:
             await anyio.sleep(BATCH_SECONDS)
-            while self._outgoing:
-                payload = self._next_payload()
+            while payload := self.next_payload():
                 try:
                     async with self._pool.connection() as connection:
                         await connection.execute(b"select pg_notify(%s, %s)", [LIVE_CHANNEL, payload])
                 except psycopg.Error as error:  # others read the journal again when they are back
                     log.debug("live events were not sent", extra={"why": str(error)})
 
-    def _next_payload(self) -> str:
+    def next_payload(self) -> str:
+        """Take as many waiting items as one notification holds, encoded; empty when nothing waits."""
+        if not self._outgoing:
+            return ""
         batch = _Batch(self._origin, [])
         size = len(_encoder.encode(batch))
         while self._outgoing:
@@ -353,7 +355,8 @@ class LiveBridge:
 
     # ---- in ----
 
-    def _hear(self, payload: str) -> None:
+    def hear(self, payload: str) -> None:
+        """Take in a notification of another process."""
         batch = _decoder.decode(payload)
         if batch.origin == self._origin:
             return

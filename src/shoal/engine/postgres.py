@@ -159,7 +159,7 @@ class PostgresEngine:
         self._running: dict[ThreadId, _Advance] = {}
         self._taken: dict[int, _Advance] = {}
         self._stir = anyio.Event()
-        self._draining = self._missed = self._unsure = False
+        self._draining = self.missed_signals = self._unsure = False
         self._serving = anyio.Event()
         self._alive_until = 0.0
         if settings.concurrency:
@@ -253,8 +253,8 @@ class PostgresEngine:
                 if self._unsure:
                     await self._execute(_STRAYS, [self._worker, list(self._taken)])
                     self._unsure = False
-                if self._missed:
-                    self._missed = False
+                if self.missed_signals:
+                    self.missed_signals = False
                     for thread, turn, is_aborting, has_steers in await self._execute(_ASKED, [list(self._running)]):
                         if has_steers:
                             self._pass_on(_Signal(str(thread), "steer", str(turn)))
@@ -267,7 +267,7 @@ class PostgresEngine:
             except _AWAY as error:
                 if not self._unsure:
                     log.warning("no work can be fetched while the database is away", extra={"why": why(error)})
-                self._unsure = self._missed = True
+                self._unsure = self.missed_signals = True
                 await anyio.sleep(RETRY_SECONDS)
                 continue
             if job is None or job.id is None:
@@ -385,7 +385,7 @@ class PostgresEngine:
         self._stir.set()
 
     def _hear_again(self) -> None:
-        self._missed = self._unsure = True
+        self.missed_signals = self._unsure = True
         self._stir.set()
 
     def _pass_on(self, signal: _Signal) -> None:

@@ -64,7 +64,7 @@ class GuardedFetcher:
                 target = parse_target(request.url)
                 name = target.host
                 for _ in range(request.redirects_max + 1):
-                    answer = await self._once(target, request, name)
+                    answer = await self.fetch_once(target, request, name)
                     location = answer.header("location")
                     if answer.status not in REDIRECTS or not location:
                         return answer
@@ -107,7 +107,7 @@ class GuardedFetcher:
             raise FetchError(f"There is no host {name}.")
         return tuple(found[:ADDRESSES_MAX])
 
-    async def _once(self, target: WebAddress, request: FetchRequest, name: str) -> Fetched:
+    async def fetch_once(self, target: WebAddress, request: FetchRequest, name: str) -> Fetched:
         if request.tls_only and target.scheme != "https":
             raise FetchError(f"{_upper(name)} is to be opened unencrypted. Only https:// will do here.")
         headers = [("User-Agent", AGENT), ("Accept", "*/*"), ("Connection", "close"), *request.headers]

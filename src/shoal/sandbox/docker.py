@@ -126,7 +126,7 @@ class DockerSandbox(MountedPaths):
             idle = next((one for one in self._idle if one[0] == command.mounts), None)
             if idle is not None:
                 self._idle.remove(idle)
-            container = idle[1] if idle is not None else await self._api.create(self._spec(command.mounts))
+            container = idle[1] if idle is not None else await self._api.create(self.container_spec(command.mounts))
         mark = f"{new_mark()}/{secrets.token_hex(8)}."
         output = _ExecOutput(0 if command.watch else command.output_bytes_max, mark, command.watch, command.see)
         is_clean = False
@@ -172,8 +172,8 @@ class DockerSandbox(MountedPaths):
 
             await to_the_end(asyncio.gather(give_back()))
 
-    def _spec(self, mounts: tuple[Mount, ...]) -> dict[str, object]:
-        """Build the Engine API's specification of a container."""
+    def container_spec(self, mounts: tuple[Mount, ...]) -> dict[str, object]:
+        """Build the Engine API\'s specification of a container."""
         limits = self._limits
         binds: list[dict[str, object]] = []
         for mount in mounts:

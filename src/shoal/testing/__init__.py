@@ -38,6 +38,10 @@ _HOMES = {
 }
 
 
+def __dir__() -> list[str]:
+    return sorted(_HOMES)
+
+
 def __getattr__(name: str) -> object:
     """Load a fake on first use: what a platform's fake needs is in that platform's extra."""
     if name not in _HOMES:

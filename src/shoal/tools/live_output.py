@@ -51,7 +51,7 @@ class LiveOutput:
         self._began = clock.monotonic()
         self._pieces: deque[tuple[int, bytes]] = deque()
         self._size = 0
-        self._streams: defaultdict[int, _Stream] = defaultdict(_Stream)
+        self._streams: defaultdict[int, StreamText] = defaultdict(StreamText)
         self._settled = ""
         self._quiet = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -93,7 +93,7 @@ class LiveOutput:
         self._pieces.clear()
 
 
-class _Stream:
+class StreamText:
     """One stream's text that is not settled yet, and how much is still to be left out, with the line it ends in."""
 
     def __init__(self) -> None:

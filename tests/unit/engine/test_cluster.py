@@ -23,7 +23,7 @@ class Processes:
         self._starts = 0
         self._url = url
         self._tasks = tasks
-        self._running: dict[str, asyncio.Task[None]] = {}
+        self.running: dict[str, asyncio.Task[None]] = {}
         self._changed = asyncio.Condition()
 
     def start(self, process: str, *names: str) -> Holder:
@@ -31,12 +31,12 @@ class Processes:
         holder = Holder(address(self._url), beat_seconds=0.05, stalled_seconds=5)
         for name in names:
             holder.want(name, lambda name=name: self._serve(process, name))
-        self._running[process] = self._tasks.create_task(holder.run())
+        self.running[process] = self._tasks.create_task(holder.run())
         return holder
 
     def end(self, process: str) -> None:
         """End a process."""
-        self._running[process].cancel()
+        self.running[process].cancel()
 
     async def serves(self, process: str, name: str) -> None:
         """Wait until this process, and no other, serves the name."""
@@ -69,8 +69,8 @@ async def processes(postgres_database: str) -> AsyncIterator[Processes]:
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         processes = Processes(postgres_database, tasks)
         yield processes
-        for running in processes._running.values():
-            running.cancel()
+        for task in processes.running.values():
+            task.cancel()
 
 
 def end_sessions(url: str) -> None:

@@ -1,6 +1,7 @@
 """What a worker does is seen in other processes: journal events whole and in order, live text as it fits."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 
@@ -155,8 +156,10 @@ async def test_what_waits_to_be_sent_is_bounded_and_keeps_the_journals(sides: tu
     worker.bridge.publish(committed.events)
     for number in range(cluster.OUTGOING_MAX * 3):
         worker.bridge.show(THREAD, TurnId(f"T{number}"), StatusChanged("thinking"))
-    assert len(worker.bridge._outgoing) <= cluster.OUTGOING_MAX
-    assert isinstance(worker.bridge._outgoing[0], cluster._Journaled)
+    payloads = list(iter(worker.bridge.next_payload, ""))
+    items = [item for payload in payloads for item in json.loads(payload)[1]]
+    assert items[0][0] == "e"
+    assert len(items) <= cluster.OUTGOING_MAX
 
 
 async def test_a_payload_never_exceeds_what_the_server_takes(sides: tuple[Side, Side]) -> None:
@@ -164,9 +167,7 @@ async def test_a_payload_never_exceeds_what_the_server_takes(sides: tuple[Side, 
     for number in range(100):
         worker.bridge.show(THREAD, TurnId(f"T{number}"), TextStreamed("\x01☃" * 500 * number, 1))
         worker.bridge.show(THREAD, TurnId(f"T{number}"), OutputShown(CallId("c" * 300), "\n" * SHOWN_BYTES_MAX, 0.1))
-    sizes = list[int]()
-    while worker.bridge._outgoing:
-        sizes.append(len(worker.bridge._next_payload().encode()))
+    sizes = [len(payload.encode()) for payload in iter(worker.bridge.next_payload, "")]
     assert max(sizes) <= PAYLOAD_BYTES_MAX
     assert len(sizes) > 50
 
@@ -180,7 +181,7 @@ async def test_who_is_told_more_at_once_than_it_takes_in_reads_the_journal_again
         with serve.hub.subscribe(THREAD) as coming:
             for number in range(count):
                 worker.bridge.show(THREAD, TurnId(f"T{number}"), StatusChanged("thinking"))
-            serve.bridge._hear(worker.bridge._next_payload())
+            serve.bridge.hear(worker.bridge.next_payload())
             assert coming.lost == lost
             if not lost:
                 await collect(coming, lambda items: len(items) == 3)
@@ -192,10 +193,9 @@ async def test_nobody_is_told_what_it_has_shown_itself_nor_of_threads_that_nobod
     worker, serve = sides
     with worker.hub.subscribe(THREAD) as here, serve.hub.subscribe(OTHER) as elsewhere:
         worker.bridge.show(THREAD, TurnId("T1"), StatusChanged("thinking"))
-        payload = worker.bridge._next_payload()
-        worker.bridge._hear(payload)
-        serve.bridge._hear(payload)
-        assert not serve.bridge._incoming
+        payload = worker.bridge.next_payload()
+        worker.bridge.hear(payload)
+        serve.bridge.hear(payload)
         worker.bridge.show(OTHER, TurnId("T1"), StatusChanged("idle"))
         assert [item.thread for item in await collect(elsewhere, bool)] == [OTHER]
         here.close()

@@ -131,7 +131,7 @@ async def test_signals_missed_in_an_outage_are_read_from_the_rows(
     recorder = Recorder()
     recorder.hold(THREAD)
     engine = await cluster.start_with(recorder, QUICK)
-    await asyncio.to_thread(until, lambda: not engine._missed)
+    await asyncio.to_thread(until, lambda: not engine.missed_signals)
     await opened(store)
     await recorder.started(THREAD)
     await store.inbox.accept_now(steer("s"))

@@ -116,10 +116,10 @@ async def test_a_redirect_leads_on_and_leaves_headers_behind_at_another_origin()
 @pytest.mark.parametrize("is_first", [True, False])
 async def test_what_is_to_come_encrypted_is_asked_for_in_no_other_way(is_first: bool) -> None:
     class Leading(GuardedFetcher):
-        async def _once(self, target: WebAddress, request: FetchRequest, name: str) -> Fetched:
+        async def fetch_once(self, target: WebAddress, request: FetchRequest, name: str) -> Fetched:
             if target.scheme == "https":
                 return Fetched(target.url, 302, (("location", f"http://127.0.0.1:{port}/"),), b"")
-            return await super()._once(target, request, name)
+            return await super().fetch_once(target, request, name)
 
     async with server(always(reply())) as (port, seen):
         url = f"http://127.0.0.1:{port}/" if is_first else "https://site.example/"

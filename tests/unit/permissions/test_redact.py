@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from shoal.config.secrets import learned_from
 from shoal.kernel.records import AuditEntry
 from shoal.kernel.secret import Secret
-from shoal.permissions.redact import KNOWN_MAX, Redactor, guard_logging, print_crash
+from shoal.permissions.redact import Redactor, guard_logging, print_crash
 
 LETTERS = "Abcd1234Efgh5678Ijkl9012Mnop3456Qrst7890"
 PEM = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nMIIEow+/=\n-----END RSA PRIVATE KEY-----"
@@ -107,12 +107,15 @@ def test_short_values_are_left_alone_and_longer_ones_go_first() -> None:
     assert redactor.redact("abc canary-1-longer canary-1") == "abc [redacted:secret] [redacted:secret]"
 
 
-def test_learning_adds_and_is_bounded() -> None:
+def test_learning_adds_and_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.permissions.redact.KNOWN_MAX", 20)
     redactor = Redactor(["first secret"])
     redactor.learn("second secret", "")
     assert redactor.redact("first secret, second secret") == "[redacted:secret], [redacted:secret]"
-    redactor.learn(*(f"generated-{n:06}" for n in range(KNOWN_MAX)))
-    assert len(redactor._known) == KNOWN_MAX
+    generated = [f"generated-{number:02}" for number in range(40)]
+    redactor.learn(*generated)
+    spelled = "\n".join([*generated, *(base64.b64encode(value.encode()).decode() for value in generated)])
+    assert 0 < redactor.redact(spelled).count("[redacted:secret]") <= 20
 
 
 ORDINARY = """

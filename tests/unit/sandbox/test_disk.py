@@ -157,12 +157,18 @@ def test_a_folder_that_is_gone_is_no_problem(tmp_path: Path) -> None:
 
 def test_only_so_many_folders_are_remembered(tmp_path: Path) -> None:
     """The one that was looked at longest ago is forgotten."""
-    room = DiskUsage(SandboxSettings(disk_free_bytes_min=0))
-    for number in range(FOLDERS_MAX + 5):
+    room = DiskUsage(SandboxSettings(disk_free_bytes_min=0, workspace_files_max=1))
+    for number in range(FOLDERS_MAX + 1):
         (tmp_path / f"{number}").mkdir()
-        room.may_be_full(mount(tmp_path / f"{number}"))
-    assert len(room._folders) == FOLDERS_MAX
-    assert tmp_path / "0" not in room._folders
+    first, *others = (mount(tmp_path / f"{number}") for number in range(FOLDERS_MAX + 1))
+    for name in "abc":
+        (tmp_path / "0" / name).touch()
+    assert room.problem(first)
+    for other in others[:-1]:
+        room.may_be_full(other)
+    assert room.ceilings([first])[0].files > 1
+    room.may_be_full(others[-1])
+    assert room.ceilings([first])[0].files == 1
 
 
 @pytest.mark.parametrize(("size", "shown"), [(5_000, "4 KiB"), (MEBIBYTE, "1 MiB"), (2_254_857_830, "2.1 GiB")])

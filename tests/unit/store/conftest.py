@@ -1,5 +1,23 @@
-"""A database for the tests of PostgreSQL."""
+"""A database for the tests of PostgreSQL, and the connections to SQLite."""
 
+import sqlite3
+
+import pytest
+
+from shoal.store.sqlite import connect
 from tests.postgres import postgres_database
 
 __all__ = ["postgres_database"]
+
+
+@pytest.fixture
+def connections(monkeypatch: pytest.MonkeyPatch) -> list[sqlite3.Connection]:
+    """The connections to SQLite that are opened from now on, oldest first."""
+    opened: list[sqlite3.Connection] = []
+
+    def recorded(database: str) -> sqlite3.Connection:
+        opened.append(connect(database))
+        return opened[-1]
+
+    monkeypatch.setattr("shoal.store.sqlite.connect", recorded)
+    return opened

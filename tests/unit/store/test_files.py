@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from shoal.kernel.files import Files, digest_of
 from shoal.net.connections import default_tls
 from shoal.store.files import GRACE_SECONDS, LocalFiles
-from shoal.store.s3 import S3Files, S3Settings
+from shoal.store.s3 import S3Files, S3Settings, open_s3
 from tests import s3
 
 BIG = 12_000_000
@@ -156,6 +156,6 @@ class TestS3Files(FilesRules):
 
     def test_damaged_content_is_not_handed_out(self, files: S3Files) -> None:
         digest = files.keep(b"hello")
-        obstore.put(files._store, f"{digest[:2]}/{digest}", b"hollo")
+        obstore.put(open_s3(files.settings), f"{digest[:2]}/{digest}", b"hollo")
         with pytest.raises(OSError, match="damaged"):
             files.read(digest)

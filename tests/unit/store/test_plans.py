@@ -11,14 +11,16 @@ import re
 import sqlite3
 from collections import defaultdict
 from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 import psycopg
 import pytest
 
+from shoal.store import sqlite as sqlite_store
 from shoal.store.driver import PARAMETER, statements
 from shoal.store.postgres import SCHEMA, address, migrate
-from shoal.store.sqlite import SqliteDriver
 from tests.postgres import database
 
 pytestmark = pytest.mark.xdist_group("postgres")
@@ -94,13 +96,11 @@ _ACCESS = re.compile(r"(SCAN|SEARCH) (\w+)(?:.*?(?:INDEX (\w+)|PRIMARY KEY)(?: \
 
 
 @pytest.fixture(scope="module")
-def lite(tmp_path_factory: pytest.TempPathFactory) -> Generator[sqlite3.Connection]:
+def lite() -> Generator[sqlite3.Connection]:
     """A migrated database. Its planner knows of no rows, as in a home: nothing there runs `analyze`."""
-    path = tmp_path_factory.mktemp("plans") / "shoal.db"
-    driver = SqliteDriver(path)
-    yield driver._writer
-    driver._jobs.put(None)
-    driver._thread.join()
+    with closing(sqlite_store.connect(":memory:")) as connection:
+        sqlite_store.migrate(connection, Path("shoal.db"))
+        yield connection
 
 
 def test_every_table_is_known_to_grow_or_not(lite: sqlite3.Connection) -> None:

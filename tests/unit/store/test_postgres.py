@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
@@ -34,7 +35,7 @@ from shoal.store.postgres import (
     open_postgres,
     tables,
 )
-from shoal.store.sqlite import SqliteDriver
+from shoal.store.sqlite import connect, migrate
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.steps import OTHER, PERSON, THREAD, closed, leased, opened, opening, post, prompt, steer
@@ -266,25 +267,21 @@ async def test_a_transaction_that_stands_still_is_ended(driver: PostgresDriver) 
 # ---- round trips ----
 
 
-class Counting(Pipeline):
-    """Counts round trips."""
-
-    trips = 0
-
-    async def run(self, connection: AsyncConnection, calls: Sequence[Call]) -> list[list[Row]]:
-        """Count one, and make it."""
-        self.trips += 1
-        return await super().run(connection, calls)
-
-
-async def test_what_a_turn_writes_takes_few_round_trips(store: Store, driver: PostgresDriver) -> None:
+async def test_what_a_turn_writes_takes_few_round_trips(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each wakes the server and this process; most of a turn's cost is that."""
-    pipeline = driver._pipeline = Counting()
-    trips: list[int] = []
+    run, trips, count = Pipeline.run, list[int](), 0
+
+    async def counted(pipeline: Pipeline, connection: AsyncConnection, calls: Sequence[Call]) -> list[list[Row]]:
+        nonlocal count
+        count += 1
+        return await run(pipeline, connection, calls)
+
+    monkeypatch.setattr(Pipeline, "run", counted)
 
     def done() -> None:
-        trips.append(pipeline.trips)
-        pipeline.trips = 0
+        nonlocal count
+        trips.append(count)
+        count = 0
 
     await store.inbox.accept(prompt("a"), 5)
     done()
@@ -530,22 +527,20 @@ async def test_whoever_starts_first_makes_the_tables() -> None:
 SEARCH_COLUMN = "said"
 
 
-async def test_both_dialects_have_the_same_tables(
-    driver: PostgresDriver, other: AsyncConnection, tmp_path: Path
-) -> None:
+async def test_both_dialects_have_the_same_tables(driver: PostgresDriver, other: AsyncConnection) -> None:
     """But for the full text search: a virtual table of SQLite's, a column of PostgreSQL's."""
     found: dict[str, list[str]] = {}
     for table in await tables(other):
         cursor = await other.execute(f"select * from {table} limit 0".encode())
         found[table] = [column.name for column in cursor.description or () if column.name != SEARCH_COLUMN]
-    lite = SqliteDriver(tmp_path / "shoal.db")
-    names = lite._writer.execute("select name from sqlite_master where type = 'table'").fetchall()
-    expected = {
-        name: [column[1] for column in lite._writer.execute(f"pragma table_info({name})").fetchall()]
-        for (name,) in names
-        if not name.startswith(("search", "sqlite_"))
-    }
-    await lite.close()
+    with closing(connect(":memory:")) as lite:
+        migrate(lite, Path("shoal.db"))
+        names = lite.execute("select name from sqlite_master where type = 'table'").fetchall()
+        expected = {
+            name: [column[1] for column in lite.execute(f"pragma table_info({name})").fetchall()]
+            for (name,) in names
+            if not name.startswith(("search", "sqlite_"))
+        }
     assert found == expected
 
 

@@ -5,6 +5,7 @@ import contextlib
 import os
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -49,8 +50,8 @@ async def value(driver: SqliteDriver, key: str) -> str | None:
 
 
 @pytest.fixture
-async def driver(tmp_path: Path) -> AsyncIterator[SqliteDriver]:
-    """A fresh database."""
+async def driver(tmp_path: Path, connections: list[sqlite3.Connection]) -> AsyncIterator[SqliteDriver]:
+    """A fresh database, whose writer is the first of the connections."""
     driver = SqliteDriver(tmp_path / "shoal.db")
     yield driver
     await driver.close()
@@ -72,18 +73,20 @@ def hold_writer(driver: SqliteDriver) -> tuple[asyncio.Event, "asyncio.Future[No
     return entered, release, script()
 
 
-def commits_of(driver: SqliteDriver) -> list[str]:
+def commits_of(connection: sqlite3.Connection) -> list[str]:
     """A list that grows by every commit of the writer."""
     found: list[str] = []
-    driver._writer.set_trace_callback(lambda sql: found.append(sql) if sql.lower() == "commit" else None)
+    connection.set_trace_callback(lambda sql: found.append(sql) if sql.lower() == "commit" else None)
     return found
 
 
 # ---- group commit ----
 
 
-async def test_scripts_handed_in_during_a_commit_share_the_next_one(driver: SqliteDriver) -> None:
-    commits = commits_of(driver)
+async def test_scripts_handed_in_during_a_commit_share_the_next_one(
+    driver: SqliteDriver, connections: list[sqlite3.Connection]
+) -> None:
+    commits = commits_of(connections[0])
     entered, release, script = hold_writer(driver)
     async with asyncio.TaskGroup() as group:
         group.create_task(driver.write(script))
@@ -96,8 +99,8 @@ async def test_scripts_handed_in_during_a_commit_share_the_next_one(driver: Sqli
     assert await value(driver, "255") == "v"
 
 
-async def test_a_batch_is_bounded(driver: SqliteDriver) -> None:
-    commits = commits_of(driver)
+async def test_a_batch_is_bounded(driver: SqliteDriver, connections: list[sqlite3.Connection]) -> None:
+    commits = commits_of(connections[0])
     entered, release, script = hold_writer(driver)
     async with asyncio.TaskGroup() as group:
         group.create_task(driver.write(script))
@@ -155,20 +158,24 @@ async def test_what_a_failing_script_changed_is_undone_and_the_scripts_before_it
     assert [await value(driver, key) for key in "abcd"] == ["1", "2", None, "4"]
 
 
-async def test_a_script_that_fails_before_it_changes_anything_costs_the_others_nothing(driver: SqliteDriver) -> None:
+async def test_a_script_that_fails_before_it_changes_anything_costs_the_others_nothing(
+    driver: SqliteDriver, connections: list[sqlite3.Connection]
+) -> None:
     def failing() -> Script[None]:
         yield from query("setting_get", scope="s", key="x")
         raise Conflict("no")
 
     seen: list[str] = []
-    driver._writer.set_trace_callback(lambda sql: seen.append(sql.split()[0].lower()))
+    connections[0].set_trace_callback(lambda sql: seen.append(sql.split()[0].lower()))
     outcomes = await asyncio.gather(driver.write(put("a")), driver.write(failing()), return_exceptions=True)
     assert isinstance(outcomes[1], Conflict)
     assert seen[:4] == ["begin", "insert", "select", "commit"]
 
 
-async def test_what_one_turn_of_the_loop_hands_in_is_one_commit(driver: SqliteDriver) -> None:
-    commits = commits_of(driver)
+async def test_what_one_turn_of_the_loop_hands_in_is_one_commit(
+    driver: SqliteDriver, connections: list[sqlite3.Connection]
+) -> None:
+    commits = commits_of(connections[0])
     await asyncio.gather(*(driver.write(put(str(number))) for number in range(20)))
     assert len(commits) == 1
 
@@ -218,14 +225,14 @@ async def test_a_reader_sees_one_moment(driver: SqliteDriver) -> None:
 # ---- files ----
 
 
-async def test_a_full_disk_is_told_and_survived(driver: SqliteDriver) -> None:
+async def test_a_full_disk_is_told_and_survived(driver: SqliteDriver, connections: list[sqlite3.Connection]) -> None:
     await driver.write(put("a"))
-    pages = driver._writer.execute("pragma page_count").fetchone()[0]
-    driver._writer.execute(f"pragma max_page_count = {pages + 2}")
+    pages = connections[0].execute("pragma page_count").fetchone()[0]
+    connections[0].execute(f"pragma max_page_count = {pages + 2}")
     with pytest.raises(StoreFull, match="full"):
         await driver.write(put("big", "x" * 100_000))
     await driver.write(put("small", "fits"))
-    driver._writer.execute("pragma max_page_count = 1000000")
+    connections[0].execute("pragma max_page_count = 1000000")
     await driver.write(put("big", "x" * 100_000))
     assert (await value(driver, "a"), await value(driver, "small")) == ("v", "fits")
 
@@ -429,12 +436,13 @@ def test_parameters_and_dialect_parts_are_translated() -> None:
     assert "skip locked" not in statements("sqlite")["outbox_claim"]
 
 
-async def test_parameters_are_bound_by_place_alone(tmp_path: Path) -> None:
+async def test_parameters_are_bound_by_place_alone(driver: SqliteDriver, connections: list[sqlite3.Connection]) -> None:
     """Python 3.12 warns at every `?1`, which takes five times as long, and 3.14 refuses it."""
-    driver = SqliteDriver(tmp_path / "shoal.db", synchronous="OFF")
-    bound = "".join(sql for pieces in driver._sql.values() for sql, _ in pieces)
-    await driver.close()
-    assert not re.search(r"\?\d", bound)
+    bound: list[str] = []
+    connections[0].set_trace_callback(bound.append)
+    await driver.write(put("a"))
+    assert any("'a'" in sql for sql in bound)
+    assert not re.search(r"\?\d|:[a-z]", " ".join(bound))
 
 
 def test_what_a_dialect_does_not_need_is_nothing_there() -> None:

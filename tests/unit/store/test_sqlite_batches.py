@@ -10,12 +10,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.kernel.errors import Conflict, InvalidInput, StoreError, StoreFull
 from shoal.store.driver import Script, query, text
-from shoal.store.sqlite import SqliteDriver
+from shoal.store.sqlite import SqliteDriver, connect
 
 Ending: TypeAlias = Literal["well", "refused", "known", "unstorable", "broken"]
 BIG = "x" * 60_000
@@ -94,12 +95,27 @@ def rows_of(path: Path) -> Rows:
 
 
 async def handed_in(path: Path, batches: Sequence[Sequence[Work]], room_pages: int = 0) -> list[object]:
-    """Hand in each batch in a turn of the loop of its own, close at once, and return how each script ended."""
-    driver = SqliteDriver(path, synchronous="OFF")
-    await driver.write(query("trigger_insert", id="known", spec="", next_at=None, now=0))
-    if room_pages:
-        pages = driver._writer.execute("pragma page_count").fetchone()[0]
-        driver._writer.execute(f"pragma max_page_count = {pages + room_pages}")
+    """Hand in each batch in a turn of the loop of its own, close at once, and return how each script ended.
+
+    With `room_pages` the database can grow by no more than that.
+    """
+    known = query("trigger_insert", id="known", spec="", next_at=None, now=0)
+    with pytest.MonkeyPatch.context() as patch:
+        if room_pages:
+
+            def cramped(database: str) -> sqlite3.Connection:
+                connection = connect(database)
+                pages = connection.execute("pragma page_count").fetchone()[0]
+                connection.execute(f"pragma max_page_count = {pages + room_pages}")
+                return connection
+
+            first = SqliteDriver(path, synchronous="OFF")
+            await first.write(known)
+            await first.close()
+            patch.setattr("shoal.store.sqlite.connect", cramped)
+        driver = SqliteDriver(path, synchronous="OFF")
+    if not room_pages:
+        await driver.write(known)
     tasks: list[asyncio.Task[tuple[str, bool]]] = []
     for batch in batches:
         begun = len(tasks)

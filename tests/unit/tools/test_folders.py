@@ -31,6 +31,7 @@ class Machine:
     def __init__(self, root: Path, files: LocalFiles, store: Store) -> None:
         self.home = Home(root)
         self.agent = AgentSpec("main", self.home.agent("main"), self.home.agent("main") / "workspace", "demo", "open")
+        self.settings = store.settings
         self.marks = MarkedFiles(store.settings, self.home)
         self.folders = SyncedFolders(files, store.settings, self.home, self.marks)
 
@@ -117,7 +118,7 @@ async def test_what_cannot_be_stored_is_told_and_what_cannot_be_had_is_tried_aga
             path.write_bytes(b"damaged")
     with pytest.raises(StoreUnavailable, match="agent main"):
         await b.folders.pull(THREAD, b.agent)
-    blocked = SyncedFolders(LocalFiles(tmp_path / "shoal.db"), b.folders._sync._settings, b.home, b.marks)
+    blocked = SyncedFolders(LocalFiles(tmp_path / "shoal.db"), b.settings, b.home, b.marks)
     b.write(b.agent.workspace / "g", "2")
     (notice,) = await blocked.push(THREAD, b.agent)
     assert "could not be stored for other machines" in notice

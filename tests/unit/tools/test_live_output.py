@@ -1,19 +1,19 @@
 """What a running command writes is shown while it runs: its end, bounded, without secrets, and only to who watches."""
 
 import asyncio
-from collections.abc import Generator
+import tracemalloc
+from collections.abc import AsyncGenerator, Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.delivery.hub import Hub, Subscription
-from shoal.kernel.events import LiveEvent, OutputShown
+from shoal.kernel.events import Event, LiveData, OutputShown
 from shoal.kernel.ids import CallId, ThreadId, TurnId
 from shoal.permissions.redact import Redactor
 from shoal.testing.clock import ManualClock
 from shoal.tools import live_output
-from shoal.tools.live_output import KEEP_BYTES, QUIET_SHOWS, SHOWN_BYTES_MAX, LiveOutput
+from shoal.tools.live_output import KEEP_BYTES, QUIET_SHOWS, SHOWN_BYTES_MAX, LiveOutput, StreamText
 
 THREAD, TURN, CALL = ThreadId("web:lobby:1"), TurnId("t1"), CallId("c1")
 KNOWN = "correct horse battery staple"
@@ -24,139 +24,144 @@ PARTS = (KNOWN[:12], KEY[:10], KEY[10:], "line one of it", "two of it", "MIIEow"
 """Parts of secrets that tell something: seen only where the whole is, which no rule takes for a secret then."""
 
 
-class Stand:
-    """The output of one call, and its hub."""
+class Watchers:
+    """A hub, as far as output needs one, that keeps what it was told to show."""
 
     def __init__(self) -> None:
-        self.hub = Hub()
+        self.are_there = False
+        self.shown: list[OutputShown] = []
+        self.came = asyncio.Event()
+
+    def publish(self, events: Sequence[Event]) -> None:
+        raise AssertionError("output is no part of the journal")
+
+    def show(self, thread: ThreadId, turn: TurnId, data: LiveData) -> None:
+        assert (thread, turn) == (THREAD, TURN)
+        assert isinstance(data, OutputShown)
+        self.shown.append(data)
+        self.came.set()
+
+    def watched(self, thread: ThreadId) -> bool:
+        return self.are_there
+
+
+class Stand:
+    """The output of one call, and who watches it."""
+
+    def __init__(self) -> None:
+        self.watchers = Watchers()
         self.clock = ManualClock()
         redactor = Redactor((KNOWN, SECRETS[1]))
-        self.output = LiveOutput(self.hub, THREAD, TURN, CALL, redactor, self.clock)
+        self.output = LiveOutput(self.watchers, THREAD, TURN, CALL, redactor, self.clock)
 
     def says(self, *pieces: str | bytes, stream: int = 1) -> None:
         """The command writes."""
         for piece in pieces:
             self.output.take(stream, piece.encode() if isinstance(piece, str) else piece)
 
-    def shown(self, coming: Subscription) -> list[OutputShown]:
-        """What watchers were shown since the last time."""
-        found: list[OutputShown] = []
-        while coming._backlog:
-            item = coming._backlog.popleft()
-            assert isinstance(item, LiveEvent)
-            assert (item.thread, item.turn) == (THREAD, TURN)
-            assert isinstance(item.data, OutputShown)
-            found.append(item.data)
-        return found
-
-    def now(self, coming: Subscription) -> str:
+    def now(self) -> str:
         """What it shows when it is looked at."""
+        self.watchers.shown.clear()
         self.output.show()
-        (shown,) = self.shown(coming)
+        (shown,) = self.watchers.shown
         return shown.text
 
 
 @pytest.fixture
-async def stand() -> Stand:
-    """Ready to be written to."""
-    return Stand()
-
-
-@pytest.fixture
-def coming(stand: Stand) -> Generator[Subscription]:
-    """Somebody watches."""
-    with stand.hub.subscribe(THREAD) as coming:
-        yield coming
+async def stand() -> AsyncGenerator[Stand]:
+    """Ready to be written to, with somebody who watches."""
+    stand = Stand()
+    stand.watchers.are_there = True
+    yield stand
     stand.output.close()
 
 
-async def test_output_is_shown_by_itself_soon_after_it_was_written(stand: Stand, coming: Subscription) -> None:
+async def test_output_is_shown_by_itself_soon_after_it_was_written(stand: Stand) -> None:
     await stand.clock.advance(12)
     stand.says("one\n", "two\n")
-    item = await asyncio.wait_for(anext(coming), 20)
-    assert isinstance(item, LiveEvent)
-    assert item.data == OutputShown(CALL, "one\ntwo\n", 12.0)
+    await asyncio.wait_for(stand.watchers.came.wait(), 20)
+    assert stand.watchers.shown == [OutputShown(CALL, "one\ntwo\n", 12.0)]
 
 
 async def test_nothing_is_made_where_nobody_watches_and_who_comes_later_sees_it(stand: Stand) -> None:
+    stand.watchers.are_there = False
     stand.says("one\n")
     stand.output.show()
-    with stand.hub.subscribe(THREAD) as coming:
-        stand.says("two\n")
-        assert stand.now(coming) == "one\ntwo\n"
-    stand.output.close()
+    assert stand.watchers.shown == []
+    stand.watchers.are_there = True
+    stand.says("two\n")
+    assert stand.now() == "one\ntwo\n"
 
 
-async def test_the_same_is_shown_again_now_and_then_for_who_has_come_meanwhile(
-    stand: Stand, coming: Subscription
-) -> None:
+async def test_the_same_is_shown_again_now_and_then_for_who_has_come_meanwhile(stand: Stand) -> None:
     stand.says("one\n")
     for _ in range(QUIET_SHOWS * 2 + 1):
         stand.output.show()
-    assert [shown.text for shown in stand.shown(coming)] == ["one\n"] * 3
+    assert [shown.text for shown in stand.watchers.shown] == ["one\n"] * 3
 
 
-async def test_nothing_is_shown_after_the_call_has_ended(stand: Stand, coming: Subscription) -> None:
+async def test_nothing_is_shown_after_the_call_has_ended(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_output, "SHOW_SECONDS", 0)
     stand.says("one\n")
-    timer = stand.output._timer
-    assert timer is not None
     stand.output.close()
-    assert timer.cancelled()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert stand.watchers.shown == []
 
 
-async def test_only_the_end_is_shown_and_from_a_lines_beginning(stand: Stand, coming: Subscription) -> None:
+async def test_only_the_end_is_shown_and_from_a_lines_beginning(stand: Stand) -> None:
     stand.says("".join(f"line {number}\n" for number in range(5000)))
-    text = stand.now(coming)
+    text = stand.now()
     assert text.startswith("line ")
     assert text.endswith("line 4999\n")
     assert SHOWN_BYTES_MAX - 20 < len(text.encode()) <= SHOWN_BYTES_MAX
 
 
-async def test_what_waits_is_bounded_and_what_was_let_go_leaves_no_end_of_a_secret(
-    stand: Stand, coming: Subscription
-) -> None:
-    for number in range(40):
-        stand.says(PEM[:40], "MIIEow\n" * 1000, f"line {number}\n" * 1000)
-        assert stand.output._size <= KEEP_BYTES
-    assert "MIIEow" not in stand.now(coming)
+async def test_what_waits_is_bounded_and_what_was_let_go_leaves_no_end_of_a_secret(stand: Stand) -> None:
+    tracemalloc.start()
+    try:
+        for number in range(100):
+            stand.says(PEM[:40], "MIIEow\n" * 1000, f"line {number}\n" * 1000)
+        assert tracemalloc.get_traced_memory()[0] < 2 * KEEP_BYTES
+    finally:
+        tracemalloc.stop()
+    assert "MIIEow" not in stand.now()
 
 
-async def test_a_line_without_an_end_is_let_go(stand: Stand, coming: Subscription) -> None:
+async def test_a_line_without_an_end_is_let_go(stand: Stand) -> None:
     stand.says("before\n")
     for _ in range(200):
         stand.says("x" * 1000)
         stand.output.show()
     stand.says("\nafter\n")
-    stand.shown(coming)
-    assert stand.now(coming) == "before\nafter\n"
-    assert len(stand.output._streams[1]._pending) < live_output.SECRET_CHARS_MAX
+    assert stand.now() == "before\nafter\n"
 
 
-async def test_a_line_that_is_written_over_is_shown_as_a_terminal_shows_it(stand: Stand, coming: Subscription) -> None:
+async def test_a_line_that_is_written_over_is_shown_as_a_terminal_shows_it(stand: Stand) -> None:
     stand.says("get it\r\n", *(f"\r{percent} %" for percent in range(100)), "\r")
-    assert stand.now(coming) == "get it\n99 %"
+    assert stand.now() == "get it\n99 %"
     stand.says("\rdone  \n")
-    assert stand.now(coming) == "get it\ndone  \n"
+    assert stand.now() == "get it\ndone  \n"
 
 
-async def test_no_character_moves_the_cursor_or_colours(stand: Stand, coming: Subscription) -> None:
+async def test_no_character_moves_the_cursor_or_colours(stand: Stand) -> None:
     stand.says("\x1b[1;31mred\x1b[0m \x07 \u202e \x1b]0;title\x07\n")
-    assert stand.now(coming) == "red \\x07 \\u202e \\x1b]0;title\\x07\n"
+    assert stand.now() == "red \\x07 \\u202e \\x1b]0;title\\x07\n"
 
 
-async def test_a_character_in_pieces_is_one(stand: Stand, coming: Subscription) -> None:
+async def test_a_character_in_pieces_is_one(stand: Stand) -> None:
     fish = "🐟 \n".encode()
     stand.says(*(fish[at : at + 1] for at in range(len(fish))))
-    assert stand.now(coming) == "🐟 \n"
+    assert stand.now() == "🐟 \n"
 
 
-async def test_the_last_word_of_an_unfinished_line_is_held_back(stand: Stand, coming: Subscription) -> None:
+async def test_the_last_word_of_an_unfinished_line_is_held_back(stand: Stand) -> None:
     stand.says("loading .....")
-    assert stand.now(coming) == "loading ....."
+    assert stand.now() == "loading ....."
     stand.says(" pass")
-    assert stand.now(coming) == "loading ..... "
+    assert stand.now() == "loading ..... "
     stand.says("ed\n")
-    assert stand.now(coming) == "loading ..... passed\n"
+    assert stand.now() == "loading ..... passed\n"
 
 
 @given(
@@ -164,7 +169,7 @@ async def test_the_last_word_of_an_unfinished_line_is_held_back(stand: Stand, co
     st.lists(st.integers(1, 9), min_size=1, max_size=9),
 )
 def test_no_part_of_a_secret_is_shown_however_it_is_written(said: list[str], sizes: list[int]) -> None:
-    redactor, stream, shown = Redactor((KNOWN, SECRETS[1])), live_output._Stream(), ""
+    redactor, stream, shown = Redactor((KNOWN, SECRETS[1])), StreamText(), ""
     text, at, number = "".join(f"{part} " if part in SECRETS else part for part in said), 0, 0
     hidden = [part for part in PARTS if part not in redactor.redact(text)]
     while at < len(text):

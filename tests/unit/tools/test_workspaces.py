@@ -38,7 +38,7 @@ class Machine:
         self.store = store
         self.memory = folder / "memory"
         self.marks = MarkedFiles(store.settings, Home(folder))
-        self._sync = WorkspaceSync(files, store.settings, self.memory, self.marks)
+        self.sync = WorkspaceSync(files, store.settings, self.memory, self.marks)
 
     def write(self, path: str, text: str) -> None:
         """Write a file."""
@@ -47,11 +47,11 @@ class Machine:
 
     async def push(self, *skip: str) -> list[str]:
         """Push."""
-        return await self._sync.push(NAME, self.root, lambda name: name not in skip, [self.root])
+        return await self.sync.push(NAME, self.root, lambda name: name not in skip, [self.root])
 
     async def pull(self, *skip: str) -> list[str]:
         """Pull."""
-        return await self._sync.pull(NAME, self.root, lambda name: name not in skip, [self.root])
+        return await self.sync.pull(NAME, self.root, lambda name: name not in skip, [self.root])
 
     async def mark(self, *paths: str, source: str = "a page") -> None:
         """Mark these files as they are now."""
@@ -484,10 +484,14 @@ async def test_a_pull_that_is_cut_leaves_nothing_unmarked(
     await a.mark("notes")
     await a.push()
 
-    def crash(*_: object) -> None:
-        raise KeyboardInterrupt
+    replace = Path.replace
 
-    monkeypatch.setattr(b._sync, "_remember", crash)
+    def crash(fresh: Path, target: Path) -> Path:
+        if target.parent == b.memory:
+            raise KeyboardInterrupt
+        return replace(fresh, target)
+
+    monkeypatch.setattr(Path, "replace", crash)
     with pytest.raises(KeyboardInterrupt):
         await b.pull()
     monkeypatch.undo()

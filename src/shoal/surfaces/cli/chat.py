@@ -233,7 +233,7 @@ class TerminalChat:
                             self.thinking.fold()
                             self.answer.stream(text, step)
                         case LiveEvent(data=StatusChanged() as status):
-                            self._do(status)
+                            self.show_status(status)
                         case LiveEvent(data=OutputShown(call_id=call_id, text=text)) if call_id in self.running:
                             self.running[call_id].written = text
                         case Event():
@@ -259,7 +259,7 @@ class TerminalChat:
             return status_words(StatusChanged("tool", names), longest)
         return status_words(self._status, time.time() - self._since)
 
-    def _do(self, status: StatusChanged, since: float | None = None) -> None:
+    def show_status(self, status: StatusChanged, since: float | None = None) -> None:
         self._status, self._since = status, since or time.time()
 
     async def type(self, line: str) -> bool:
@@ -345,7 +345,7 @@ class TerminalChat:
         self._sending = text
         self._heard.clear()
         if not self.is_running:
-            self._do(StatusChanged("thinking"))
+            self.show_status(StatusChanged("thinking"))
         try:
             message_id = await self.link.send(text, self.agent)
             if not message_id:
@@ -389,11 +389,11 @@ class TerminalChat:
 
     def _take_event(self, event: Event) -> None:
         if event.turn == self._turn:
-            self._do(StatusChanged("thinking"), event.at.timestamp())
+            self.show_status(StatusChanged("thinking"), event.at.timestamp())
         match event.data:
             case TurnStarted():
                 self._turn = event.turn
-                self._do(StatusChanged("thinking"))
+                self.show_status(StatusChanged("thinking"))
             case AssistantSaid(tool_calls=calls, thinking=thinking):
                 self.thinking.end(thinking)
                 self._labels.update((call.id, call_line(call)) for call in calls)
@@ -401,7 +401,7 @@ class TerminalChat:
                 label = self._labels.get(call_id, printable(name))
                 self.running[call_id] = RunningCall(label, event.at.timestamp())
             case RetryScheduled(message=message, next_at=next_at):
-                self._do(StatusChanged("retrying", message.rstrip("."), (next_at - event.at).total_seconds()))
+                self.show_status(StatusChanged("retrying", message.rstrip("."), (next_at - event.at).total_seconds()))
             case ApprovalRequested() as request:
                 self.questions[request.approval_id] = request
             case ApprovalSettled(approval_id=approval):

@@ -74,7 +74,7 @@ class TerminalScreen(ChatScreen):
             key_bindings=self._keys,
             multiline=True,
             prompt_continuation="  ",
-            history=_history(home.root / "chat_history"),
+            history=chat_history(home.root / "chat_history"),
             completer=ChatCompleter(home, commands),
             complete_while_typing=False,
             style=Style.from_dict({"bottom-toolbar": "noreverse"}),
@@ -146,18 +146,18 @@ class TerminalScreen(ChatScreen):
     # ---- what is finished ----
 
     def line(self, text: str) -> None:
-        self._print("line", wrapped(text, self._width))
+        self._print("line", wrapped(text, self.width))
 
     def said(self, markdown: str) -> None:
         if text := markdown.strip("\n"):
-            self._print("said", rows(text, self._width, colour=self._colour))
+            self._print("said", rows(text, self.width, colour=self._colour))
 
     def told(self, markdown: str) -> None:
         self.said(printable(as_typed(markdown)))
 
     def thought(self, seconds: float) -> None:
         took = f" for {span(int(seconds))}" if seconds >= 1 else ""
-        self._print("line", [self._faint(cropped(f"Thought{took}. /thinking shows it.", self._width))])
+        self._print("line", [self._faint(cropped(f"Thought{took}. /thinking shows it.", self.width))])
 
     def finished(self, markdown: str) -> int:
         return whole_blocks(markdown)
@@ -170,10 +170,10 @@ class TerminalScreen(ChatScreen):
         found: list[str] = []
         for line in request_lines(request):
             if line.startswith(VERBATIM):
-                parts = pieces(line.removeprefix(VERBATIM), self._width - len(VERBATIM))
+                parts = pieces(line.removeprefix(VERBATIM), self.width - len(VERBATIM))
                 found += [f"{GOES_ON if number else VERBATIM}{part}" for number, part in enumerate(parts)]
             else:
-                found += wrapped(line, self._width)
+                found += wrapped(line, self.width)
         self._print("line", found)
 
     def ended(self, result: ToolFinished, label: str, seconds: float) -> None:
@@ -182,13 +182,13 @@ class TerminalScreen(ChatScreen):
         mark = ending_mark(result)
         if result.exit_code:
             took = f"exit code {result.exit_code}{took and f', {took}'}"
-        ending = f"{mark} {cropped(label, self._width - len(took) - 6)}"
+        ending = f"{mark} {cropped(label, self.width - len(took) - 6)}"
         lines = [f"{self._coloured('32' if mark == '✓' else '31', mark)}{ending[1:]}  {self._faint(took)}".rstrip()]
         said = printable(result.for_people).strip().splitlines()
         if result.exit_code:  # what a command complains of comes last, before its code
             said = said[:-1][-ERROR_LINES:]
         if (result.is_error or result.exit_code) and not result.stopped:
-            lines += [self._faint(f"  {cropped(line, self._width - 2)}") for line in said[:ERROR_LINES]]
+            lines += [self._faint(f"  {cropped(line, self.width - 2)}") for line in said[:ERROR_LINES]]
         self._print("call", lines)
 
     def _print(self, group: Group, lines: Sequence[str]) -> None:
@@ -206,7 +206,7 @@ class TerminalScreen(ChatScreen):
     def _message(self) -> ANSI:
         found = [""]
         if self._conversation is not None and not self._session.app.is_done:
-            found += self._going_on(self._conversation)
+            found += self.live_lines(self._conversation)
         self._drawn = found
         return ANSI("\n".join([*found, f"{styled('1')('>')} "]))
 
@@ -218,23 +218,23 @@ class TerminalScreen(ChatScreen):
             app.output.erase_down()
         self._columns = columns
 
-    def _going_on(self, conversation: TerminalChat) -> list[str]:
+    def live_lines(self, conversation: TerminalChat) -> list[str]:
         found: list[str] = []
         if text := conversation.answer.unfinished.strip("\n"):
-            found += [*rows(closed(text), self._width, colour=self._colour), ""]
+            found += [*rows(closed(text), self.width, colour=self._colour), ""]
         for run in conversation.running.values():
             seconds = time.time() - run.since
             took = span(int(seconds)) if seconds >= 1 else ""
-            found.append(f"{_frame()} {cropped(run.label, self._width - len(took) - 6)}  {self._faint(took)}".rstrip())
+            found.append(f"{_frame()} {cropped(run.label, self.width - len(took) - 6)}  {self._faint(took)}".rstrip())
             written = printable(run.written).expandtabs(4).rstrip().splitlines()
-            found += [self._faint(f"  {cropped(line, self._width - 2)}") for line in written[-OUTPUT_LINES:]]
+            found += [self._faint(f"  {cropped(line, self.width - 2)}") for line in written[-OUTPUT_LINES:]]
         if thinking := conversation.thinking.text.strip():
-            thinking_rows = wrapped(thinking[-THINKING_CHARS:], self._width - 2)[-THINKING_LINES:]
+            thinking_rows = wrapped(thinking[-THINKING_CHARS:], self.width - 2)[-THINKING_LINES:]
             found += [f"{_frame()} {conversation.doing}", *(self._faint(f"  {row}") for row in thinking_rows), ""]
         if conversation.running:
             found.append("")
         elif not found and not conversation.questions and (doing := conversation.doing):
-            found += [*wrapped(f"{_frame()} {doing}", self._width), ""]
+            found += [*wrapped(f"{_frame()} {doing}", self.width), ""]
         found = found[-max(3, shutil.get_terminal_size().lines - BELOW_LINES) :]
         if request := next(iter(conversation.questions.values()), None):
             keys = ["[y] once", *([] if request.covers.uncovered else ["[t] in this thread"]), "[n] no"]
@@ -243,17 +243,17 @@ class TerminalScreen(ChatScreen):
             asked = f"Allow {printable(request.tool)}?  {'  '.join(keys)}"
             if calls > 1:
                 asked = f"Allow these {calls} calls?  [y] all  [n] none  or write: allow 1 {request.item.total}"
-            found.append(styled("1")(cropped(asked, self._width)))
+            found.append(styled("1")(cropped(asked, self.width)))
         return found
 
     def _toolbar(self) -> ANSI:
         is_running = self._conversation is not None and self._conversation.is_running
         leaves = "Ctrl-C stops the turn" if is_running else "Ctrl-D leaves"
         words = f" /help · Tab completes · Alt-Enter begins a line · {leaves}"
-        return ANSI(self._faint(cropped(words, self._width)))
+        return ANSI(self._faint(cropped(words, self.width)))
 
     @property
-    def _width(self) -> int:
+    def width(self) -> int:
         """One less than the terminal has: some go on to the next line after the last."""
         return max(10, shutil.get_terminal_size().columns - 1)
 
@@ -268,7 +268,7 @@ def _frame() -> str:
     return FRAMES[int(time.time() / FRAME_SECONDS) % len(FRAMES)]
 
 
-def _history(file: Path) -> FileHistory:
+def chat_history(file: Path) -> FileHistory:
     """What was typed in earlier chats, readable by nobody else."""
     file.touch(0o600)
     content = file.read_bytes()

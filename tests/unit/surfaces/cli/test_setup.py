@@ -628,7 +628,8 @@ def test_no_command_fills_the_home_of_another_product(shoal: Shoal, home: Path, 
 
 def test_a_unit_starts_this_shoal_on_this_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("sys.platform", "linux")
-    monkeypatch.setattr(setup_checks, "_run", lambda command: "")
+    done = subprocess.CompletedProcess((), 0, "", "")
+    monkeypatch.setattr("subprocess.run", lambda *_, **__: done)
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}" if "/" not in name else name)
     monkeypatch.setattr("sys.argv", ["/opt/my apps/shoal"])
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))

@@ -21,10 +21,10 @@ from tests.unit.surfaces.cli.test_conversation import THREAD, Lines, QuickLink
 from shoal.kernel.commands import BUILT_IN
 from shoal.kernel.events import ApprovalRequested, StatusChanged, ToolFinished
 from shoal.kernel.home import Home
-from shoal.kernel.ids import ApprovalId, CallId, TurnId
+from shoal.kernel.ids import ApprovalId, CallId
 from shoal.kernel.messages import ToolCall
 from shoal.kernel.permissions import Coverage
-from shoal.surfaces.cli.chat import NO_TURN, RunningCall, StreamedAnswer, TerminalChat
+from shoal.surfaces.cli.chat import RunningCall, StreamedAnswer, TerminalChat
 from shoal.surfaces.cli.output import call_line, limit_words, result_lines, span, status_words
 from shoal.surfaces.cli.terminal_markdown import rows, whole_blocks
 from shoal.surfaces.cli.terminal_screen import (
@@ -33,7 +33,7 @@ from shoal.surfaces.cli.terminal_screen import (
     THINKING_LINES,
     ChatCompleter,
     TerminalScreen,
-    _history,
+    chat_history,
 )
 from shoal.surfaces.cli.thread_client import ThreadClient
 from shoal.tools.executor import DENIED, VERDICTS
@@ -150,19 +150,20 @@ class Stand:
     def __init__(self, home: Path) -> None:
         self.screen = TerminalScreen(Home(home), BUILT_IN)
         self.chat = TerminalChat(cast(ThreadClient, QuickLink(0)), THREAD, "", self.screen)
-        self.chat._turn = TurnId("t1")
-        self.screen._colour = False
 
     def going_on(self) -> list[str]:
         """The lines above the prompt."""
-        return [plain(row) for row in self.screen._going_on(self.chat) if row]
+        return [plain(row) for row in self.screen.live_lines(self.chat) if row]
 
 
 @pytest.fixture
-async def stand(tmp_path: Path) -> AsyncIterator[Stand]:
-    """Ready to be looked at."""
+async def stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stand]:
+    """Ready to be looked at, without colours: a message was sent."""
+    monkeypatch.setenv("NO_COLOR", "1")
     with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
-        yield Stand(tmp_path)
+        stand = Stand(tmp_path)
+        await stand.chat.type("go on")
+        yield stand
 
 
 async def test_a_running_call_is_a_line_with_its_seconds_and_the_end_of_its_output(stand: Stand) -> None:
@@ -186,14 +187,14 @@ async def test_what_a_denied_call_tells_the_model_is_not_for_people(
 
 async def test_how_long_is_waited_is_said_on_a_narrow_screen_too(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "30")
-    stand.chat._do(StatusChanged("retrying", "the model has reached its rate limit", 20), time.time() - 1)
+    stand.chat.show_status(StatusChanged("retrying", "the model has reached its rate limit", 20), time.time() - 1)
     assert " ".join(stand.going_on()).endswith("trying again in 19 s")
 
 
 async def test_what_is_waited_for_is_said(stand: Stand) -> None:
-    stand.chat._do(StatusChanged("thinking"), time.time() - 12.4)
+    stand.chat.show_status(StatusChanged("thinking"), time.time() - 12.4)
     assert [line[1:] for line in stand.going_on()] == [" waiting for the model, 12 s"]
-    stand.chat._do(StatusChanged("retrying", "the model is overloaded", 20), time.time() - 1)
+    stand.chat.show_status(StatusChanged("retrying", "the model is overloaded", 20), time.time() - 1)
     assert [line[1:] for line in stand.going_on()] == [" the model is overloaded, trying again in 19 s"]
 
 
@@ -221,24 +222,24 @@ async def test_thinking_begins_anew_with_another_call(stand: Stand) -> None:
     assert stand.chat.thinking.last == "the second, whole"
 
 
-async def test_the_wait_for_an_answer_begins_when_the_message_is_sent(stand: Stand) -> None:
-    stand.chat._turn = NO_TURN
-    stand.chat._do(StatusChanged("thinking"), time.time() - 3600)
-    await stand.chat.type("hello")
-    assert stand.chat.doing == "waiting for the model"
+async def test_the_wait_for_an_answer_begins_when_the_message_is_sent(stand: Stand, tmp_path: Path) -> None:
+    chat = Stand(tmp_path).chat
+    chat.show_status(StatusChanged("thinking"), time.time() - 3600)
+    await chat.type("hello")
+    assert chat.doing == "waiting for the model"
 
 
 async def test_what_is_to_be_allowed_is_shown_character_for_character(
     stand: Stand, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = f"echo  'two  spaces' {'x' * stand.screen._width}   &&\n  rm -r  it "
+    command = f"echo  'two  spaces' {'x' * stand.screen.width}   &&\n  rm -r  it "
     request = ApprovalRequested(
         ApprovalId("a1"), CallId("c1"), "bash", (), command, datetime.now(UTC), reason="It is not known."
     )
     stand.screen.wants(request)
     _, asked, *rows, reason = capsys.readouterr().out.rstrip("\n").split("\n")
     assert (asked.strip(), reason.strip()) == ("? The agent asks to run bash:", "Why it asks: It is not known.")
-    assert max(map(len, rows)) <= stand.screen._width
+    assert max(map(len, rows)) <= stand.screen.width
     shown = "".join(row.replace("    │ ", "\n").removeprefix("    ↪ ") for row in rows)
     assert shown == f"\n{command}"
 
@@ -297,7 +298,7 @@ async def test_lines_are_wrapped_between_words_too(stand: Stand, capsys: pytest.
     words = "word " * 100
     stand.screen.line(f"    {words}")
     first, second, *_ = capsys.readouterr().out.strip("\n").splitlines()
-    assert max(len(first), len(second)) <= stand.screen._width
+    assert max(len(first), len(second)) <= stand.screen.width
     assert first.startswith("    word word")
     assert second.startswith("    word word")
 
@@ -306,7 +307,7 @@ def test_the_older_half_of_a_long_history_is_forgotten(tmp_path: Path) -> None:
     file = tmp_path / "chat_history"
     file.write_text("".join(f"\n# then\n+entry {number}\n" for number in range(20_000)))
     assert file.stat().st_size > HISTORY_BYTES_MAX
-    entries = list(_history(file).load_history_strings())
+    entries = list(chat_history(file).load_history_strings())
     assert (entries[0], len(set(entries)) == len(entries)) == ("entry 19999", True)
     assert HISTORY_BYTES_MAX // 4 < file.stat().st_size < HISTORY_BYTES_MAX
 

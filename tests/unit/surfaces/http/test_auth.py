@@ -50,10 +50,13 @@ def test_the_window_starts_anew_after_it_has_passed() -> None:
 
 def test_only_so_many_addresses_are_remembered() -> None:
     limit = FailureLimit(ManualClock())
-    for number in range(ADDRESSES_MAX + 10):
+    for _ in range(FAILURES_MAX):
+        limit.add("0")
+    for number in range(1, ADDRESSES_MAX):
         limit.add(str(number))
-    assert len(limit._failures) == ADDRESSES_MAX
-    assert "0" not in limit._failures
+    assert limit.wait_seconds("0") > 0
+    limit.add("one more")
+    assert limit.wait_seconds("0") == 0
 
 
 @pytest.fixture

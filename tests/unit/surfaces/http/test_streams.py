@@ -245,7 +245,7 @@ async def test_closing_ends_streams_that_wait() -> None:
     stand = Stand()
     reading = asyncio.gather(*(_all(stand) for _ in range(3)))
     await let_others_run()
-    assert len(stand.streams._waiting) == 3
+    assert stand.hub.watched(THREAD)
     stand.streams.close()
     assert await reading == [0, 0, 0]
     assert not stand.hub.watched(THREAD)

@@ -1,0 +1,66 @@
+"""Rules about tests: what they may know of the product, where unit tests are, and what those may start."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.tidy.source import GROUP, nodes, python_files, tree, where
+
+pytestmark = pytest.mark.xdist_group(GROUP)
+
+OURS = ("shoal", "tests", "bench")
+NAMED_TUPLES = {"_asdict", "_fields", "_make", "_replace"}
+FOREIGN = {"_exit", "_find_component", "_from_value", "_setupstate"}
+"""Private names of the standard library, simcord and pytest, which have no public ones for it."""
+PATCHES = ("setattr", "getattr", "delattr")
+TESTS = [path for path in python_files("tests", "packages") if "src" not in path.parts]
+
+
+def is_private(name: str) -> bool:
+    return bool(re.match(r"_[^_]", name)) and name not in NAMED_TUPLES | FOREIGN
+
+
+def private_names(module: ast.Module) -> Iterator[tuple[ast.stmt | ast.expr, str]]:
+    """Private names of ours that a module imports, reads from something other than itself, or patches."""
+    for node in nodes(module):
+        match node:
+            case ast.ImportFrom(module=str(home), names=names) if home.partition(".")[0] in OURS:
+                yield from (
+                    (node, name) for name in (*home.split("."), *(alias.name for alias in names)) if is_private(name)
+                )
+            case ast.Attribute(value=ast.Name(id="self" | "cls")):
+                pass
+            case ast.Attribute(attr=name) if is_private(name):
+                yield node, name
+            case ast.Call(func=called, args=[_, ast.Constant(value=str(name)), *_]) if is_private(name):
+                if ast.unparse(called).rpartition(".")[2] in PATCHES:
+                    yield node, name
+            case ast.Constant(value=str(path)) if re.fullmatch(r"shoal(\.\w+)*\._[a-z]\w*", path):
+                yield node, path
+            case _:
+                pass
+
+
+def test_tests_use_no_private_names() -> None:
+    private = [where(path, node, name) for path in TESTS for node, name in private_names(tree(path))]
+    assert len(TESTS) > 400
+    assert not private
+
+
+@pytest.mark.parametrize(
+    ("code", "count"),
+    [
+        ("from shoal.app import _open", 1),
+        ("from re import _parser", 0),
+        ("driver._writer.close()", 1),
+        ("super()._once()", 1),
+        ("self._seen = []", 0),
+        ("spec._replace(name='x')", 0),
+        ("monkeypatch.setattr(sync, '_keep', crash)", 1),
+        ("monkeypatch.setattr('shoal.tools.sync._keep', crash)", 1),
+    ],
+)
+def test_private_names_are_seen(code: str, count: int) -> None:
+    assert len(list(private_names(ast.parse(code)))) == count
