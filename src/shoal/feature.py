@@ -24,6 +24,7 @@ FEATURES = (
     "mcp",
     "backups",
     "triggers",
+    "self_edit",
 )
 """The built-in features: the names of folders, in the order in which they are opened."""
 

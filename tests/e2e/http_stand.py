@@ -13,8 +13,8 @@ import httpx2
 
 from shoal.agents.lifecycle import AgentLifecycle, Checks
 from shoal.agents.registry import AgentDefaults, AgentRegistry, ChannelBindings, RuntimeInfo
-from shoal.agents.self_edit import SelfEditor
 from shoal.agents.snapshots import ConversationSnapshots
+from shoal.agents.versions import AgentVersions
 from shoal.backend import Backend
 from shoal.config import Config
 from shoal.connections import Connections
@@ -164,11 +164,9 @@ class Commands:
     def __init__(self, stand: "Stand") -> None:
         self.table = CommandTable()
         self.table.add(REMIND)
-        editor = SelfEditor(
-            stand.store, stand.home.agent, stand.lifecycle.checks, lambda *_: False, is_owner, stand.prompt_files
-        )
+        versions = AgentVersions(stand.store, stand.home.agent, stand.prompt_files)
         self._agents = AgentCommands(
-            stand.store, stand.agents, stand.lifecycle, editor, LINKS, may_manage=is_owner, check_keys=no_keys
+            stand.store, stand.agents, stand.lifecycle, versions, LINKS, may_manage=is_owner, check_keys=no_keys
         )
 
     async def command(self, asked: CommandRequest) -> str:

@@ -73,6 +73,7 @@ TRIGGERS = Parts(
     ("triggers", "brief"),
     ("triggers",),
 )
+SELF_EDIT = Parts("self_edit", ("set_model", "write_doc", "my_settings"))
 BACKUPS = Parts("backups", routes=("/api/backups",), cli=("backup", "restore"), sections=("backup",))
 
 
@@ -112,6 +113,7 @@ class Without:
         UNDO,
         BACKUPS,
         TRIGGERS,
+        SELF_EDIT,
     ],
     ids=lambda parts: parts.name,
 )

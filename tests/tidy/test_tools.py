@@ -39,7 +39,6 @@ OWN_MODULES = (
     "tools/builtin/",
     "features/",
     "tools/offer.py",
-    "agents/self_edit.py",
 )
 PLAYS_A_MODEL = "models/demo.py"
 """The demo model calls tools by name, as models do."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
-from shoal.agents.self_edit import EDIT, History, read_file, shown_digest, write_file
+from shoal.agents.versions import EDIT, History, read_file, shown_digest, write_file
 from shoal.kernel.errors import Conflict, FetchError, InvalidInput, NotFound, ToolError
 from shoal.kernel.files import in_thread
 from shoal.kernel.records import AuditEntry

@@ -6,10 +6,7 @@ from shoal.feature import tool_modules
 from shoal.kernel.traits import TraitsByName
 from shoal.tools.registry import built_in_modules, traits_in
 
-_ELSEWHERE = (
-    "shoal.tools.offer",
-    "shoal.agents.self_edit",
-)
+_ELSEWHERE = ("shoal.tools.offer",)
 
 
 def built_in_traits() -> TraitsByName:

@@ -9,8 +9,8 @@ from shoal.accounts import platform_names
 from shoal.agents.children import Children
 from shoal.agents.lifecycle import AgentLifecycle, Checks
 from shoal.agents.registry import AgentRegistry
-from shoal.agents.self_edit import SelfEditor, self_edit_tools
 from shoal.agents.snapshots import ConversationSnapshots
+from shoal.agents.versions import AgentVersions
 from shoal.assembly.outside import Adapters
 from shoal.assembly.overrides import Overrides
 from shoal.backend import Backend, Role
@@ -132,9 +132,7 @@ def open_agents(services: Services, overrides: Overrides, role: Role) -> None:
     checks = Checks(partial(existing_model, models), profiles.check, known_tools)
     send = orchestrator.send if role != "offline" else None  # no turn runs that would have to end first
     lifecycle = AgentLifecycle(home, store, agents, clock, checks, configured, prompt_files, send)
-    editor = SelfEditor(store, home.agent, checks, profiles.hides, may_manage, prompt_files)
-    for tool in self_edit_tools(editor):
-        tools.add(tool)
+    versions = AgentVersions(store, home.agent, prompt_files)
     commands = CommandRouter(
         orchestrator,
         store,
@@ -143,7 +141,7 @@ def open_agents(services: Services, overrides: Overrides, role: Role) -> None:
         clock,
         links,
         AgentCommands(
-            store, agents, lifecycle, editor, links, may_manage=may_manage, check_keys=partial(key_lines, models)
+            store, agents, lifecycle, versions, links, may_manage=may_manage, check_keys=partial(key_lines, models)
         ),
         check_model=checks.model,
         known_models=partial(model_names, models),
@@ -168,7 +166,7 @@ def open_agents(services: Services, overrides: Overrides, role: Role) -> None:
         inbox,
         partial(AccessGate, inbox, admissions, pairing, store, clock, outlets.post, services[Scopes]),
     )
-    for service in (lifecycle, editor, commands, inbox, connections):
+    for service in (lifecycle, versions, commands, inbox, connections):
         services.add(service)
 
 

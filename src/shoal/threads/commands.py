@@ -15,8 +15,8 @@ import msgspec
 from shoal.agents.folder import KEYS
 from shoal.agents.lifecycle import AgentLifecycle, DoomedAgent, choices_in, key_named
 from shoal.agents.registry import AgentRegistry, ChannelChoices, place_of
-from shoal.agents.self_edit import SelfEditor
 from shoal.agents.snapshots import ConversationSnapshots
+from shoal.agents.versions import AgentVersions
 from shoal.kernel.agents import HEARD, AgentSpec, Work, describe_work
 from shoal.kernel.clock import Clock, to_micros
 from shoal.kernel.commands import Answer, AnswerInChannel, ChatCommand, CommandRequest, CommandSpec, CommandTable
@@ -642,7 +642,7 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
     store: Store
     agents: AgentRegistry
     lifecycle: AgentLifecycle
-    editor: SelfEditor
+    versions: AgentVersions
     links: Links
     may_manage: Callable[[Asker], bool]
     check_keys: Callable[[], Awaitable[Sequence[str]]]
@@ -717,7 +717,7 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
                 name = rest or await self._name_here(asked)
                 if not self.agents.exists(name):
                     raise InvalidInput(f"There is no agent {name[:80]!r}.")
-                return await self.editor.undo(name, asked.author.id)
+                return await self.versions.undo(name, asked.author.id)
 
     async def settings(self, asked: CommandRequest) -> str:
         """/settings."""

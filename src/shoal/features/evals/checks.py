@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from shoal.agents.lifecycle import AgentLifecycle, EditCheck
-from shoal.agents.self_edit import SelfEditor
+from shoal.agents.versions import AgentVersions
 from shoal.features.evals.cases import (
     CASE_BYTES_MAX,
     CASES,
@@ -372,7 +372,7 @@ def has_cases(folder: Path) -> bool:
 def attach(services: "Services") -> None:
     """Run an agent's cases before a person is asked about a change of it."""
     checks = services[CaseChecks]
-    services[SelfEditor].edit_checks.append(EditCheck(has_cases, checks.before_edit))
+    services[AgentVersions].edit_checks.append(EditCheck(has_cases, checks.before_edit))
 
 
 class _CaseRun(msgspec.Struct, frozen=True, eq=False):

@@ -12,8 +12,8 @@ from starlette.requests import Request
 
 from shoal.agents.lifecycle import AgentCard, AgentLifecycle
 from shoal.agents.registry import AgentRegistry, RuntimeInfo
-from shoal.agents.self_edit import PERSONA, History, SelfEditor, own_file, read_file
 from shoal.agents.skill_files import ARCHIVE_BYTES_MAX, fetch_skills, install_skills, put_skill
+from shoal.agents.versions import PERSONA, AgentVersions, History, own_file, read_file
 from shoal.kernel.agents import AgentBudget, Binding, Listen
 from shoal.kernel.errors import InvalidInput, NotFound
 from shoal.kernel.files import in_thread
@@ -278,11 +278,11 @@ async def agent_file(home: Home, agents: AgentRegistry, name: str, path: str) ->
 
 @routes("PUT /api/agents/{name}/files/{path:path}", ADMINS)
 async def write_agent_file(
-    home: Home, agents: AgentRegistry, editor: SelfEditor, by: Principal, name: str, path: str, body: NewFileText
+    home: Home, agents: AgentRegistry, versions: AgentVersions, by: Principal, name: str, path: str, body: NewFileText
 ) -> AgentFileText:
     """Write a file of an agent, from its next turn on; 409 when `digest` is given and it has changed."""
     agent_home(home, agents, name)
-    await editor.put(name, path, body.text.replace("\r\n", "\n").encode(), by.person, body.digest)
+    await versions.put(name, path, body.text.replace("\r\n", "\n").encode(), by.person, body.digest)
     return await agent_file(home, agents, name, path)
 
 
@@ -290,7 +290,7 @@ async def write_agent_file(
 async def add_agent_document(
     home: Home,
     agents: AgentRegistry,
-    editor: SelfEditor,
+    versions: AgentVersions,
     options: WebOptions,
     by: Principal,
     request: Request,
@@ -302,27 +302,27 @@ async def add_agent_document(
     if path in PERSONA:
         raise InvalidInput(f"{path} is text: write it with PUT.")
     content = await whole_body(request, DOCUMENT_BYTES_MAX, seconds=options.upload_seconds)
-    await editor.put(name, path, content, by.person)
+    await versions.put(name, path, content, by.person)
     return await agent_file(home, agents, name, path)
 
 
 @routes("DELETE /api/agents/{name}/files/{path:path}", ADMINS)
 async def delete_agent_file(
-    home: Home, agents: AgentRegistry, editor: SelfEditor, by: Principal, name: str, path: str
+    home: Home, agents: AgentRegistry, versions: AgentVersions, by: Principal, name: str, path: str
 ) -> Removed:
     """Delete a file of an agent."""
     agent_home(home, agents, name)
-    await editor.put(name, path, None, by.person)
+    await versions.put(name, path, None, by.person)
     return Removed(True)
 
 
 @routes("POST /api/agents/{name}/undo", ADMINS, body_optional=True)
 async def undo_agent_change(
-    home: Home, agents: AgentRegistry, editor: SelfEditor, by: Principal, name: str
+    home: Home, agents: AgentRegistry, versions: AgentVersions, by: Principal, name: str
 ) -> TakenBack:
     """Take the newest change of an agent's files and settings back; 404 when there is none, 409 when it was changed."""
     agent_home(home, agents, name)
-    return TakenBack(await editor.undo(name, by.person))
+    return TakenBack(await versions.undo(name, by.person))
 
 
 def _listed(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.unit.surfaces.cli.conftest import Shoal
 
-from shoal.agents.self_edit import EDIT, History
+from shoal.agents.versions import EDIT, History
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,8 @@
+"""Self-edit: agents change their own settings, persona files, documents and skills.
+
+The versions of these files are in the core (`agents/versions.py`), since people change them on the page as well.
+"""
+
+from shoal.feature import Feature
+
+FEATURE = Feature(name="self_edit", services=("editor:SelfEditor",), tools="tools:self_edit_tools")
