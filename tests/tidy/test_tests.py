@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.tidy.source import GROUP, nodes, python_files, tree, where
+from tests.tidy.source import GROUP, PACKAGE, ROOT, nodes, python_files, tree, where
 
 pytestmark = pytest.mark.xdist_group(GROUP)
 
@@ -15,6 +15,8 @@ NAMED_TUPLES = {"_asdict", "_fields", "_make", "_replace"}
 FOREIGN = {"_exit", "_find_component", "_from_value", "_setupstate"}
 """Private names of the standard library, simcord and pytest, which have no public ones for it."""
 PATCHES = ("setattr", "getattr", "delattr")
+MOVING = ("features/triggers/test_postgres.py", "surfaces/cli/test_mcp.py", "tools/mcp_servers/")
+"""Tests of features whose folder is still being made."""
 TESTS = [path for path in python_files("tests", "packages") if "src" not in path.parts]
 
 
@@ -64,3 +66,33 @@ def test_tests_use_no_private_names() -> None:
 )
 def test_private_names_are_seen(code: str, count: int) -> None:
     assert len(list(private_names(ast.parse(code)))) == count
+
+
+def mirrors(test: str) -> bool:
+    """Whether a test below tests/unit, such as `turn/test_loop_limits.py`, is named after a module or package at the
+    same place in src/shoal, or after such a name and a topic."""
+    folder, _, file = test.rpartition("/")
+    words = file.removeprefix("test_").removesuffix(".py").split("_")
+    places = [PACKAGE / folder / "_".join(words[:count]) for count in range(len(words), 0, -1)]
+    return any(place.with_suffix(".py").exists() or (place / "__init__.py").exists() for place in places)
+
+
+def test_unit_tests_mirror_the_source_tree() -> None:
+    unit = ROOT / "tests/unit"
+    tests = [str(path.relative_to(unit)) for path in TESTS if unit in path.parents and path.name.startswith("test_")]
+    assert len(tests) > 200
+    assert [test for test in tests if not mirrors(test) and not test.startswith(MOVING)] == []
+
+
+@pytest.mark.parametrize(
+    ("test", "is_mirror"),
+    [
+        ("turn/test_loop.py", True),
+        ("turn/test_loop_limits.py", True),
+        ("test_platforms_outgoing.py", True),
+        ("turn/test_everything.py", False),
+        ("nowhere/test_loop.py", False),
+    ],
+)
+def test_a_mirror_is_seen(test: str, is_mirror: bool) -> None:
+    assert mirrors(test) == is_mirror

@@ -16,7 +16,7 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
-from tests.unit.surfaces.cli.test_conversation import THREAD, Lines, QuickLink
+from tests.unit.surfaces.cli.test_chat_conversation import THREAD, Lines, QuickLink
 
 from shoal.kernel.commands import BUILT_IN
 from shoal.kernel.events import ApprovalRequested, StatusChanged, ToolFinished

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.unit.platforms.test_http import answering, at_once
 
 from shoal.kernel.clock import SystemClock
 from shoal.kernel.errors import PlatformError
@@ -22,6 +21,7 @@ from shoal.platforms.telegram.wire import TelegramApi
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.testing.database import empty_database
+from tests.unit.platforms.test_http import answering, at_once
 
 CLOCK = SystemClock()
 

@@ -8,7 +8,6 @@ from functools import partial
 
 import msgspec
 import pytest
-from tests.growth import GROWTH, slower, stopped_by_timer
 
 from shoal.kernel.untrusted import decode_toml
 from shoal.markdown.parse import CELLS_ADDED_MAX, parse
@@ -18,6 +17,7 @@ from shoal.platforms.teams.wire import TeamsActivity, references_of
 from shoal.shell.reader import OPERATORS_MAX, take_apart
 from shoal.shell.words import Unreadable
 from shoal.text.loose_json import loose_value
+from tests.growth import GROWTH, slower, stopped_by_timer
 
 CHARS = (4_000, 16_000)
 ENOUGH_SECONDS = 0.05
