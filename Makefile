@@ -6,7 +6,7 @@ TESTS = tests/tidy tests/unit
 # starts, compiles all of its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run test check check-types check-tests fmt types rows bench chaos soak fuzz mutants lock release
+.PHONY: help setup run test report check check-types check-tests fmt types rows bench chaos soak fuzz mutants lock release
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-7s %s\n", $$1, $$2}' Makefile
@@ -40,6 +40,9 @@ fmt: setup ## format and fix what can be fixed
 
 types: setup ## types of the product alone; make types ARGS="src/shoal/turn"
 	@$(BIN)/basedpyright $(ARGS)
+
+report: setup ## print what the code costs a reader: sizes, imports, the path of a message
+	@$(BIN)/python -m tests.tidy.report
 
 rows: setup ## every promise tried from outside, on a running Shoal: a table of what works, with seconds
 	@scripts/test-deps.sh

@@ -23,18 +23,11 @@ type_of_function = (ast.FunctionDef, ast.AsyncFunctionDef)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-class Sizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Limits in lines."""
-
-    public_module_lines_max: int
-
-
 class Counts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Limits over the whole product."""
 
     broad_excepts_max: int
     create_task_sites_max: int
-    turn_loop_imports_max: int
 
 
 class Names(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -53,7 +46,6 @@ class Start(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Ratchets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The content of ratchets.toml."""
 
-    sizes: Sizes
     counts: Counts
     names: Names
     start: Start

@@ -121,14 +121,6 @@ def test_tasks_are_started_at_few_places() -> None:
     assert len(found) <= COUNTS.create_task_sites_max, found
 
 
-def test_the_turn_loop_knows_few_modules() -> None:
-    loop = PACKAGE / "turn" / "loop.py"
-    if not loop.exists():
-        pytest.skip("src/shoal/turn/loop.py does not exist yet")
-    known = {name for name in imports(tree(loop)) if name.partition(".")[0] not in sys.stdlib_module_names}
-    assert len(known) <= COUNTS.turn_loop_imports_max, sorted(known)
-
-
 def test_tests_use_fakes_and_not_mocks() -> None:
     mocked = [
         where(path, name=name)

@@ -12,8 +12,8 @@ pytestmark = pytest.mark.xdist_group(GROUP)
 
 OURS = ("shoal", "tests", "bench")
 NAMED_TUPLES = {"_asdict", "_fields", "_make", "_replace"}
-FOREIGN = {"_exit", "_find_component", "_from_value", "_setupstate"}
-"""Private names of the standard library, simcord and pytest, which have no public ones for it."""
+FOREIGN = {"_exit", "_find_component", "_from_value", "_protected_args", "_setupstate"}
+"""Private names of the standard library, simcord, click and pytest, which have no public ones for it."""
 PATCHES = ("setattr", "getattr", "delattr")
 MOVING = ("features/triggers/test_postgres.py", "surfaces/cli/test_mcp.py", "tools/mcp_servers/")
 """Tests of features whose folder is still being made."""

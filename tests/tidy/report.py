@@ -1,19 +1,20 @@
-"""What the code costs a reader, in numbers to look at, not to write for: `python -m tests.tidy.measures`."""
+"""What the code costs a reader, in numbers to look at, not to write for: `make report`."""
 
 import ast
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 from tests.tidy.footprint import footprint
-from tests.tidy.source import PACKAGE, Function, functions, nodes, package_files, python_files, text, tree
+from tests.tidy.source import PACKAGE, ROOT, Function, functions, nodes, package_files, python_files, text, tree
 
-WIRING = PACKAGE / "app.py"
+WIRING, LOOP, PUBLIC = PACKAGE / "app.py", PACKAGE / "turn/loop.py", PACKAGE / "__init__.py"
+ADAPTER = ROOT / "packages/shoal-irc/src/shoal_irc/adapter.py"
 
 
-def product_lines() -> int:
-    """Lines of the product, without what it ships for tests."""
-    return sum(len(text(path).splitlines()) for path in package_files())
+def lines_of(*paths: Path) -> int:
+    return sum(len(text(path).splitlines()) for path in paths)
 
 
 def modules() -> int:
@@ -61,10 +62,11 @@ def private_functions_called_once() -> float:
     return 100 * once / total
 
 
-def wiring_imports() -> int:
-    """Modules of the product that the wiring imports."""
-    found = [node for node in nodes(tree(WIRING)) if isinstance(node, ast.ImportFrom) and node.module]
-    return len({node.module for node in found if (node.module or "").startswith("shoal")})
+def imports_of(path: Path, package: str = "") -> int:
+    """Modules outside the standard library that a file imports from, or those of one package."""
+    found = {node.module for node in nodes(tree(path)) if isinstance(node, ast.ImportFrom) and node.module}
+    tops = {name: name.partition(".")[0] for name in found}
+    return sum(top == package if package else top not in sys.stdlib_module_names for top in tops.values())
 
 
 def _is_private(function: Function) -> bool:
@@ -113,16 +115,20 @@ def _members(node: ast.ClassDef) -> set[str]:
     return found | {inner.attr for inner in own if isinstance(inner.value, ast.Name) and inner.value.id == "self"}
 
 
-def main() -> None:
-    """Print all of them."""
+def report() -> list[str]:
     lonely, twice = lonely_protocols(), class_names_used_twice()
     files, functions_passed, depth = footprint()
-    print(f"a Telegram message: {files} files, {functions_passed} functions, {depth} deep")
-    print(f"product lines {product_lines()}, modules {modules()}, the wiring imports {wiring_imports()} modules")
-    print(f"private functions called once {private_functions_called_once():.1f} %")
-    print(f"Protocols with one implementation and no fake: {len(lonely)}: {', '.join(lonely)}")
-    print(f"class names used twice: {len(twice)}: {', '.join(twice)}")
+    return [
+        f"a Telegram message: {files} files, {functions_passed} functions, {depth} deep",
+        f"lines: product {lines_of(*package_files())}, tests {lines_of(*python_files('tests', 'packages'))},"
+        f" shoal/__init__.py {lines_of(PUBLIC)}, adapter of IRC {lines_of(ADAPTER)}",
+        f"modules: product {modules()}, imported by app.py {imports_of(WIRING, 'shoal')},"
+        f" by turn/loop.py {imports_of(LOOP)}",
+        f"private functions called once: {private_functions_called_once():.1f} %",
+        f"Protocols with one implementation and no fake: {len(lonely)}: {', '.join(lonely)}",
+        f"class names used twice: {len(twice)}: {', '.join(twice)}",
+    ]
 
 
 if __name__ == "__main__":
-    main()
+    print(*report(), sep="\n")
