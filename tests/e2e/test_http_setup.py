@@ -20,6 +20,7 @@ from shoal.kernel.home import Home
 from shoal.kernel.ports import Models
 from shoal.net.connections import default_tls
 from shoal.services import Services
+from shoal.setup.choices import platforms
 from shoal.setup.live import shown_server
 from shoal.store.store import Store
 from shoal.surfaces.cli.init import make_home
@@ -110,7 +111,7 @@ async def test_a_model_is_tried_chosen_and_answers_without_a_restart(stand: Stan
     assert msgspec.json.decode(said) == {"models": ["fake-1", "fake-2"], "usual": "fake-1"}
     assert stand.written()[1] == [], "a test writes nothing"
     said = await stand.put("/api/setup/providers/server", server(stand, model="fake-2"))
-    assert msgspec.json.decode(said) == {"model": "mine/fake-2", "said": "Ahoy."}
+    assert msgspec.json.decode(said) == {"model": "mine/fake-2", "said": "Ahoy.", "note": ""}
     text, secrets = stand.written()
     assert secrets == ["providers.mine.api_key"]
     file = stand.home.secrets / secrets[0]
@@ -142,7 +143,7 @@ async def test_the_kept_key_is_sent_to_no_other_address(stand: Stand) -> None:
         ("server", {"key": "wrong-key"}, "refused the key"),
         ("server", {"model": "fake-3"}, "does not offer the model 'fake-3'"),
         ("server", {"address": "http://127.0.0.1:9/v1"}, "cannot be reached"),
-        ("server", {"address": "ftp://there"}, "starts with http:// or https://"),
+        ("server", {"address": "ftp://there"}, "begins with http:// or https://"),
         ("anthropic", {"key": BOT}, "That is a Telegram bot token, not an Anthropic key."),
         ("anthropic", {"key": ""}, "The key is missing."),
         ("nobody", {}, "There is no provider 'nobody'"),
@@ -227,6 +228,112 @@ async def test_a_platform_that_cannot_be_reached_is_said(tmp_path: Path) -> None
         said = await stand.put("/api/setup/platforms/telegram", {"values": {"token": BOT}}, 400)
         assert "telegram" in said.lower()
         assert BOT not in said
+
+
+PAGER = """
+import asyncio
+from shoal.kernel.ids import make_thread_id
+from shoal.kernel.clock import SystemClock
+from shoal.kernel.errors import PlatformError
+from shoal.kernel.posts import ChatLimits
+from shoal.kernel.secret import NO_SECRET, Secret
+from shoal.kernel.settings_platforms import AccountSettings
+from shoal.models.demo import DemoProvider
+from shoal.platforms.account import ChatAccount
+from shoal.platforms.record import Platform, SetupQuestion
+
+class PagerSettings(AccountSettings, frozen=True, kw_only=True):
+    host: str
+    channels_max: int = 3
+    password: Secret = NO_SECRET
+
+class PagerAdapter(ChatAccount[PagerSettings]):
+    limits = ChatLimits(text_chars_max=400)
+    async def _connect(self, inbox):
+        if self._settings.password.reveal() != "sesame":
+            raise PlatformError("The pager refused the password.", permanent=True)
+        self.connected.set()
+        await asyncio.sleep(3600)
+    async def close(self): ...
+    async def post(self, post): return post.key
+    async def open_thread(self, channel, text, key="", *, maybe_posted=False):
+        return make_thread_id(self.platform, channel, "0")
+
+PLATFORM = Platform(title="Pager", settings=PagerSettings, adapter="pager:PagerAdapter", questions=(
+    SetupQuestion("host", "Host of the pager"), SetupQuestion("password", "Its password", "a password")))
+
+class Tides(DemoProvider):
+    name = "tides"
+    def __init__(self): super().__init__(SystemClock())
+"""
+
+
+async def test_what_packages_bring_is_set_up_like_what_is_built_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = tmp_path / "pager-1.dist-info"
+    record.mkdir()
+    (record / "METADATA").write_text("Metadata-Version: 2.1\nName: pager\nVersion: 1\n")
+    entries = "[shoal.platforms]\npager = pager:PLATFORM\n[shoal.providers]\ntides = pager:Tides\n"
+    (record / "entry_points.txt").write_text(entries)
+    (tmp_path / "pager.py").write_text(PAGER)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    platforms.cache_clear()
+    try:
+        async with running(tmp_path / "home") as stand:
+            state = (await stand.client.get("/api/setup")).json()
+            assert [one["title"] for one in state["chats"]][-1] == "Pager"
+            assert state["models"][-1]["title"] == "tides, of an installed package"
+            wrong = {"values": {"host": "pager.example", "password": "wrong"}}
+            assert "refused the password" in await stand.put("/api/setup/platforms/pager", wrong, 400)
+            right = {"values": {"host": "pager.example", "password": "sesame", "channels_max": "5"}}
+            said = msgspec.json.decode(await stand.put("/api/setup/platforms/pager", right), type=dict[str, str])
+            assert (said["title"], said["state"]) == ("Pager", "connected")
+            assert "channels_max = 5" in stand.written()[0]
+            assert stand.written()[1] == ["platforms.pager.password"]
+            offered = await stand.post("/api/setup/providers/tides/test", {})
+            assert msgspec.json.decode(offered) == {"models": ["demo"], "usual": "demo"}
+            await stand.put("/api/setup/providers/tides", {"model": "demo"})
+            assert stand.app[AgentRegistry].defaults.model == "tides/demo"
+    finally:
+        platforms.cache_clear()
+
+
+async def test_an_owner_is_named_without_a_code(stand: Stand) -> None:
+    await stand.put("/api/setup/platforms/telegram", {"values": {"token": BOT}})
+    await stand.post("/api/setup/platforms/telegram/owner", {}, 400)
+    await stand.post("/api/setup/platforms/telegram/owner", {"user": str(ADA)})
+    await stand.telegram.says(ADA, "hello")
+    assert "shoal pair" not in (await stand.telegram.sees(ADA, "I am the demo model")).text
+
+
+async def test_why_a_provider_fails_is_told_apart(stand: Stand) -> None:
+    for entered, error in (
+        (server(stand, key="wrong"), "key_refused"),
+        ({"address": "http://127.0.0.1:9/v1"}, "unreachable"),
+        ({"address": "nowhere"}, "invalid_input"),
+    ):
+        said = await stand.post("/api/setup/providers/server/test", entered, 400)
+        assert msgspec.json.decode(said, type=dict[str, str])["error"] == error
+
+
+async def test_a_model_is_kept_that_does_not_answer_if_that_is_wanted(stand: Stand) -> None:
+    wanted = {"address": "http://127.0.0.1:9/v1", "model": "later"}
+    await stand.put("/api/setup/providers/server", wanted, 400)
+    await stand.put("/api/setup/providers/server", {**wanted, "keep": True})
+    assert stand.app[AgentRegistry].defaults.model == "mine/later"
+    assert "cannot be reached" in await stand.post("/api/setup/model/test", None, 400)
+
+
+async def test_an_account_is_tried_as_it_is_configured(stand: Stand) -> None:
+    await stand.post("/api/setup/platforms/telegram/test", {}, 400)
+    await stand.put("/api/setup/platforms/telegram", {"values": {"token": BOT}})
+    await stand.post("/api/setup/platforms/telegram/test", {})
+    assert "the token of another bot" in await stand.put(
+        "/api/setup/platforms/telegram", {"values": {"token": OTHER_BOT}}, 400
+    )
+    said = await stand.put("/api/setup/platforms/telegram", {"values": {"token": OTHER_BOT}, "another_bot": True}, 400)
+    assert "refused the token" in said
 
 
 # ---- MCP servers ----

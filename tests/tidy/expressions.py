@@ -65,7 +65,7 @@ BUILT: dict[str, tuple[str, str]] = {
     "shoal.permissions.redact: shape.glimpse": ("[shape.glimpse for shape in _SHAPES if shape.glimpse]", "search"),
     "shoal.models.quirks: pattern": ("[pattern for pattern, _ in _LESSONS]", "search"),
     "shoal.models.demo: pattern": ("[pattern for _, pattern in _PATTERNS]", "search"),
-    "shoal.setup.choices: shape": ("[shape for _, shape in SHAPES]", "match"),
+    "shoal.setup.choices: shape": ("[shape for _, shape in shapes()]", "match"),
     "shoal.kernel.schema: pattern": ("[pattern for pattern, _ in _TOML_PROBLEMS]", "fullmatch"),
     "shoal.features.triggers.schedules: pattern": ("[pattern for pattern, _ in _PLAINER]", "sub"),
 }

@@ -15,26 +15,39 @@ if TYPE_CHECKING:
 
 
 class KnownProvider(NamedTuple):
-    """A service whose name says the rest. `key` and `address` are the variables its own tools read; `model` is what a
-    person who only set the key most likely wants."""
+    """A well-known service. `title` is its line in setup. `key` and `address` are the variables its own tools read.
+    `model` is what a person who only set the key most likely wants. `key_kind` says what its keys are, and `key_begins`
+    what they begin with."""
 
+    title: str
     kind: str
-    base_url: str
-    key: str
-    address: str
-    model: str
+    base_url: str = ""
+    key: str = ""
+    address: str = ""
+    model: str = ""
+    key_kind: str = ""
+    key_begins: str = ""
 
 
 KNOWN_PROVIDERS = {
-    "anthropic": KnownProvider("anthropic", "", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "claude-sonnet-5-5"),
-    "openai": KnownProvider("openai", "", "OPENAI_API_KEY", "OPENAI_BASE_URL", "gpt-5.6-terra"),
-    "gemini": KnownProvider("gemini", "", "GEMINI_API_KEY", "", "gemini-3.8-flash"),
-    "openrouter": KnownProvider(
-        "openai", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", "", "anthropic/claude-sonnet-5.5"
+    "anthropic": KnownProvider(
+        "Anthropic, with a key", "anthropic", "", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "claude-sonnet-5-5",
+        "an Anthropic key", "sk-ant-",
     ),
-    "ollama": KnownProvider("openai", "http://127.0.0.1:11434/v1", "", "", ""),
-    "local": KnownProvider("local", "", "", "", ""),
-}
+    "openai": KnownProvider(
+        "OpenAI, with a key", "openai", "", "OPENAI_API_KEY", "OPENAI_BASE_URL", "gpt-5.6-terra",
+        "an OpenAI key", "sk-",
+    ),
+    "gemini": KnownProvider(
+        "Google Gemini, with a key", "gemini", "", "GEMINI_API_KEY", "", "gemini-3.8-flash", "a Google key", "AIza"
+    ),
+    "openrouter": KnownProvider(
+        "OpenRouter, with a key", "openai", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", "",
+        "anthropic/claude-sonnet-5.5", "an OpenRouter key", "sk-or-",
+    ),
+    "ollama": KnownProvider("Ollama on this machine", "openai", "http://127.0.0.1:11434/v1"),
+    "local": KnownProvider("A model file (GGUF) that Shoal runs itself", "local"),
+}  # fmt: skip
 """In the order in which a default model is looked for."""
 
 PROVIDER_KINDS = ("anthropic", "openai", "openai-responses", "gemini", "local")

@@ -2,7 +2,8 @@
 
 ShoalError
 ├── InvalidId, InvalidInput          the input is invalid; nothing was changed
-│   └── EndedTwice                   an InvalidInput: the process crashed twice while working on it
+│   ├── EndedTwice                   an InvalidInput: the process crashed twice while working on it
+│   └── KeyRefused, Unreachable      an InvalidInput: the service that was entered refuses the key, or does not answer
 ├── ConfigError                      the settings are wrong; contains every problem found
 ├── HomeLocked                       another process uses this home directory
 ├── StoreError                       the database refused the operation
@@ -50,6 +51,14 @@ class ExtensionFailed(ShoalError):
 
 class EndedTwice(InvalidInput):
     """Raised instead of starting work that crashed the process twice."""
+
+
+class KeyRefused(InvalidInput):
+    """The service that was entered refuses the key."""
+
+
+class Unreachable(InvalidInput):
+    """The service that was entered does not answer. It may later."""
 
 
 class ConfigError(ShoalError):

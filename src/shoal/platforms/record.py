@@ -21,11 +21,13 @@ BUILT_IN = ("telegram", "discord", "slack", "matrix", "teams", "google_chat")
 
 
 class SetupQuestion(NamedTuple):
-    """A key that setup asks for: the question, and what kind of secret it is (empty: none)."""
+    """A key that setup asks for: the question, what kind of secret it is (empty: none), and whether it can be left
+    out."""
 
     key: str
     question: str
     secret: str = ""
+    optional: bool = False
 
 
 class Platform(msgspec.Struct, frozen=True, eq=False, kw_only=True):
@@ -36,8 +38,9 @@ class Platform(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     adapter         MODULE:CLASS, a subclass of ChatAccount; imported when an account is enabled
     variables       the usual environment variables of its keys
     from_variables  the further keys of an account that these keys make up; None where they do not suffice
-    questions       what setup asks for
-    owner_question  asked for the owner's id where setup cannot learn it from a message
+    questions       what setup asks for; a platform without any is configured by hand
+    owner_question  asked for the owner's id where the platform calls the server, which does not run during setup
+    fetches_with    the key with which the account fetches its messages, and needs no call
     package         what its extra imports first; empty where it needs none
     optional        a package of its extra that it works without, and what it cannot do then
     secret_shapes   kinds of its secrets with the pattern that each begins with
@@ -50,6 +53,7 @@ class Platform(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     from_variables: Callable[[Collection[str]], Mapping[str, object] | None] | None = None
     questions: tuple[SetupQuestion, ...] = ()
     owner_question: str = ""
+    fetches_with: str = ""
     package: str = ""
     optional: tuple[str, str] | None = None
     secret_shapes: tuple[tuple[str, str], ...] = ()

@@ -1,45 +1,85 @@
 """What setting up asks for: whose model, which chat, and which keys and tokens these need."""
 
+import logging
 import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.util import find_spec
 
-from shoal.platforms.record import BUILT_IN, built_in
+from shoal.config.defaults import DEMO, KNOWN_PROVIDERS
+from shoal.extensions import extensions, platform_named
+from shoal.kernel.errors import ConfigError
+from shoal.platforms.record import BUILT_IN, Platform
 
-MODELS = {
-    "anthropic": "Anthropic, with a key",
-    "openai": "OpenAI, with a key",
-    "gemini": "Google Gemini, with a key",
-    "openrouter": "OpenRouter, with a key",
-    "ollama": "Ollama on this machine",
-    "server": "Another server with OpenAI's interface: llama.cpp, LM Studio, vLLM, …",
-    "local": "A model file (GGUF) that Shoal runs itself",
-    "demo": "None yet: the built-in demo answers",
-}
+log = logging.getLogger(__name__)
+
+SERVER = "server"
+"""The choice of another server with OpenAI's interface."""
 OWN_SERVER = "mine"
-"""What the provider is called that somebody else's server with OpenAI's interface becomes."""
-KEYS = {"anthropic": "an Anthropic key", "openai": "an OpenAI key", "gemini": "a Google key",
-        "openrouter": "an OpenRouter key"}  # fmt: skip
+"""What the provider is called that such a server becomes."""
+DEMO_TITLE = "None yet: the built-in demo answers"
+NO_CHAT = "none"
+NO_CHAT_TITLE = "None: the page and the terminal are enough"
 
-_PLATFORMS = {name: built_in(name) for name in BUILT_IN}
-CHATS = {
-    **{name: platform.title for name, platform in _PLATFORMS.items()},
-    "none": "None: the page and the terminal are enough",
-}
-QUESTIONS = {name: platform.questions for name, platform in _PLATFORMS.items()}
-"""What each platform's account needs."""
-USER_IDS = {name: platform.owner_question for name, platform in _PLATFORMS.items() if platform.owner_question}
-"""What the owner is asked for where the platform calls a server that does not run yet."""
 
-PACKAGES = {**{name: platform.package for name, platform in _PLATFORMS.items()}, "local": "xllamacpp"}
-"""What is imported first of the extra that a choice needs."""
+def provider_titles() -> Mapping[str, str]:
+    """The providers that can be chosen, with their lines in setup: well-known services, one's own server, and those of
+    installed packages. The demo is not among them."""
+    titles = {name: known.title for name, known in KNOWN_PROVIDERS.items()}
+    local = titles.pop("local")
+    server = "Another server with OpenAI's interface: llama.cpp, LM Studio, vLLM, …"
+    added = {name: f"{name}, of an installed package" for name in extensions("shoal.providers")}
+    return {**titles, SERVER: server, "local": local, **added}
 
-SHAPES = (
-    ("an Anthropic key", r"sk-ant-"),
-    ("an OpenRouter key", r"sk-or-"),
-    ("an OpenAI key", r"sk-"),
-    ("a Google key", r"AIza"),
-    *(shape for platform in _PLATFORMS.values() for shape in platform.secret_shapes),
-)
-"""What keys and tokens begin with, the narrower ones first."""
+
+def provider_names() -> Sequence[str]:
+    return (*provider_titles(), DEMO)
+
+
+def table_of(provider: str) -> str:
+    """Return the name of the provider that a choice leads to."""
+    return OWN_SERVER if provider == SERVER else provider
+
+
+def key_kind(provider: str) -> str:
+    """What kind of key a provider cannot do without, such as "an OpenAI key"; empty where there is none."""
+    return KNOWN_PROVIDERS[provider].key_kind if provider in KNOWN_PROVIDERS else ""
+
+
+def platform_names() -> Sequence[str]:
+    """The names that a person may give for a chat; no record is imported."""
+    return (*BUILT_IN, *extensions("shoal.platforms"), NO_CHAT)
+
+
+@cache
+def platforms() -> Mapping[str, Platform]:
+    """The registered platforms that have questions: the built-in ones, then those of installed packages. A package
+    whose record cannot be used is logged and left out."""
+    found: dict[str, Platform] = {}
+    for name in platform_names()[:-1]:
+        try:
+            record = platform_named(name)
+        except ConfigError as error:
+            log.warning("platform of a package cannot be set up", extra={"platform": name, "problem": str(error)})
+            continue
+        if record.questions:
+            found[name] = record
+    return found
+
+
+def lacking_package(choice: str) -> str:
+    """Return the module that a provider or a built-in platform needs and that is not installed, or "". Its extra has
+    the name of the choice."""
+    package = "xllamacpp" if choice == "local" else platforms()[choice].package if choice in BUILT_IN else ""
+    return package if package and find_spec(package) is None else ""
+
+
+@cache
+def shapes() -> Sequence[tuple[str, str]]:
+    """The kinds of keys and tokens with the pattern that each begins with, the narrower ones first."""
+    keys = [(known.key_kind, re.escape(known.key_begins)) for known in KNOWN_PROVIDERS.values() if known.key_begins]
+    keys.sort(key=lambda shape: -len(shape[1]))
+    return (*keys, *(shape for platform in platforms().values() for shape in platform.secret_shapes))
 
 
 _RUN = re.compile(r"[A-Za-z0-9]{20,}+")
@@ -47,7 +87,7 @@ _RUN = re.compile(r"[A-Za-z0-9]{20,}+")
 
 def kind_of_secret(value: str) -> str:
     """What kind of key or token this is by its form; empty for other text."""
-    return next((kind for kind, shape in SHAPES if re.match(shape, value)), "")
+    return next((kind for kind, shape in shapes() if re.match(shape, value)), "")
 
 
 def looks_secret(value: str) -> bool:
@@ -60,8 +100,8 @@ def looks_secret(value: str) -> bool:
 
 def mistaken(value: str, wanted: str) -> str:
     """A sentence where a secret is plainly another one than the `wanted` kind; empty where it may be right."""
-    found = kind_of_secret(value) or wanted
-    return "" if found == wanted else f"That is {found}, not {wanted}."
+    kind = kind_of_secret(value) or wanted
+    return "" if kind == wanted else f"That is {kind}, not {wanted}."
 
 
 def bot_of(token: str) -> str:

@@ -55,6 +55,17 @@ async def offered(config: Config, name: str) -> list[str]:
         await provider.close()
 
 
+async def offered_by_package(config: Config, name: str) -> list[str]:
+    """The models of a provider of an installed package. Raises NotFound, ProviderRefused, ProviderDown."""
+    catalog = open_catalog(config, os.environ, SystemClock())
+    try:
+        if name not in catalog.providers:
+            raise NotFound(f"No installed package has a provider of the name {name!r}.")
+        return [model.id for model in await catalog.providers[name].models()]
+    finally:
+        await catalog.close()
+
+
 async def answer_of(config: Config, name: str) -> str:
     """What a model says first, at most 200 characters. Raises ShoalError with one sentence, InvalidInput for a model
     that is not there."""

@@ -3,9 +3,10 @@
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import cast
 
 from shoal.config import Config, load_config
-from shoal.config.load import PREFIX, SEPARATOR
+from shoal.config.load import PREFIX, SEPARATOR, parse_variable
 from shoal.kernel.errors import ConfigError
 from shoal.kernel.home import Home
 from shoal.kernel.regular_files import read_regular_text
@@ -13,6 +14,12 @@ from shoal.kernel.traits import NO_TOOLS
 from shoal.kernel.untrusted import decode_toml
 from shoal.permissions.profiles import Profiles
 from shoal.text.toml_edit import CannotPlace, Value, literal, with_value, without_key
+
+
+def value_of(key: str, text: str) -> Value:
+    """Read a value for a key such as `web.port` that is written as in an environment variable."""
+    value = parse_variable(tuple(key.split(".")), text)
+    return text if isinstance(value, dict) else cast("Value", value)
 
 
 def write_settings(home: Home, values: Mapping[str, Value]) -> None:
@@ -99,3 +106,20 @@ def write_private(file: Path, text: str) -> None:
         opened.flush()
         os.fsync(opened.fileno())
     temporary.replace(file)
+
+
+def written(home: Home) -> dict[str, object]:
+    """Return what each key of shoal.toml and each file of a secret holds, by what they are called to people."""
+    keys: dict[str, object] = {}
+
+    def read(table: Mapping[str, object], prefix: str) -> None:
+        for name, value in table.items():
+            if isinstance(value, dict) and name != "prices" and set(cast("dict[str, object]", value)) != {"file"}:
+                read(cast("dict[str, object]", value), f"{prefix}{name}.")
+            else:
+                keys[f"{home.config_file}: {prefix}{name}"] = value
+
+    if home.config_file.is_file():
+        read(decode_toml(read_regular_text(home.config_file)), "")
+    secrets = sorted(home.secrets.iterdir()) if home.secrets.is_dir() else []
+    return {**{str(file): read_regular_text(file) for file in secrets if file.is_file()}, **keys}

@@ -1,6 +1,15 @@
 """IRC as a platform of Shoal."""
 
-from shoal.platforms.record import Platform
+from shoal.platforms.record import Platform, SetupQuestion
 from shoal_irc.connection import IrcSettings
 
-PLATFORM = Platform(title="IRC", settings=IrcSettings, adapter="shoal_irc.adapter:IrcAdapter")
+PLATFORM = Platform(
+    title="IRC",
+    settings=IrcSettings,
+    adapter="shoal_irc.adapter:IrcAdapter",
+    questions=(
+        SetupQuestion("server", "Host of the IRC server"),
+        SetupQuestion("nick", "The bot's nick", optional=True),
+        SetupQuestion("password", "Password of its account at the network's services", "a password", optional=True),
+    ),
+)

@@ -11,9 +11,12 @@ PLATFORM = Platform(
         SetupQuestion("service_account_file", "Key file (JSON) of the app's service account"),
         SetupQuestion("audience", "Authentication audience (Google Chat API, Configuration): the project's number"),
         SetupQuestion(
-            "subscription", "Pub/Sub subscription, projects/…/subscriptions/… (- where Google calls this server)"
+            "subscription",
+            "Pub/Sub subscription, projects/…/subscriptions/… (- where Google calls this server)",
+            optional=True,
         ),
     ),
     owner_question="Your user id, the number after users/",
+    fetches_with="subscription",
     package="jwt",
 )

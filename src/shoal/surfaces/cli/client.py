@@ -16,7 +16,17 @@ import msgspec
 
 from shoal.config.secrets import read_token
 from shoal.kernel import lazy_re
-from shoal.kernel.errors import Conflict, Gone, InvalidId, InvalidInput, NotFound, ShoalError, StoreNewer
+from shoal.kernel.errors import (
+    Conflict,
+    Gone,
+    InvalidId,
+    InvalidInput,
+    KeyRefused,
+    NotFound,
+    ShoalError,
+    StoreNewer,
+    Unreachable,
+)
 from shoal.kernel.regular_files import read_regular
 from shoal.kernel.untrusted import UNREADABLE
 from shoal.store.lock import is_held
@@ -193,13 +203,16 @@ def decoded(status: int, content: bytes, into: type[T], who: str = "Shoal") -> T
             why = f"{who} answered in a form that this version does not know: {refusal(error, into)}."
             raise ShoalError(f"{why} Use the `shoal` of the version that runs.") from error
     try:
-        message = msgspec.json.decode(content, type=dict[str, str]).get("message")
+        refused = msgspec.json.decode(content, type=dict[str, str])
     except UNREADABLE:
-        message = ""
+        refused = {}
+    message = refused.get("message")
+    named: dict[str, type[ShoalError]] = {"key_refused": KeyRefused, "unreachable": Unreachable}
     kinds: dict[int, type[ShoalError]] = {
         400: InvalidInput, 404: NotFound, 409: Conflict, 410: Gone, 429: Busy, 501: StoreNewer
     }  # fmt: skip
-    raise kinds.get(status, ShoalError)(message or f"{who} refused ({status}). Look at its log.")
+    kind = named.get(refused.get("error", "")) or kinds.get(status, ShoalError)
+    raise kind(message or f"{who} refused ({status}). Look at its log.")
 
 
 @contextmanager

@@ -3,7 +3,9 @@ becomes a command."""
 
 import inspect
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
@@ -70,16 +72,15 @@ class CommandContext:
         A home directory without a database reads as an empty one. Raises NotFound when there is no home directory,
         StoreError when the database cannot be read.
         """
-        import tempfile
-
-        url, file = self._database_url(), self.home.database_file
-        if url or file.exists():
-            return self._work(work, url, file, read_only=True)
-        with tempfile.TemporaryDirectory(prefix="shoal-") as folder:
-            return self._work(work, "", Path(folder) / "empty.db")
+        return _run(work, self._open_to_read)
 
     def write(self, work: "Callable[[Store], Awaitable[T]]", *, accept_loss: bool = False) -> T:
-        """Change the database: SQLite while no other process works here, PostgreSQL at any time.
+        """Change the database. Raises what `open_store` does."""
+        return _run(work, partial(self.open_store, accept_loss=accept_loss))
+
+    @asynccontextmanager
+    async def open_store(self, *, accept_loss: bool = False) -> "AsyncGenerator[Store]":
+        """Open the database to change it: SQLite while no other process works here, PostgreSQL at any time.
 
         `accept_loss` goes on without what its -wal file should hold and does not. Raises HomeLocked when another
         process works here, NotFound when there is no home directory, StoreError.
@@ -87,11 +88,14 @@ class CommandContext:
         from shoal.store.lock import HomeLock
 
         if url := self._database_url():
-            return self._work(work, url)
+            async with _opened(url) as store:
+                yield store
+            return
         lock = HomeLock(self.home.lock_file)
         lock.acquire()
         try:
-            return self._work(work, "", self.home.database_file, accept_loss=accept_loss)
+            async with _opened("", self.home.database_file, accept_loss=accept_loss) as store:
+                yield store
         finally:
             lock.release()
 
@@ -102,35 +106,18 @@ class CommandContext:
 
         self.write(opened, accept_loss=accept_loss)
 
-    def _work(
-        self,
-        work: "Callable[[Store], Awaitable[T]]",
-        url: str,
-        file: Path = Path(),
-        *,
-        read_only: bool = False,
-        accept_loss: bool = False,
-    ) -> T:
-        import asyncio
+    @asynccontextmanager
+    async def _open_to_read(self) -> "AsyncGenerator[Store]":
+        import tempfile
 
-        from shoal.kernel.clock import SystemClock
-        from shoal.store.store import Store
-
-        async def run() -> T:
-            if url:
-                from shoal.store.postgres import PoolSettings, open_postgres
-
-                store = Store(await open_postgres(url, PoolSettings(connections_max=2)), SystemClock())
-            else:
-                from shoal.store.sqlite import SqliteDriver
-
-                store = Store(SqliteDriver(file, read_only=read_only, accept_loss=accept_loss), SystemClock())
-            try:
-                return await work(store)
-            finally:
-                await store.close()
-
-        return asyncio.run(run())
+        url, file = self._database_url(), self.home.database_file
+        if url or file.exists():
+            async with _opened(url, file, read_only=True) as store:
+                yield store
+            return
+        with tempfile.TemporaryDirectory(prefix="shoal-") as folder:
+            async with _opened("", Path(folder) / "empty.db") as store:
+                yield store
 
     def check_root(self) -> None:
         """Raises NotFound where the home directory does not exist, or is something else than a directory."""
@@ -146,6 +133,37 @@ class CommandContext:
         self.check_root()
         url = self.config().database.url
         return url.reveal() if url else ""
+
+
+@asynccontextmanager
+async def _opened(
+    url: str, file: Path = Path(), *, read_only: bool = False, accept_loss: bool = False
+) -> "AsyncGenerator[Store]":
+    from shoal.kernel.clock import SystemClock
+    from shoal.store.store import Store
+
+    if url:
+        from shoal.store.postgres import PoolSettings, open_postgres
+
+        store = Store(await open_postgres(url, PoolSettings(connections_max=2)), SystemClock())
+    else:
+        from shoal.store.sqlite import SqliteDriver
+
+        store = Store(SqliteDriver(file, read_only=read_only, accept_loss=accept_loss), SystemClock())
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def _run(work: "Callable[[Store], Awaitable[T]]", opened: "Callable[[], AbstractAsyncContextManager[Store]]") -> T:
+    import asyncio
+
+    async def run() -> T:
+        async with opened() as store:
+            return await work(store)
+
+    return asyncio.run(run())
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

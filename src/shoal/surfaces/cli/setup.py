@@ -9,41 +9,39 @@ import asyncio
 import importlib
 import logging
 import os
-import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from importlib.util import find_spec
 from pathlib import Path
-from typing import cast
 
 import click
 
-from shoal.config import Config, default_model, load_config, open_catalog
-from shoal.config.defaults import DEMO, KNOWN_PROVIDERS, with_ollama
-from shoal.config.load import parse_variable
+from shoal.config import Config, load_config
+from shoal.config.defaults import DEMO
 from shoal.extensions import extension_sandbox
 from shoal.feature import command_named
 from shoal.installation import install_command
-from shoal.kernel.clock import SystemClock
-from shoal.kernel.errors import HomeLocked, InvalidInput, NotFound, ProviderRefused, ShoalError
+from shoal.kernel.errors import HomeLocked, InvalidInput, KeyRefused, NotFound, ShoalError, Unreachable
 from shoal.kernel.secret import Secret
-from shoal.kernel.section import URL
+from shoal.kernel.settings_platforms import AccountSettings
 from shoal.permissions.effects import Situation, in_words
 from shoal.sandbox.choose import open_sandbox
-from shoal.setup import choices, trying
-from shoal.setup.choices import CHATS, KEYS, MODELS, OWN_SERVER, PACKAGES, QUESTIONS, USER_IDS
-from shoal.setup.prices import PRICE_TODO, lacks_price, unpriced_note
-from shoal.setup.writing import keep_secret, write_settings
+from shoal.setup import choices
+from shoal.setup.chats import Account, ChatChoice
+from shoal.setup.live import SetupState
+from shoal.setup.models import SERVER_ADDRESS, ModelAnswered, ModelChoice, OfferedModels, checked_address, gguf_file
+from shoal.setup.trying import plain
+from shoal.setup.writing import value_of, write_settings, write_with_secrets, written
 from shoal.store.lock import is_held
 from shoal.surfaces.cli import setup_checks
-from shoal.surfaces.cli.client import Client, call_api, find_server
+from shoal.surfaces.cli.client import find_server, path_part
 from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.init import make_home
 from shoal.surfaces.cli.output import tell
 from shoal.surfaces.cli.prompts import CHOICES_SHOWN, ask_from, ask_line, ask_yes, typing_unseen
+from shoal.surfaces.cli.setup_calls import SetupCalls, open_calls
 from shoal.text.toml_edit import Value
 
 NOTHING: Mapping[str, Value] = {}
@@ -57,12 +55,12 @@ class LeftOut(Exception):
 
 @command(example="shoal setup model")
 @click.argument("steps", nargs=-1, type=click.Choice(STEPS), metavar="[home|model|chat|brief|sandbox|login]…")
-@click.option("--provider", type=click.Choice(list(MODELS)), help="Who runs the model.")
+@click.option("--provider", type=click.Choice(choices.provider_names()), help="Who runs the model.")
 @click.option("--key", metavar="SOURCE", help="The provider's key: env:NAME, file:PATH, or - for a line of input.")
 @click.option("--address", metavar="URL", help="Address of a server or Ollama, including the version part.")
 @click.option("--model-file", metavar="FILE", help="The GGUF file of the provider local.")
 @click.option("--model", metavar="NAME", help="The model. By default the provider's usual one.")
-@click.option("--platform", type=click.Choice(list(CHATS)), help="Where people write to the agents first.")
+@click.option("--platform", type=click.Choice(choices.platform_names()), help="Where people write to the agents first.")
 @click.option("--token", metavar="SOURCE", help="The bot's token, given like --key.")
 @click.option("--app-token", metavar="SOURCE", help="Slack's app-level token, given like --key.")
 @click.option("--owner", metavar="USER", help="Your user id on the platform. By default a code in the chat finds it.")
@@ -105,18 +103,18 @@ class Setup:
         self._given = given
         self._again = again
         self._asks = asks
-        self._wrote: list[str] = []
-        self._server: Client | None = None
+        self._made: list[str] = []
+        self._before: Mapping[str, object] = {}
+        self._runs = False
         self._started: setup_checks.LoginService | None = None
-        self._extra: dict[str, Value] = {}
+        self._extra: dict[str, str] = {}
         self._failed = False
         self._thread = ""
         for setting in settings:
             name, equals, text = setting.partition("=")
             if not equals:
                 raise InvalidInput(f"--set {setting} has no value. Write it as --set KEY=VALUE.")
-            value = parse_variable(tuple(name.strip().split(".")), text)
-            self._extra[name.strip()] = text if isinstance(value, dict) else cast("Value", value)
+            self._extra[name.strip()] = text
 
     def run(self) -> int:
         """Go through the steps; 1 when one of them failed."""
@@ -133,9 +131,9 @@ class Setup:
                     step()
                 except (LeftOut, ShoalError, OSError) as left:
                     self._failed = True
-                    self.say(step.__name__, f"{trying.plain(left)} Nothing was changed.")
+                    self.say(step.__name__, f"{plain(left)} Nothing was changed.")
             if self._extra:
-                self.write(self._extra)
+                self.write({key: value_of(key, text) for key, text in self._extra.items()})
         except (click.Abort, KeyboardInterrupt):
             tell("\nLeft. What is written stays.")
             self.finish("`shoal setup` goes on where you left.")
@@ -157,18 +155,20 @@ class Setup:
         root = self._context.root
         if is_other:
             tell(f"From now on say so: `export SHOAL_HOME={shlex.quote(str(root))}`")
-        self._server = find_server(self._context) if root.is_dir() else None
-        if self._server is None and is_held(self._context.home.lock_file):
+        server = find_server(self._context) if root.is_dir() else None
+        self._runs = server is not None
+        if server is None and is_held(self._context.home.lock_file):
             service = setup_checks.login_service(root)
             stop = f" (`{service.stop}`)" if service is not None and service.file.exists() else ""
             raise HomeLocked(f"A Shoal runs on {root}. Stop it{stop}, then `shoal setup` again.")
         made = make_home(self._context.home)
-        self._wrote += [str(root / name) for name in made if name in ("shoal.toml", "token")]
+        self._made += [str(root / name) for name in made if name in ("shoal.toml", "token")]
+        self._before = written(self._context.home)
         self.say("home", f"{root} {'was made' if made else 'is there'}.")
-        config = self.config({key: value for key, value in self._extra.items() if key.startswith("web.")})
+        config = self.config({key: value_of(key, self._extra[key]) for key in self.more("web")})
         host, port = config.web.host, config.web.port
-        if self._server is not None:
-            self.say("home", f"Shoal runs at {self._server.address}. It takes up what is set here at once.")
+        if server is not None:
+            self.say("home", f"Shoal runs at {server.address}. It takes up what is set here at once.")
             return
         while port and not setup_checks.is_free(host, port):
             self.say("page", f"Port {port} of {host} is used by another program.")
@@ -187,104 +187,105 @@ class Setup:
 
     def model(self) -> None:
         """A model answers."""
-        config = asyncio.run(with_ollama(self.config(), os.environ))
-        name = default_model(config)
-        is_chosen = bool(config.model.name) or name != DEMO
-        is_new = "model" in self._again or "provider" in self._given
-        if is_chosen and not is_new and (name == DEMO or self.answers(config, name)):
-            return
-        while True:
-            running = " (it runs)" if "ollama" in config.providers else ""
-            texts = {**MODELS, "ollama": MODELS["ollama"] + running}
-            provider = self.choose("provider", "Which model should answer?", texts, DEMO)
-            if provider == DEMO:
-                self.write({"model.name": DEMO} if "model" in self._again else {})
-                self.say("model", "the built-in demo answers until there is another: `shoal setup model`.")
+        with open_calls(self._context) as calls:
+            state = calls.call("GET", "/api/setup", into=SetupState)
+            is_chosen = bool(self.config().model.name) or not state.is_demo
+            is_new = "model" in self._again or "provider" in self._given
+            if is_chosen and not is_new and (state.is_demo or self.answers(calls)):
                 return
-            if self.provider(OWN_SERVER if provider == "server" else provider):
-                return
-            if not self._asks:
-                raise LeftOut(f"The model of {provider} does not answer.")
+            while True:
+                runs = {one.name: " (it runs)" for one in state.models if one.name == "ollama" and one.is_set}
+                titles = {one.name: f"{one.title}{runs.get(one.name, '')}" for one in state.models}
+                titles[DEMO] = choices.DEMO_TITLE
+                provider = self.choose("provider", "Which model should answer?", titles, DEMO)
+                if provider == DEMO:
+                    if "model" in self._again:
+                        calls.call("PUT", f"/api/setup/providers/{DEMO}", {"model": DEMO})
+                    self.say("model", "the built-in demo answers until there is another: `shoal setup model`.")
+                    return
+                if self.provider(calls, next(one for one in state.models if one.name == provider)):
+                    return
+                if not self._asks:
+                    raise LeftOut(f"The model of {provider} does not answer.")
 
-    def provider(self, name: str) -> bool:
-        """Ask for what a provider needs until its model answers, and write that; False to choose another.
+    def answers(self, calls: SetupCalls) -> bool:
+        """Whether the present model answers; what it says, or why not, is shown."""
+        try:
+            self.say_answer(calls.call("POST", "/api/setup/model/test", into=ModelAnswered))
+        except ShoalError as error:
+            self.say("model", str(error))
+            return False
+        return True
+
+    def say_answer(self, answer: ModelAnswered) -> None:
+        self.say("model", f"{answer.model} answers: {answer.said}")
+        if answer.note:
+            self.say("prices", answer.note)
+
+    def provider(self, calls: SetupCalls, choice: ModelChoice) -> bool:
+        """Ask for what a provider needs until its model answers; False to choose another.
 
         What was wrong is asked for again, and nothing else.
         """
-        table, key = f"providers.{name}", ""
-        usual = KNOWN_PROVIDERS[name].model if name in KNOWN_PROVIDERS else ""
-        values = self.place_of(name)
-        keeps_key = False
+        path = f"/api/setup/providers/{path_part(choice.name)}"
+        table = f"providers.{choices.table_of(choice.name)}"
+        settings = {key.removeprefix(f"{table}."): self._extra[key] for key in self.more(table)}
+        place, key, keeps_key = self.place_of(choice), "", False
         while True:
-            if values is None:
+            if place is None:
                 return False
             try:
-                if keeps_key:
-                    pass
-                elif name in KEYS:
-                    key = self.secret("key", f"Key of {name}", KEYS[name])
-                    if not key:
+                if "key" in choice.wants and not keeps_key:
+                    question = f"Key of {choice.name}" if choice.key_kind else "Its key, if it has one"
+                    key = self.secret("key", question, choice.key_kind)
+                    if key == "-" or (choice.key_kind and not key):
                         return False
-                elif name not in ("local", "ollama"):
-                    key = self.secret("key", "Its key, if it has one", "")
-                    if key == "-":
-                        return False
-                config = self.config({**values, **({f"{table}.api_key": key} if key else {})}, table)
-                models = asyncio.run(trying.offered(config, name))
-                if models or usual or "model" in self._given:
-                    break
-                raise InvalidInput(f"{name} has no model yet. Load one there (Ollama: `ollama pull NAME`).")
+                entered = {**place, "key": key, "settings": settings}
+                wanted = {**entered, "model": self._given.get("model", "")}
+                offer = calls.call("POST", f"{path}/test", wanted, into=OfferedModels)
+                break
             except (ShoalError, OSError) as error:
                 if not self._asks:
                     raise
-                self.say("model", trying.plain(error))
-                is_refused = isinstance(error, ProviderRefused)
-                keeps_key = name in KEYS and not is_refused and ask_yes("Try again with the same key?", default=True)
-                if name not in KEYS and not (name == OWN_SERVER and is_refused):
-                    values = self.place_of(name, str(values.get(f"{table}.base_url", "")))
-        default = usual if usual in models else next(iter(models), usual)
+                self.say("model", str(error))
+                is_down = isinstance(error, Unreachable)
+                keeps_key = bool(choice.key_kind) and is_down and ask_yes("Try again with the same key?", default=True)
+                if place and not ("key" in choice.wants and isinstance(error, KeyRefused)):
+                    place = self.place_of(choice, place.get("address", ""))
         while True:
-            model = default if name == "local" else self.model_of(models, default)
-            chosen = f"{name}/{model.removeprefix(f'{name}/')}"
-            if self._server is not None:
-                if self.hand_over_model(name, values, key, model.removeprefix(f"{name}/")):
-                    return True
-            else:
-                trial = {**values, "model.name": chosen, **({f"{table}.api_key": key} if key else {})}
-                if self.answers(self.config(trial, table), chosen) or (
-                    self._asks and ask_yes("Keep it anyway?", default=False)
-                ):
-                    if key:
-                        values[f"{table}.api_key"] = self.keep(f"{table}.api_key", key)
-                    self.write({**values, "model.name": chosen})
-                    return True
-            if not self._asks or name == "local" or not ask_yes("Choose another model of it?", default=True):
+            model = offer.usual if choice.name == "local" else self.model_of(offer.models, offer.usual)
+            if self.use_model(calls, path, {**entered, "model": model}):
+                self.forget(table)
+                return True
+            if not self._asks or choice.name == "local" or not ask_yes("Choose another model of it?", default=True):
                 return False
 
-    def place_of(self, name: str, before: str = "") -> dict[str, Value] | None:
-        """Where a provider is, as the file says it: an address or a model file, asked for until it can be one; None to
-        choose another provider."""
-        table = f"providers.{name}"
-        if name in KEYS:
-            return {}
-        if name == "local" and not self.has_extra("local"):
+    def use_model(self, calls: SetupCalls, path: str, chosen: Mapping[str, object]) -> bool:
+        """Have a model answer, or keep one that does not if the person wants that."""
+        try:
+            self.say_answer(calls.call("PUT", path, chosen, into=ModelAnswered))
+        except ShoalError as error:
+            self.say("model", str(error))
+            if not self._asks or not ask_yes("Keep it anyway?", default=False):
+                return False
+            calls.call("PUT", path, {**chosen, "keep": True})
+        return True
+
+    def place_of(self, choice: ModelChoice, before: str = "") -> dict[str, str] | None:
+        """Where a provider is: an address or a model file, asked for until it can be one; None to choose another
+        provider."""
+        if choice.name == "local" and not self.has_extra("local"):
             return None
         while True:
             try:
-                if name == "local":
+                if "model_file" in choice.wants:
                     file = self.ask("model_file", "Path of the GGUF file (- goes back)")
-                    return None if file == "-" else {f"{table}.model_file": gguf_file(file)}
-                usual = KNOWN_PROVIDERS["ollama"].base_url if name == "ollama" else "http://127.0.0.1:8080/v1"
-                address = self.ask("address", "Its address (- goes back)", before or usual).rstrip("/")
-                if address == "-":
-                    return None
-                if not re.search(URL, address):
-                    shown = "That" if choices.looks_secret(address) else address
-                    raise InvalidInput(
-                        f"{shown} is no address. Give one that begins with http:// or https://, as {usual}."
-                    )
-                kind: dict[str, Value] = {} if name == "ollama" else {f"{table}.kind": "openai"}
-                return {f"{table}.base_url": address, **kind}
+                    return None if file == "-" else {"model_file": gguf_file(os.path.abspath(Path(file).expanduser()))}
+                if "address" not in choice.wants:
+                    return {}
+                usual = choice.address or SERVER_ADDRESS
+                address = self.ask("address", "Its address (- goes back)", before or usual)
+                return None if address == "-" else {"address": checked_address(address, usual)}
             except InvalidInput as error:
                 if not self._asks:
                     raise
@@ -298,173 +299,165 @@ class Setup:
         first = [default, *(one for one in models if one != default)] if default else models
         return ask_from(first, "Model (a number, a name, or a part of one)", default)
 
-    def hand_over_model(self, name: str, values: Mapping[str, Value], key: str, model: str) -> bool:
-        """Have the Shoal that runs use a model, if it answers there."""
-        table = f"providers.{name}"
-        entered = {
-            "key": key, "address": values.get(f"{table}.base_url", ""),
-            "model_file": values.get(f"{table}.model_file", ""), "model": model,
-        }  # fmt: skip
-        path = f"/api/setup/providers/{'server' if name == OWN_SERVER else name}"
-        try:
-            answer = call_api(self._context, "PUT", path, entered, into=dict[str, str])
-        except ShoalError as error:
-            self.say("model", trying.plain(error))
-            return False
-        self.say("model", f"{answer['model']} answers: {answer['said']}")
-        return True
-
-    def answers(self, config: Config, name: str) -> bool:
-        """Whether a model answers; what it says, or why not, is shown."""
-        try:
-            self.say("model", f"{name} answers: {asyncio.run(trying.answer_of(config, name))}")
-        except ShoalError as error:
-            self.say("model", trying.plain(error))
-            return False
-        if lacks_price(config, open_catalog(config, os.environ, SystemClock()), name):
-            self.say("prices", f"{unpriced_note([name])} {PRICE_TODO}")
-        return True
-
     def chat(self) -> None:
         """A bot is connected, and its owner is known."""
-        config, platform = self.config(), ""
-        for name in QUESTIONS:
-            accounts = [one for one in config.platforms.of(name) if one.enabled]
-            if not accounts or "chat" in self._again or self._given.get("platform", name) != name:
+        with open_calls(self._context) as calls:
+            state = calls.call("GET", "/api/setup", into=SetupState)
+            chats = {one.name: one for one in state.chats}
+            chat = self.connected_chat(calls, state.chats)
+            if chat is None:
+                if not self._asks and "platform" not in self._given:
+                    return
+                chat = self.connect_one(calls, chats)
+                if chat is None:
+                    return
+            elif self.has_people(chat.name):
+                self.say("chat", f"{chat.title} is connected.")
+                return
+            self.own(calls, chat)
+
+    def connected_chat(self, calls: SetupCalls, chats: Sequence[ChatChoice]) -> ChatChoice | None:
+        """The first chat with an account that connects as it is configured; None to ask for one."""
+        for chat in chats:
+            is_on = any(one.enabled for one in self.accounts(chat.name))
+            if not is_on or "chat" in self._again or self._given.get("platform", chat.name) != chat.name:
                 continue
-            if not self.connects(name):
+            try:
+                calls.call("POST", f"/api/setup/platforms/{chat.name}/test", {})
+            except ShoalError as error:
+                self.say("chat", str(error))
                 if self._asks:
-                    break
-                raise LeftOut(f"Correct [platforms.{name}] in {self._context.home.config_file}.")
-            platform = name
-            if any(one.owner or one.allow for one in accounts) or len(accounts) > 1:
-                self.say("chat", f"{CHATS[name]} is connected.")
-                return
-            break
-        if not platform and not self._asks and "platform" not in self._given:
-            return
-        values, secrets, chosen = dict[str, Value](), dict[str, str](), ""
-        while not platform:
-            platform = chosen or self.choose(
-                "platform", "In which chat do you want to write to your agents?", CHATS, "none"
-            )
-            if platform == "none":
-                return
-            before = {**values} if chosen else {}
-            values, secrets, chosen = dict[str, Value](), dict[str, str](), ""
-            resting = next((one for one in config.platforms.of(platform) if not one.enabled), None)
-            if resting is not None:  # an account that was imported, or switched off
-                values[f"platforms.{platform}.enabled"] = True
-            for key, question, kind in QUESTIONS[platform]:
-                option = "app_token" if key == "app_token" else "token"
-                name = f"platforms.{platform}.{key}"
-                if resting is not None and getattr(resting, key) and option not in self._given:
-                    continue
-                if kind:
-                    secrets[name] = self.secret(option, question, kind)
-                    if not secrets[name]:  # back to the platforms
-                        break
-                else:
-                    value = str(self._extra.pop(name, ""))
-                    value = value or self.ask(f"set {name}=VALUE", question, str(before.get(name, "")))
-                    if key.endswith("_file"):
-                        value = str(Path(value).expanduser().absolute())
-                    if value != "-":
-                        values[name] = value
-            is_whole = all(secrets.values()) and self.has_extra(platform)
-            is_called = is_whole and platform in USER_IDS and f"platforms.{platform}.subscription" not in values
-            if is_called and not config.web.public_url:
-                question = "Address at which the internet reaches this server, https://…"
-                given = str(self._extra.pop("web.public_url", ""))
-                values["web.public_url"] = given or self.ask(
-                    "set web.public_url=VALUE", question, str(before.get("web.public_url", ""))
-                )
-            if is_whole and self.connect(platform, values, secrets):
-                continue
-            if self._asks:
-                chosen, platform = platform if is_whole else "", ""
+                    return None
+                raise LeftOut(f"Correct [platforms.{chat.name}] in {self._context.home.config_file}.") from error
+            return chat
+        return None
+
+    def accounts(self, platform: str) -> tuple[AccountSettings, ...]:
+        return self.config().platforms.of(platform)
+
+    def has_people(self, platform: str) -> bool:
+        """Whether somebody may write to a platform's account."""
+        accounts = [one for one in self.accounts(platform) if one.enabled]
+        return len(accounts) > 1 or any(one.owner or one.allow for one in accounts)
+
+    def connect_one(self, calls: SetupCalls, chats: Mapping[str, ChatChoice]) -> ChatChoice | None:
+        """Ask for a chat and what it needs until it is connected; None for no chat."""
+        titles = {**{name: chat.title for name, chat in chats.items()}, choices.NO_CHAT: choices.NO_CHAT_TITLE}
+        chat, before = None, dict[str, str]()
+        while True:
+            if chat is None:
+                question = "In which chat do you want to write to your agents?"
+                name = self.choose("platform", question, titles, choices.NO_CHAT)
+                if name == choices.NO_CHAT:
+                    return None
+                if name not in chats:
+                    raise LeftOut(
+                        f"{name} asks for nothing here. Write [platforms.{name}] yourself; its manual says how."
+                    )
+                chat, before = chats[name], {}
+            entered = self.fields_of(chat, before) if self.has_extra(chat.name) else None
+            if entered is not None and self.connect(calls, chat, entered):
+                return chat
+            if not self._asks:
+                raise LeftOut(f"{chat.title} is not connected.")
+            if entered is None:
+                chat = None
             else:
-                raise LeftOut(f"{CHATS[platform]} is not connected.")
-        self.own(platform)
+                before = entered
 
-    def connect(self, platform: str, values: Mapping[str, Value], secrets: Mapping[str, str]) -> bool:
-        """Connect a platform and write that, here or by the Shoal that runs; why it is not connected is shown."""
-        if self._server is None:
-            if not self.connects(platform, {**values, **secrets}):
-                return False
-            self.write({**values, **{name: self.keep(name, value) for name, value in secrets.items()}})
-            return True
-        table = f"platforms.{platform}."
-        apart = {key: value for key, value in values.items() if not key.startswith(table) or key == f"{table}enabled"}
-        fields = {
-            key.removeprefix(table): str(value) for key, value in {**values, **secrets}.items() if key not in apart
-        }
+    def fields_of(self, chat: ChatChoice, before: Mapping[str, str]) -> dict[str, str] | None:
+        """What a platform's account needs, by key, and `public_url`; None to choose another platform.
+
+        An account that was imported or switched off keeps what it has.
+        """
+        table, values = f"platforms.{chat.name}", dict[str, str]()
+        rests = any(not one.enabled for one in self.accounts(chat.name))
+        for field in chat.fields:
+            option = "app_token" if field.name == "app_token" else "token"
+            name = f"{table}.{field.name}"
+            if rests and field.is_set and option not in self._given:
+                continue
+            if field.secret:
+                typed = self.secret(option, field.question, "" if field.optional else field.kind)
+                if typed == "-" or not (typed or field.optional):  # back to the platforms
+                    return None
+                values[field.name] = typed
+                continue
+            value = self._extra.pop(name, "") or self.ask(
+                f"set {name}=VALUE", field.question, before.get(field.name, "-" if field.optional else "")
+            )
+            if field.name.endswith("_file"):
+                value = os.path.abspath(Path(value).expanduser())
+            if value != "-":
+                values[field.name] = value
+        if self.is_called(chat, values.get(chat.fetches_with, "")) and not self.config().web.public_url:
+            question = "Address at which the internet reaches this server, https://…"
+            values["public_url"] = self._extra.pop("web.public_url", "") or self.ask(
+                "set web.public_url=VALUE", question, before.get("public_url", "")
+            )
+        return values
+
+    def is_called(self, chat: ChatChoice, fetches: str) -> bool:
+        """Whether the platform calls Shoal, which then hears nobody before it runs."""
+        return bool(chat.owner_question) and not fetches
+
+    def connect(self, calls: SetupCalls, chat: ChatChoice, entered: Mapping[str, str]) -> bool:
+        """Connect a platform; why it is not connected is shown."""
+        table = f"platforms.{chat.name}"
+        more = {key.removeprefix(f"{table}."): self._extra[key] for key in self.more(table)}
+        values = {**more, **entered}
+        body = {"public_url": values.pop("public_url", ""), "values": values, "another_bot": not self._runs}
         try:
-            self.write({key: value for key, value in apart.items() if not key.startswith(table)})
-            call_api(self._context, "PUT", f"/api/setup/platforms/{platform}", {"values": fields})
+            calls.call("PUT", f"/api/setup/platforms/{chat.name}", body)
         except ShoalError as error:
-            self.say("chat", trying.plain(error))
+            self.say("chat", str(error))
             return False
-        self.say("chat", f"{CHATS[platform]} is connected.")
+        self.forget(table)
         return True
 
-    def connects(self, platform: str, values: Mapping[str, Value] = NOTHING) -> bool:
-        """Whether a platform takes the token, also with values that are not written yet; why not is shown."""
-        try:
-            config = self.config(values, f"platforms.{platform}")
-            asyncio.run(trying.try_account(config, platform))
-        except ShoalError as error:
-            self.say("chat", trying.plain(error))
-            return False
-        return True
-
-    def own(self, platform: str) -> None:
-        """Find out who the owner is: whoever is shown a code in the chat and types it here."""
-        shown, table = CHATS[platform], f"platforms.{platform}"
+    def own(self, calls: SetupCalls, chat: ChatChoice) -> None:
+        """Find out who the owner is: whoever is sent a code in the chat and types it here."""
+        path = f"/api/setup/platforms/{chat.name}/owner"
         if "owner" in self._given:
-            self.write({f"{table}.owner": self._given.pop("owner")})
+            calls.call("POST", path, {"user": self._given.pop("owner")})
             return
         if not self._asks:
-            self.say("chat", f"{shown} is connected. Say who you are there: `shoal setup --owner USER`.")
+            self.say("chat", f"{chat.title} is connected. Say who you are there: `shoal setup --owner USER`.")
             return
-        account = self.config().platforms.of(platform)[0]
-        if platform in USER_IDS and not getattr(account, "subscription", ""):
-            address = f"{self.config().web.public_url.rstrip('/')}/platforms/{platform}"
-            self.say("chat", f"{shown} takes the credentials. Give it {address} as the address to call.")
-            user = self.ask("owner", f"{USER_IDS[platform]}; - to be let in later with `shoal pair CODE`")
+        account = self.accounts(chat.name)[0]
+        if self.is_called(chat, str(getattr(account, chat.fetches_with, "")) if chat.fetches_with else ""):
+            address = f"{self.config().web.public_url.rstrip('/')}/platforms/{chat.name}"
+            self.say("chat", f"{chat.title} takes the credentials. Give it {address} as the address to call.")
+            user = self.ask("owner", f"{chat.owner_question}; - to be let in later with `shoal pair CODE`")
             if user != "-":
-                self.write({f"{table}.owner": user})
+                calls.call("POST", path, {"user": user})
             return
-        if self._server is not None:
-            self.own_by_code(platform)
+        write = "Now write anything to your bot there, directly and not in a group"
+        if not calls.hears:
+            tell(f"{chat.title} is connected. {write}. It answers with a code to type here.")
+            if self.own_by_code(calls, path):
+                self.say("chat", f"You own the bot on {chat.title}.")
+                self.say("brief", "Once you have written to it, `shoal setup brief` sends you one every morning.")
             return
-        tell(f"{shown} is connected. Now write anything to your bot there, directly and not in a group…")
-        config = self.config()
-        with setup_checks.Hearing(self._context, config, platform) as hearing:
-            first = hearing.first()
+        tell(f"{chat.title} is connected. {write}…")
+        with calls.hearing(chat.name) as hearing:
+            first = calls.wait_for(hearing.first)
             tell(f"{first.author.name or first.author.id} wrote, and was sent a code.")
-            while (prompt := hearing.owner(ask_line("Code"))) is None:
-                tell("That is not the code in the chat. Is it not yours? Write to your bot, and it sends you your own.")
-        self.write({f"{table}.owner": prompt.author.id})
-        self._context.write(lambda store: setup_checks.greet(config, platform, store, prompt))
-        self._thread = prompt.thread
-        self.say("chat", f"You own the bot on {shown}; it has sent you a message.")
+            owner = self.own_by_code(calls, path)
+            if owner:
+                self._thread = hearing.thread_of(owner)
+                self.say("chat", f"You own the bot on {chat.title}; it has sent you a message.")
 
-    def own_by_code(self, platform: str) -> None:
-        """Have the Shoal that runs, which answers strangers with a code, take whoever has this one for the owner."""
-        tell("Now write anything to your bot there, directly and not in a group. It answers with a code to type here.")
+    def own_by_code(self, calls: SetupCalls, path: str) -> str:
+        """Ask for the code until somebody was sent it, and return who that is; empty for nobody yet."""
         while True:
             code = ask_line("Code (- to be let in later with `shoal pair CODE`)".replace("`", "'"))
             if code == "-":
-                return
+                return ""
             try:
-                call_api(self._context, "POST", f"/api/setup/platforms/{platform}/owner", {"code": code})
+                return calls.call("POST", path, {"code": code}, into=Account).owner
             except (NotFound, InvalidInput) as error:
                 self.say("chat", str(error))
-            else:
-                self.say("chat", f"You own the bot on {CHATS[platform]}.")
-                self.say("brief", "Once you have written to it, `shoal setup brief` sends you one every morning.")
-                return
 
     def brief(self) -> None:
         """A brief comes every morning, if that is wanted: asked once a chat is connected."""
@@ -516,7 +509,7 @@ class Setup:
         if not wanted and service.file.exists() and "login" not in self._again:
             self.say("login", f"{service.file} starts Shoal.")
             return
-        if self._server is not None:
+        if self._runs:
             if wanted == "y":
                 raise LeftOut("A Shoal runs already. Stop it, then `shoal setup --login`.")
             return
@@ -528,9 +521,10 @@ class Setup:
             names = ", ".join(only_here.values())
             question = f"{names} is set in this shell alone. Keep it in a file, so that the service has it?"
             if not self._asks or ask_yes(question, default=True):
-                self.write({key: self.keep(key, os.environ[name]) for key, name in only_here.items()})
+                secrets = {key: os.environ[name] for key, name in only_here.items()}
+                write_with_secrets(self._context.home, {}, secrets)
         setup_checks.start_at_login(service)
-        self._wrote.append(str(service.file))
+        self._made.append(str(service.file))
         self._started = service
         self.say("login", f"Shoal runs. Its log: {service.log}")
 
@@ -539,9 +533,10 @@ class Setup:
         config, found = self.config(), dict[str, Secret]()
         for name, provider in config.providers.items():
             found[f"providers.{name}.api_key"] = provider.api_key
-        for platform, questions in QUESTIONS.items():
+        for platform, record in choices.platforms().items():
             for account in config.platforms.of(platform)[:1]:
-                found |= {f"platforms.{platform}.{key}": getattr(account, key) for key, _, kind in questions if kind}
+                keys = [one.key for one in record.questions if one.secret]
+                found |= {f"platforms.{platform}.{key}": getattr(account, key) for key in keys}
         return {
             key: secret.name for key, secret in found.items() if secret.source == "env" and os.environ.get(secret.name)
         }
@@ -602,8 +597,7 @@ class Setup:
 
     def has_extra(self, extra: str) -> bool:
         """Whether what a choice needs is installed; offers to install it."""
-        needed = PACKAGES.get(extra, "")
-        if not needed or find_spec(needed) is not None:
+        if not choices.lacking_package(extra):
             return True
         command = install_command(extra)
         self.say("extra", f"That needs the extra `{extra}`.")
@@ -612,7 +606,7 @@ class Setup:
             return False
         done = subprocess.run(command, check=False)
         importlib.invalidate_caches()
-        if done.returncode or find_spec(needed) is None:
+        if done.returncode or choices.lacking_package(extra):
             self.say("extra", "It could not be installed; see above.")
             return False
         return True
@@ -621,60 +615,46 @@ class Setup:
         """A line, without secrets."""
         tell(self._context.redactor().redact(f"{topic:<8} {text}"))
 
-    def config(self, values: Mapping[str, Value] = NOTHING, table: str = "") -> Config:
-        """The configuration as it is, or as it would be with these values and what --set says of their table.
+    def config(self, values: Mapping[str, Value] = NOTHING) -> Config:
+        """The configuration as it is, or as it would be with these values. Raises ConfigError with every problem."""
+        return load_config(self._context.root, os.environ, values) if values else self._context.config()
 
-        Raises ConfigError with every problem.
-        """
-        if not values:
-            return self._context.config()
-        own = {key: value for key, value in self._extra.items() if key.startswith(f"{table}.")}
-        return load_config(self._context.root, os.environ, {**own, **values})
+    def more(self, table: str) -> list[str]:
+        """The keys of a table that --set names and that are not written yet."""
+        return [key for key in self._extra if key.startswith(f"{table}.")]
 
-    def keep(self, key: str, value: str) -> Value:
-        """Put a secret into a file of its own, and return what the configuration says of it."""
-        kept = keep_secret(self._context.home, key, value)
-        self._wrote.append(str(self._context.home.secrets / key))
-        return kept
+    def forget(self, table: str) -> None:
+        """Drop what --set said of a table, once it is written."""
+        for key in self.more(table):
+            del self._extra[key]
 
     def write(self, values: Mapping[str, Value]) -> None:
-        """Set keys of shoal.toml, with what --set says, and leave the rest of it as it is. Raises ConfigError."""
+        """Set keys of shoal.toml, with what --set says of their tables. Raises ConfigError."""
         tables = {key.rpartition(".")[0] for key in values}
-        extra = {key: value for key, value in self._extra.items() if key.rpartition(".")[0] in tables}
-        wanted = {**extra, **values}
-        if not wanted:
-            return
-        write_settings(self._context.home, wanted)
-        self._extra = {key: value for key, value in self._extra.items() if key not in wanted}
-        self._wrote += [f"{self._context.home.config_file}: {key}" for key in wanted]
+        more = {key: value_of(key, text) for key, text in self._extra.items() if key.rpartition(".")[0] in tables}
+        write_settings(self._context.home, {**more, **values})
+        self._extra = {key: text for key, text in self._extra.items() if key not in {**more, **values}}
         self._context.config()
 
     def finish(self, last: str) -> None:
         """Say what was written, and what comes next."""
-        for line in dict.fromkeys(self._wrote):
-            tell(f"wrote    {line}")
+        after = written(self._context.home)
+        changed = [name for name, value in after.items() if self._before.get(name) != value]
+        for name in (*self._made, *changed):
+            tell(f"wrote    {name}")
         tell(last)
 
     def next_step(self) -> str:
         config = self._context.config()
-        chats = [CHATS[name] for name in QUESTIONS if any(one.enabled for one in config.platforms.of(name))]
+        chats = [
+            record.title
+            for name, record in choices.platforms().items()
+            if any(one.enabled for one in config.platforms.of(name))
+        ]
         where = f"write to your bot on {chats[0]}" if chats else 'open the page, or try `shoal ask "Hello"`'
-        if self._started is not None or self._server is not None:
+        if self._started is not None or self._runs:
             return f"Next: {where}."
         return f"Next: `shoal run` starts it; then {where}."
-
-
-def gguf_file(path: str) -> str:
-    """The whole path of a model file. Raises InvalidInput where it is none."""
-    file = Path(path).expanduser().absolute()
-    try:
-        with file.open("rb") as opened:
-            begins = opened.read(4)
-    except OSError as error:
-        raise InvalidInput(f"{file} cannot be read: {error.strerror}. Give the whole path of a file.") from error
-    if begins != b"GGUF":
-        raise InvalidInput(f"{file} is not a GGUF file. Choose one whose name ends in .gguf.")
-    return str(file)
 
 
 def read_source(source: str) -> str:

@@ -1,36 +1,19 @@
-"""What `shoal setup` sees to besides models and tokens: the directory, the port, who owns a bot, the start at login."""
+"""What `shoal setup` checks on this machine: the directory, the port, the start at login."""
 
-import asyncio
 import os
 import plistlib
-import queue
 import re
-import secrets
 import shutil
 import socket
 import subprocess
 import sys
-from concurrent.futures import Future
 from pathlib import Path
-from threading import Thread
 
-import anyio
 import msgspec
 
-from shoal.config import Config
-from shoal.kernel.errors import PlatformError, ShoalError
-from shoal.kernel.messages import Prompt
-from shoal.kernel.posts import OutboundPost
-from shoal.permissions.access import code_digest, is_code, make_code
-from shoal.setup.trying import adapter_of, connected
-from shoal.store.store import Store
-from shoal.surfaces.cli.context import CommandContext
+from shoal.kernel.errors import ShoalError
 from shoal.surfaces.cli.init import another_products
 
-WRITE_SECONDS = 600.0
-"""How long a person may take to write to their bot."""
-WRITERS_MAX = 100
-"""So many people are shown a code."""
 COMMAND_SECONDS = 30.0
 
 
@@ -59,87 +42,6 @@ def is_free(host: str, port: int) -> bool:
         except OSError:
             return False
     return True
-
-
-# ---- the owner of a bot: whoever is shown the code in the chat and types it at the terminal ----
-
-
-class Hearing:
-    """Listens beside the terminal: whoever writes to the bot directly is shown a code there, each person another one.
-
-    A thread of its own does it until the block ends. Who wrote before is shown one too, and is in nobody's way. It is a
-    daemon, since Ctrl-C may come while it starts, and then nothing would end it.
-    """
-
-    def __init__(self, context: CommandContext, config: Config, platform: str) -> None:
-        self._codes: dict[str, Prompt] = {}
-        self._context = context
-        self._config = config
-        self._platform = platform
-        self._writers = queue.SimpleQueue[Prompt | None]()
-        self._stop = Future[None]()
-        self._problem: Exception = PlatformError(f"Nobody wrote within {WRITE_SECONDS / 60:.0f} minutes.")
-        self._thread = Thread(target=self._hear, daemon=True)
-
-    def __enter__(self) -> "Hearing":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if not self._stop.done():
-            self._stop.set_result(None)
-        self._thread.join()
-
-    def first(self) -> Prompt:
-        """Wait for somebody to write. Raises PlatformError when the connection fails or nobody does."""
-        prompt = self._writers.get()
-        if prompt is None:
-            raise self._problem
-        return prompt
-
-    def owner(self, typed: str) -> Prompt | None:
-        """What that person wrote to whom this code was shown, however it is typed."""
-        return next((one for code, one in list(self._codes.items()) if is_code(typed, code_digest(code))), None)
-
-    def _hear(self) -> None:
-        try:
-            self._context.write(self._listen)
-        except* (ShoalError, OSError) as problems:
-            self._problem = problems.exceptions[0]
-        finally:
-            self._writers.put(None)
-
-    async def _listen(self, store: Store) -> None:
-        people = set[str]()
-        async with connected(self._config, self._platform, store.settings) as (adapter, inbox):
-
-            async def answer() -> None:
-                while len(people) < WRITERS_MAX:
-                    prompt = await inbox.prompts.get()
-                    if prompt.author.id in people:
-                        continue
-                    people.add(prompt.author.id)
-                    code = make_code(secrets.token_bytes(16))
-                    self._codes[code] = prompt
-                    text = f"Your code is {code}. Type it where `shoal setup` is running, and you are my owner."
-                    await adapter.post(OutboundPost(prompt.thread, f"setup:{code}", text))
-                    self._writers.put(prompt)
-
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(answer)
-                with anyio.move_on_after(WRITE_SECONDS):
-                    await asyncio.wrap_future(self._stop)
-                tasks.cancel_scope.cancel()
-
-
-async def greet(config: Config, platform: str, store: Store, prompt: Prompt) -> None:
-    """Post the first message to the owner. Raises PlatformError."""
-    adapter = adapter_of(config, platform, store.settings)
-    try:
-        text = "You are my owner now. As soon as Shoal is running I answer here."
-        await adapter.post(OutboundPost(prompt.thread, f"setup:{prompt.key}", text))
-    finally:
-        await adapter.close()
 
 
 # ---- the start at login: a unit of the user's systemd, or a launchd agent ----

@@ -14,12 +14,14 @@ from shoal.kernel.errors import (
     Gone,
     InvalidId,
     InvalidInput,
+    KeyRefused,
     NotFound,
     PlatformError,
     ShoalError,
     StoreError,
     StoreFull,
     StoreNewer,
+    Unreachable,
 )
 
 logger = logging.getLogger(__name__)
@@ -59,6 +61,8 @@ class CompatBody(msgspec.Struct, frozen=True):
 
 _BY_CLASS: tuple[tuple[type[ShoalError], int, str], ...] = (
     (InvalidId, 400, "invalid_id"),
+    (KeyRefused, 400, "key_refused"),
+    (Unreachable, 400, "unreachable"),
     (InvalidInput, 400, "invalid_input"),
     (NotFound, 404, "not_found"),
     (Forbidden, 403, "forbidden"),

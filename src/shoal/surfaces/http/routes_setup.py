@@ -4,41 +4,13 @@ from typing import Annotated
 
 import msgspec
 
-from shoal.agents.registry import AgentRegistry
-from shoal.setup.live import (
-    Account,
-    Entered,
-    LiveSetup,
-    McpServerState,
-    NewMcpServer,
-    OfferedModels,
-    ProviderEntered,
-    SetupState,
-    Titles,
-)
+from shoal.setup.chats import Account, ChatEntered, ChatSetup
+from shoal.setup.live import LiveSetup, McpServerState, NewMcpServer, SetupState, Titles
+from shoal.setup.models import ModelAnswered, ModelChosen, ModelSetup, OfferedModels, ProviderTried
 from shoal.surfaces.http.endpoints import ADMINS, READERS, Removed, Routes
 from shoal.threads.principals import Principal
 
 routes = Routes()
-
-
-class ModelChosen(ProviderEntered, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A model of the provider, by its name there."""
-
-    model: Annotated[str, msgspec.Meta(min_length=1, max_length=300)]
-
-
-class ModelAnswered(msgspec.Struct, frozen=True):
-    """The model that answers from now on, PROVIDER/MODEL, and what it said first."""
-
-    model: str
-    said: str
-
-
-class ChatEntered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What was entered of a platform's account, by the names of its fields; one left out stays as it is."""
-
-    values: dict[str, Entered]
 
 
 class TokenTaken(msgspec.Struct, frozen=True):
@@ -47,10 +19,11 @@ class TokenTaken(msgspec.Struct, frozen=True):
     taken: bool
 
 
-class OwnerCode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The pairing code that the owner was shown in the chat."""
+class OwnerNamed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The code that the owner was shown in the chat, or the owner's user id there."""
 
-    code: Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
+    code: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    user: Annotated[str, msgspec.Meta(max_length=300)] = ""
 
 
 class Switch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -82,59 +55,65 @@ async def setup_state(setup: LiveSetup) -> SetupState:
 
 
 @routes("PATCH /api/setup", ADMINS, owner_only=True)
-async def change_setup(setup: LiveSetup, by: Principal, body: SetupChange) -> SetupState:
+async def change_setup(setup: LiveSetup, models: ModelSetup, by: Principal, body: SetupChange) -> SetupState:
     """Change what titles new threads, or the price of a model, from now on."""
     if body.titles is not None:
         await setup.set_titles(body.titles, by.person)
     if body.price is not None:
-        await setup.set_price(body.price.model, body.price.input, body.price.output, by.person)
+        await models.set_price(body.price.model, body.price.input, body.price.output, by.person)
     return setup.state()
 
 
+@routes("POST /api/setup/model/test", ADMINS, owner_only=True)
+async def test_model(models: ModelSetup) -> ModelAnswered:
+    """Have the present model say something; 400 with the reason why it does not."""
+    return await models.test()
+
+
 @routes("POST /api/setup/providers/{name}/test", ADMINS, owner_only=True)
-async def test_provider(setup: LiveSetup, name: str, body: ProviderEntered) -> OfferedModels:
-    """Try a key or an address: which models there are. Nothing is changed; 400 with the reason."""
-    return await setup.offer(name, body)
+async def test_provider(models: ModelSetup, name: str, body: ProviderTried) -> OfferedModels:
+    """Try a key or an address: which models there are. Nothing is changed; 400 with the reason, `key_refused` or
+    `unreachable` where it is one of these."""
+    return await models.offer(name, body)
 
 
 @routes("PUT /api/setup/providers/{name}", ADMINS, owner_only=True)
-async def use_model(
-    agents: AgentRegistry, setup: LiveSetup, by: Principal, name: str, body: ModelChosen
-) -> ModelAnswered:
-    """Have a model answer from the next turn on, once it has said something; 400 with the reason why it does not."""
-    said = await setup.use_model(name, body, body.model, by.person)
-    return ModelAnswered(agents.defaults.model, said)
+async def use_model(models: ModelSetup, by: Principal, name: str, body: ModelChosen) -> ModelAnswered:
+    """Have a model answer from the next turn on, once it has said something; 400 with the reason why it does not.
+    With `keep` it is not asked first."""
+    return await models.use(name, body, by.person)
 
 
 @routes("GET /api/platforms", READERS)
-async def platforms(setup: LiveSetup) -> tuple[Account, ...]:
+async def platforms(chats: ChatSetup) -> tuple[Account, ...]:
     """The accounts on platforms, and how each is."""
-    return setup.accounts()
+    return chats.accounts()
 
 
 @routes("POST /api/setup/platforms/{platform}/test", ADMINS, owner_only=True)
-async def test_platform(setup: LiveSetup, platform: str, body: ChatEntered) -> TokenTaken:
-    """See whether a platform takes a token. Nothing is changed; 400 with the reason why it does not."""
-    await setup.try_chat(platform, body.values)
+async def test_platform(chats: ChatSetup, platform: str, body: ChatEntered) -> TokenTaken:
+    """See whether a platform takes a token, or without values the one that is there. Nothing is changed; 400 with the
+    reason why it does not."""
+    await chats.test(platform, body)
     return TokenTaken(True)
 
 
 @routes("PUT /api/setup/platforms/{platform}", ADMINS, owner_only=True)
-async def connect_platform(setup: LiveSetup, by: Principal, platform: str, body: ChatEntered) -> Account:
+async def connect_platform(chats: ChatSetup, by: Principal, platform: str, body: ChatEntered) -> Account:
     """Connect an account, once the platform has taken its token; 400 with the reason why it does not."""
-    return await setup.connect_chat(platform, body.values, by.person)
+    return await chats.connect(platform, body, by.person)
 
 
 @routes("POST /api/setup/platforms/{platform}/owner", ADMINS, owner_only=True)
-async def own_platform(setup: LiveSetup, by: Principal, platform: str, body: OwnerCode) -> Account:
-    """Make whoever was shown this pairing code the owner there; 404 when nobody was."""
-    return await setup.own_chat(platform, body.code, by.person)
+async def own_platform(chats: ChatSetup, by: Principal, platform: str, body: OwnerNamed) -> Account:
+    """Make a user, or whoever was shown this code, the owner there; 404 for a code that nobody was shown."""
+    return await chats.own(platform, by.person, code=body.code, user=body.user)
 
 
 @routes("PATCH /api/platforms/{platform}", ADMINS, owner_only=True)
-async def switch_platform(setup: LiveSetup, by: Principal, platform: str, body: Switch) -> Account:
+async def switch_platform(chats: ChatSetup, by: Principal, platform: str, body: Switch) -> Account:
     """Connect an account again, or end its connection."""
-    return await setup.switch_chat(platform, body.enabled, by.person)
+    return await chats.switch(platform, body.enabled, by.person)
 
 
 @routes("GET /api/mcp-servers", READERS)

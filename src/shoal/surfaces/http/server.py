@@ -17,7 +17,6 @@ from shoal.kernel.clock import Clock
 from shoal.kernel.errors import ConfigError, ShoalError
 from shoal.kernel.version import VERSION
 from shoal.services import Services
-from shoal.setup.live import LiveSetup
 from shoal.store.store import Store
 from shoal.surfaces.http import (
     page,
@@ -102,7 +101,6 @@ class WebApp:
             Page(),
             StoreProbe(store, clock),
             ApiDocument(API, VERSION),
-            LiveSetup(services),
         ):
             web.add(service)
         router = Starlette(

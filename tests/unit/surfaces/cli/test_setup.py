@@ -250,9 +250,9 @@ async def test_a_person_gets_from_nothing_to_a_paired_bot(start: Start, home: Pa
         await at(terminal, "directly and not in a group")
         await fake.says(7, "/start")
         code = (await fake.sees(7, "Your code is ")).text.split("Your code is ")[1].split(".")[0]
-        await at(terminal, "Code: ", "22222222")
+        await at(terminal, "CODE'): ", "22222222")
         await at(terminal, "That is not the code in the chat.")
-        await at(terminal, "Code: ", code.lower())
+        await at(terminal, "CODE'): ", code.lower())
         await at(terminal, "You own the bot on Telegram")
         await at(terminal, "At what hour (- for none) [-]: ", "8")
         assert "You are my owner now" in (await fake.sees(7, "owner now")).text
@@ -324,12 +324,12 @@ async def test_a_stranger_who_writes_first_is_in_nobodys_way(start: Start, home:
         await at(terminal, "directly and not in a group")
         await fake.says(8, "hello from a stranger", user=8)
         other = (await fake.sees(8, "Your code is ")).text.split("Your code is ")[1].split(".")[0]
-        await at(terminal, "Code: ", "22222222")
+        await at(terminal, "CODE'): ", "22222222")
         await at(terminal, "Is it not yours? Write to your bot, and it sends you your own.")
         await fake.says(7, "/start")
         code = (await fake.sees(7, "Your code is ")).text.split("Your code is ")[1].split(".")[0]
         assert code != other
-        await at(terminal, "Code: ", code)
+        await at(terminal, "CODE'): ", code)
         await at(terminal, "You own the bot on Telegram")
         await at(terminal, "At what hour (- for none) [-]: ", "25:00")
         await at(terminal, "'25:00' is no hour. Write it as 8, 8:00 or 20:30.")
@@ -397,7 +397,7 @@ async def test_google_chat_by_pub_sub_pairs_its_owner(
         await at(terminal, said)
     await fake.says("dm", "hello")
     code = (await fake.sees("dm", "Your code is ")).text.split("Your code is ")[1].split(".")[0]
-    await at(terminal, "Code: ", code)
+    await at(terminal, "CODE'): ", code)
     await at(terminal, "At what hour (- for none) [-]: ", "")
     assert await asyncio.to_thread(terminal.ends) == 0, terminal.screen
     assert load_config(home, {}).platforms.of("google_chat")[0].owner == "1001"
@@ -420,7 +420,7 @@ async def test_it_goes_on_where_it_was_left(start: Start, home: Path) -> None:
         await at(again, "directly and not in a group")
         await fake.says(7, "hello")
         code = (await fake.sees(7, "Your code is ")).text.split("Your code is ")[1].split(".")[0]
-        await at(again, "Code: ", code)
+        await at(again, "CODE'): ", code)
         await at(again, "At what hour (- for none) [-]: ", "")
         assert await asyncio.to_thread(again.ends) == 0
         last = start()
@@ -444,7 +444,7 @@ async def test_an_account_that_rests_is_switched_on_with_the_token_it_has(start:
         await at(terminal, "directly and not in a group")
         await fake.says(7, "hello")
         code = (await fake.sees(7, "Your code is ")).text.split("Your code is ")[1].split(".")[0]
-        await at(terminal, "Code: ", code)
+        await at(terminal, "CODE'): ", code)
         await at(terminal, "At what hour (- for none) [-]: ", "")
         assert await asyncio.to_thread(terminal.ends) == 0
     account = configured(load_config(home, {}), TelegramSettings)[0]
@@ -621,6 +621,18 @@ def test_no_command_fills_the_home_of_another_product(shoal: Shoal, home: Path, 
     ran = shoal(*command)
     assert (ran.code, "belongs to another product (openclaw)" in ran.err) == (1, True)
     assert [one.name for one in home.iterdir()] == ["openclaw.json"]
+
+
+def test_a_chosen_model_is_kept_in_the_audit_log_also_while_nothing_runs(shoal: Shoal, home: Path, model: str) -> None:
+    ran = shoal(
+        "setup", "--provider", "server", "--address", f"{model}/v1", "--model", "fake-1", "--key", "-", stdin="right\n"
+    )
+    assert ran.code == 0, ran.out + ran.err
+    rows = json.loads(shoal("audit", "tail", "--json").out)
+    assert "model mine/fake-1" in [row["entry"]["action"] for row in rows]
+    again = shoal("setup")
+    assert "mine/fake-1 answers: " in again.out
+    assert "wrote" not in again.out, "what is written already is not told of again"
 
 
 # ---- the start at login ----

@@ -85,9 +85,11 @@ const Problem = ({ text }) => text && html`<p class="problem breakable" role="al
 function Model({ setup, reload }) {
   const [open, setOpen] = useState(false);
   const [said, setSaid] = useState("");
+  const [note, setNote] = useState("");
   const done = async (answered) => {
     setOpen(false);
     setSaid(answered.said);
+    setNote(answered.note);
     await reload();
   };
   return html`
@@ -95,6 +97,7 @@ function Model({ setup, reload }) {
       <div class="panel-head"><h2 id="setup-model">Model</h2>${!setup.is_demo && html`<span class="tag">set up</span>`}</div>
       <p>${setup.is_demo ? "No model is set up yet. The built-in demo answers, which knows a few sentences." : html`<code class="breakable">${visible(setup.model)}</code> answers.`}</p>
       ${said && html`<p role="status">It said: “${visible(said)}” <a href="#/new">Begin a thread</a></p>`}
+      ${note && html`<p class="problem breakable"><${Words} text=${note} /></p>`}
       ${open || setup.is_demo
         ? html`<${ModelForm} setup=${setup} done=${done} />`
         : html`<p class="card-foot"><button type="button" class="plain" onClick=${() => setOpen(true)}>Choose another</button></p>`}
@@ -145,12 +148,13 @@ function ModelForm({ setup, done }) {
     <form class="form" aria-label="Set a model up" onSubmit=${submit}>
       <label>Who runs it <select value=${choice.name} onChange=${choose}>${setup.models.map((one) => html`<option key=${one.name} value=${one.name}>${one.title}</option>`)}</select></label>
       ${choice.wants.includes("address") && html`<label key=${`${choice.name}address`}>Address <input type="url" placeholder=${choice.address || "http://127.0.0.1:8080/v1"} value=${entered.address || ""} required=${!choice.address} spellcheck=${false} onInput=${enter("address")} /></label>`}
-      ${choice.wants.includes("key") && html`<label key=${`${choice.name}key`}>Key <input type="password" autocomplete="off" spellcheck=${false} placeholder=${choice.has_key ? "the one that is kept" : choice.name === "server" ? "if it has one" : ""} value=${entered.key || ""} required=${choice.wants.length === 1 && !choice.has_key} onInput=${enter("key")} /></label>`}
+      ${choice.wants.includes("key") && html`<label key=${`${choice.name}key`}>Key <input type="password" autocomplete="off" spellcheck=${false} placeholder=${choice.has_key ? "the one that is kept" : choice.name === "server" ? "if it has one" : ""} value=${entered.key || ""} required=${Boolean(choice.key_kind) && !choice.has_key} onInput=${enter("key")} /></label>`}
       ${choice.wants.includes("model_file") && html`<label key="file">Model file on Shoal's machine <input placeholder="/home/you/models/model.gguf" value=${entered.model_file || ""} required spellcheck=${false} onInput=${enter("model_file")} /></label>`}
       ${offer && html`
         <p role="status">It answers, with ${offer.models.length === 1 ? "one model" : `${offer.models.length} models`}.</p>
         <label>Model <input list="offered" value=${model} required spellcheck=${false} onInput=${(event) => setModel(event.target.value.trim())} /></label>
         <datalist id="offered">${offer.models.map((one) => html`<option key=${one} value=${one}></option>`)}</datalist>`}
+      ${choice.install && html`<p class="problem breakable">That needs an extra. ${visible(choice.install)}, then restart Shoal.</p>`}
       <${Problem} text=${problem} />
       <p class="card-foot">
         <span class="faint">Keys are kept in files of their own and never shown again.</span>
@@ -242,7 +246,7 @@ function ChatForm({ setup, only, done, cancel }) {
       ${!only && html`<label>Platform <select name="platform" value=${chat.name} onChange=${(event) => setChat(free.find((one) => one.name === event.target.value))}>${free.map((one) => html`<option key=${one.name} value=${one.name}>${one.title}</option>`)}</select></label>`}
       ${chat.install ? html`<p class="problem breakable">That needs an extra. ${visible(chat.install)}, then restart Shoal.</p>` : chat.fields.map((field) => html`
         <label key=${`${chat.name}${field.name}`}>${field.question}
-          <input name=${field.name} type=${field.secret ? "password" : "text"} autocomplete="off" spellcheck=${false} defaultValue=${field.value} placeholder=${field.is_set && field.secret && !only ? "the one that is kept" : ""} required=${(!field.is_set || only) && field.name !== "subscription"} />
+          <input name=${field.name} type=${field.secret ? "password" : "text"} autocomplete="off" spellcheck=${false} defaultValue=${field.value} placeholder=${field.is_set && field.secret && !only ? "the one that is kept" : ""} required=${(!field.is_set || only) && !field.optional} />
         </label>`)}
       ${told && html`<p role="status">${told}</p>`}
       <${Problem} text=${problem} />

@@ -1,0 +1,110 @@
+"""How a change of the configuration is made: one at a time, written, audited, and refused in one sentence."""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from typing import Annotated
+
+import msgspec
+
+from shoal.backend import Backend
+from shoal.config import Config, load_config
+from shoal.config.load import is_live
+from shoal.kernel.errors import (
+    ConfigError,
+    Conflict,
+    InvalidInput,
+    KeyRefused,
+    PlatformError,
+    ProviderDown,
+    ProviderError,
+    ProviderRefused,
+    ShoalError,
+    ToolError,
+    Unreachable,
+)
+from shoal.kernel.home import Home
+from shoal.kernel.records import AuditEntry
+from shoal.permissions.redact import Redactor
+from shoal.services import Services
+from shoal.setup.trying import plain
+from shoal.setup.writing import write_with_secrets
+from shoal.store.store import Store
+from shoal.text.toml_edit import Value
+
+CHAIN = "setup"
+"""The audit chain of what was set up."""
+PUBLIC_URL = "web.public_url"
+"""Written with an account whose platform calls this server. For that account it is in force at once."""
+
+Entered = Annotated[str, msgspec.Meta(max_length=4000)]
+SettingName = Annotated[
+    str,
+    msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$", max_length=200, description="a key of the table, dots inside"),
+]
+
+
+class Changes:
+    """Every change goes through here. `by` is always a person, PLATFORM:USER, for the audit log."""
+
+    def __init__(self, home: Home, store: Store, backend: Backend, redactor: Redactor) -> None:
+        self._home = home
+        self._store = store
+        self._backend = backend
+        self._redactor = redactor
+        self._lock = asyncio.Lock()
+
+    @classmethod
+    def of(cls, services: Services) -> "Changes":
+        """Make it of the services of one Shoal."""
+        return cls(services[Home], services[Store], services[Backend], services[Redactor])
+
+    @asynccontextmanager
+    async def changing(self, what: str, by: str) -> AsyncGenerator[None]:
+        """Make one change in the block. It is audited once it is done; a failure is one sentence.
+
+        Raises Conflict where several processes may each have a shoal.toml of their own.
+        """
+        if not self._backend.recovers:
+            raise Conflict(
+                "Several processes may run on this PostgreSQL, each with its own shoal.toml. Change those, and "
+                "restart them."
+            )
+        async with self._lock:
+            with self.in_a_sentence():
+                yield
+            await self._store.audit.record(CHAIN, [AuditEntry("setup", what, "done", user=by)])
+
+    @contextmanager
+    def in_a_sentence(self) -> Generator[None]:
+        """Raise what goes wrong in the block as InvalidInput in one sentence without secrets; KeyRefused and
+        Unreachable say which of a provider's failures it was."""
+        try:
+            yield
+        except OSError as error:
+            raise InvalidInput(f"It could not be written: {error.strerror}.") from error
+        except ShoalError as error:
+            kind = {ProviderRefused: KeyRefused, ProviderDown: Unreachable}.get(type(error), InvalidInput)
+            if type(error) is ShoalError or isinstance(error, PlatformError | ConfigError | ProviderError | ToolError):
+                raise kind(self._redactor.redact(plain(error))) from error
+            raise
+
+    def loaded(self, values: Mapping[str, Value]) -> Config:
+        """The configuration as it is, or would be with these values. Raises ConfigError."""
+        return load_config(self._home.root, os.environ, values)
+
+    async def write(self, values: Mapping[str, Value], secrets: Mapping[str, str]) -> Config:
+        """Write keys of shoal.toml, and secrets in files of their own; return the configuration after that.
+
+        Raises ConfigError and OSError as `write_with_secrets` does, and changes nothing then.
+        """
+        later = [key for key in (*values, *secrets) if not _takes_effect(key)]
+        assert not later, f"{', '.join(later)} would take effect at the next start only"
+        await asyncio.to_thread(write_with_secrets, self._home, values, secrets)
+        return self.loaded({})
+
+
+def _takes_effect(key: str) -> bool:
+    """Whether a change of a key is in force at once. Tables of accounts and providers are replaced as a whole."""
+    return key == PUBLIC_URL or key.startswith(("platforms.", "providers.")) or is_live(tuple(key.split(".")))

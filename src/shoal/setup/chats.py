@@ -1,0 +1,274 @@
+"""Connects chats: what a platform takes, its account, and who owns the bot."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Literal
+
+import anyio
+import msgspec
+
+from shoal.accounts import accounts_of, every_account
+from shoal.config import Config
+from shoal.config.secrets import watch_secrets
+from shoal.connections import Connections
+from shoal.installation import how_to_add
+from shoal.kernel.errors import InvalidInput, NotFound
+from shoal.kernel.live_config import LiveConfig
+from shoal.kernel.settings_platforms import AccountSettings
+from shoal.permissions.redact import Redactor
+from shoal.running import Runtime
+from shoal.services import Services
+from shoal.setup import trying
+from shoal.setup.changes import PUBLIC_URL, Changes, Entered, SettingName
+from shoal.setup.choices import bot_of, lacking_package, mistaken, platforms
+from shoal.setup.hearing import Hearing
+from shoal.setup.writing import value_of
+from shoal.store.store import Store
+from shoal.text.toml_edit import Value
+from shoal.threads.access_gate import Pairing
+
+CONNECT_SECONDS = 5.0
+"""How long an answer waits for an account, which was tried before, to be connected."""
+
+AccountState = Literal["connected", "connecting", "failing", "off"]
+
+
+class Field(msgspec.Struct, frozen=True):
+    """What a platform's account needs. `kind` is the kind of a `secret`. `is_set` tells of a secret that there is one;
+    `value` is empty for those."""
+
+    name: str
+    question: str
+    secret: bool
+    is_set: bool
+    value: str
+    kind: str = ""
+    optional: bool = False
+
+
+class ChatChoice(msgspec.Struct, frozen=True):
+    """A platform that can be set up. `install`: the command that installs what it needs first, or empty.
+    `owner_question`: what to ask for the owner's id where messages arrive only once Shoal serves a public address, and
+    `fetches_with` the field with which they arrive without one."""
+
+    name: str
+    title: str
+    fields: tuple[Field, ...]
+    install: str
+    owner_question: str = ""
+    fetches_with: str = ""
+
+
+class Account(msgspec.Struct, frozen=True):
+    """An account on a platform; `name` is the first part of its threads' ids. `failure` is what went wrong last.
+    Without a running Shoal every account is `off`."""
+
+    name: str
+    platform: str
+    title: str
+    state: AccountState
+    failure: str
+    owner: str
+    agent: str
+
+
+class ChatEntered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What was entered of a platform's account: `values` by the keys of its table, each written as in an environment
+    variable; one left out stays as it is. `public_url`: where the internet reaches Shoal, for platforms that call it.
+    `another_bot`: take the token of another bot in the place of the present one."""
+
+    values: dict[SettingName, Entered] = {}
+    public_url: Entered = ""
+    another_bot: bool = False
+
+
+class ChatSetup:
+    """Sets up the chats."""
+
+    def __init__(self, services: Services) -> None:
+        self._changes = services[Changes]
+        self._config = services[LiveConfig]
+        self._store = services[Store]
+        self._connections = services[Connections]
+        self._pairing = services[Pairing]
+        self._redactor = services[Redactor]
+        self._runtime = services[Runtime]
+        self._hearing: Hearing | None = None
+
+    @classmethod
+    def of(cls, services: Services) -> "ChatSetup":
+        """Make it of the services of one Shoal."""
+        return cls(services)
+
+    def choices(self) -> tuple[ChatChoice, ...]:
+        """The platforms that can be set up."""
+        return tuple(self._choice(name) for name in platforms())
+
+    def _choice(self, platform: str) -> ChatChoice:
+        accounts, record = self._config.current.platforms.of(platform), platforms()[platform]
+        account = accounts[0] if accounts else None
+        fields: list[Field] = []
+        for name, question, kind, optional in record.questions:
+            value = getattr(account, name) if account is not None else ""
+            shown = "" if kind or not value else str(value)
+            fields.append(Field(name, question, bool(kind), bool(value), shown, kind, optional))
+        install = how_to_add(platform) if lacking_package(platform) else ""
+        return ChatChoice(platform, record.title, tuple(fields), install, record.owner_question, record.fetches_with)
+
+    def accounts(self) -> tuple[Account, ...]:
+        """Every configured account on a platform, and how it is."""
+        accounts: list[Account] = []
+        for platform, name, account in every_account(self._config.current):
+            adapter = self._connections.adapters.get(name)
+            state: AccountState = "off"
+            failure = ""
+            if account.enabled and adapter is not None:
+                connected: asyncio.Event | None = getattr(adapter, "connected", None)
+                failure = getattr(adapter, "failure", "")
+                is_up = connected is None or connected.is_set()
+                state = "failing" if failure else "connected" if is_up else "connecting"
+            record = platforms().get(platform)
+            title = record.title if record is not None else platform.capitalize()
+            accounts.append(Account(name, platform, title, state, failure, account.owner, account.agent))
+        return tuple(accounts)
+
+    async def test(self, platform: str, entered: ChatEntered) -> None:
+        """See whether a platform takes what was entered, or without any of it the account as it is configured; nothing
+        is changed. Raises InvalidInput with the reason."""
+        with self._changes.in_a_sentence():
+            if entered.values:
+                values, secrets = self._account(platform, entered)
+                await trying.try_account(self._changes.loaded({**values, **secrets}), platform)
+            elif not any(one.enabled for one in self._config.current.platforms.of(platform)):
+                raise InvalidInput(f"There is no account of {platform[:80]} to try. Give its token.")
+            elif not self._is_connected(platform):
+                await trying.try_account(self._changes.loaded({}), platform)
+
+    async def connect(self, platform: str, entered: ChatEntered, by: str) -> Account:
+        """Connect a platform's account, once it has taken what was entered. Raises InvalidInput with the reason."""
+        async with self._changes.changing(f"connect {platform}", by):
+            values, secrets = self._account(platform, entered)
+            await trying.try_account(self._changes.loaded({**values, **secrets}), platform)
+            await self._reconnect(await self._changes.write(values, secrets), platform)
+        return next(one for one in self.accounts() if one.platform == platform)
+
+    async def own(self, platform: str, by: str, *, code: str = "", user: str = "") -> Account:
+        """Make a user, or whoever was sent this code, the owner there.
+
+        Raises NotFound for a code that nobody has, InvalidInput for what cannot be one.
+        """
+        prompt = None
+        async with self._changes.changing(f"owner of {platform}", by):
+            if platform not in accounts_of(self._config.current):
+                raise NotFound(f"{platform[:80]} is not connected.")
+            if bool(code) == bool(user):
+                raise InvalidInput("Give a code or a user, one of both.")
+            if code and self._hearing is not None:
+                prompt = self._hearing.owner(code)
+                user = prompt.author.id
+            elif code:
+                user = await self._paired(platform, code, by)
+            config = await self._changes.write({f"platforms.{platform}.owner": user}, {})
+            self._connections.settle(self._with_platforms(config))
+        if prompt is not None and self._hearing is not None:
+            await self._hearing.greet(prompt)
+        return next(one for one in self.accounts() if one.name == platform)
+
+    async def _paired(self, platform: str, code: str, by: str) -> str:
+        """The user whom the gate sent a code. The owner needs no pairing, so that it ends. Raises NotFound."""
+        try:
+            _, user = await self._pairing.confirm(code, [platform], by)
+        except NotFound as error:
+            raise NotFound("No such code waits, or it has expired. Write to your bot once more.") from error
+        await self._pairing.remove(platform, user, by)
+        return user
+
+    @asynccontextmanager
+    async def hearing(self, platform: str) -> AsyncGenerator[Hearing]:
+        """Connect an account while Shoal does not run: whoever writes to the bot is sent a code for `own`.
+
+        Raises PlatformError, ConfigError.
+        """
+        async with trying.connected(self._changes.loaded({}), platform, self._store.settings) as (adapter, inbox):
+            self._hearing = Hearing(adapter)
+            try:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._hearing.run, inbox)
+                    yield self._hearing
+                    tasks.cancel_scope.cancel()
+            finally:
+                self._hearing = None
+
+    async def switch(self, platform: str, enabled: bool, by: str) -> Account:
+        """Connect a configured account again, or end its connection. Raises NotFound, InvalidInput."""
+        async with self._changes.changing(f"{'on' if enabled else 'off'} {platform}", by):
+            if not any(one.name == platform for one in self.accounts()):
+                raise NotFound(f"There is no account {platform[:80]!r} in the configuration.")
+            await self._reconnect(await self._changes.write({f"platforms.{platform}.enabled": enabled}, {}), platform)
+        return next(one for one in self.accounts() if one.name == platform)
+
+    def _is_connected(self, platform: str) -> bool:
+        """Whether an account of the platform is connected here. Raises InvalidInput with why it fails."""
+        account = next((one for one in self.accounts() if one.platform == platform), None)
+        if account is not None and account.failure:
+            raise InvalidInput(account.failure)
+        return account is not None and account.state == "connected"
+
+    def _account(self, platform: str, entered: ChatEntered) -> tuple[dict[str, Value], dict[str, str]]:
+        """What the file would say, and the secrets it would name. Raises InvalidInput."""
+        if platform not in platforms():
+            raise InvalidInput(
+                f"There is no platform {platform[:80]!r} to set up. There are: {', '.join(platforms())}."
+            )
+        if lacking_package(platform):
+            raise InvalidInput(f"That needs the extra `{platform}`. {how_to_add(platform)}, then restart Shoal.")
+        accounts: tuple[AccountSettings, ...] = self._config.current.platforms.of(platform)
+        account, table = accounts[0] if accounts else None, f"platforms.{platform}"
+        given = dict(entered.values)
+        values, secrets = dict[str, Value](), dict[str, str]()
+        if entered.public_url:
+            values[PUBLIC_URL] = entered.public_url
+        if account is not None and not account.enabled:
+            values[f"{table}.enabled"] = True
+        for name, question, kind, optional in platforms()[platform].questions:
+            value, before = given.pop(name, "").strip(), getattr(account, name) if account is not None else ""
+            if not value and not before and not optional:
+                raise InvalidInput(f"{question.partition(',')[0].partition(' (')[0]} is missing.")
+            if not value:
+                continue
+            if not kind:
+                values[f"{table}.{name}"] = value_of(f"{table}.{name}", value)
+                continue
+            self._redactor.learn(value)
+            if problem := mistaken(value, kind):
+                raise InvalidInput(problem)
+            if before and not entered.another_bot and bot_of(before.reveal()) not in ("", bot_of(value)):
+                raise InvalidInput(
+                    "That is the token of another bot. The people and threads here belong to the present one; a second "
+                    f"bot is a table of its own, [{table}.NAME]."
+                )
+            secrets[f"{table}.{name}"] = value
+        more: dict[str, Value] = {f"{table}.{name}": value_of(f"{table}.{name}", text) for name, text in given.items()}
+        return {**more, **values}, secrets
+
+    async def _reconnect(self, config: Config, name: str) -> None:
+        """Have an account as it is configured now: connected where Shoal runs, or not there."""
+        if name in self._connections.adapters:
+            await self._connections.remove(name)
+        config = self._with_platforms(config)
+        watch_secrets(config, self._redactor.learn)
+        account = next(one for _, there, one in every_account(config) if there == name)
+        if account.enabled and self._runtime.state != "stopped":
+            adapter = trying.adapter_of(config, name, self._store.settings)
+            self._connections.add(adapter)
+            self._connections.settle(config)
+            with anyio.move_on_after(CONNECT_SECONDS):
+                await adapter.connected.wait()
+        self._connections.settle(config)
+
+    def _with_platforms(self, config: Config) -> Config:
+        """The configuration in force with these accounts, and the address at which their platforms call."""
+        current = self._config.current
+        web = msgspec.structs.replace(current.web, public_url=config.web.public_url)
+        return msgspec.structs.replace(current, platforms=config.platforms, web=web)

@@ -1,0 +1,72 @@
+"""Finds the owner of a bot while Shoal does not run: each person who writes to it is sent a code of their own."""
+
+import asyncio
+import secrets
+
+import anyio
+
+from shoal.kernel.errors import NotFound, PlatformError
+from shoal.kernel.messages import Prompt
+from shoal.kernel.posts import OutboundPost
+from shoal.kernel.settings_platforms import AccountSettings
+from shoal.permissions.access import code_digest, is_code, make_code
+from shoal.platforms.account import ChatAccount
+from shoal.setup.trying import SetupInbox
+
+WRITE_SECONDS = 600.0
+"""How long a person may take to write to their bot."""
+WRITERS_MAX = 100
+"""So many people are sent a code."""
+
+
+class Hearing:
+    """An account that is connected to find its owner. Strangers who write first are in nobody's way."""
+
+    def __init__(self, adapter: ChatAccount[AccountSettings]) -> None:
+        self._adapter = adapter
+        self._codes: dict[str, Prompt] = {}
+        self._writers: asyncio.Queue[Prompt | PlatformError] = asyncio.Queue()
+
+    async def run(self, inbox: SetupInbox) -> None:
+        """Answer everyone who writes directly with a code, once each."""
+        people = set[str]()
+        while len(people) < WRITERS_MAX:
+            prompt = await inbox.prompts.get()
+            if prompt.author.id in people:
+                continue
+            people.add(prompt.author.id)
+            code = make_code(secrets.token_bytes(16))
+            self._codes[code] = prompt
+            text = f"Your code is {code}. Type it where `shoal setup` is running, and you are my owner."
+            try:
+                await self._adapter.post(OutboundPost(prompt.thread, f"setup:{code}", text))
+                self._writers.put_nowait(prompt)
+            except PlatformError as error:
+                self._writers.put_nowait(error)
+
+    async def first(self) -> Prompt:
+        """Wait for somebody to write. Raises PlatformError when a code cannot be posted or nobody writes."""
+        with anyio.move_on_after(WRITE_SECONDS):
+            writer = await self._writers.get()
+            if isinstance(writer, PlatformError):
+                raise writer
+            return writer
+        raise PlatformError(f"Nobody wrote within {WRITE_SECONDS / 60:.0f} minutes.")
+
+    def owner(self, typed: str) -> Prompt:
+        """What that person wrote who was sent this code, however it is typed. Raises NotFound."""
+        for code, prompt in self._codes.items():
+            if is_code(typed, code_digest(code)):
+                return prompt
+        raise NotFound(
+            "That is not the code in the chat. Is it not yours? Write to your bot, and it sends you your own."
+        )
+
+    def thread_of(self, user: str) -> str:
+        """Return the thread in which a user wrote, or ""."""
+        return next((prompt.thread for prompt in self._codes.values() if prompt.author.id == user), "")
+
+    async def greet(self, prompt: Prompt) -> None:
+        """Post the first message to the owner. Raises PlatformError."""
+        text = "You are my owner now. As soon as Shoal is running I answer here."
+        await self._adapter.post(OutboundPost(prompt.thread, f"setup:{prompt.key}", text))

@@ -1,0 +1,75 @@
+"""Calls of `shoal setup`: to the Shoal that runs here, else to an application in this process in which nothing runs."""
+
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from typing import TypeVar
+
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from shoal.assembly.overrides import Overrides
+from shoal.config import with_ollama
+from shoal.setup.chats import ChatSetup
+from shoal.setup.hearing import Hearing
+from shoal.surfaces.cli.client import Client, client_of, find_server
+from shoal.surfaces.cli.context import CommandContext
+
+T = TypeVar("T")
+
+
+class SetupCalls:
+    """The API of the Shoal that is set up, called from a thread that waits at a terminal. `hears`: a person who writes
+    to a bot is heard here, and not by the gate of a Shoal that runs."""
+
+    def __init__(self, portal: BlockingPortal, client: Client, chats: ChatSetup | None) -> None:
+        self._portal = portal
+        self._client = client
+        self._chats = chats
+        self.hears = chats is not None
+
+    def call(self, method: str, path: str, body: object = None, *, into: type[T] = object) -> T:
+        """Make a call. Raises as `Client.call` does."""
+
+        async def call() -> T:
+            return await self._client.call(method, path, body, into=into)
+
+        return self.wait_for(call)
+
+    def wait_for(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Return what `work` does; Ctrl-C ends it."""
+        future = self._portal.start_task_soon(work)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def hearing(self, platform: str) -> AbstractContextManager[Hearing]:
+        """Hear who writes to a bot, while inside. Raises PlatformError, ConfigError."""
+        assert self._chats is not None
+        return self._portal.wrap_async_context_manager(self._chats.hearing(platform))
+
+
+@contextmanager
+def open_calls(context: CommandContext) -> Generator[SetupCalls]:
+    """Open the application, unless Shoal runs. Raises what opening the database raises, ConfigError."""
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(_opened(context)) as (client, chats):
+        yield SetupCalls(portal, client, chats)
+
+
+@asynccontextmanager
+async def _opened(context: CommandContext) -> AsyncGenerator[tuple[Client, ChatSetup | None]]:
+    server = find_server(context)
+    if server is not None:
+        yield server, None
+        return
+    from shoal.app import open_app
+
+    config = await with_ollama(context.config(), os.environ)
+    async with (
+        context.open_store() as store,
+        open_app(config, Overrides(driver=store.driver), role="offline") as services,
+    ):
+        chats = services[ChatSetup]  # made before the API, which then uses the same
+        async with client_of(services) as client:
+            yield client, chats
