@@ -1,4 +1,4 @@
-"""The tables of docs/permissions.md: what follows from an effect, and what each built-in tool is, from the code.
+"""The tables of docs/permissions.md: what follows from an effect, and what built-in and MCP tools are, from the code.
 
     python -m tests.tool_table     write the page anew
 
@@ -10,12 +10,16 @@ from typing import get_args
 
 from shoal.kernel.traits import ANYTHING, Effect, Traits, Treatment
 from shoal.permissions.effects import ANSWERS, WORDS, EffectCase
+from shoal.tools.mcp import kinds
 from tests.known_tools import TRAITS
 
 PAGE = Path(__file__).parents[1] / "docs/permissions.md"
 BEGIN, END = "<!-- from the tools' traits: python -m tests.tool_table -->\n", "<!-- end -->\n"
 EFFECTS_BEGIN = "<!-- from permissions/effects.py: python -m tests.tool_table -->\n"
 EFFECTS_END = "<!-- end of effects -->\n"
+KINDS_BEGIN = "<!-- from the kinds of MCP tools: python -m tests.tool_table -->\n"
+KINDS_END = "<!-- end of kinds -->\n"
+KIND_COLUMNS = ("kind", "proposed for", "effect", "standard and guarded", "locked", "after untrusted content")
 EFFECT_COLUMNS = {
     "owner and trusted people": (True, False),
     "the same, after untrusted content": (True, True),
@@ -93,8 +97,26 @@ def table() -> str:
     return head + "".join(f"| {', '.join(names)} | {cells} |\n" for cells, names in rows.items())
 
 
+def kinds_of_mcp_tools() -> str:
+    """One row for each kind."""
+    rows = [f"| {' | '.join(KIND_COLUMNS)} |", f"{'|---' * len(KIND_COLUMNS)}|"]
+    shown = {"none": "runs", "outside": "asks"}
+    for kind, tool in (*kinds.TRAITS.items(), (None, kinds.UNCONFIRMED)):
+        answer = ANSWERS[EffectCase(tool.effect, True, False, True)]
+        steered = "runs for a given address alone; else asks" if tool.open_world else shown.get(tool.harm, "asks")
+        name, proposed = (kind, kinds.PROPOSED_FOR[kind]) if kind else ("not confirmed", "every tool of a new server")
+        cells = (f"*{name}*", proposed, effect(tool), ANSWER_WORDS[answer], said(tool.treatments.locked), steered)
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows) + "\n"
+
+
 def page(text: str) -> str:
-    for begin, rows, end in ((EFFECTS_BEGIN, effects(), EFFECTS_END), (BEGIN, table(), END)):
+    parts = (
+        (EFFECTS_BEGIN, effects(), EFFECTS_END),
+        (KINDS_BEGIN, kinds_of_mcp_tools(), KINDS_END),
+        (BEGIN, table(), END),
+    )
+    for begin, rows, end in parts:
         before, _, rest = text.partition(begin)
         text = f"{before}{begin}{rows}{end}{rest.partition(end)[2]}"
     return text

@@ -130,8 +130,10 @@ def fill_lists(api: PageApi) -> None:
     person = {"platform": "matrix", "user": f"@{LONG}:example.org", "name": "", "by": LONG, "at": None}
     waiting = {"platform": "discord", "user": "1", "name": LONG, "expires_at": soon}
     api.answers["access"] = {"paired": [person], "waiting": [waiting]}
-    tool = {"name": f"mcp_odd_{LONG}", "state": "changed", "digest": "ab" * 32, "change": DIFF}
-    api.answers["mcp"] = {"servers": [{"server": "odd", "since": soon, "tools": [tool]}]}
+    tool = {"name": f"mcp_odd_{LONG}", "state": "changed", "digest": "ab" * 32, "change": DIFF, "proposed": "read"}
+    tools = [tool, {**tool, "name": f"mcp_odd_a{LONG}", "state": "allowed", "kind": None}]
+    server = {"server": "odd", "since": soon, "tools": tools, "offer": LONG, "unconfirmed": 1, "digest": "ab" * 32}
+    api.answers["mcp"] = {"servers": [server]}
     state = {
         "name": LONG,
         "where": LONG,

@@ -20,15 +20,17 @@ from shoal.kernel.ids import CallId, ThreadId
 from shoal.kernel.messages import Author, Prompt, ToolCall
 from shoal.testing.chat import FakeChat
 from shoal.tools.mcp.definitions import Definition, definition_digest, definition_text
+from shoal.tools.mcp.kinds import hints_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("page")]
 
 OWNER = Author("owner", trusted=True)
 
 
-def definition(words: str) -> Definition:
+def definition(words: str, **annotations: bool) -> Definition:
     """What a server says of a tool."""
-    return Definition(definition_digest({"description": words}), definition_text({"description": words}), words, "{}")
+    said: dict[str, object] = {"description": words, **({"annotations": annotations} if annotations else {})}
+    return Definition(definition_digest(said), definition_text(said), words, "{}", {}, hints_of(said))
 
 
 WEB = ThreadId(THREAD)
@@ -209,6 +211,24 @@ async def test_what_an_mcp_server_changed_is_shown_and_decided(browser: Browser,
             await page.reload()
             await server.get_by_role("button", name="Allow mcp_odd_echo").click()
             await expect(server).to_contain_text("1 tool as allowed")
+            assert await violations(page) == []
+
+
+async def test_the_kinds_of_an_mcp_servers_tools_are_moved_and_confirmed(browser: Browser, tmp_path: Path) -> None:
+    async with served(tmp_path) as stand:
+        offered = {
+            name: (f"mcp_odd_{name}", definition(name, readOnlyHint=name != "send")) for name in ("find", "send")
+        }
+        await stand.pins.in_force("odd", offered)
+        async with opened(browser, entry(stand), place="mcp") as page:
+            kinds = page.get_by_role("form", name="Kinds of tools of odd")
+            await expect(kinds).to_contain_text("2 tools: 1 read and leave this machine (find), 1 write (send).")
+            await kinds.get_by_label("mcp_odd_find").select_option("read")
+            await kinds.get_by_role("button", name="Confirm").click()
+            await expect(kinds).to_contain_text("2 tools: 1 read, 1 write (send).")
+            await expect(kinds.get_by_role("button", name="Confirm")).to_have_count(0)
+            used = await stand.pins.in_force("odd", offered)
+            assert {own: one.kind for own, one in used.items()} == {"find": "read", "send": "write"}
             assert await violations(page) == []
 
 

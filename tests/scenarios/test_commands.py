@@ -14,7 +14,7 @@ from shoal.threads.commands import CommandRouter
 NUMBERS = {
     1: "help", 2: "new", 3: "status", 4: "stop", 5: "retry", 6: "fork", 7: "undo", 8: "steer", 9: "approve",
     10: "deny", 11: "context", 12: "thread", 13: "tasks", 14: "remind", 15: "model", 16: "voice", 17: "agent",
-    18: "settings", 19: "memory", 20: "timezone",
+    18: "settings", 19: "memory", 20: "timezone", 21: "mcp",
 }  # fmt: skip
 """People typed these into Google Chat's console."""
 

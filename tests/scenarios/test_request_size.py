@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from shoal.kernel.events import ApprovalRequested, AssistantSaid, ToolFinished, ToolStarted
 from shoal.kernel.messages import MORE_TOOLS, ModelRequest
-from shoal.kernel.traits import MCP, Traits
+from shoal.kernel.traits import Traits
 from shoal.models.anthropic import AnthropicMessages
 from shoal.models.api_protocol import ApiProtocol, Quirks
 from shoal.models.gemini import GeminiContents
@@ -20,6 +20,7 @@ from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.model.tokens import shared_prefix_bytes
 from shoal.testing.scenario import World, scenario
 from shoal.tools.functions import tool
+from shoal.tools.mcp.kinds import UNCONFIRMED
 from shoal.tools.registry import Registry
 
 ALIASES = {"view", "create_file", "str_replace", "search_history", "brave_search"}
@@ -180,7 +181,7 @@ async def test_what_was_found_stays_as_it_was_found(tmp_path: Path) -> None:
         return str(grams)
 
     model = FakeModel(call(MORE_TOOLS, find="weigh the boat"), "found", "again")
-    many = [tool(MCP, name=f"mcp_scale_{number}")(weigh) for number in range(20)]
+    many = [tool(UNCONFIRMED, name=f"mcp_scale_{number}")(weigh) for number in range(20)]
     async with scenario(tmp_path, model, tools=many, changes=("tools",)) as world:
         await _say(world, "weigh it", "found")
         for one in many:

@@ -12,11 +12,11 @@ from shoal.config import load_config
 from shoal.kernel.clock import SystemClock
 from shoal.kernel.events import ToolFinished, TurnFinished
 from shoal.kernel.messages import ModelRequest
-from shoal.kernel.traits import MCP
 from shoal.testing.chat import OPEN, FakeChat
 from shoal.testing.model import Call, FakeModel, Refusal, Reply, Seen
 from shoal.testing.scenario import FakeModels, World, scenario
 from shoal.tools.functions import tool
+from shoal.tools.mcp.kinds import UNCONFIRMED
 from shoal.tools.registry import Registry
 from shoal.turn.tokens import ROUGHLY
 
@@ -45,7 +45,7 @@ def added_tools(count: int) -> list[object]:
         """Mark an issue of the tracker with labels, so that those who look for it find it again."""
         return text + labels
 
-    return [tool(MCP, name=f"mcp_tracker_{number}")(mark) for number in range(count)]
+    return [tool(UNCONFIRMED, name=f"mcp_tracker_{number}")(mark) for number in range(count)]
 
 
 class Counting:

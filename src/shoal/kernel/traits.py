@@ -11,8 +11,9 @@
     turn/loop, tools/executor     whether calls may run together or again, and whose words its results are
     turn/prompt, evals, links     a line for the instructions, use in an agent's cases, what its results may hold
 
-Tools of extensions and of MCP servers have the defaults, unless their authors say more: nothing is known of them, so
-they count as able to do anything, their results are foreign text, `standard` asks for each call and `locked` denies it.
+Tools of extensions have the defaults, unless their authors say more: nothing is known of them, so they count as able to
+do anything, their results are foreign text, `standard` asks for each call and `locked` denies it. So do tools of MCP
+servers until the owner has confirmed what kind each is.
 """
 
 from collections.abc import Callable, Mapping
@@ -95,8 +96,9 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     """What a tool is. The defaults are those of a tool of which nothing is known.
 
     Calls of one step may run together if their `effect` is "read". An `idempotent` call that was in flight at a crash
-    is run again. `open_world` marks a read that asks another system. A call that `can_stage` may wait until its turn
-    ends: the model does not need the result. `runs_commands` starts processes, which is asked for where no sandbox
+    is run again. `open_world` marks a read that asks another system. A call `for_trusted` has an unknown effect where
+    anybody who is not trusted has a hand in the turn. A call that `can_stage` may wait until its turn ends: the model
+    does not need the result. `runs_commands` starts processes, which is asked for where no sandbox
     isolates them. One that `waits` may give its result later; such calls, one after the other in a step, wait together.
     Of the tools that are always offered, those with the lowest `rank` stay longest in a small window.
 
@@ -111,6 +113,7 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     rank: int = RANK_LAST
     effect: Effect = "unknown"
     open_world: bool = False
+    for_trusted: bool = False
     can_stage: bool = False
     idempotent: bool = False
     runs_commands: bool = False
@@ -149,7 +152,6 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 UNKNOWN = Traits()
-MCP = Traits(group="mcp")
 LOOKUP = Traits(
     group="lookup",
     offered="deferred",

@@ -14,6 +14,9 @@ default port and a fragment do not count, and characters that no request line ho
 Nothing else is normalized: `%7E` is not `~`, NFC is not NFD, and a trailing slash counts. Addresses with a user name
 are never read.
 
+A read of another system whose arguments are one address and nothing else, such as `{"url": "https://example.org/"}` for
+a tool of an MCP server, is a read of that address.
+
 So a server learns nothing but which of the given addresses is read, and when. By the links of one site that is at most
 `log2(LINKS_MAX)` = 8 bits a read and FOLLOWED_MAX reads a turn, so 128 bits. By all given addresses together it is at
 most `log2(GIVEN_MAX + LINKS_MAX)` < 12 bits a read and READS_MAX reads a turn.
@@ -26,6 +29,8 @@ from msgspec.structs import replace
 
 from shoal.kernel import lazy_re
 from shoal.kernel.events import Cleared, Event, GivenLinks, ToolFinished, UserSaid
+from shoal.kernel.traits import Traits
+from shoal.kernel.untrusted import UNREADABLE
 from shoal.net.addresses import canonical_address, site_of
 
 GIVEN_MAX = 2_000
@@ -37,6 +42,8 @@ FOLLOWED_MAX = 16
 """Links of a site that are followed unasked in a turn."""
 READS_MAX = 50
 """Pages that are read unasked in a turn once it is tainted."""
+ADDRESS_ARGUMENTS = frozenset({"url", "uri", "link", "href", "address"})
+"""How the one argument of a read is called that is an address."""
 _ADDRESS = lazy_re.compile(r"(?<![\w.-])[Hh][Tt][Tt][Pp][Ss]?://[^\s<>\"`{}|\\^\x00-\x1f]+")
 _ENDING = ".,;:!?'\"*_~)]"
 
@@ -48,6 +55,23 @@ def addresses_in(text: str) -> Iterator[str]:
         for one in dict.fromkeys((word, word.rstrip(_ENDING), word.partition(")")[0], word.partition("]")[0])):
             if address := canonical_address(one):
                 yield address
+
+
+def asked_address(tool: Traits, detail: str) -> str:
+    """The address that a call asks for, and nothing else; empty where it asks for anything else."""
+    if tool.names == "address":
+        return detail
+    if not (tool.read_only and tool.open_world and detail.startswith("{")):
+        return ""
+    try:
+        arguments = msgspec.json.decode(detail, type=dict[str, str])
+    except UNREADABLE:
+        return ""
+    if len(arguments) != 1 or ADDRESS_ARGUMENTS.isdisjoint(arguments):
+        return ""
+    (value,) = arguments.values()
+    address = canonical_address(value)
+    return address if value in (address, address.removesuffix("/")) else ""
 
 
 class GivenAddresses(msgspec.Struct, frozen=True):

@@ -2,7 +2,8 @@
 
 open       everything
 standard   what tools say that it allows; of the rest the effect decides (`permissions.effects`)
-guarded    everything but what changes something elsewhere by a command, and what tools say otherwise
+guarded    everything but what changes something elsewhere by a command, and what tools say otherwise; of tools of MCP
+           servers the effect decides
 locked     what tools say that it allows
 """
 
@@ -17,8 +18,9 @@ from shoal.kernel.traits import AGENT_ITSELF, ANYTHING, TraitsByName, Treatment
 RuleList: TypeAlias = Literal["deny", "allow", "ask", "trusted_allow"]
 EVERYTHING = "(?s:.*)"
 """The one pattern that matches whatever there is and so names opaque commands too; the rule of `open`."""
+MCP_TOOLS = "(?s:tool:mcp_.*)"
+"""What `guarded` asks for, unless the effect says otherwise."""
 BUILT_IN = ("open", "standard", "guarded", "locked")
-MCP_TOOLS = "tools of MCP servers"
 
 # What tools of extensions and host programs are usually called, by what rules are about.
 ALIKE_WEB = ("fetch", "web_fetch", "browse")
@@ -176,7 +178,7 @@ def _guarded(answers: Mapping[str, Treatment], commands: str) -> tuple[WordedRul
         *_allowing(others),
         *_otherwise("ask", others),
         WordedRule("ask", f"(?s:tool:{commands}:.*)", "every command that no other rule names"),
-        WordedRule("ask", "(?s:tool:mcp_.*)", MCP_TOOLS),
+        WordedRule("ask", MCP_TOOLS, "tools of MCP servers, but for those that you confirmed as reads"),
     )
 
 

@@ -97,7 +97,7 @@ ANSWERS: Mapping[EffectCase, EffectAnswer] = MappingProxyType(dict(_answers()))
 
 WORDS: Mapping[Effect, str] = MappingProxyType(
     {
-        "read": "reading its own folders, memory, this conversation and the web",
+        "read": "reading its own folders, memory, this conversation, the web and MCP servers",
         "contained": "changes that /undo takes back, and commands in a sandbox without network",
         "outward": "calls that leave this machine or this conversation",
         "lasting": "changes that /undo does not take back",
@@ -110,6 +110,8 @@ WORDS: Mapping[Effect, str] = MappingProxyType(
 def effect_of(action: Action, traits: TraitsByName, situation: Situation) -> Effect:
     """The furthest that an action reaches. Total and deterministic; linear in the length of its text."""
     tool, detail = traits.of(action.tool), action.detail
+    if tool.for_trusted and not situation.trusted:
+        return "unknown"
     if tool.takes_commands and tool.effect == "unknown":
         return _effect_of_command(action, traits, situation)
     if detail in tool.harmless:

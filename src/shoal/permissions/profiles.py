@@ -24,7 +24,7 @@ from shoal.kernel.errors import ConfigError, InvalidInput
 from shoal.kernel.permissions import STRICTNESS, Action, Asker, Decision, Ruling
 from shoal.kernel.settings import OverrideSettings, ProfileSettings
 from shoal.kernel.traits import NO_TOOLS, TraitsByName
-from shoal.permissions.built_in import BUILT_IN, EVERYTHING, RuleList, built_in
+from shoal.permissions.built_in import BUILT_IN, EVERYTHING, MCP_TOOLS, RuleList, built_in
 from shoal.permissions.effects import STRICTEST, Situation, answer_to
 from shoal.permissions.patterns import Automaton, PatternRefused, literal_prefixes
 from shoal.text.order import natural
@@ -265,9 +265,10 @@ def decide(profile: Profile, action: Action, situation: Situation = STRICTEST) -
     ask = min(asking, key=lambda rule: rule.layer, default=None)
     if allow is not None and (ask is None or allow.layer <= ask.layer):
         return Ruling(action.text, "allow", allow.shown)
-    if ask is not None:
+    by_effect = ask is not None and ask.pattern == MCP_TOOLS and ask.layer not in profile.own_layers
+    if ask is not None and not by_effect:
         return Ruling(action.text, "ask", ask.shown)
-    if not action.whole and profile.goes_by_effect(action.tool):
+    if not action.whole and (by_effect or profile.goes_by_effect(action.tool)):
         effect, answer = answer_to(action, profile.traits, situation)
         decision: Decision = "ask" if answer == "ask" else "allow"
         return Ruling(action.text, decision, f"{decision} effect {effect}")

@@ -35,6 +35,7 @@ from shoal.kernel.messages import Caller
 from shoal.kernel.permissions import Action, Decision
 from shoal.kernel.traits import Names, TraitsByName
 from shoal.kernel.untrusted import short_source
+from shoal.permissions.addresses import asked_address
 from shoal.permissions.code_files import is_executed
 from shoal.permissions.effects import STRICTEST, Situation, answer_to, effect_of
 from shoal.permissions.profiles import Profile
@@ -55,6 +56,7 @@ _SECRET = lazy_re.compile(
 )
 
 CONFIDENTIAL = "touch something that looks like a secret"
+OUTSIDE = "reach the network or act outside the workspace"
 MESSAGE_OF = "a message of "
 """How the name of a source begins that is a person's own words."""
 
@@ -169,13 +171,16 @@ def sink_of(
     `is_given` tells which addresses the model did not make up (`permissions.addresses`).
     """
     tool, detail = traits.of(action.tool), action.detail
-    if situation.trusted and (tool.names == "query" or (tool.names == "address" and is_given(detail))):
+    address = asked_address(tool, detail)
+    if situation.trusted and (tool.names == "query" or (address and is_given(address))):
         return ""
     is_secret = tool.harm != "lasting" and _SECRET.search(detail) is not None
     if is_secret or (tool.names in _FILES and is_secret_file(detail)):
         return CONFIDENTIAL
     if detail in tool.harmless:
         return ""
+    if tool.for_trusted and not situation.trusted:
+        return OUTSIDE
     if tool.takes_commands and answer_to(action, traits, replace(situation, tainted=True))[1] == "allow":
         return ""
     match tool.harm or _harm_by_name(action.tool):
@@ -194,7 +199,7 @@ def sink_of(
         case "message":
             return "write to somebody else"
         case "outside":
-            return "reach the network or act outside the workspace"
+            return OUTSIDE
 
 
 def _harm_by_name(name: str) -> Literal["agent", "message", "outside"]:

@@ -48,7 +48,7 @@ from shoal.kernel.settings import Config
 from shoal.kernel.traits import Traits
 from shoal.kernel.untrusted import written_after
 from shoal.permissions.access import approval_digest
-from shoal.permissions.addresses import NO_ADDRESSES, NO_READS, GivenAddresses, WebReads
+from shoal.permissions.addresses import NO_ADDRESSES, NO_READS, GivenAddresses, WebReads, asked_address
 from shoal.permissions.effects import Situation, can_stage, only_reads
 from shoal.permissions.fetching import fetched_by
 from shoal.permissions.profiles import Profile, decide_all, hidden_by
@@ -508,11 +508,11 @@ class Executor:
 
     def _count_reads(self, actions: Sequence[Action], context: CallContext) -> None:
         for action in actions:
-            if self.registry.traits.of(action.tool).names == "address":
+            if address := asked_address(self.registry.traits.of(action.tool), action.detail):
                 reads = self._reads.pop(context.turn, NO_READS)
                 while len(self._reads) >= TURNS_KEPT_MAX:
                     del self._reads[next(iter(self._reads))]
-                self._reads[context.turn] = context.given.counted(action.detail, reads)
+                self._reads[context.turn] = context.given.counted(address, reads)
 
     @property
     def situation(self) -> Situation:

@@ -14,6 +14,8 @@ from shoal.permissions.actions import shell_actions
 from shoal.permissions.effects import ANSWERS, EffectCase, Situation, effect_of, in_words
 from shoal.permissions.profiles import Profile, Profiles, compile_profile, decide_all, hidden
 from shoal.permissions.taint import MESSAGE_OF, Source, TaintState, gate, sink_of
+from shoal.tools.mcp.kinds import TRAITS as KINDS
+from shoal.tools.mcp.kinds import UNCONFIRMED
 from tests.known_tools import TRAITS
 
 SEALED = Situation(isolated=True, sealed=True, covered=True, trusted=True)
@@ -237,3 +239,61 @@ def test_a_tool_that_says_nothing_runs_under_guarded_until_untrusted_content_was
     assert decided(actions, SEALED, GUARDED) == "allow"
     tainted = replace(SEALED, tainted=True)
     assert gate(decided(actions, tainted, GUARDED), actions, PAGE, GUARDED, tainted)[0] == "ask"
+
+
+MCP = TraitsByName(
+    {
+        **dict(TRAITS.items()),
+        "mcp_mail_new": UNCONFIRMED,
+        "mcp_mail_search": KINDS["read"],
+        "mcp_web_fetch": KINDS["read_outside"],
+        "mcp_mail_send": KINDS["write"],
+    }
+)
+
+
+@pytest.mark.parametrize("name", ["standard", "guarded"])
+@pytest.mark.parametrize(
+    ("action", "untainted", "tainted"),
+    [
+        ("tool:mcp_mail_new:{}", "ask", "ask"),
+        ("tool:mcp_mail_search:{}", "allow", "allow"),
+        ('tool:mcp_mail_search:{"path":".env"}', "allow", "ask"),
+        ("tool:mcp_web_fetch:{}", "allow", "ask"),
+        ('tool:mcp_web_fetch:{"url":"https://docs.example"}', "allow", "allow"),
+        ('tool:mcp_web_fetch:{"url":"https://docs.example/"}', "allow", "allow"),
+        ('tool:mcp_web_fetch:{"url":"https://DOCS.example/"}', "allow", "ask"),
+        ('tool:mcp_web_fetch:{"url":"https://evil.example/"}', "allow", "ask"),
+        ('tool:mcp_web_fetch:{"query":"https://docs.example/"}', "allow", "ask"),
+        ('tool:mcp_web_fetch:{"agent":"x","url":"https://docs.example/"}', "allow", "ask"),
+        ('tool:mcp_web_fetch:{"size":1,"url":"https://docs.example/"}', "allow", "ask"),
+        ("tool:mcp_mail_send:{}", "ask", "ask"),
+        ('tool:mcp_mail_send:{"url":"https://docs.example/"}', "ask", "ask"),
+    ],
+)
+def test_mcp_tools_go_by_the_kind_that_was_confirmed(
+    name: str, action: str, untainted: Decision, tainted: Decision
+) -> None:
+    profile, actions = Profiles(MCP).get(name), (Action(action),)
+    read = replace(SEALED, tainted=True)
+
+    def after(situation: Situation, taint: TaintState = PAGE) -> Decision:
+        decision = decided(actions, situation, profile)
+        return gate(decision, actions, taint, profile, situation, "https://docs.example/".__eq__)[0]
+
+    assert (decided(actions, SEALED, profile), after(read)) == (untainted, tainted)
+    stranger = replace(SEALED, trusted=False)
+    assert (decided(actions, stranger, profile), after(replace(stranger, tainted=True))) == ("ask", "ask")
+
+
+def test_a_confirmed_read_does_harm_for_a_stranger() -> None:
+    """Where a rule allows it, as `open` does, the guard holds it up."""
+    profile, actions = Profiles(MCP).get("open"), (Action("tool:mcp_mail_search:{}"),)
+    for trusted, decision in ((True, "allow"), (False, "ask")):
+        situation = replace(SEALED, trusted=trusted, tainted=True)
+        assert gate(decided(actions, situation, profile), actions, PAGE, profile, situation)[0] == decision
+
+
+def test_locked_denies_whatever_was_confirmed() -> None:
+    profile, names = Profiles(MCP).get("locked"), MCP.names(lambda one: one.group == "mcp")
+    assert {decided((Action(f"tool:{name}:{{}}"),), SEALED, profile) for name in names} == {"deny"}

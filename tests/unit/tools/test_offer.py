@@ -15,9 +15,9 @@ from shoal.kernel.errors import ToolError
 from shoal.kernel.ids import CallId
 from shoal.kernel.messages import MORE_TOOLS, ToolCall, ToolSpec
 from shoal.kernel.settings import SandboxSettings, ToolsSettings
-from shoal.kernel.traits import MCP
 from shoal.testing.contracts.tool import tool_context
 from shoal.tools.functions import tool
+from shoal.tools.mcp.kinds import UNCONFIRMED
 from shoal.tools.offer import (
     ADDED_MAX,
     FOUND_CHARS_MAX,
@@ -58,7 +58,7 @@ async def nothing_changes(edit: MemoryEdit) -> None:
 def server(registry: Registry, count: int, name: str = "tracker", description: str = "Do it.") -> Registry:
     """With so many tools of an MCP server."""
     for number in range(count):
-        registry.add(tool(MCP, name=f"mcp_{name}_{number}")(described(description)))
+        registry.add(tool(UNCONFIRMED, name=f"mcp_{name}_{number}")(described(description)))
     return registry
 
 

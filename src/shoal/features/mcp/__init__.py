@@ -5,6 +5,14 @@ from shoal.feature import CliCommand, Feature
 FEATURE = Feature(
     name="mcp",
     routes="routes:routes",
-    cli=(CliCommand("mcp", "Tools of MCP servers: list, show, allow, deny.", "cli:mcp", job="Decide who may do what"),),
+    chat_commands="commands:chat_commands",
+    cli=(
+        CliCommand(
+            "mcp",
+            "Tools of MCP servers: list, show, confirm, allow, deny.",
+            "cli:mcp",
+            job="Decide who may do what",
+        ),
+    ),
     doctor="doctor:look_at_servers",
 )

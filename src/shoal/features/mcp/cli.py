@@ -2,18 +2,19 @@
 
 import click
 
-from shoal.features.mcp.routes import McpToolView, McpView
-from shoal.kernel.errors import NotFound
+from shoal.features.mcp.routes import McpServerView, McpToolView, McpView
+from shoal.kernel.errors import InvalidInput, NotFound
 from shoal.surfaces.cli.client import call_api, get, path_part
 from shoal.surfaces.cli.context import CommandContext, command
-from shoal.surfaces.cli.output import print_records, printable, when
+from shoal.surfaces.cli.output import print_records, printable, tell, when
 from shoal.text.order import natural
 from shoal.tools.mcp.definitions import DIGEST_CHARS
+from shoal.tools.mcp.kinds import KINDS, WORDS, Kind
 
 mcp = click.Group(
     "mcp",
-    help="Tools of MCP servers. The first description of a tool is allowed; a later change waits for you.",
-    epilog="Example: shoal mcp list",
+    help="Tools of MCP servers. Confirm once a server which read and which write. A later change waits for you.",
+    epilog="Example: shoal mcp confirm mail",
 )
 
 
@@ -25,23 +26,28 @@ def list_mcp(context: CommandContext, as_json: bool) -> None:
             "server": server.server,
             "name": one.name,
             "state": one.state,
+            "kind": one.kind or "",
             "digest": one.digest[:DIGEST_CHARS],
             "since": when(server.since),
         }
-        for server in get(context, "/api/mcp", McpView).servers
+        for server in _servers(context)
         for one in server.tools
     ]
-    waiting_first = sorted(rows, key=lambda row: (row["state"] == "allowed", natural(row["name"])))
-    shown = [(row["name"], row["state"], row["digest"], row["since"]) for row in waiting_first]
-    head = ("tool", "state", "digest", "pinned (UTC)")
+    waiting_first = sorted(
+        rows, key=lambda row: (row["state"] == "allowed", bool(row["kind"]), natural(str(row["name"])))
+    )
+    shown = [
+        (row["name"], row["state"], row["kind"] or "not confirmed", row["digest"], row["since"])
+        for row in waiting_first
+    ]
+    head = ("tool", "state", "kind", "digest", "pinned (UTC)")
     print_records(rows, as_json, head, shown, "No MCP server was connected yet.")
 
 
 @command(mcp, "show", example="shoal mcp show mcp_home_GetLiveContext")
 def show_mcp(context: CommandContext, name: str) -> None:
     """Show what a server changed about tool NAME, as a diff, or what is allowed."""
-    tools: list[McpToolView] = [one for server in get(context, "/api/mcp", McpView).servers for one in server.tools]
-    found = next((one for one in tools if one.name == name), None)
+    found = next((one for server in _servers(context) for one in server.tools if one.name == name), None)
     if found is None:
         raise NotFound(f"There is no tool {name[:80]!r} of an MCP server. `shoal mcp list` shows them.")
     if found.state == "allowed":
@@ -51,12 +57,51 @@ def show_mcp(context: CommandContext, name: str) -> None:
     print(f"{found.name} is {found.state}; - is what you allowed, + what the server offers:\n")
     print(printable(found.change))
     print(f"\nTo allow it: shoal mcp allow {found.name} {found.digest[:DIGEST_CHARS]}")
+    if found.proposed is not None:
+        print(f"By its annotations it is one of those that {WORDS[found.proposed]}; --kind takes another.")
+
+
+@command(mcp, "confirm", example="shoal mcp confirm mail --write archive")
+@click.option("--read", multiple=True, metavar="TOOL", help="A tool that only reads what the server itself has.")
+@click.option("--read-outside", multiple=True, metavar="TOOL", help="A tool that reads what others have.")
+@click.option("--write", multiple=True, metavar="TOOL", help="A tool that changes something.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def confirm_mcp(
+    context: CommandContext,
+    server: str,
+    read: tuple[str, ...],
+    read_outside: tuple[str, ...],
+    write: tuple[str, ...],
+    yes: bool,
+) -> None:
+    """Confirm which tools of SERVER read and which write. Those that read then run without questions."""
+    known = next((one for one in _servers(context) if one.server == server), None)
+    if known is None:
+        raise NotFound(f"No MCP server {server[:80]!r} was connected yet. `shoal mcp list` shows them.")
+    chosen: dict[str, Kind] = {}
+    options: tuple[tuple[Kind, tuple[str, ...]], ...] = (
+        ("read", read),
+        ("read_outside", read_outside),
+        ("write", write),
+    )
+    for kind, names in options:
+        for name in names:
+            if chosen.setdefault(name, kind) != kind:
+                raise InvalidInput(f"{name[:80]!r} is given twice, as different kinds.")
+    _print_kinds(known, chosen)
+    if not yes and not click.confirm("Confirm?"):
+        tell("Nothing is changed.")
+        return
+    body = {"digest": known.digest, "kinds": chosen}
+    call_api(context, "POST", f"/api/mcp-servers/{path_part(server)}/confirm", body)
+    print("Confirmed. It takes effect within a minute.")
 
 
 @command(mcp, "allow", example="shoal mcp allow mcp_home_GetLiveContext 5f2c9a")
-def allow_mcp(context: CommandContext, name: str, digest: str) -> None:
+@click.option("--kind", type=click.Choice(KINDS), help="What kind it is, if its annotations are wrong.")
+def allow_mcp(context: CommandContext, name: str, digest: str, kind: str | None) -> None:
     """Let agents use tool NAME as DIGEST describes it. 'mcp list' and 'mcp show' print the digest."""
-    call_api(context, "POST", f"/api/mcp/{path_part(name)}", {"decision": "allow", "digest": digest})
+    call_api(context, "POST", f"/api/mcp/{path_part(name)}", {"decision": "allow", "digest": digest, "kind": kind})
     print(f"Allowed. Agents are told of {printable(name)} as its server offers it now, within a minute.")
 
 
@@ -65,3 +110,23 @@ def deny_mcp(context: CommandContext, name: str, digest: str) -> None:
     """Keep tool NAME as it was allowed, or hidden if it is new, and do not ask about DIGEST again."""
     call_api(context, "POST", f"/api/mcp/{path_part(name)}", {"decision": "deny", "digest": digest})
     print("Denied. Agents go on with what you allowed before.")
+
+
+def _servers(context: CommandContext) -> list[McpServerView]:
+    return get(context, "/api/mcp", McpView).servers
+
+
+def _print_kinds(server: McpServerView, chosen: dict[str, Kind]) -> None:
+    """The tools by kind, as they will be confirmed."""
+    prefix = f"mcp_{server.server}_"
+    by_kind: dict[Kind, list[McpToolView]] = {kind: [] for kind in KINDS}
+    for one in server.tools:
+        kind = chosen.get(one.name, chosen.get(one.name.removeprefix(prefix), one.proposed))
+        if one.state == "allowed" and kind is not None:
+            by_kind[kind].append(one)
+    print(f"Tools of the MCP server {server.server}, by what they do in its own words:\n")
+    for kind, tools in by_kind.items():
+        if tools:
+            names = ", ".join(sorted((one.name.removeprefix(prefix) for one in tools), key=natural))
+            print(f"{len(tools)} {WORDS[kind]}: {printable(names)}")
+    print()

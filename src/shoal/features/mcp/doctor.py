@@ -42,6 +42,9 @@ async def look_at_servers(context: CommandContext, config: Config) -> AsyncGener
             yield warn(
                 check, f"left out: {'; '.join(state.left_out)}.", "Its maker can correct these; the others work."
             )
+        if known is not None and known.unconfirmed:
+            todo = f"`shoal mcp confirm {state.server}` lets those that read run without questions."
+            yield warn(check, f"{counted(len(known.unconfirmed), 'tool')} not confirmed yet.", todo)
         if known is not None and known.waiting:
             names = ", ".join(f"{pin.name} ({pin.state})" for pin in known.waiting)
             yield warn(check, f"waits for you: {names}.", "`shoal mcp show NAME` shows what changed.")

@@ -1,4 +1,4 @@
-"""Calls about the tools of MCP servers: what the owner allowed, and what a server offers instead."""
+"""Calls about the tools of MCP servers: their kinds, what the owner allowed, and what a server offers instead."""
 
 from datetime import datetime
 from typing import Annotated, Literal
@@ -8,28 +8,37 @@ import msgspec
 from shoal.surfaces.http.endpoints import ADMINS, READERS, Routes
 from shoal.threads.principals import Principal
 from shoal.tools.mcp.definitions import DIGEST_CHARS
-from shoal.tools.mcp.pins import Pin, Pins, State
+from shoal.tools.mcp.kinds import Kind
+from shoal.tools.mcp.pins import Pin, Pins, ServerPins, State
 
 routes = Routes()
+Digest = Annotated[str, msgspec.Meta(min_length=DIGEST_CHARS, max_length=64)]
 
 
 class McpToolView(msgspec.Struct, frozen=True):
     """A tool. `changed` and `new` wait for a decision: `digest` names what is offered, `change` shows it as a diff.
-    `text` is the definition that is allowed."""
+    `text` is the definition that is allowed. `kind` is what the owner confirmed, null while nothing is; `proposed` is
+    what its annotations say."""
 
     name: str
     state: State
     digest: str
     change: str
     text: str
+    kind: Kind | None
+    proposed: Kind | None
 
 
 class McpServerView(msgspec.Struct, frozen=True):
-    """A server that was connected before: its tools, and since when they are pinned."""
+    """A server that was connected before: its tools, and since when they are pinned. `offer` says how many there are of
+    each kind, `unconfirmed` how many of these the owner has to confirm, and `digest` names what they look at."""
 
     server: str
     since: datetime
     tools: list[McpToolView]
+    offer: str
+    unconfirmed: int
+    digest: str
 
 
 class McpView(msgspec.Struct, frozen=True):
@@ -39,27 +48,50 @@ class McpView(msgspec.Struct, frozen=True):
 
 
 class McpDecision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is decided on the definition whose digest begins so."""
+    """What is decided on the definition whose digest begins so. If the owner allows it they also confirm its kind, the
+    proposed one unless told."""
 
     decision: Literal["allow", "deny"]
-    digest: Annotated[str, msgspec.Meta(min_length=DIGEST_CHARS, max_length=64)]
+    digest: Digest
+    kind: Kind | None = None
 
 
-def _mcp_view(pin: Pin) -> McpToolView:
+class McpConfirmation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Confirms the kinds of a server's tools, as its view with this digest shows them. `kinds` moves some, by name."""
+
+    digest: Digest
+    kinds: dict[str, Kind] = {}
+
+
+def _tool_view(pin: Pin) -> McpToolView:
     definition = pin.offered or pin.allowed
     digest = definition.digest if definition is not None else ""
     text = pin.allowed.text if pin.allowed is not None else ""
-    return McpToolView(pin.name, pin.state, digest, pin.change if pin.offered is not None else "", text)
+    change = pin.change if pin.offered is not None else ""
+    return McpToolView(pin.name, pin.state, digest, change, text, pin.kind, pin.proposed)
+
+
+def _server_view(one: ServerPins) -> McpServerView:
+    tools = [*map(_tool_view, one.tools.values())]
+    return McpServerView(one.server, one.since, tools, one.offer, len(one.unconfirmed), one.digest)
 
 
 @routes("GET /api/mcp", READERS)
 async def mcp(pins: Pins) -> McpView:
-    """The tools of MCP servers: allowed, changed, new or denied."""
-    found = await pins.listed()
-    return McpView([McpServerView(one.server, one.since, [*map(_mcp_view, one.tools.values())]) for one in found])
+    """The tools of MCP servers: their kinds, and which are allowed, changed, new or denied."""
+    return McpView([_server_view(one) for one in await pins.listed()])
 
 
 @routes("POST /api/mcp/{name}", ADMINS)
 async def decide_mcp(pins: Pins, by: Principal, name: str, body: McpDecision) -> McpToolView:
     """Allow or deny what a server offers for a tool; 404 when nothing waits, 409 when it has changed since."""
-    return _mcp_view(await pins.decide(name, body.digest, body.decision == "allow", by.person))
+    is_owner = by.asker.trust == "owner"
+    allow = body.decision == "allow"
+    return _tool_view(await pins.decide(name, body.digest, allow, by.person, body.kind, confirms=is_owner))
+
+
+@routes("POST /api/mcp-servers/{name}/confirm", ADMINS, owner_only=True)
+async def confirm_mcp(pins: Pins, by: Principal, name: str, body: McpConfirmation) -> McpServerView:
+    """Confirm what kinds a server's tools are; 404 for a server that was not connected yet or a tool that waits, 409
+    when its tools have changed since."""
+    return _server_view(await pins.confirm(name, body.digest, body.kinds, by.person))

@@ -37,13 +37,14 @@ from shoal.kernel.phrases import counted
 from shoal.kernel.ports import Enclose, Invocation, ToolContext, ToolOutput
 from shoal.kernel.schema import refusal
 from shoal.kernel.settings import McpServerSettings
-from shoal.kernel.traits import MCP
+from shoal.kernel.traits import Traits
 from shoal.kernel.untrusted import UNREADABLE
 from shoal.net.connections import network_reason
 from shoal.tools.attachments import keep_copy
 from shoal.tools.functions import Prepared, canonical
 from shoal.tools.mcp.definitions import Definition, definition_digest, definition_text, described, tool_name
-from shoal.tools.mcp.pins import Pins, Tell
+from shoal.tools.mcp.kinds import UNCONFIRMED, hints_of, traits_of
+from shoal.tools.mcp.pins import InForce, Pins, Tell
 from shoal.tools.mcp.transport import LastWords, McpServer, failures, opened
 from shoal.tools.output import visible
 from shoal.tools.registry import Registry
@@ -61,22 +62,32 @@ Call: TypeAlias = Callable[[str, dict[str, object], ToolContext], Awaitable[Tool
 
 
 class McpTool:
-    """One tool of a server. It is neither read-only nor idempotent: what the server says of that is not believed.
+    """One tool of a server. `traits` are those of the kind that the owner confirmed; without it nothing is known.
 
     `server_digest` stands for where the server is; an approval for a thread ends when that, or the tool's definition,
     changes.
     """
 
     def __init__(
-        self, spec: ToolSpec, own_name: str, server_digest: str, call: Call, names: Mapping[str, str] | None = None
+        self,
+        spec: ToolSpec,
+        own_name: str,
+        server_digest: str,
+        call: Call,
+        names: Mapping[str, str] | None = None,
+        traits: Traits = UNCONFIRMED,
     ) -> None:
         self.spec = spec
-        self.traits = MCP
+        self.traits = traits
         self._own_name = own_name
         self._names = names or {}
         self._call = call
         definition = f"{server_digest}\0{own_name}\0{spec.description}\0{spec.parameters}"
         self.definition = hashlib.sha256(definition.encode("utf-8", errors="replace")).hexdigest()
+
+    def is_same(self, other: "McpTool") -> bool:
+        """Whether the other one has the same definition and traits."""
+        return self.definition == other.definition and self.traits == other.traits
 
     def prepare(self, arguments: str, context: ToolContext) -> Invocation:
         """Read the JSON text as an object with the server's own names. Raises ToolError."""
@@ -97,7 +108,13 @@ class McpTool:
         effect = canonical(name, arguments=values, definition=self.definition)
         shown = f"{name}\n{msgspec.json.format(detail.encode(), indent=2).decode()}"
         work = partial(self._call, self._own_name, values, context)
-        return Prepared((Action(f"tool:{name}:{detail}"),), shown, effect, work)
+        advice = _unconfirmed if self.traits == UNCONFIRMED else None
+        return Prepared((Action(f"tool:{name}:{detail}"),), shown, effect, work, advice)
+
+
+async def _unconfirmed() -> str:
+    """What a person who is asked about a call of an unconfirmed tool should know."""
+    return "Nobody has confirmed yet what this tool does. The owner can: /mcp shows how."
 
 
 log = logging.getLogger(__name__)
@@ -132,7 +149,8 @@ class McpState(msgspec.Struct, frozen=True):
     """The status of a server.
 
     Contains its tools as the model knows them while it is up, the number of definitions that differ from those the
-    owner allowed, the reason why it is not up, and the unusable tools with their reasons.
+    owner allowed, the reason why it is not up, the unusable tools with their reasons, and the number of tools of a kind
+    that the owner has not confirmed.
     """
 
     server: str
@@ -141,10 +159,13 @@ class McpState(msgspec.Struct, frozen=True):
     why: str = ""
     waiting: int = 0
     left_out: tuple[str, ...] = ()
+    unconfirmed: int = 0
 
     @property
     def told(self) -> str:
         waiting = f", {self.waiting} changed or new (`shoal mcp list`)" if self.waiting else ""
+        if self.unconfirmed:
+            waiting += f", {self.unconfirmed} not confirmed (`shoal mcp confirm {self.server}`)"
         why = f"; {self.why}" if self.why else ""
         more = len(self.left_out) - LEFT_OUT_SHOWN
         left_out = f"; left out: {'; '.join(self.left_out[:LEFT_OUT_SHOWN])}" if self.left_out else ""
@@ -173,6 +194,7 @@ class McpConnection:
         self._offered: dict[str, McpTool] = {}
         self._up_at = 0.0
         self._waiting = 0
+        self._unconfirmed = 0
         self._left_out: tuple[str, ...] = ()
         self._warned: set[tuple[str, str]] = set()
         self._digest = hashlib.sha256(self.server.settings.identity.encode()).hexdigest()
@@ -332,18 +354,20 @@ class McpConnection:
             listed.setdefault(own, (tool_name(self.server.name, own), found))
         for why in left_out:
             self._warn("an MCP tool is left out", why)
-        used = listed if self.pins is None else await self.pins.in_force(self.server.name, listed, self.tell)
-        self._waiting = sum(own not in used or used[own] != one for own, one in listed.items())
+        used = {own: InForce(name, definition) for own, (name, definition) in listed.items()}
+        if self.pins is not None:
+            used = await self.pins.in_force(self.server.name, listed, self.tell)
+        self._waiting = sum(own not in used or used[own].definition != one for own, (_, one) in listed.items())
+        self._unconfirmed = sum(tool.kind is None for tool in used.values()) if self.pins is not None else 0
         wanted: dict[str, McpTool] = {}
-        for own, (name, found) in sorted(used.items()):
-            made = McpTool(
-                ToolSpec(name, found.description, found.parameters), own, self._digest, self.call, found.names
-            )
+        for own, (name, found, kind) in sorted(used.items(), key=lambda item: item[0]):
+            spec, traits = ToolSpec(name, found.description, found.parameters), traits_of(kind, found.hints)
+            made = McpTool(spec, own, self._digest, self.call, found.names, traits)
             if wanted.setdefault(name, made) is not made:
                 self._warn("two tools of an MCP server have one name", name)
                 left_out.append(f"{visible(own)[:80]}: another tool has its name")
         for name, tool in list(self._offered.items()):
-            if name not in wanted or wanted[name].definition != tool.definition:
+            if name not in wanted or not wanted[name].is_same(tool):
                 self.registry.remove(name)
                 del self._offered[name]
         for name, tool in wanted.items():
@@ -373,7 +397,13 @@ class McpConnection:
     def _become(self, status: Status, why: str = "") -> None:
         before = self.state
         self.state = McpState(
-            self.server.name, status, tuple(sorted(self._offered)), why, self._waiting, self._left_out
+            self.server.name,
+            status,
+            tuple(sorted(self._offered)),
+            why,
+            self._waiting,
+            self._left_out,
+            self._unconfirmed,
         )
         if self.state == before:
             return
@@ -452,8 +482,8 @@ def definition_of(server: str, tool: object) -> tuple[str, Definition]:
     words = next(
         (one for key in ("description", "title") if isinstance(one := given.get(key), str) and one.strip()), own
     )
-    found = Definition(definition_digest(raw), definition_text(raw), described(server, words), parameters, names)
-    return own, found
+    digest, text, hints = definition_digest(raw), definition_text(raw), hints_of(raw)
+    return own, Definition(digest, text, described(server, words), parameters, names, hints)
 
 
 def _reason(error: Exception) -> str:

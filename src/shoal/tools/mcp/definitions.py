@@ -14,6 +14,7 @@ from typing import TypeAlias, cast
 import msgspec
 
 from shoal.text.shown import strip_controls
+from shoal.tools.mcp.kinds import Hints
 from shoal.tools.output import visible
 
 NAME_CHARS_MAX = 64
@@ -29,7 +30,7 @@ class Definition(msgspec.Struct, frozen=True):
     """A tool as its server defines it.
 
     `text` is for people, `description` and `parameters` are for models. `names` maps renamed properties to the server's
-    own names.
+    own names. `hints` are its annotations.
     """
 
     digest: str
@@ -37,6 +38,7 @@ class Definition(msgspec.Struct, frozen=True):
     description: str
     parameters: str
     names: dict[str, str] = {}
+    hints: Hints = Hints()
 
 
 NO_DEFINITION = Definition("", "", "", "")

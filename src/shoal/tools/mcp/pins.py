@@ -11,6 +11,10 @@ a renamed tool                           a removed tool and a new one         th
 a tool no longer                         nothing; if it returns, it is        -
                                          compared with the allowed definition
 
+What the owner confirms besides is what kind each tool is (kinds.py), once for all tools of a server, and again for each
+one that changed or is new. A kind is in force only while the server offers exactly the definition that it was confirmed
+for. Of a tool without one nothing is known, so its calls ask.
+
 The allowed definition (definitions.py) is stored as a digest, so a server gains nothing by changing it while the owner
 looks. A server is identified by its name and by its command or address; another server under the same name is new. All
 processes share the pins.
@@ -21,7 +25,7 @@ import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -34,7 +38,8 @@ from shoal.kernel.schema import refusal
 from shoal.kernel.settings import McpServerSettings
 from shoal.kernel.untrusted import UNREADABLE
 from shoal.store.audit import AuditLog
-from shoal.tools.mcp.definitions import DIGEST_CHARS, NO_DEFINITION, TEXT_CHARS_MAX, Definition
+from shoal.tools.mcp.definitions import DIGEST_CHARS, NO_DEFINITION, TEXT_CHARS_MAX, Definition, tool_name
+from shoal.tools.mcp.kinds import WORDS, Kind, offer_text
 
 log = logging.getLogger(__name__)
 
@@ -51,13 +56,33 @@ State: TypeAlias = Literal["allowed", "changed", "new", "denied"]
 
 
 class Pin(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One tool: what of it is allowed, and what the server offers instead. `name` is what models call it."""
+    """One tool: what of it is allowed, and what the server offers instead. `name` is what models call it.
+
+    `confirmed` is the kind that the owner confirmed for the allowed definition.
+    """
 
     name: str
     allowed: Definition | None = None
     offered: Definition | None = None
     denied: tuple[str, ...] = ()
     is_told: bool = False
+    confirmed: Kind | None = None
+
+    @property
+    def kind(self) -> Kind | None:
+        """The kind that is in force; None while the owner has not confirmed what the server offers."""
+        return self.confirmed if self.offered is None else None
+
+    @property
+    def proposed(self) -> Kind | None:
+        """The kind that is in force, or the one that the annotations of what the server offers propose."""
+        definition = self.offered or self.allowed
+        return self.kind or (definition.hints.kind if definition is not None else None)
+
+    @property
+    def is_unconfirmed(self) -> bool:
+        """Whether its definition is allowed, and its kind is not confirmed."""
+        return self.state == "allowed" and self.confirmed is None
 
     @property
     def state(self) -> State:
@@ -83,13 +108,54 @@ class Pin(msgspec.Struct, frozen=True, omit_defaults=True):
         return "\n".join(list(lines)[2:])
 
 
+class InForce(NamedTuple):
+    """A tool as it is used: the name and definition that models get, and the kind that the owner confirmed."""
+
+    name: str
+    definition: Definition
+    kind: Kind | None = None
+
+
 class ServerPins(msgspec.Struct, frozen=True):
-    """The tools of one server by its own names for them, pinned `since`; `told_at` is when the owner was told last."""
+    """The tools of one server by its own names for them, pinned `since`. `told_at` is when the owner was told last of a
+    change. `is_asked`: they were asked to confirm the kinds of its tools."""
 
     server: str
     since: datetime
     tools: dict[str, Pin]
     told_at: datetime | None = None
+    is_asked: bool = False
+
+    @property
+    def kinds(self) -> dict[str, Kind]:
+        """The kinds of all tools that do not wait, by the names that models use: those confirmed, or else proposed."""
+        settled = [pin for pin in self.tools.values() if pin.state == "allowed"]
+        return {pin.name: kind for pin in settled if (kind := pin.proposed) is not None}
+
+    def named(self, name: str) -> str:
+        """The name that models use of a tool that does not wait, by that name or the server's own. Raises NotFound."""
+        found = self.tools[name].name if name not in self.kinds and name in self.tools else name
+        if found not in self.kinds:
+            raise NotFound(f"{self.server} has no tool {name[:80]!r} to confirm. `shoal mcp list` shows them.")
+        return found
+
+    @property
+    def unconfirmed(self) -> list[Pin]:
+        return [pin for pin in self.tools.values() if pin.is_unconfirmed]
+
+    @property
+    def digest(self) -> str:
+        """What a confirmation is bound to: the tools that do not wait, their definitions and kinds."""
+        pins = sorted(self.tools.values(), key=lambda pin: pin.name)
+        settled = [pin for pin in pins if pin.state == "allowed"]
+        lines = [f"{pin.name} {(pin.allowed or NO_DEFINITION).digest} {pin.confirmed}" for pin in settled]
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+    @property
+    def offer(self) -> str:
+        """What it offers, for people."""
+        prefix = tool_name(self.server, "")
+        return offer_text(self.server, [(name.removeprefix(prefix), kind) for name, kind in self.kinds.items()])
 
     @property
     def waiting(self) -> list[Pin]:
@@ -132,7 +198,7 @@ class Pins:
 
     async def in_force(
         self, server: str, offered: Mapping[str, tuple[str, Definition]], tell: Tell | None = None
-    ) -> dict[str, tuple[str, Definition]]:
+    ) -> dict[str, InForce]:
         """The definitions to use of what a server offers, by its own names; what differs waits. Raises StoreError."""
         while True:
             raw, known = await self._read(server)
@@ -144,6 +210,8 @@ class Pins:
             if untold:
                 told = {own: replace(pin, is_told=pin.waits) for own, pin in found.tools.items()}
                 found = replace(found, tools=told, told_at=now)
+            asks = tell is not None and bool(found.unconfirmed) and not found.is_asked
+            found = replace(found, is_asked=found.is_asked or asks)
             if found == known or await self._swap(server, raw, found):
                 break
         if known is None:
@@ -154,16 +222,51 @@ class Pins:
             await self._note("change", untold, "ask", "system")
             if tell is not None:
                 await tell(change_notice(server, found.waiting))
-        allowed = {own: (pin.name, pin.allowed) for own, pin in found.tools.items() if own in offered}
-        return {own: (name, definition) for own, (name, definition) in allowed.items() if definition is not None}
+        if asks and tell is not None:
+            await tell(confirm_notice(found))
+        return {
+            own: InForce(pin.name, pin.allowed, pin.kind)
+            for own, pin in found.tools.items()
+            if own in offered and pin.allowed is not None
+        }
 
     async def listed(self) -> list[ServerPins]:
         """What is known of every server in use that was connected before. Raises StoreError."""
         found = [(await self._read(server))[1] for server in sorted(self._servers)]
         return [one for one in found if one is not None]
 
-    async def decide(self, name: str, digest: str, allow: bool, by: str) -> Pin:
+    async def confirm(self, server: str, digest: str, kinds: Mapping[str, Kind], by: str) -> ServerPins:
+        """Confirm what kinds the tools of a server are, all that do not wait: those of `kinds`, by the name that models
+        use or the server's own, and of the others what is in force or proposed. `digest` (its beginning) says what the
+        owner looked at.
+
+        Raises NotFound for a server or tool that does not exist, Conflict when its tools have changed since.
+        """
+        for _ in range(SWAPS_MAX):
+            raw, known = await self._read(server) if server in self._servers else (None, None)
+            if known is None:
+                raise NotFound(f"No MCP server {server[:80]!r} was connected yet. `shoal mcp list` shows them.")
+            moved = {known.named(name): kind for name, kind in kinds.items()}
+            if len(digest) < DIGEST_CHARS or not known.digest.startswith(digest):
+                again = f"Look at them again with `shoal mcp confirm {server}`."
+                raise Conflict(f"The tools of {server} are not those that you looked at. {again}")
+            chosen = {**known.kinds, **moved}
+            tools = {
+                own: replace(pin, confirmed=chosen[pin.name]) if pin.name in chosen else pin
+                for own, pin in known.tools.items()
+            }
+            changed = replace(known, tools=tools, is_asked=True)
+            if await self._swap(server, raw, changed):
+                await self._note("confirm", [pin for pin in tools.values() if pin.name in chosen], "allow", by)
+                self._stir()
+                return changed
+        raise Conflict("Others change the tools of this server all the time. Try again.")
+
+    async def decide(
+        self, name: str, digest: str, allow: bool, by: str, kind: Kind | None = None, *, confirms: bool = False
+    ) -> Pin:
         """Allow or deny what a server offers for the tool that models call `name`; `digest` (its beginning) says what.
+        With `confirms` its kind is confirmed, too: `kind`, or what is proposed.
 
         Raises NotFound when nothing of the tool waits, Conflict when the server offers something else by now.
         """
@@ -182,15 +285,19 @@ class Pins:
                     f"The server now offers another {pin.name}. Look at it again with `shoal mcp show {pin.name}`."
                 )
             if allow:
-                changed = replace(pin, allowed=offered, offered=None, is_told=False)
+                confirmed = (kind or offered.hints.kind) if confirms else None
+                changed = replace(pin, allowed=offered, offered=None, is_told=False, confirmed=confirmed)
             else:
                 changed = replace(pin, denied=(*pin.denied, offered.digest)[-DENIED_MAX:])
             if await self._swap(server, raw, replace(known, tools={**known.tools, found[name]: changed})):
                 await self._note("decide", [pin], "allow" if allow else "deny", by)
-                for stir in self.watchers:
-                    stir()
+                self._stir()
                 return changed
         raise Conflict("Others change the tools of this server all the time. Try again.")
+
+    def _stir(self) -> None:
+        for stir in self.watchers:
+            stir()
 
     async def _read(self, server: str) -> tuple[str | None, ServerPins | None]:
         raw = await self._settings.get(SCOPE, self._key(server))
@@ -210,7 +317,11 @@ class Pins:
     async def _note(self, what: str, pins: Sequence[Pin], decision: str, by: str) -> None:
         entries = [
             AuditEntry(
-                "mcp", f"{what} {pin.name} {(pin.offered or pin.allowed or NO_DEFINITION).digest}", decision, user=by
+                "mcp",
+                f"{what} {pin.name} {f'{pin.confirmed} ' if what == 'confirm' else ''}"
+                f"{(pin.offered or pin.allowed or NO_DEFINITION).digest}",
+                decision,
+                user=by,
             )
             for pin in pins
         ]
@@ -218,17 +329,30 @@ class Pins:
             await self._audit.record(CHAIN, entries)
 
 
+def confirm_notice(known: ServerPins) -> str:
+    """The question to the owner beside a server's first connection."""
+    server, digest = known.server, known.digest[:DIGEST_CHARS]
+    return (
+        f"{known.offer} Its own words say so. Until you confirm them, each call of them asks.\n\n"
+        f"To confirm: `/mcp confirm {server} {digest}`. To move a tool to another kind, add for example `write=TOOL`. "
+        f"The page shows all of them under MCP, and so does `shoal mcp confirm {server}`."
+    )
+
+
 def change_notice(server: str, waiting: Sequence[Pin], change_chars_max: int = 1500) -> str:
     """The card for the owner: what waits, what changed as a diff, and how to decide."""
     lines = [
-        f"The MCP server {server} changed its tools. Agents go on with what you allowed, and are not told of new ones."
+        f"The MCP server {server} changed its tools. Agents go on with what you allowed, and are not told of new ones. "
+        "Calls of changed tools ask until you decide."
     ]
     for pin in waiting[:5]:
         change = pin.change if len(pin.change) <= change_chars_max else f"{pin.change[:change_chars_max]}\n…"
         fenced = change.replace("```", "'''")
         digest = pin.offered.digest[:DIGEST_CHARS] if pin.offered is not None else ""
+        kind = f" It would be one of those that {WORDS[pin.proposed]}." if pin.proposed is not None else ""
         lines.append(
-            f"{pin.name} is {pin.state}:\n```diff\n{fenced}\n```\nTo allow it: `shoal mcp allow {pin.name} {digest}`"
+            f"{pin.name} is {pin.state}:\n```diff\n{fenced}\n```\n"
+            f"To allow it: `shoal mcp allow {pin.name} {digest}`.{kind}"
         )
     if len(waiting) > 5:
         lines.append(f"{len(waiting) - 5} more wait; `shoal mcp list` shows them.")

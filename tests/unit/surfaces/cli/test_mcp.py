@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from shoal.kernel.clock import SystemClock
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.tools.mcp.definitions import Definition, definition_digest, definition_text
+from shoal.tools.mcp.kinds import Kind, hints_of
 from shoal.tools.mcp.pins import Pins
 
 SETTINGS = f"[mcp.odd]\ncommand = {sys.executable!r}\nargs = ['-c', 'pass']\n"
@@ -42,7 +44,7 @@ def sees(home: Path, **tools: str) -> dict[str, str]:
         }
         used = await Pins(store.settings, store.audit, clock, load_config(home, {}).mcp).in_force("odd", offered)
         await store.close()
-        return {name: found.description for name, (_, found) in used.items()}
+        return {name: found.description for name, (_, found, _) in used.items()}
 
     return asyncio.run(work())
 
@@ -78,3 +80,46 @@ def test_while_a_shoal_runs_it_is_asked(shoal: Shoal, home: Path) -> None:
         assert shoal("mcp", "allow", "mcp_odd_echo", digest).code == 0
         rows = json.loads(shoal("mcp", "list", "--json").out)
     assert {row["name"]: row["state"] for row in rows}["mcp_odd_echo"] == "allowed"
+
+
+def test_kinds_are_confirmed_and_moved(shoal: Shoal, home: Path) -> None:
+    (home / "shoal.toml").write_text(SETTINGS.replace("odd", "mail"))
+    tools = {"find": {"readOnlyHint": True, "openWorldHint": False}, "send": {}}
+    assert lists(home, tools) == {"find": None, "send": None}
+    rows = json.loads(shoal("mcp", "list", "--json").out)
+    assert {row["name"]: row["kind"] for row in rows} == {"mcp_mail_find": "", "mcp_mail_send": ""}
+    asked = shoal("mcp", "confirm", "mail", stdin="n\n")
+    assert "1 read: find\n1 write: send" in asked.out
+    assert "Nothing is changed." in asked.out + asked.err
+    assert lists(home, tools) == {"find": None, "send": None}
+    assert shoal("mcp", "confirm", "mail", stdin="y\n").code == 0
+    assert lists(home, tools) == {"find": "read", "send": "write"}
+    assert shoal("mcp", "confirm", "mail", "--read-outside", "find", "--yes").code == 0
+    assert lists(home, tools) == {"find": "read_outside", "send": "write"}
+    for wrong in (("odd",), ("none",), ("mail", "--read", "x"), ("mail", "--read", "find", "--write", "find")):
+        assert shoal("mcp", "confirm", *wrong, "--yes").code == 1
+    assert lists(home, {**tools, "find": {}}) == {"find": None, "send": "write"}
+    assert "one of those that write" in shoal("mcp", "show", "mcp_mail_find").out
+    digest = digest_of(shoal, "mcp_mail_find")
+    assert shoal("mcp", "allow", "mcp_mail_find", digest, "--kind", "read").code == 0
+    assert lists(home, {**tools, "find": {}}) == {"find": "read", "send": "write"}
+
+
+def lists(home: Path, tools: Mapping[str, object]) -> dict[str, Kind | None]:
+    """The kinds in force when the server `mail` lists tools with these annotations."""
+
+    async def work() -> dict[str, Kind | None]:
+        clock = SystemClock()
+        store = Store(SqliteDriver(home / "shoal.db"), clock)
+        offered = dict[str, tuple[str, Definition]]()
+        for name, annotations in tools.items():
+            said: dict[str, object] = {"name": name, "annotations": annotations}
+            offered[name] = (
+                f"mcp_mail_{name}",
+                Definition(definition_digest(said), definition_text(said), name, "{}", {}, hints_of(said)),
+            )
+        used = await Pins(store.settings, store.audit, clock, load_config(home, {}).mcp).in_force("mail", offered)
+        await store.close()
+        return {name: one.kind for name, one in used.items()}
+
+    return asyncio.run(work())

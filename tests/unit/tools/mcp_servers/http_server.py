@@ -5,6 +5,7 @@ import sys
 
 import uvicorn
 from mcp.server.mcpserver import MCPServer
+from mcp.types import ToolAnnotations
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
@@ -17,6 +18,12 @@ server = MCPServer("scales")
 def weigh(name: str, grams: int = 1) -> str:
     """Weigh a thing."""
     return f"{name}: {grams} g"
+
+
+@server.tool(annotations=ToolAnnotations(readOnlyHint=True, openWorldHint=False))
+def weighed() -> str:
+    """List what was weighed."""
+    return "a pear"
 
 
 class Guard:

@@ -35,6 +35,7 @@ class Stand:
     def __init__(self, folder: Path, server: McpServer, enclosure: Enclose | None, pins: Pins | None = None) -> None:
         self.clock = ManualClock()
         self.told: list[str] = []
+        self.asked: list[str] = []
         self.registry = Registry()
         self.states: asyncio.Queue[McpState] = asyncio.Queue()
         self.context: ToolContext = tool_context(folder)
@@ -43,8 +44,8 @@ class Stand:
         )
 
     async def tell(self, text: str) -> None:
-        """What the owner is told."""
-        self.told.append(text)
+        """What the owner is told: of changes, or what to confirm."""
+        (self.asked if "/mcp confirm" in text else self.told).append(text)
 
     def describe(self, name: str) -> str:
         """What a model is told of a tool; empty when it is not told of it."""

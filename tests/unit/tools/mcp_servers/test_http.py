@@ -14,6 +14,12 @@ from tests.connections import listening
 from tests.unit.tools.mcp_servers.stand import configured, connected
 
 from shoal.kernel.secret import Secret
+from shoal.store.sqlite import SqliteDriver
+from shoal.store.store import Store
+from shoal.testing.clock import ManualClock
+from shoal.testing.database import empty_database
+from shoal.tools.mcp.kinds import TRAITS
+from shoal.tools.mcp.pins import Pins
 from shoal.tools.mcp.transport import MESSAGE_BYTES_MAX, McpServer
 
 pytest.importorskip("mcp", reason="the extra mcp is not installed")
@@ -54,7 +60,7 @@ async def test_its_tools_come_and_go_with_it(tmp_path: Path) -> None:
         await stand.becomes("down")
         async with serving(port):
             await stand.clock.advance_to_next()
-            assert (await stand.becomes("up")).tools == ("mcp_scales_weigh",)
+            assert (await stand.becomes("up")).tools == ("mcp_scales_weigh", "mcp_scales_weighed")
             output = await stand.call("mcp_scales_weigh", '{"name": "pear", "grams": 7}')
             assert "pear: 7 g" in output.text
             assert output.tainted_by == "mcp:scales"
@@ -62,6 +68,26 @@ async def test_its_tools_come_and_go_with_it(tmp_path: Path) -> None:
         await stand.becomes("lost")
         await stand.becomes("down")
         assert stand.registry.names() == ()
+
+
+@pytest.mark.slow
+async def test_its_tools_are_what_the_owner_confirms(tmp_path: Path) -> None:
+    port = free_port()
+    server = scales(port)
+    store = Store(SqliteDriver(empty_database(tmp_path / "shoal.db"), synchronous="OFF"), ManualClock())
+    pins = Pins(store.settings, store.audit, ManualClock(), {"scales": server.settings})
+    async with serving(port), connected(tmp_path, server, pins=pins) as stand:
+        assert (await stand.becomes("up")).unconfirmed == 2
+        (asked,) = stand.asked
+        assert asked.startswith("The MCP server scales offers 2 tools: 1 read, 1 write (weigh).")
+        (known,) = await pins.listed()
+        await pins.confirm("scales", known.digest, {}, "web:owner")
+        assert (await stand.becomes("up")).unconfirmed == 0
+        traits = stand.registry.traits
+        assert traits.of("mcp_scales_weighed") == TRAITS["read"]
+        assert traits.of("mcp_scales_weigh") == TRAITS["write"]
+        assert "a pear" in (await stand.call("mcp_scales_weighed")).text
+    await store.close()
 
 
 @pytest.mark.slow

@@ -36,12 +36,13 @@ def offer(**tools: object) -> Offer:
 
 
 class Owner:
-    """A store, and the pins of one process on it."""
+    """A store, and the pins of one process on it. `told` is what servers changed, `asked` what is to be confirmed."""
 
     def __init__(self, store: Store, clock: ManualClock) -> None:
         self.store = store
         self.clock = clock
         self.told: list[str] = []
+        self.asked: list[str] = []
         self.pins = self.process()
 
     def process(self, servers: Mapping[str, str] = SERVERS) -> Pins:
@@ -49,12 +50,12 @@ class Owner:
         return Pins(self.store.settings, self.store.audit, self.clock, settings)
 
     async def tell(self, text: str) -> None:
-        self.told.append(text)
+        (self.asked if "/mcp confirm" in text else self.told).append(text)
 
     async def sees(self, pins: Pins | None = None, **tools: object) -> dict[str, str]:
         """What models are told when the server lists these: by name, the description."""
         used = await (pins or self.pins).in_force("odd", offer(**tools), self.tell)
-        return {own: json.loads(found.text.split("\n")[0].split(": ", 1)[1]) for own, (_, found) in used.items()}
+        return {own: json.loads(found.text.split("\n")[0].split(": ", 1)[1]) for own, (_, found, _) in used.items()}
 
     async def pin(self, name: str) -> Pin:
         (found,) = [one for one in await self.pins.listed() if one.server == "odd"]
@@ -130,7 +131,7 @@ async def test_every_part_of_a_definition_counts(owner: Owner, key: str, value: 
     allowed, changed = definition(**first), definition(**{**first, key: value})
     await owner.pins.in_force("odd", {"echo": ("mcp_odd_echo", allowed)})
     used = await owner.pins.in_force("odd", {"echo": ("mcp_odd_echo", changed)})
-    assert used == {"echo": ("mcp_odd_echo", allowed)}
+    assert used == {"echo": ("mcp_odd_echo", allowed, None)}
     change = (await owner.pin("echo")).change
     assert any(line.startswith("+") for line in change.splitlines())
     assert not set(change) & {"\u200b", "\U000e0041"}
@@ -191,7 +192,7 @@ async def test_another_server_under_the_same_name_is_seen_first(owner: Owner) ->
 async def test_servers_do_not_share_their_pins(owner: Owner) -> None:
     await owner.sees(echo="a")
     used = await owner.pins.in_force("even", {"echo": ("mcp_even_echo", definition(description="b"))})
-    assert [found.digest for _, found in used.values()] == [definition(description="b").digest]
+    assert [found.digest for _, found, _ in used.values()] == [definition(description="b").digest]
     assert await owner.sees(echo="b") == {"echo": "a"}
 
 

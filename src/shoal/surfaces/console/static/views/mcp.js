@@ -15,6 +15,13 @@ const SAID = {
   denied: "You denied this. Agents go on with what you allowed, if there was anything.",
 };
 
+const KINDS = { read: "Read", read_outside: "Read and leave this machine", write: "Write" };
+const KINDS_DO = {
+  read: "run, also after untrusted content",
+  read_outside: "run, and ask after untrusted content",
+  write: "ask each time",
+};
+
 const STATES = { up: "up", starting: "starting…", lost: "lost", down: "down", off: "switched off" };
 
 export function Mcp() {
@@ -22,7 +29,7 @@ export function Mcp() {
   const [configured, answer] = found || [];
   const servers = answer ? answer.servers : [];
   return html`
-    <${Place} intro="MCP servers give agents more tools. The tools of a new server are allowed. Tools that it changes or adds later wait here for your decision." problem=${problem} reload=${reload} loading=${!answer}>
+    <${Place} intro="MCP servers give agents more tools. Confirm once for each server what kinds its tools are: those that read then run without questions. Tools that it changes or adds later wait here for your decision." problem=${problem} reload=${reload} loading=${!answer}>
       ${configured && !configured.length && html`<p class="faint empty">No MCP server is set up yet. Add one below.</p>`}
       <ul class="cards">${(configured || []).map((one) => html`<${Configured} key=${one.name} server=${one} reload=${reload} />`)}</ul>
       ${configured && isOwner() && html`<${NewServer} reload=${reload} />`}
@@ -90,19 +97,56 @@ function Server({ server, reload }) {
     <section aria-label=${server.server}>
       <h2>${server.server}</h2>
       <p class="faint" title=${fullTime(server.since)}>${allowed} ${allowed === 1 ? "tool" : "tools"} as allowed, first seen ${ago(server.since)}</p>
+      <${Kinds} server=${server} reload=${reload} />
       <ul class="cards">${open.map((tool) => html`<${Tool} key=${tool.name + tool.digest} tool=${tool} reload=${reload} />`)}</ul>
     </section>
   `;
 }
 
+/** What kinds the tools are that do not wait; the owner moves some, and confirms them together. */
+function Kinds({ server, reload }) {
+  const [moved, setMoved] = useState({});
+  const [attempt, problem] = useAttempt(async () => {
+    setMoved({});
+    await reload();
+  });
+  const tools = server.tools.filter((tool) => tool.state === "allowed" && tool.proposed);
+  const canConfirm = isOwner() && (server.unconfirmed > 0 || Object.keys(moved).length > 0);
+  if (!tools.length) return null;
+  return html`
+    <form class="card form" aria-label=${`Kinds of tools of ${server.server}`} onSubmit=${(event) => {
+      event.preventDefault();
+      attempt(() => api.confirmMcp(server.server, server.digest, moved));
+    }}>
+      <p class="breakable">${visible(server.offer)}</p>
+      ${server.unconfirmed > 0 && html`<p class="faint">That is what the server says of them. Until you confirm it, each call asks.</p>`}
+      <details open=${server.unconfirmed > 0}>
+        <summary>What each tool does</summary>
+        ${tools.map((tool) => html`<label key=${tool.name}>${visible(tool.name)} <${KindChoice} value=${moved[tool.name] || tool.proposed} choose=${(kind) => setMoved({ ...moved, [tool.name]: kind })} disabled=${!isOwner()} /></label>`)}
+        <p class="faint">${Object.keys(KINDS).map((kind) => `“${KINDS[kind]}”: calls ${KINDS_DO[kind]}.`).join(" ")}</p>
+      </details>
+      ${canConfirm && html`<p class="card-foot"><button type="submit" class="primary">Confirm<span class="offscreen"> what the tools of ${server.server} do</span></button></p>`}
+      ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
+    </form>
+  `;
+}
+
+function KindChoice({ value, choose, disabled }) {
+  return html`<select value=${value} disabled=${disabled} onChange=${(event) => choose(event.target.value)}>
+    ${Object.entries(KINDS).map(([kind, words]) => html`<option key=${kind} value=${kind}>${words}</option>`)}
+  </select>`;
+}
+
 function Tool({ tool, reload }) {
   const [attempt, problem] = useAttempt(reload);
-  const decide = (decision) => attempt(() => api.decideMcp(tool.name, decision, tool.digest));
+  const [kind, setKind] = useState(tool.proposed);
+  const decide = (decision) => attempt(() => api.decideMcp(tool.name, decision, tool.digest, decision === "allow" ? kind : null));
   return html`
     <li class="card">
       <p class="card-head"><b class="clamped">${visible(tool.name)}</b><span class="tag">${tool.state}</span></p>
       <p class="faint">${SAID[tool.state]}</p>
       <${TextBlock} label="What changed" text=${tool.change} open=${true} />
+      ${isOwner() && kind && html`<label>What it does <${KindChoice} value=${kind} choose=${setKind} /></label>`}
       <p class="card-foot">
         <button type="button" class="primary" aria-label=${`Allow ${tool.name}`} onClick=${() => decide("allow")}>Allow</button>
         ${tool.state !== "denied" && html`<button type="button" class="plain danger" aria-label=${`Deny ${tool.name}`} onClick=${() => decide("deny")}>Deny</button>`}

@@ -1,0 +1,56 @@
+"""/mcp: what MCP servers offer, and the owner's confirmation of it."""
+
+from typing import TYPE_CHECKING
+
+from shoal.kernel.commands import ChatCommand, CommandRequest, CommandSpec
+from shoal.kernel.errors import Forbidden, InvalidInput
+from shoal.tools.mcp.definitions import DIGEST_CHARS
+from shoal.tools.mcp.kinds import KINDS, Kind
+from shoal.tools.mcp.pins import Pins, ServerPins
+
+if TYPE_CHECKING:
+    from shoal.services import Services
+
+MCP = CommandSpec("mcp", "what MCP servers offer, and your confirmation", "[confirm SERVER DIGEST]", number=21)
+USAGE = "`/mcp`, `/mcp confirm SERVER DIGEST [write=TOOL] [read=TOOL] [read_outside=TOOL]`"
+ONLY_OWNER = "Only my owner may see and confirm that, where nobody else reads along."
+
+
+def chat_commands(services: "Services") -> list[ChatCommand]:
+    return [ChatCommand(MCP, McpCommand(services[Pins]).mcp)]
+
+
+class McpCommand:
+    """Answers /mcp."""
+
+    def __init__(self, pins: Pins) -> None:
+        self._pins = pins
+
+    async def mcp(self, asked: CommandRequest) -> str:
+        """/mcp: what each server offers; `confirm` confirms what kinds its tools are."""
+        if asked.asker.trust != "owner" or asked.asker.kind != "direct":
+            raise Forbidden(ONLY_OWNER)
+        match asked.argument.split():
+            case []:
+                servers = await self._pins.listed()
+                return "\n\n".join(map(_shown, servers)) or "No MCP server was connected yet."
+            case ["confirm", server, digest, *moved]:
+                confirmed = await self._pins.confirm(server, digest, dict(map(_moved, moved)), asked.asker.identity)
+                return f"Confirmed. {confirmed.offer} Those that read run without questions."
+            case _:
+                return f"Write {USAGE}."
+
+
+def _shown(server: ServerPins) -> str:
+    confirm = f"To confirm: `/mcp confirm {server.server} {server.digest[:DIGEST_CHARS]}`."
+    waiting = f" {len(server.waiting)} changed or new: `shoal mcp list`." if server.waiting else ""
+    return f"{server.offer} {confirm if server.unconfirmed else 'Confirmed.'}{waiting}"
+
+
+def _moved(text: str) -> tuple[str, Kind]:
+    """What `write=TOOL` says. Raises InvalidInput."""
+    name, _, tool = text.partition("=")
+    kind = next((one for one in KINDS if one == name.lower()), None)
+    if kind is None or not tool:
+        raise InvalidInput(f"I cannot read {text[:80]!r}. Write {USAGE}.")
+    return tool, kind

@@ -1,0 +1,103 @@
+"""The three kinds of MCP tools, proposed by their annotations and confirmed by the owner.
+
+    kind           annotations that propose it                                    its calls
+    ------------   ------------------------------------------------------------   ------------------------------------
+    read           readOnlyHint true, openWorldHint false, not destructive        run
+    read_outside   readOnlyHint true, not destructive                             run; ask after untrusted content,
+                                                                                  unless they ask for a given address
+    write          everything else                                                ask, and can be staged
+    unconfirmed    -                                                              ask
+
+Annotations that are absent, or no booleans, have the defaults of the protocol: it writes, destroys, and its world is
+open. What a server says of its tools counts only once the owner has confirmed it, for exactly that definition.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Literal, TypeAlias, cast, get_args
+
+import msgspec
+
+from shoal.kernel.phrases import counted
+from shoal.kernel.traits import Traits
+
+Kind: TypeAlias = Literal["read", "read_outside", "write"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+NAMES_SHOWN_MAX = 20
+
+UNCONFIRMED = Traits(group="mcp")
+_READ = Traits(group="mcp", effect="read", idempotent=True, harm="none", changes="nothing", for_trusted=True)
+TRAITS: Mapping[Kind, Traits] = MappingProxyType(
+    {
+        "read": _READ,
+        "read_outside": msgspec.structs.replace(_READ, open_world=True, harm="outside"),
+        "write": Traits(group="mcp", effect="outward", can_stage=True, harm="outside"),
+    }
+)
+WORDS: Mapping[Kind, str] = MappingProxyType(
+    {"read": "read", "read_outside": "read and leave this machine", "write": "write"}
+)
+
+PROPOSED_FOR: Mapping[Kind, str] = MappingProxyType(
+    {
+        "read": "`readOnlyHint: true`, `openWorldHint: false`, and not `destructiveHint: true`",
+        "read_outside": "`readOnlyHint: true`, and not `destructiveHint: true`",
+        "write": "everything else",
+    }
+)
+
+
+class Hints(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a server says that a tool does. The defaults are those of the protocol."""
+
+    read_only: bool = False
+    destructive: bool = True
+    idempotent: bool = False
+    open_world: bool = True
+
+    @property
+    def kind(self) -> Kind:
+        """The kind that they propose."""
+        if not self.read_only:
+            return "write"
+        return "read_outside" if self.open_world else "read"
+
+
+def hints_of(tool: Mapping[str, object]) -> Hints:
+    """The annotations in a definition as its server sent it. A tool that says both "read-only" and "destructive"
+    writes."""
+    given = tool.get("annotations")
+    said = cast("dict[str, object]", given) if isinstance(given, dict) else {}
+    destroys = said.get("destructiveHint")
+    return Hints(
+        read_only=said.get("readOnlyHint") is True and destroys is not True,
+        destructive=destroys is not False,
+        idempotent=said.get("idempotentHint") is True,
+        open_world=said.get("openWorldHint") is not False,
+    )
+
+
+def traits_of(kind: Kind | None, hints: Hints) -> Traits:
+    """What a tool is once the owner confirmed this kind; None: they did not."""
+    if kind is None:
+        return UNCONFIRMED
+    traits = TRAITS[kind]
+    return msgspec.structs.replace(traits, idempotent=traits.idempotent or hints.idempotent)
+
+
+def offer_text(server: str, tools: Iterable[tuple[str, Kind]]) -> str:
+    """What a server offers, for people: how many tools of each kind, and the names of those that leave or write."""
+    by_kind: dict[Kind, list[str]] = {kind: [] for kind in KINDS}
+    for name, kind in tools:
+        by_kind[kind].append(name)
+    parts = [
+        f"{len(names)} {WORDS[kind]}" + (f" ({_listed(names)})" if kind != "read" else "")
+        for kind, names in by_kind.items()
+        if names
+    ]
+    return f"The MCP server {server} offers {counted(sum(map(len, by_kind.values())), 'tool')}: {', '.join(parts)}."
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMES_SHOWN_MAX} more" if len(names) > NAMES_SHOWN_MAX else ""
+    return f"{', '.join(sorted(names)[:NAMES_SHOWN_MAX])}{more}"
