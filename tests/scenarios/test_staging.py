@@ -1,35 +1,68 @@
 """Staged calls: what the model does not need the result of waits for one card at the end of the turn."""
 
+import asyncio
 import json
+import os
+import signal
+import sys
 from pathlib import Path
+
+import pytest
+from tests.scenarios.kit import Door, calls, in_time
 
 from shoal.agents.registry import AgentRegistry
 from shoal.kernel.events import ToolFinished
 from shoal.kernel.messages import Author
-from shoal.kernel.ports import Tool
+from shoal.kernel.ports import Tool, ToolContext
 from shoal.kernel.traits import Traits
 from shoal.platforms.inbox import press
+from shoal.store.approvals import EXPIRED
 from shoal.store.store import Store
+from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import World, scenario
 from shoal.threads.access_gate import OpenInbox
+from shoal.threads.orchestrator import Orchestrator
 from shoal.tools.functions import tool
+from shoal.tools.registry import Registry
 
 STANDARD: dict[str, dict[str, object]] = {"permissions": {"default_profile": "standard"}}
 ADA = Author("ada", "Ada", trusted=True)
 
 
 class Outside:
-    """The world outside: a tool `send` that writes down what it was given."""
+    """The world outside: a tool `send` that writes each call down, with the key by which the other side knows it."""
 
-    def __init__(self) -> None:
-        self.sent = list[str]()
+    def __init__(self, file: Path, *, idempotent: bool = False) -> None:
+        self._file = file
+        self._idempotent = idempotent
+
+    @property
+    def sent(self) -> list[str]:
+        """To whom something went, in order."""
+        return [line.split()[1] for line in self.lines]
+
+    @property
+    def lines(self) -> list[str]:
+        return self._file.read_text().splitlines() if self._file.exists() else []
 
     def tool(self) -> Tool:
-        @tool(Traits(effect="outward", can_stage=True, origin="own", changes="nothing", harm="message"))
-        async def send(to: str, text: str = "") -> str:
+        @tool(
+            Traits(
+                effect="outward",
+                can_stage=True,
+                idempotent=self._idempotent,
+                origin="own",
+                changes="nothing",
+                harm="message",
+            )
+        )
+        async def send(context: ToolContext, to: str, text: str = "") -> str:
             """Send something to somebody."""
-            self.sent.append(f"{to}: {text}")
+            with self._file.open("a") as file:
+                file.write(f"{context.turn}/{context.call_id} {to} {text}\n")
+                file.flush()
+                os.fsync(file.fileno())
             return f"delivered to {to}"
 
         return send
@@ -47,7 +80,7 @@ async def pressed(world: World, part: str, label: str) -> str:
 
 
 async def test_the_turn_goes_on_and_one_card_at_its_end_does_all_in_order(tmp_path: Path) -> None:
-    outside = Outside()
+    outside = Outside(tmp_path / "sent")
     model = FakeModel(sends("bob"), sends("eve"), "I prepared two messages.", "You are welcome.")
     async with scenario(tmp_path, model, tools=[outside.tool()], settings=STANDARD) as world:
         await world.ada.says("write to bob and eve")
@@ -59,7 +92,7 @@ async def test_the_turn_goes_on_and_one_card_at_its_end_does_all_in_order(tmp_pa
         assert all(result.staged and result.text.startswith("Staged, not done: ") for result in results)
         assert await pressed(world, "Do these 2 things?", "Do all") == "Accepted."
         await world.happens(world.ada.thread, "turn_finished", 2)
-        assert outside.sent == ["bob: hello bob", "eve: hello eve"]
+        assert outside.sent == ["bob", "eve"]
         await world.rests()
         assert "✅ Done." in card.markdown
         assert card.buttons == ()
@@ -69,3 +102,233 @@ async def test_the_turn_goes_on_and_one_card_at_its_end_does_all_in_order(tmp_pa
         assert len(model.requests) == 4, "what was accepted runs without the model"
         assert await world.app[Store].approvals.search() == []
         assert world.app[AgentRegistry].spec("main").profile == "standard"
+
+
+async def test_what_is_discarded_never_happens_and_the_model_is_told(tmp_path: Path) -> None:
+    outside = Outside(tmp_path / "sent")
+    model = FakeModel(sends("bob"), "prepared", "I see.")
+    async with scenario(tmp_path, model, tools=[outside.tool()], settings=STANDARD) as world:
+        await world.ada.says("write to bob")
+        card = await world.ada.sees("Do this?")
+        assert [button.label for button in card.buttons] == ["Do it", "Discard"]
+        assert await pressed(world, "Do this?", "Discard") == "Discarded."
+        await world.rests()
+        assert "It did not happen." in card.markdown
+        await world.ada.says("well")
+        await world.ada.sees("I see.")
+        assert "discarded by a person, did not happen: send" in model.requests[-1].messages[-1].text
+        assert outside.sent == []
+        assert (await world.types()).count("turn_started") == 2, "nothing ran"
+
+
+async def test_some_are_chosen_by_their_ticks_and_run_in_order(tmp_path: Path) -> None:
+    outside = Outside(tmp_path / "sent")
+    model = FakeModel(sends("one", "two", "three"), "prepared")
+    async with scenario(tmp_path, model, tools=[outside.tool()], settings=STANDARD) as world:
+        await world.ada.says("write")
+        card = await world.ada.sees("Do these 3 things?")
+        await pressed(world, "Do these 3 things?", "Choose")
+        await world.rests()
+        assert [button.label[:3] for button in card.buttons[:3]] == ["☑ 1", "☑ 2", "☑ 3"]
+        await pressed(world, "Do these 3 things?", "☑ 2")
+        await world.rests()
+        assert [button.label for button in card.buttons[3:]] == ["Do 1 and 3, discard the rest", "Discard"]
+        assert await pressed(world, "Do these 3 things?", "Do 1 and 3") == "Accepted 1 and 3. Discarded 2."
+        await world.happens(world.ada.thread, "turn_finished", 2)
+        assert outside.sent == ["one", "three"]
+
+
+@pytest.mark.parametrize(
+    ("words", "sent"),
+    [("do all", ["one", "two"]), ("Do 2", ["two"]), ("discard", []), ("yes", None), ("ok", None), ("do it soon", None)],
+)
+async def test_words_for_the_card_are_its_own_and_a_yes_is_for_the_agent(
+    tmp_path: Path, words: str, sent: list[str] | None
+) -> None:
+    outside = Outside(tmp_path / "sent")
+    model = FakeModel(sends("one", "two"), "prepared", "talked on")
+    async with scenario(tmp_path, model, tools=[outside.tool()], settings=STANDARD) as world:
+        await world.ada.says("write")
+        await world.ada.sees("Do these 2 things?")
+        await world.ada.says(words)
+        if sent is None:
+            await world.ada.sees("talked on")
+            assert len(await world.app[Store].approvals.search()) == 2, "the card still waits"
+        else:
+            await world.happens(world.ada.thread, "turn_finished", 2 if sent else 1)
+        await world.rests()
+        assert outside.sent == (sent or [])
+
+
+async def test_nobody_answers_and_it_is_too_late_then(tmp_path: Path) -> None:
+    clock, outside = ManualClock(), Outside(tmp_path / "sent")
+    model = FakeModel(sends("bob"), "prepared", "I see.")
+    async with scenario(tmp_path, model, tools=[outside.tool()], settings=STANDARD, clock=clock) as world:
+        await world.ada.says("write")
+        card = await world.ada.sees("Do this?")
+        value = card.buttons[0].value
+        await clock.advance(3_700)
+        await in_time(clock, world.happens(world.ada.thread, "approval_decided"))
+        assert await press(value, world.ada.thread, ADA, world.app[OpenInbox]) == EXPIRED
+        await world.ada.says("well")
+        await in_time(clock, world.ada.sees("I see."))
+        assert "expired without an answer, did not happen" in model.requests[-1].messages[-1].text
+        assert outside.sent == []
+
+
+async def test_the_first_answer_counts_and_only_of_those_who_may(tmp_path: Path) -> None:
+    outside = Outside(tmp_path / "sent")
+    async with scenario(
+        tmp_path, FakeModel(sends("bob"), "prepared"), tools=[outside.tool()], settings=STANDARD
+    ) as world:
+        await world.ada.says("write")
+        card = await world.ada.sees("Do this?")
+        values = [button.value for button in card.buttons]
+        eve = Author("eve", "Eve", trusted=False)
+        assert "decide" in await press(values[0], world.ada.thread, eve, world.app[OpenInbox])
+        assert await press(values[1], world.ada.thread, ADA, world.app[OpenInbox]) == "Discarded."
+        said = await press(values[0], world.ada.thread, ADA, world.app[OpenInbox])
+        assert said == "That was decided already: it was denied."
+        await world.rests()
+        assert outside.sent == []
+
+
+async def test_two_cards_and_what_is_said_between_them_do_not_meet(tmp_path: Path) -> None:
+    outside = Outside(tmp_path / "sent")
+    model = FakeModel(sends("one"), "first", sends("two"), "second")
+    async with scenario(tmp_path, model, tools=[outside.tool()], settings=STANDARD) as world:
+        await world.ada.says("write")
+        await world.ada.sees("first")
+        await world.ada.says("and the other")
+        await world.ada.sees("second")
+        first, second = reversed([one.item.card for one in await world.app[Store].approvals.search()])
+        await world.app[Orchestrator].decide_card(second, True, world.ada.asker)
+        await world.happens(world.ada.thread, "turn_finished", 3)
+        assert outside.sent == ["two"]
+        await world.app[Orchestrator].decide_card(first, True, world.ada.asker)
+        await world.happens(world.ada.thread, "turn_finished", 4)
+        assert outside.sent == ["two", "one"]
+
+
+async def test_a_stopped_turn_asks_nothing_and_does_nothing(tmp_path: Path) -> None:
+    outside, door = Outside(tmp_path / "sent"), Door()
+    model = FakeModel(sends("bob"), calls("wait"), "never")
+    settings: dict[str, dict[str, object]] = {
+        "permissions": {
+            "default_profile": "mine",
+            "profiles": {"mine": {"extends": "standard", "allow": ["tool:wait:.*"]}},
+        }
+    }
+    async with scenario(tmp_path, model, tools=[outside.tool(), door.tool()], settings=settings) as world:
+        await world.ada.says("write")
+        await door.entered.wait()
+        await world.ada.stops()
+        await world.happens(world.ada.thread, "turn_finished")
+        await world.rests()
+        assert await world.app[Store].approvals.search(pending=False) == []
+        assert outside.sent == []
+
+
+async def test_the_same_call_is_staged_once(tmp_path: Path) -> None:
+    outside = Outside(tmp_path / "sent")
+    model = FakeModel(sends("bob"), sends("bob"), "prepared")
+    async with scenario(tmp_path, model, tools=[outside.tool()], settings=STANDARD) as world:
+        await world.ada.says("write")
+        await world.ada.sees("Do this?")
+        assert len(await world.app[Store].approvals.search()) == 1
+
+
+async def test_a_tool_that_is_gone_leaves_one_sentence(tmp_path: Path) -> None:
+    outside = Outside(tmp_path / "sent")
+    model = FakeModel(sends("bob"), "prepared", "I see.")
+    async with scenario(tmp_path, model, tools=[outside.tool()], settings=STANDARD, changes=("tools",)) as world:
+        await world.ada.says("write")
+        card = await world.ada.sees("Do this?")
+        world.app[Registry].remove("send")
+        await pressed(world, "Do this?", "Do it")
+        await world.happens(world.ada.thread, "turn_finished", 2)
+        await world.rests()
+        assert "it did not run, because what it depends on has changed" in card.markdown
+        await world.ada.says("well")
+        await world.ada.sees("I see.")
+        assert "There is no tool named" in model.requests[-1].messages[-1].text
+        assert outside.sent == []
+
+
+async def test_a_file_that_changed_since_is_asked_about_again(tmp_path: Path) -> None:
+    call = Call("message", json.dumps({"text": "the plan", "to": "fake:office", "file": "plan.txt"}))
+    model = FakeModel(Reply(calls=(call,)), "prepared")
+    async with scenario(tmp_path, model, settings=STANDARD) as world:
+        plan = world.app[AgentRegistry].spec("main").workspace / "plan.txt"
+        plan.write_text("as it was shown")
+        await world.ada.says("send the plan to the office")
+        await world.ada.sees("Do this?")
+        plan.write_text("something else")
+        await pressed(world, "Do this?", "Do it")
+        anew = await world.happens(world.ada.thread, "approval_requested", 2)
+        assert "plan.txt" in getattr(anew.data, "reason", "")
+        assert "changed since you were asked" in getattr(anew.data, "reason", "")
+        await world.rests()
+        assert not [one for one in world.chat.posted if "office" in one.post.thread]
+
+
+async def test_the_card_shows_what_the_turn_changed_in_files(tmp_path: Path) -> None:
+    outside = Outside(tmp_path / "sent")
+    write = Reply(calls=(Call("write", json.dumps({"path": "notes.md", "content": "boats: 2\n"})),))
+    model = FakeModel(write, sends("bob"), "prepared")
+    async with scenario(tmp_path, model, tools=[outside.tool()], settings=STANDARD) as world:
+        await world.ada.says("note it and write to bob")
+        card = await world.ada.sees("Do this?")
+        assert "`notes.md` added +1" in card.markdown
+        assert "+boats: 2" in card.markdown
+        await pressed(world, "Do this?", "Discard")
+        await world.rests()
+        assert f"/undo {(await world.journal())[-1].turn}" in card.markdown
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+async def test_thousands_of_deletions_are_one_card_with_a_count(tmp_path: Path) -> None:
+    count, outside = 2_847, Outside(tmp_path / "sent")
+    model = FakeModel(sends(*map(str, range(count))), "prepared")
+    async with scenario(tmp_path, model, tools=[outside.tool()], settings=STANDARD, replays=False) as world:
+        await world.ada.says("delete the newsletters")
+        async with asyncio.timeout(300):
+            card = await world.chat.sees(world.ada.thread, "Do these 2,847 things?")
+        assert "- 2,847 × send" in card.markdown
+        assert [button.label for button in card.buttons] == ["Do all 2847", "Discard"]
+        assert all(len(button.value) <= 64 for button in card.buttons)
+        assert len(card.markdown) < 4_000
+        assert outside.sent == []
+
+
+async def killed(folder: Path, side: str, at: int, *more: str) -> int:
+    """Run the life on a home until it ends or is killed; its status."""
+    arguments = ("-m", "tests.scenarios.staging_life", str(folder), side, str(at), *more)
+    process = await asyncio.create_subprocess_exec(sys.executable, *arguments, cwd=Path(__file__).parents[2])
+    return await process.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [(), ("idempotent",)], ids=["once", "idempotent"])
+@pytest.mark.timeout(600)
+async def test_an_accepted_set_runs_once_and_in_order_under_kills(tmp_path: Path, more: tuple[str, ...]) -> None:
+    kills = 0
+    for at in range(1, 60, 2):
+        folder = tmp_path / str(at)
+        folder.mkdir()
+        status = await killed(folder, "before" if at % 4 == 1 else "after", at, *more)
+        kills += status == -signal.SIGKILL
+        assert status in (0, -signal.SIGKILL)
+        assert await killed(folder, "after", 0, *more) == 0
+        sent = list(dict.fromkeys(line.split()[1] for line in Outside(folder / "sent").lines))
+        keys = [line.split()[0] for line in Outside(folder / "sent").lines]
+        if more:
+            assert sent == ["one", "three"], "each reaches the other side under one key"
+            assert len(set(keys)) == 2
+        else:
+            assert len(keys) == len(set(keys)) == len(sent), "nothing runs twice"
+            assert sent in (["one", "three"], ["one"], ["three"]), "one that was under way may be unknown"
+        if status == 0:
+            break
+    assert kills >= 12

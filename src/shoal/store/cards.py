@@ -196,6 +196,8 @@ def card_edit(thread: ThreadId, calls: Sequence[Approval]) -> NewPost:
             buttons=buttons,
         )
     parts = [f"**{call.item.number}.** {_truth(call)}\n{card_text(call.id, call.shown, chars_max)}" for call in calls]
+    if first.item.files and all(call.state in ("deny", "expired") for call in calls):
+        parts.append(f"The files that the turn changed stay. `/undo {first.turn}` restores them.")
     waiting = [call for call in calls if call.state == "pending"]
     return NewPost(
         f"{card_id(card)}:{','.join(states)}", thread, "\n\n".join(parts), "edit",

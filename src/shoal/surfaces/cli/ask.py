@@ -28,15 +28,28 @@ from shoal.kernel.events import (
     StatusChanged,
     TextStreamed,
     ThinkingStreamed,
+    ToolFinished,
     TurnFinished,
     UserSaid,
 )
 from shoal.kernel.ids import ThreadId, TurnId, parse_thread_id
 from shoal.kernel.messages import Usage
+from shoal.kernel.permissions import CardItem
 from shoal.markdown.tables import width_of
 from shoal.surfaces.cli.completion import agent_option
 from shoal.surfaces.cli.context import CommandContext, command
-from shoal.surfaces.cli.output import limit_words, print_json, printable, says_more, status_words, tell, timed, why
+from shoal.surfaces.cli.output import (
+    limit_words,
+    print_json,
+    printable,
+    request_lines,
+    result_lines,
+    says_more,
+    status_words,
+    tell,
+    timed,
+    why,
+)
 from shoal.surfaces.cli.thread_client import ThreadClient, open_thread
 
 INPUT_CHARS_MAX = 1_000_000
@@ -147,6 +160,9 @@ class _Turn:
         self.words = WholeWords(shutil.get_terminal_size().columns if self.streams else 0)
         self.failure = self.limit = ""
         self.waiting: list[WaitingApproval] = []
+        self.staged: list[ApprovalRequested] = []
+        self.done: AskResult | None = None
+        """The result of the turn, while what it had staged runs."""
         self.steps = 0
         self.usage = Usage()
         self.status = StatusLine(is_on=not as_json and sys.stderr.isatty() and os.environ.get("TERM") != "dumb")
@@ -196,10 +212,14 @@ class _Turn:
                 return self.result("failed")
             case LimitReached(limit=limit, detail=detail):
                 self.limit = limit_words(limit, detail)
+            case ApprovalRequested(item=CardItem(staged=True)) as request:  # the answer comes first
+                self.staged.append(request)
             case ApprovalRequested() as request:
                 return await self._decide(request)
+            case ToolFinished() as result if self.done is not None:
+                tell("\n".join(result_lines(result)), sys.stderr)
             case TurnFinished() as finished:
-                return self._finish(finished)
+                return await self._decide_staged(self.done or self._finish(finished))
             case _:
                 pass
         return None
@@ -238,6 +258,32 @@ class _Turn:
             await self.link.decide(request.approval_id, allow=answer in ("y", "yes", "t", "thread"), scope=scope)
         except (Conflict, Gone) as error:
             tell(f"shoal: {error}", sys.stderr)
+        return None
+
+    async def _decide_staged(self, done: AskResult) -> AskResult | None:
+        """Ask about what the turn has staged; without a person it is left waiting. None while the rest is awaited."""
+        if self.done is not None:  # what was accepted has run
+            return self.done
+        if not self.staged:
+            return done
+        card = self.staged[0].item.card
+        lines = [line for request in self.staged for line in request_lines(request)][:-1]
+        tell("\n".join(lines), sys.stderr)
+        waiting = tuple(WaitingApproval(one.approval_id, one.tool, printable(one.shown)) for one in self.staged)
+        if not self.may_ask:
+            allow, deny = f"`shoal approvals allow {card}`", f"`shoal approvals deny {card}`"
+            tell(f"shoal: do it with {allow}, or discard it with {deny}.", sys.stderr)
+            return msgspec.structs.replace(done, approvals=waiting)
+        print("\n[y] do all of it, anything else discards it: ", end="", file=sys.stderr, flush=True)
+        does = (await read_line()).strip().lower() in ("y", "yes")
+        try:
+            await self.link.decide_card(card, allow=does)
+        except (Conflict, Gone) as error:
+            tell(f"shoal: {error}", sys.stderr)
+            return done
+        if not does:
+            return done
+        self.done, self.turn, self.message_id = done, TurnId(""), f"staged:{card}"
         return None
 
     def _finish(self, finished: TurnFinished) -> AskResult:

@@ -247,7 +247,7 @@ class TerminalChat:
         """What the turn does or waits for, and for how long; empty when none runs."""
         if not self.is_running:
             return ""
-        if self.questions:
+        if self.is_held:
             return status_words(StatusChanged("waiting"), 0)
         if self.answer.unfinished:
             return "writing"
@@ -266,11 +266,12 @@ class TerminalChat:
         """Do what a typed line says; False to leave. Failures are shown."""
         text = line.strip()
         try:
-            if self.questions and text.lower() in ANSWERS:
+            answer = parse_answer(text) if self.questions else None
+            if self.is_held and text.lower() in ANSWERS:
                 await self._decide(ANSWERS[text.lower()])
-            elif self.questions and (answer := parse_answer(text)) is not None and not answer.approval:
+            elif answer is not None and not answer.approval and (answer.of_set or self.is_held):
                 word = "deny" if not answer.allow else "thread" if answer.scope == "thread" else "allow"
-                await self._decide(word, answer.numbers)
+                await self._decide(word, answer.numbers, of_set=answer.of_set)
             elif text.startswith("/"):
                 return await self._command(text)
             elif text:
@@ -278,6 +279,11 @@ class TerminalChat:
         except ShoalError as error:
             self.screen.told(f"! {error}")
         return True
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the turn waits for an answer; what a turn has staged holds nothing up."""
+        return any(not request.item.staged for request in self.questions.values())
 
     @property
     def is_running(self) -> bool:
@@ -356,15 +362,16 @@ class TerminalChat:
             self._sending = ""
             self._update_state()
 
-    async def _decide(self, answer: str, numbers: Sequence[int] = ()) -> None:
-        if not self.questions:
+    async def _decide(self, answer: str, numbers: Sequence[int] = (), *, of_set: bool = False) -> None:
+        waiting = [one for one in self.questions.items() if one[1].item.staged == of_set]
+        if not waiting and not self.questions:
             self.screen.line("Nothing waits for an answer.")
             return
-        approval, request = next(iter(self.questions.items()))
+        approval, request = waiting[0] if waiting else next(iter(self.questions.items()))
         card = request.item.card
         of_card = [one for one, other in self.questions.items() if card and other.item.card == card]
         try:
-            if len(of_card) > 1 or numbers:
+            if len(of_card) > 1 or numbers or request.item.staged:
                 if not card:
                     raise InvalidInput("One call waits here, so there are no numbers to choose from.")
                 self.screen.line(await self.link.decide_card(card, allow=answer != "deny", numbers=numbers))
@@ -438,7 +445,7 @@ class TerminalChat:
 
     def _update_state(self) -> None:
         """Note whether anything is to be expected without a person's doing, and which question is open."""
-        if self.is_running and not self.questions:
+        if self.is_running and not self.is_held:
             self.quiet.clear()
         else:
             self.quiet.set()

@@ -209,12 +209,21 @@ def request_lines(request: ApprovalRequested) -> Iterator[str]:
     item = request.item
     if item.number == 1 and item.why:
         yield f"  The model says: “{printable(item.why)}”"
+    if item.files:
+        yield "  This turn changed files, which stay unless you undo it:"
+        yield from _indented(item.files)
     which = f"call {item.number} of {item.total}, " if item.card else ""
-    yield f"  ? The agent asks to run {which}{printable(request.tool)}:"
+    if item.staged:
+        yield f"  ? Not done yet, {item.number} of {item.total}: {printable(request.tool)}"
+    else:
+        yield f"  ? The agent asks to run {which}{printable(request.tool)}:"
     yield from (f"{VERBATIM}{line}" for line in printable(request.shown).expandtabs(8).split("\n"))
     besides = (coverage_text(request.covers), origins_text(item.origins), why(request))
     yield from _indented("\n".join(filter(None, besides)))
-    if item.card and item.number == item.total:
+    if item.staged and item.number == item.total:
+        some = f", `do 1 {item.total}` for some" if item.total > 1 else ""
+        yield f"  Write `do all` to do {'it' if item.total == 1 else 'all of it'}{some}, or `discard`."
+    elif item.card and item.number == item.total:
         yield f"  Answer y for all {item.total}, n for none, or choose: allow 1 {item.total}"
 
 

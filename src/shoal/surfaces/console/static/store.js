@@ -225,7 +225,7 @@ const steps = {
       name: data.name,
       output: data.shown || data.text || "",
       exitCode: Number(/\[exit code (-?\d{1,10})\]$/.exec((data.text || "").slice(-40))?.[1] || 0),
-      state: refused ? before.state : ended(data),
+      state: refused ? before.state : data.staged ? "staged" : ended(data),
       written: "",
       artifact: data.artifact || "",
       artifactBytes: data.artifact_bytes || 0,
@@ -237,6 +237,11 @@ const steps = {
   },
 
   approval_requested(draft, event, data) {
+    if (data.item?.staged) {
+      changeCall(draft, event, data.call_id, { name: data.tool, state: "staged" });
+      if (data.item.number === 1) add(draft, event, { kind: "staged", card: data.item.card, total: data.item.total });
+      return;
+    }
     changeCall(draft, event, data.call_id, {
       name: data.tool,
       state: "waiting",
@@ -256,6 +261,10 @@ const steps = {
 
   approval_decided(draft, event, data) {
     const before = draft.items[draft.calls.get(`${event.turn}/${data.call_id}`)];
+    if (before?.state === "staged") {
+      changeCall(draft, event, data.call_id, { state: { allow: "accepted", deny: "discarded" }[data.decision] || data.decision });
+      return;
+    }
     const settled = { allow: "allowed", deny: "denied" }[data.decision] || data.decision;
     const approval = {
       ...(before?.approval || { actions: [], shown: "", reason: "" }),

@@ -16,7 +16,7 @@ export function cardOf(record, pending) {
 export function ApprovalCard({ approval, tool, session }) {
   const pending = session.state.approvals.filter((record) => record.state === "pending");
   const calls = approval.item?.card ? cardOf(approval, pending) : [];
-  if (calls.length > 1) {
+  if (calls.length > 1 || calls[0]?.item.staged) {
     return calls[0].id === approval.id ? html`<${CallsCard} calls=${calls} session=${session} />` : html`<p class="reason">Asked for together with the call above.</p>`;
   }
   return html`<${OpenCard} approval=${approval} tool=${tool} session=${session} />`;
@@ -107,13 +107,19 @@ export function CallsCard({ calls, session }) {
   };
   const sources = [...new Set(foreign.flatMap((call) => sourcesOf(call.item)))];
   const including = foreign.length ? `, including ${listed(foreign.map((call) => call.item.number))} from ${sources.length === 1 ? visible(sources[0]) : "others’ text"}` : "";
-  const label = ticked ? `Allow ${listed(chosen) || "none"}${chosen.length < numbers.length ? ", deny the rest" : ""}` : `Allow all${including}`;
+  const staged = calls[0].item.staged;
+  const [yes, no] = staged ? ["Do", "discard"] : ["Allow", "deny"];
+  const all = staged && numbers.length === 1 ? "Do it" : `${yes} all${including}`;
+  const label = ticked ? `${yes} ${listed(chosen) || "none"}${chosen.length < numbers.length ? `, ${no} the rest` : ""}` : all;
   const asked = askedBy(calls[0]);
   return html`
     <div class="approval calls" role="group" ref=${card} aria-label=${`${calls.length} calls ask for approval`}>
-      <h3>Allow ${calls.length === 1 ? "this call" : `these ${calls.length} calls`}?</h3>
+      ${staged
+        ? html`<h3>Do ${calls.length === 1 ? "this" : `these ${calls.length.toLocaleString("en")} things`}?</h3><p class="reason">Nothing of it has happened yet.</p>`
+        : html`<h3>Allow ${calls.length === 1 ? "this call" : `these ${calls.length} calls`}?</h3>`}
       ${asked && html`<p class="reason">Asked by ${asked}</p>`}
       <${OwnWords} item=${calls[0].item} />
+      ${calls[0].item.files && html`<p class="reason">This turn changed files, which stay unless you undo it:</p><${TextBlock} label="What changed" text=${calls[0].item.files} open=${true} />`}
       ${calls.map(
         (call) => html`
           <section class="call" key=${call.id} aria-label=${`Call ${call.item.number}`}>
@@ -136,8 +142,8 @@ export function CallsCard({ calls, session }) {
           ? html`<button type="button" class="primary" aria-disabled=${Boolean(sent) || !isSeen || !chosen.length} onClick=${() => decide("allow")}>${sent === "allow" ? "Sending…" : label}</button>
               ${ticked
                 ? html`<button type="button" class="plain" onClick=${() => setTicked(null)}>Back</button>`
-                : html`<button type="button" class="plain" onClick=${() => setTicked(calls.filter((call) => !sourcesOf(call.item).length).map((call) => call.item.number))}>Choose</button>`}
-              <button type="button" class="plain danger" aria-disabled=${Boolean(sent)} onClick=${() => decide("deny")}>${sent === "deny" ? "Sending…" : ticked ? "Deny all" : "Deny"}</button>`
+                : numbers.length > 1 && html`<button type="button" class="plain" onClick=${() => setTicked(calls.filter((call) => !sourcesOf(call.item).length).map((call) => call.item.number))}>Choose</button>`}
+              <button type="button" class="plain danger" aria-disabled=${Boolean(sent)} onClick=${() => decide("deny")}>${sent === "deny" ? "Sending…" : staged ? "Discard" : ticked ? "Deny all" : "Deny"}</button>`
           : html`<span>Waits for someone who may decide it.</span>`}
         <span class="faint" title=${fullTime(calls[0].expires_at)}>expires ${ago(calls[0].expires_at)}</span>
       </div>

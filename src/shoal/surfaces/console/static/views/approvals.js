@@ -21,7 +21,7 @@ export function Approvals({ state, session }) {
               <a href=${`#/t/${encodeURIComponent(approval.thread)}`}>${threadName({ title: approval.title }, approval.thread)}</a>
               <time datetime=${approval.created_at} title=${fullTime(approval.created_at)}>${ago(approval.created_at)}</time>
             </p>
-            ${more.length ? html`<${CallsCard} calls=${[approval, ...more]} session=${session} />` : html`<${ApprovalCard} approval=${fromRecord(approval)} tool=${approval.tool} session=${session} />`}
+            ${more.length || approval.item?.staged ? html`<${CallsCard} calls=${[approval, ...more]} session=${session} />` : html`<${ApprovalCard} approval=${fromRecord(approval)} tool=${approval.tool} session=${session} />`}
           </article>
         `,
       )}

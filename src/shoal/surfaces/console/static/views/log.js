@@ -179,7 +179,21 @@ const SpokenRow = memo(function SpokenRow({ item, thread }) {
   `;
 });
 
-const rows = { user: UserRow, begin: BeginRow, assistant: AssistantRow, spoken: SpokenRow, tool: ToolRow, retry: RetryRow, note: NoteRow, end: Timeline };
+const callsCard = () => import("./approval.js").then((found) => found.CallsCard);
+
+/** The card at the end of a turn that has staged something, until it is decided. */
+function StagedRow({ item, session }) {
+  const calls = session.state.approvals.filter((record) => record.item?.card === item.card && record.state === "pending").sort((one, other) => one.item.number - other.item.number);
+  if (!calls.length) return null;
+  return html`
+    <div class="row staged">
+      <span class="node" aria-hidden="true"></span>
+      <div class="body"><${Later} load=${callsCard} calls=${calls} session=${session} /></div>
+    </div>
+  `;
+}
+
+const rows = { user: UserRow, begin: BeginRow, assistant: AssistantRow, spoken: SpokenRow, tool: ToolRow, staged: StagedRow, retry: RetryRow, note: NoteRow, end: Timeline };
 
 const STATUS = { thinking: "Waiting for the model", tool: "Working", waiting: "Waiting for your decision", queued: "Queued" };
 
