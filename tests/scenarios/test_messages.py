@@ -90,5 +90,5 @@ async def test_a_file_goes_with_a_message_once_file_and_place_are_allowed(tmp_pa
         posted = await world.person("bob", "2").sees("The chart.")
         assert posted.post.file is not None
         assert (posted.post.file.name, posted.post.file.read_text()) == ("chart.txt", "depth 12 m")
-        refused, _ = await results(world)
+        refused, *_ = await results(world)
         assert "outside the directories you may use" in refused.text

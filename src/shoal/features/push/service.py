@@ -32,6 +32,7 @@ from shoal.kernel.home import Home
 from shoal.kernel.ids import ThreadId, encode_part, is_child
 from shoal.kernel.live_config import LiveConfig
 from shoal.kernel.permissions import NO_COVERAGE, CardItem
+from shoal.kernel.phrases import counted
 from shoal.kernel.regular_files import read_regular
 from shoal.kernel.settings import WebSettings
 from shoal.kernel.untrusted import UNREADABLE
@@ -292,9 +293,10 @@ def notification(event: Event, title: str, agent: str) -> Notification | None:
     match event.data:
         case ApprovalRequested(item=CardItem(number=number)) if number > 1:  # the card was told of with its first call
             return None
-        case ApprovalRequested(shown=shown, actions=actions, item=CardItem(card=card, total=calls)) if card:
+        case ApprovalRequested(shown=shown, actions=actions, item=CardItem(card=card, total=calls) as item) if card:
             text = (shown or "\n".join(actions)).strip()
-            title = f"{agent or 'An agent'} asks: may it make {calls} calls?"
+            what = f"do {counted(calls, 'thing')}" if item.staged else f"make {calls} calls"
+            title = f"{agent or 'An agent'} asks: may it {what}?"
             expires_at = event.data.expires_at.isoformat()
             return Notification("approval", event.thread, title, _short(text), card, expires_at, is_cut=True)
         case ApprovalRequested(approval_id=asked, tool=tool, shown=shown, actions=actions, covers=covers):
