@@ -151,8 +151,8 @@ async def test_the_sdk_receives_by_socket_mode(server: FakeSlack, client: AsyncW
     try:
         await server.says(DIRECT, "hello")
         await server.slashes(DIRECT, "/shoal", "help")
-        kinds = [(await asyncio.wait_for(came.get(), 20)).type for _ in range(2)]
+        kinds = [(await asyncio.wait_for(came.get(), 60)).type for _ in range(2)]
         assert kinds == ["events_api", "slash_commands"]
-        await asyncio.wait_for(server.until(lambda: not server.socket.pending), 20)
+        await asyncio.wait_for(server.until(lambda: not server.socket.pending), 60)
     finally:
         await socket.close()

@@ -149,7 +149,7 @@ def webhook_place() -> Place:
 
     async def says(text: str) -> None:
         """Send again what is answered 503, as programs have to where Shoal has just started."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await fake.says("harbour", "7", text)
             while fake.status == 503:
                 await asyncio.to_thread(threading.Event().wait, 0.05)

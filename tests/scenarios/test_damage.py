@@ -59,7 +59,7 @@ def replace_file(home: Path) -> None:
 
 async def until_noticed(world: World, clock: ManualClock) -> None:
     """Let a look at the files come due."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not world.app[Backend].health.damage:
             await clock.advance(HEALTH_CHECK_SECONDS)
 
@@ -111,7 +111,7 @@ async def test_a_turn_whose_database_goes_away_leaves_nothing_half_written(tmp_p
     slow = FakeModel(script=lambda _: Reply("Aye.", gate=gate))
     async with scenario(tmp_path, slow, clock=clock, replays=False) as world:  # what is damaged may not be readable
         await world.ada.says("ahoy")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await gate.reached.wait()
         remove_wal(tmp_path)
         await until_noticed(world, clock)

@@ -47,7 +47,7 @@ async def test_what_was_accepted_is_answered_after_a_kill(tmp_path: Path, platfo
     async with opened(platform) as place, tides.model.serve():
         async with life(tmp_path, place, tides.model) as first:
             await place.says("what is the tide?")
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 await asked.reached.wait()
             await asyncio.to_thread(first.kill)
         assert not place.shown()

@@ -108,7 +108,7 @@ async def test_one_who_floods_keeps_no_other_from_being_answered(tmp_path: Path,
     async with running(tmp_path, telegram, model):
         for number in range(30):
             await telegram.says(ADA, f"line {number}")
-        await asyncio.wait_for(gate.reached.wait(), 20)
+        await asyncio.wait_for(gate.reached.wait(), 60)
         await telegram.says(-100, "@shoal_test_bot and me?", user=ADA)
         await sees(telegram, "answer", -100)
         gate.open()

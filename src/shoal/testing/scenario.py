@@ -44,7 +44,7 @@ PASSES = 25
 """How often the event loop goes round while one answer of the database leads to the next question."""
 MOMENT_SECONDS = 0.01
 """How long (in real time) nothing of the database may be heard before it is looked at again."""
-SECONDS_MAX = 20.0
+SECONDS_MAX = 60.0
 """How long a scenario waits (in real time) for something to be seen before it fails."""
 
 

@@ -23,7 +23,7 @@ ODD: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("odd", ODD)
 @pytest.mark.parametrize("name", ["agents/main/agent.toml", "data/settings.json"])
-@pytest.mark.timeout(10)
+@pytest.mark.timeout(60)
 def test_settings_that_cannot_be_read_are_told_in_a_sentence(tmp_path: Path, name: str, odd: str) -> None:
     home, file = Home(tmp_path), tmp_path / name
     home.agent("main").mkdir(parents=True)

@@ -72,7 +72,7 @@ class Stand:
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Time goes by until something is so."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not holds():
                 await self.passes(1)
 

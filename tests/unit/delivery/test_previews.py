@@ -261,7 +261,7 @@ async def test_what_a_killed_process_showed_of_a_turn_without_an_answer_is_delet
     await stand.store.outbox.begin_preview(THREAD, TURN)
     await stand.store.outbox.previewed(THREAD, TURN, "m1")
     stand.happens(TurnFinished("aborted"))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while stand.texts:
             await stand.store.outbox.depth()
             await stand.passes()

@@ -239,7 +239,7 @@ async def test_an_answer_waits_where_as_much_as_may_is_at_work(
         await sender.enqueue([ANSWER], outbox.finish)
         assert await outbox.fate(ANSWER.id) == DeliveryStatus("pending", "")
         gate.set()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while await outbox.depth():
                 pass
     assert outbox.claimed == ["p", ANSWER.id]
@@ -252,7 +252,7 @@ async def test_what_was_put_back_goes_out_at_its_second_and_not_at_the_next_look
     chat.troubles.append(PlatformError("Busy.", retry_after_seconds=QUIET_SECONDS / 2))
     await outbox.put(NewPost("p", make_thread_id("fake", "harbour", "1"), "short"))
     async with sending(Sender(chat, outbox, clock)):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not outbox.put_back or clock.next_wake_at() not in outbox.put_back:
                 await outbox.depth()
             await clock.advance_to(outbox.put_back[0])
@@ -268,7 +268,7 @@ async def test_more_threads_than_a_claim_takes_are_all_served_without_a_pause(
     for number in range(2 * ROWS_A_CLAIM + 1):
         await outbox.put(NewPost(f"p{number}", make_thread_id("fake", "harbour", str(number)), "short"))
     async with sending(Sender(chat, outbox, clock)):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while await outbox.depth():
                 pass
         assert len(chat.posted) == 2 * ROWS_A_CLAIM + 1
@@ -278,7 +278,7 @@ async def test_the_next_post_of_a_thread_follows_without_a_pause(outbox: NotingO
     chat, thread = FakeChat(clock=clock), make_thread_id("fake", "harbour", "1")
     for name in ("first", "second", "third"):
         await outbox.put(NewPost(name, thread, name))
-    async with sending(Sender(chat, outbox, clock)), asyncio.timeout(10):
+    async with sending(Sender(chat, outbox, clock)), asyncio.timeout(60):
         while await outbox.depth():
             pass
     assert [made.post.markdown for made in chat.posted] == ["first", "second", "third"]
@@ -532,7 +532,7 @@ async def test_a_platform_is_told_what_kind_of_post_it_is(outbox: NotingOutbox, 
     chat, thread = FakeChat(clock=clock), make_thread_id("fake", "harbour", "1")
     await outbox.put(NewPost("question", thread, "May I?", "card", approval="a1"))
     await outbox.put(NewPost("answer", thread, "Done."))
-    async with sending(Sender(chat, outbox, clock)), asyncio.timeout(10):
+    async with sending(Sender(chat, outbox, clock)), asyncio.timeout(60):
         while await outbox.depth():
             pass
     assert [made.post.kind for made in chat.posted] == ["card", "text"]

@@ -329,7 +329,7 @@ async def test_a_job_fetched_while_it_drains_is_given_back(cluster: PostgresClus
         other.execute("set search_path to shoal")
         other.execute("lock table procrastinate_jobs in exclusive mode")
         ask(postgres_database, "select pg_notify('procrastinate_queue_v1#shoal', '')")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not await asyncio.to_thread(ask, postgres_database, WAITING):
                 pass
         other.execute("select shoal_wake('web:lobby:late')")

@@ -20,7 +20,7 @@ def is_inert(folder: Path) -> bool:
     return repository_at(str(folder), None, lambda place: place == str(folder.parent), str).inert
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 def test_a_repository_with_a_pipe_in_it_is_not_known_to_run_nothing(tmp_path: Path) -> None:
     known = made(tmp_path / "known")
     assert is_inert(known)

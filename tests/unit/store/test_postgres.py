@@ -100,7 +100,7 @@ async def waiters(connection: AsyncConnection) -> int:
 
 async def until_someone_waits(connection: AsyncConnection, count: int = 1) -> None:
     """Return once so many connections wait for a lock."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while await waiters(connection) < count:
             pass
 
@@ -469,7 +469,7 @@ async def test_the_store_works_again_when_the_server_does() -> None:
         with pytest.raises(StoreUnavailable):
             await driver.write(put("down"))
         server(str(folder), "start")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not await written(driver, "up"):
                 pass
         assert [await value(driver, key) for key in ("before", "down", "up")] == ["v", None, "v"]

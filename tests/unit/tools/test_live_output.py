@@ -79,7 +79,7 @@ async def stand() -> AsyncGenerator[Stand]:
 async def test_output_is_shown_by_itself_soon_after_it_was_written(stand: Stand) -> None:
     await stand.clock.advance(12)
     stand.says("one\n", "two\n")
-    await asyncio.wait_for(stand.watchers.came.wait(), 20)
+    await asyncio.wait_for(stand.watchers.came.wait(), 60)
     assert stand.watchers.shown == [OutputShown(CALL, "one\ntwo\n", 12.0)]
 
 

@@ -222,7 +222,7 @@ async def test_a_lock_file_whose_taker_is_cancelled_at_any_moment_is_free_again(
     taker.cancel()
     with pytest.raises(asyncio.CancelledError):
         await taker
-    async with asyncio.timeout(5), lock_file(place):
+    async with asyncio.timeout(60), lock_file(place):
         other = FileLock(place)
         assert not other.take(), "it is held"
     assert other.take(), "and given back"

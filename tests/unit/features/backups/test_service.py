@@ -189,7 +189,7 @@ def nested(file: Path) -> None:
 
 
 @pytest.mark.parametrize("odd", [unread, nested, os.mkfifo])
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 async def test_a_configuration_that_cannot_be_read_ends_no_schedule(
     home: Home, store: Store, tmp_path: Path, odd: Callable[[Path], None]
 ) -> None:
@@ -316,7 +316,7 @@ async def test_a_backup_under_load_is_of_one_moment(home: Home, store: Store, tm
     before: dict[str, list[int]] = {}
     after: dict[str, list[int]] = {}
     for _ in range(3):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             goal = sum(accepted) + 40
             while sum(accepted) < goal:
                 await store.outbox.depth()

@@ -98,7 +98,7 @@ class Stand:
 
     async def until(self, process: str, fits: Callable[[Process], bool]) -> Process:
         """Wait until a row is as wanted."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 found = await self.rows.get(process)
                 assert found is not None

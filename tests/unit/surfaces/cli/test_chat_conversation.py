@@ -100,7 +100,7 @@ async def test_a_message_taken_up_before_its_id_is_known_is_not_waited_for_again
         following = asyncio.ensure_future(conversation.follow())
         await conversation.opened.wait()
         await conversation.type("hello")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await conversation.quiet.wait()
         assert (count, screen.lines, conversation.is_running) == (count, ["Hello!"], False)
         following.cancel()

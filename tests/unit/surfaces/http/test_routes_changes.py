@@ -53,7 +53,7 @@ class Lists:
     async def read_again(self) -> None:
         """Publish an event, and wait until the lists were read after it."""
         before = self.reads
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while self.reads == before:
                 self.hub.publish([TURN_ENDED])
                 await asyncio.sleep(0)

@@ -86,7 +86,7 @@ class Stand:
     async def read(self, after: int, count: int) -> list[int]:
         """The numbers of the next `count` events."""
         found: list[int] = []
-        async with asyncio.timeout(20), aclosing(thread_items(self.streams, THREAD, after)) as items:
+        async with asyncio.timeout(60), aclosing(thread_items(self.streams, THREAD, after)) as items:
             while len(found) < count:
                 item = await anext(items)
                 assert isinstance(item, Event)
@@ -235,7 +235,7 @@ async def test_a_stream_whose_next_piece_takes_long_says_that_it_lives_and_is_no
             answered.set()
 
     stream = EventStream(pieces(), streams, streams.admit(), allowed=None, beats=True)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await stream({"type": "http"}, receive, send)
     assert [one for one in sent if one != HEARTBEAT] == [b"", b"data: 1\n\n", b"data: 2\n\n", b""]
     assert streams.open == 0

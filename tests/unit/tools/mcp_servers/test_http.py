@@ -40,7 +40,7 @@ async def serving(port: int) -> AsyncGenerator[None]:
     )
     try:
         assert process.stdout is not None
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             assert await process.stdout.readline() == b"ready\n"
         yield
     finally:
