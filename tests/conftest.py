@@ -40,6 +40,7 @@ if MEMORY.is_dir() and _free_memory() > MEMORY_BYTES_MIN and _takes_programs(MEM
     tempfile.tempdir = os.environ.setdefault("TMPDIR", str(MEMORY))
 
 settings.register_profile("shoal", deadline=None, max_examples=60)
+settings.register_profile("many", deadline=None, max_examples=600)  # pytest --hypothesis-profile many
 settings.load_profile("shoal")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a run in the background ignores it, and so would its children

@@ -37,8 +37,8 @@ from shoal.tools.registry import Registry
 
 PARTS = 2
 """They run side by side."""
-EXAMPLES = 1_000
-"""Random talks, in all; the target `people` of `make fuzz` plays many more."""
+EXAMPLES = 4 * settings().max_examples
+"""Random talks, in all. `--hypothesis-profile many` and the target `people` of `make fuzz` play many more."""
 HELD_EXAMPLES = 32
 """Talks in which a turn of the owner may be at work while a stranger looks."""
 
