@@ -7,7 +7,6 @@ from pathlib import Path
 
 from bench.rows import Row, middle
 from shoal.agents.registry import AgentRegistry
-from shoal.agents.snapshots import ConversationSnapshots
 from shoal.app import Overrides, open_app
 from shoal.config import load_config
 from shoal.kernel.clock import Clock
@@ -20,6 +19,7 @@ from shoal.store.store import Store
 from shoal.testing.chat import OPEN, FakeChat
 from shoal.testing.model import FakeModel, Seen
 from shoal.testing.scenario import FakeModels
+from shoal.threads.forks import Forks
 from shoal.threads.orchestrator import Orchestrator
 from shoal.tools.registry import Registry
 from shoal.turn.context import ContextBuilder
@@ -66,7 +66,7 @@ async def _measure(home: Path, database: str) -> list[Row]:
 
 async def _fork_ms(app: Services, number: int) -> float:
     began = time.perf_counter()
-    await app[ConversationSnapshots].fork(LONG, ThreadId(f"web:lobby:copy{number}"), "owner")
+    await app[Forks].fork(LONG, ThreadId(f"web:lobby:copy{number}"), "owner")
     return (time.perf_counter() - began) * 1000
 
 

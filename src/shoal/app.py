@@ -14,7 +14,6 @@ from functools import partial
 
 from shoal.agents.lifecycle import AgentLifecycle
 from shoal.agents.registry import AgentRegistry
-from shoal.agents.snapshots import ConversationSnapshots
 from shoal.assembly.delivery import open_delivery
 from shoal.assembly.features import open_features
 from shoal.assembly.outside import open_outside, open_people
@@ -34,6 +33,7 @@ from shoal.notices import Notices
 from shoal.running import Runtime, State, Status
 from shoal.services import Services
 from shoal.store.store import Store
+from shoal.threads.forks import Forks
 from shoal.threads.orchestrator import Orchestrator
 from shoal.tools.mcp.connection import McpServers
 from shoal.tools.registry import Registry
@@ -107,7 +107,7 @@ async def _running(services: Services, role: Role) -> AsyncGenerator[None]:
             await note_settings(config, services[Store], services[Home], agents)
         for resume in runtime.before_turns:
             await resume()
-        await services[ConversationSnapshots].end_forks()
+        await services[Forks].end_forks()
         if backend.recovers:
             await orchestrator.recover()
         await services[McpServers].wait_ready()

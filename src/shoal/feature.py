@@ -25,6 +25,7 @@ FEATURES = (
     "backups",
     "triggers",
     "self_edit",
+    "snapshots",
 )
 """The built-in features: the names of folders, in the order in which they are opened."""
 

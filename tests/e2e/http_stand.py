@@ -13,7 +13,6 @@ import httpx2
 
 from shoal.agents.lifecycle import AgentLifecycle, Checks
 from shoal.agents.registry import AgentDefaults, AgentRegistry, ChannelBindings, RuntimeInfo
-from shoal.agents.snapshots import ConversationSnapshots
 from shoal.agents.versions import AgentVersions
 from shoal.backend import Backend
 from shoal.config import Config
@@ -26,6 +25,7 @@ from shoal.features.backups.settings import BackupSettings
 from shoal.features.openai_api.routes import Conversations
 from shoal.features.processes.service import ProcessService, ProcessSettings, ProcessTable
 from shoal.features.processes.store import ProcessStore
+from shoal.features.snapshots.service import ConversationSnapshots
 from shoal.features.triggers.commands import REMIND
 from shoal.features.triggers.records import NewTrigger, Trigger
 from shoal.features.triggers.service import TriggerService, TriggerTarget
@@ -71,6 +71,7 @@ from shoal.surfaces.http.server import API, serve
 from shoal.testing.database import empty_database
 from shoal.threads.access_tokens import AccessTokens
 from shoal.threads.commands import AgentCommands, CommandRouter
+from shoal.threads.forks import Forks
 from shoal.threads.orchestrator import Orchestrator
 from shoal.threads.pairing import Pairing
 from shoal.threads.timezones import TimeZones
@@ -254,8 +255,9 @@ class Stand:
         self.models = Catalog({}, home=self.home, clock=self.clock, environ={})
         self.folders = STILL_FOLDERS
         self.snapshots = ConversationSnapshots(
-            self.store, self.agents, self.clock, None, self.hub.publish, self.prompt_files, self.folders
+            self.store, self.agents, self.clock, None, self.hub.publish, self.prompt_files
         )
+        self.forks = Forks(self.store, self.hub.publish, self.prompt_files, self.folders)
         self.pairing = Pairing(self.store, self.clock)
         links = Links(PEOPLE, RULES)
         self.timezones = TimeZones(self.store.settings, PEOPLE, self.clock)
@@ -302,7 +304,7 @@ class Stand:
         """What the web server is given; what the stand does not have is empty."""
         services = Services(
             LiveConfig(self.config), self.home, self.store, self.hub, self.backend, self.runtime, self.backups,
-            self.agents, self.lifecycle, self.tainted_files, self.prompt_files, self.snapshots,
+            self.agents, self.lifecycle, self.tainted_files, self.prompt_files, self.snapshots, self.forks,
             self.pairing, self.timezones, self.tokens, self.mcp, self.pins, self.processes, Redactor(),
         )  # fmt: skip
         services.add(self.clock, Clock)

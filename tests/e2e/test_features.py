@@ -74,6 +74,7 @@ TRIGGERS = Parts(
     ("triggers",),
 )
 SELF_EDIT = Parts("self_edit", ("set_model", "write_doc", "my_settings"))
+SNAPSHOTS = Parts("snapshots", routes=("/api/threads/{thread}/snapshots", "/api/threads/{thread}/new"))
 BACKUPS = Parts("backups", routes=("/api/backups",), cli=("backup", "restore"), sections=("backup",))
 
 
@@ -114,6 +115,7 @@ class Without:
         BACKUPS,
         TRIGGERS,
         SELF_EDIT,
+        SNAPSHOTS,
     ],
     ids=lambda parts: parts.name,
 )

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from shoal.agents.folder import make_folder
-from shoal.agents.snapshots import ConversationSnapshots
+from shoal.features.snapshots.service import ConversationSnapshots
 from shoal.kernel.clock import SystemClock
 from shoal.kernel.events import Event, ToolStarted, TurnFinished, UserSaid
 from shoal.kernel.home import Home

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from tests.postgres import database
 from tests.scenarios.kit import echo, echoes
 
-from shoal.agents.snapshots import COPYING, ConversationSnapshots
+from shoal.features.snapshots.service import ConversationSnapshots
 from shoal.features.undo.undo import Undo
 from shoal.kernel.clock import Clock
 from shoal.kernel.errors import (
@@ -51,6 +51,7 @@ from shoal.testing.faults import Side, WrappedDriver
 from shoal.testing.model import Call, FakeModel, Gate, Refusal, Reply, Seen, Step
 from shoal.testing.model.script import own_words
 from shoal.testing.scenario import Person, World, scenario
+from shoal.threads.forks import COPYING, Forks
 from shoal.threads.orchestrator import COPIED, Orchestrator
 from shoal.tools.locks import FileLock
 from shoal.tools.tainted_files import MarkedFiles
@@ -191,7 +192,7 @@ async def test_a_strangers_message_tried_again_by_the_owner_is_still_a_strangers
         assert (second.author, second.author.trusted) == (first.author, False)
         assert "<untrusted" in model.requests[-1].messages[0].text
         copy = ThreadId("web:lobby:copy")
-        await world.app[ConversationSnapshots].fork(eve.thread, copy, "owner")
+        await world.app[Forks].fork(eve.thread, copy, "owner")
         taint = reduce(TaintState.after, await world.journal(copy), TaintState())
         assert taint.active, "a copy is as tainted as its original"
 
@@ -228,7 +229,7 @@ async def test_a_fork_has_what_was_said_and_what_it_says_never_reaches_the_origi
         await turn(world, "one")
         events, copy = await world.journal(), ThreadId("web:lobby:copy")
         await turn(world, "two")
-        await world.app[ConversationSnapshots].fork(world.ada.thread, copy, "owner", events[-1].seq)
+        await world.app[Forks].fork(world.ada.thread, copy, "owner", events[-1].seq)
         copied = await world.journal(copy)
         assert [event.data for event in copied[:-1]] == [event.data for event in events]
         assert copied[-1].data == Forked(world.ada.thread, events[-1].seq, "owner")
@@ -239,9 +240,9 @@ async def test_a_fork_has_what_was_said_and_what_it_says_never_reaches_the_origi
         await turn(world, "three")
         assert said(model.requests[-1])[-3:] == ["[ada] two", "two done", "[ada] three"]
         with pytest.raises(Conflict, match="already"):
-            await world.app[ConversationSnapshots].fork(world.ada.thread, copy, "owner")
+            await world.app[Forks].fork(world.ada.thread, copy, "owner")
         with pytest.raises(NotFound):
-            await world.app[ConversationSnapshots].fork(ThreadId("fake:harbour:none"), ThreadId("web:lobby:x"), "owner")
+            await world.app[Forks].fork(ThreadId("fake:harbour:none"), ThreadId("web:lobby:x"), "owner")
 
 
 async def test_a_fork_within_a_turn_ends_that_turn(tmp_path: Path) -> None:
@@ -250,7 +251,7 @@ async def test_a_fork_within_a_turn_ends_that_turn(tmp_path: Path) -> None:
         await turn(world, "one")
         called = next(event for event in await world.journal() if event.type == "assistant_message")
         copy = ThreadId("web:lobby:copy")
-        await world.app[ConversationSnapshots].fork(world.ada.thread, copy, "owner", called.seq)
+        await world.app[Forks].fork(world.ada.thread, copy, "owner", called.seq)
         assert [event.type for event in await world.journal(copy)][-2:] == ["turn_finished", "forked"]
         owner = Author("owner", trusted=True)
         await world.app[Orchestrator].send(Prompt(copy, "c1", "well?", owner, world.app[Clock].now(), direct=True))
@@ -266,7 +267,7 @@ async def test_a_fork_has_no_grant_of_the_original(tmp_path: Path) -> None:
         await world.ada.decides(asked.id, allow=True, whole_thread=True)
         await world.happens(world.ada.thread, "turn_finished")
         copy = ThreadId("fake:harbour:copy")
-        await world.app[ConversationSnapshots].fork(world.ada.thread, copy, "ada")
+        await world.app[Forks].fork(world.ada.thread, copy, "ada")
         await world.chat.says("harbour", "copy", "again", user="ada")
         await world.happens(copy, "approval_requested", 2)
 
@@ -289,7 +290,7 @@ async def test_a_fork_has_files_of_its_own_as_far_as_it_goes(tmp_path: Path) -> 
         early = await sends(world, world.ada, "early.txt")
         upto, copy = (await world.journal())[-1].seq, ThreadId("web:lobby:copy")
         await sends(world, world.ada, "late.txt")
-        await world.app[ConversationSnapshots].fork(world.ada.thread, copy, "owner", upto)
+        await world.app[Forks].fork(world.ada.thread, copy, "owner", upto)
         early.unlink()
         (file,) = world.app[Home].attachments(copy).iterdir()
         assert (file.name, file.read_text()) == (early.name, "what early.txt says")
@@ -302,7 +303,7 @@ async def test_a_strangers_file_is_as_tainted_in_a_fork(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(script=counting()), access=AccessRules(allow=("ada", "*"))) as world:
         await sends(world, world.person("eve", "7"), "evil.txt", trusted=False)
         copy, home, marked = ThreadId("web:lobby:copy"), world.app[Home], world.app[MarkedFiles]
-        await world.app[ConversationSnapshots].fork(ThreadId("fake:harbour:7"), copy, "owner")
+        await world.app[Forks].fork(ThreadId("fake:harbour:7"), copy, "owner")
         (file,) = home.attachments(copy).iterdir()
         assert "eve" in (await marked.sources([home.attachments(copy)]))(file)
 
@@ -320,9 +321,9 @@ async def test_a_refused_fork_leaves_nothing_behind(tmp_path: Path) -> None:
         before = sorted((tmp_path / "data").rglob("*"))
         for target in (bob.thread, world.ada.thread):
             with pytest.raises(Conflict, match="already"):
-                await world.app[ConversationSnapshots].fork(world.ada.thread, target, "owner")
+                await world.app[Forks].fork(world.ada.thread, target, "owner")
         with pytest.raises(InvalidInput, match="none of number 99999"):
-            await world.app[ConversationSnapshots].fork(world.ada.thread, ThreadId("web:lobby:new"), "owner", 99_999)
+            await world.app[Forks].fork(world.ada.thread, ThreadId("web:lobby:new"), "owner", 99_999)
         assert sorted((tmp_path / "data").rglob("*")) == before
         assert not home.attachments(bob.thread).exists()
 
@@ -336,7 +337,7 @@ async def test_a_fork_with_a_file_replays_alike_whoever_names_its_path(tmp_path:
         path = str(await sends(world, world.ada, "map.txt"))
         await turn(world, "and now?")
         copy = ThreadId("web:lobby:copy")
-        await world.app[ConversationSnapshots].fork(world.ada.thread, copy, "owner")
+        await world.app[Forks].fork(world.ada.thread, copy, "owner")
         results = [event.data.text for event in await world.journal(copy) if isinstance(event.data, ToolFinished)]
         assert results == [path], "what was said is not written anew"
         for thread in (world.ada.thread, copy):
@@ -352,7 +353,7 @@ async def test_a_journal_of_a_newer_version_is_not_forked_and_begins_no_branch(t
         with sqlite3.connect(world.app[Home].database_file) as database:
             database.execute(second, ("of_tomorrow",))
         with pytest.raises(StoreNewer, match="newer Shoal"):
-            await world.app[ConversationSnapshots].fork(world.ada.thread, copy, "owner")
+            await world.app[Forks].fork(world.ada.thread, copy, "owner")
         with pytest.raises(StoreNewer, match="newer Shoal"):
             await world.app[Orchestrator].try_again(world.ada.thread, OWNER, 2)
         with pytest.raises(StoreNewer, match="newer Shoal"):
@@ -497,7 +498,7 @@ async def test_a_fork_in_a_channel_goes_on_in_a_thread_of_its_own(tmp_path: Path
         titles = {one.thread: one.title for one in await world.app[Store].journal.threads()}
         assert titles == {world.ada.thread: "one", copy: "Copy of one"}
         again = ThreadId("web:lobby:again")
-        await world.app[ConversationSnapshots].fork(copy, again, "owner")
+        await world.app[Forks].fork(copy, again, "owner")
         found = await world.app[Store].journal.thread(again)
         assert found is not None
         assert found.title == "Copy of one"
@@ -516,10 +517,10 @@ async def test_a_copy_at_which_another_process_is_comes_later_and_what_a_dead_on
         lock = FileLock(left)
         assert lock.take()
         with pytest.raises(UnderWay, match="by another process"):
-            await world.app[ConversationSnapshots].fork(world.ada.thread, copy, "owner")
+            await world.app[Forks].fork(world.ada.thread, copy, "owner")
         assert (left / "half").exists()
         lock.release()
-        await world.app[ConversationSnapshots].fork(world.ada.thread, copy, "owner")
+        await world.app[Forks].fork(world.ada.thread, copy, "owner")
         assert (await world.types(copy))[-1] == "forked"
         assert not left.exists()
 
@@ -645,7 +646,7 @@ def test_a_branch_is_what_it_would_be_if_only_it_had_happened(acts: list[tuple[s
                 elif act == "fork" and len(stops) > 1:
                     forks += 1
                     copy = world.person("ada", f"copy{forks}")
-                    await world.app[ConversationSnapshots].fork(person.thread, copy.thread, "owner")
+                    await world.app[Forks].fork(person.thread, copy.thread, "owner")
                     person = copy
                 elif act == "undo" and len(stops) > 1:
                     try:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.scenarios.kit import calls, echo
 
-from shoal.agents.snapshots import ConversationSnapshots
+from shoal.features.snapshots.service import ConversationSnapshots
 from shoal.kernel.clock import Clock
 from shoal.kernel.commands import CommandRequest
 from shoal.kernel.events import LimitReached, TurnFinished, TurnStarted

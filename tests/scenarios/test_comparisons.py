@@ -8,7 +8,6 @@ import msgspec
 import pytest
 from tests.scenarios.kit import in_time
 
-from shoal.agents.snapshots import ConversationSnapshots
 from shoal.features.evals.answers import Wanted
 from shoal.features.evals.comparisons import ComparedStep, ComparisonProgress, Comparisons
 from shoal.kernel.clock import Clock
@@ -22,6 +21,7 @@ from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Gate, Refusal, Reply
 from shoal.testing.scenario import FakeModels, World, scenario
+from shoal.threads.forks import Forks
 from shoal.tools.functions import tool
 from shoal.tools.registry import Registry
 from shoal.turn.spending import Spending
@@ -193,7 +193,7 @@ async def test_what_a_fork_copied_is_asked_once(tmp_path: Path) -> None:
             await world.ada.says(word)
             await world.ada.sees(word)
         copy = world.person("ada", "2")
-        await world.app[ConversationSnapshots].fork(world.ada.thread, copy.thread, "ada")
+        await world.app[Forks].fork(world.ada.thread, copy.thread, "ada")
         await copy.says("three")
         await copy.sees("three")
         await world.ada.says("four")

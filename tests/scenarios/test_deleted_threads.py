@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.scenarios.kit import calls
 
-from shoal.agents.snapshots import ConversationSnapshots
+from shoal.features.snapshots.service import ConversationSnapshots
 from shoal.kernel.errors import Conflict
 from shoal.kernel.events import TurnFinished
 from shoal.kernel.files import Folders

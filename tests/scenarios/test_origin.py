@@ -14,7 +14,7 @@ from tests.scenarios.test_taint import time_page
 
 from shoal.agents.folder import make_folder
 from shoal.agents.lifecycle import AgentLifecycle
-from shoal.agents.snapshots import ConversationSnapshots
+from shoal.features.snapshots.service import ConversationSnapshots
 from shoal.features.triggers.settings import HookSettings
 from shoal.features.triggers.webhooks import Webhooks
 from shoal.kernel.events import UserSaid

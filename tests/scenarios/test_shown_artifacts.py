@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from tests.scenarios.kit import calls
 
-from shoal.agents.snapshots import ConversationSnapshots
 from shoal.kernel.clock import Clock
 from shoal.kernel.events import ToolFinished
 from shoal.kernel.files import Folders
@@ -27,6 +26,7 @@ from shoal.surfaces.cli.main import run
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Reply, Seen, Step, own_words
 from shoal.testing.scenario import World, scenario
+from shoal.threads.forks import Forks
 from shoal.threads.orchestrator import Orchestrator
 from shoal.tools.functions import tool
 from shoal.tools.storage import Retention
@@ -146,7 +146,7 @@ async def test_a_fork_has_copies_of_its_own_with_what_taints_them(tmp_path: Path
         await talk.asks("report: mine")
         await talk.asks("page: theirs")
         assert await talk.needles() == ["mine", "theirs", "tainted"]
-        await world.app[ConversationSnapshots].fork(talk.thread, fork.thread, "owner")
+        await world.app[Forks].fork(talk.thread, fork.thread, "owner")
         assert not world.app[Home].shown_artifacts(fork.thread).exists()
         assert await fork.needles() == ["mine", "theirs", "tainted"]
         await world.app[Store].artifacts.expire(world.app[Clock].now() + timedelta(days=1))

@@ -6,7 +6,7 @@ import pytest
 from tests.scenarios.kit import Door, calls
 from tests.scenarios.test_taint import time_page
 
-from shoal.agents.snapshots import ConversationSnapshots
+from shoal.features.snapshots.service import ConversationSnapshots
 from shoal.kernel.clock import Clock
 from shoal.kernel.errors import Conflict, InvalidInput, NotFound
 from shoal.kernel.events import UserSaid

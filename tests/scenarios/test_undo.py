@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from tests.scenarios.delegation import cast, children_of, delegates
 from tests.scenarios.undo_life import tree_of
 
-from shoal.agents.snapshots import ConversationSnapshots
 from shoal.features.undo.undo import Undo
 from shoal.kernel.checkpoints import CheckpointsSettings, UndoResult
 from shoal.kernel.clock import Clock
@@ -35,6 +34,7 @@ from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.model import Call, FakeModel, Gate, Reply
 from shoal.testing.scenario import World, scenario
+from shoal.threads.forks import Forks
 from shoal.threads.orchestrator import Orchestrator
 from shoal.tools.executor import LiveToolServices
 from shoal.tools.storage import Retention, delete_thread
@@ -594,10 +594,10 @@ async def test_whoever_is_late_to_undo_is_told_that_it_was_undone(tmp_path: Path
 
 async def test_a_copy_says_where_it_is_undone(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(writes("a.txt", "1"), "done", writes("b.txt", "2"), "done")) as world:
-        first, undo, snapshots = await turn(world), world.app[Undo], world.app[ConversationSnapshots]
+        first, undo, forks = await turn(world), world.app[Undo], world.app[Forks]
         copy, second = ThreadId("fake:harbour:copy"), ThreadId("fake:harbour:second")
-        await snapshots.fork(world.ada.thread, copy, "owner")
-        await snapshots.fork(copy, second, "owner")
+        await forks.fork(world.ada.thread, copy, "owner")
+        await forks.fork(copy, second, "owner")
         for thread in (copy, second):
             for id in (first, "last", "back", "1"):
                 with pytest.raises(Conflict, match=rf"This is a copy; .* original conversation, `{world.ada.thread}`"):

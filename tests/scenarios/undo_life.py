@@ -17,9 +17,9 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from shoal.agents.snapshots import COPYING, ConversationSnapshots
 from shoal.app import Overrides, open_app
 from shoal.config import load_config
+from shoal.features.snapshots.service import ConversationSnapshots
 from shoal.features.undo.undo import Undo
 from shoal.kernel.clock import Clock
 from shoal.kernel.events import FilesRestored
@@ -36,6 +36,7 @@ from shoal.testing.crash import World, serve_forked
 from shoal.testing.faults import KillingDriver, Side
 from shoal.testing.model import Call, FakeModel, Reply, Seen
 from shoal.testing.scenario import FakeModels, replays_alike
+from shoal.threads.forks import COPYING, Forks
 from shoal.threads.orchestrator import COPIED, Orchestrator
 
 THREAD: ThreadId = make_thread_id("fake", "harbour", "1")
@@ -167,7 +168,7 @@ async def _live(app: Services, chat: FakeChat, world: World, life: Life, counts:
         counts()
     if await app[Store].journal.thread(COPY) is None:
         at = (await app[Store].journal.events(THREAD))[-1].seq
-        await app[ConversationSnapshots].fork(THREAD, COPY, "owner", at)
+        await app[Forks].fork(THREAD, COPY, "owner", at)
     if await app[Store].journal.thread(RESTORED) is None:
         saved = await app[ConversationSnapshots].history(THREAD) or [await app[ConversationSnapshots].save(THREAD)]
         await app[ConversationSnapshots].restore(RESTORED, saved[0].id, "owner")

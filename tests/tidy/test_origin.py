@@ -35,7 +35,7 @@ TRUSTING = {
     "threads.access_gate.AccessGate._judged",  # what the agent said itself, as the journal has it
     "threads.admissions.Admissions.judge",
     "threads.access_gate.AccessGate.send",
-    "agents.snapshots.restorable",
+    "features.snapshots.service.restorable",
     "kernel.agents.report_of",
     "permissions.access.admit",
     "store.inbox.Inbox.revise",

@@ -9,7 +9,6 @@ from shoal.accounts import platform_names
 from shoal.agents.children import Children
 from shoal.agents.lifecycle import AgentLifecycle, Checks
 from shoal.agents.registry import AgentRegistry
-from shoal.agents.snapshots import ConversationSnapshots
 from shoal.agents.versions import AgentVersions
 from shoal.assembly.outside import Adapters
 from shoal.assembly.overrides import Overrides
@@ -39,6 +38,7 @@ from shoal.threads.attachments import Attachments
 from shoal.threads.backfill import Backfill
 from shoal.threads.commands import AgentCommands, CommandRouter
 from shoal.threads.departures import Departures
+from shoal.threads.forks import Forks
 from shoal.threads.orchestrator import Orchestrator
 from shoal.threads.pairing import Pairing
 from shoal.threads.presence import Presence
@@ -68,8 +68,7 @@ def open_threads(services: Services, role: Role, stack: AsyncExitStack) -> None:
     presence = services[Presence]
     attachments = Attachments(home, services[Fetcher], config.context, clock, services[MarkedFiles])
     voice = _open_voice(services, stack)
-    describing = services[Spending] if role != "offline" else None  # no model is asked then
-    snapshots = ConversationSnapshots(store, agents, clock, describing, hub.publish, prompt_files, folders)
+    forks = Forks(store, hub.publish, prompt_files, folders)
 
     async def end_departed() -> None:
         await departures.sweep()
@@ -103,12 +102,12 @@ def open_threads(services: Services, role: Role, stack: AsyncExitStack) -> None:
         backend.engine,
         adapters,
         approvers=services[Standing].approvers,
-        snapshots=snapshots,
+        forks=forks,
         tell_unposted=partial(notices.of_unposted, is_kept=False),
     )
     tokens = services[AccessTokens]
     departures = Departures(store, clock, presence, services[Pairing], tokens, orchestrator.send, notices.tell_owner)
-    for service in (attachments, voice, snapshots, orchestrator, departures):
+    for service in (attachments, voice, forks, orchestrator, departures):
         services.add(service)
 
 
@@ -119,7 +118,7 @@ def open_agents(services: Services, overrides: Overrides, role: Role) -> None:
     adapters, standing, profiles = services[Adapters], services[Standing], services[Profiles]
     orchestrator, outlets, links = services[Orchestrator], services[LiveToolServices], services[Links]
     prompt_files, mcp = services[PromptFiles], services[McpServers]
-    snapshots, voice = services[ConversationSnapshots], services[VoiceService]
+    forks, voice = services[Forks], services[VoiceService]
 
     def known_tools() -> list[str]:
         away = [name for name, server in live.current.mcp.items() if server.enabled and name not in mcp.up]
@@ -137,7 +136,7 @@ def open_agents(services: Services, overrides: Overrides, role: Role) -> None:
         orchestrator,
         store,
         agents,
-        snapshots,
+        forks,
         clock,
         links,
         AgentCommands(

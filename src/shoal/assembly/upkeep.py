@@ -3,8 +3,6 @@
 from functools import partial
 
 from shoal.agents.lifecycle import AgentLifecycle
-from shoal.agents.registry import AgentRegistry
-from shoal.agents.snapshots import ConversationSnapshots, IdleWatch
 from shoal.backend import Backend, Role
 from shoal.connections import Connections
 from shoal.delivery.sender import Senders
@@ -65,7 +63,7 @@ def _add_front(services: Services, upkeep: Upkeep) -> None:
     """Add what runs where platforms are: not in workers."""
     config, clock, store, backend = services[LiveConfig].current, services[Clock], services[Store], services[Backend]
     notices, orchestrator = services[Notices], services[Orchestrator]
-    home, agents, outlets = services[Home], services[AgentRegistry], services[LiveToolServices]
+    home, outlets = services[Home], services[LiveToolServices]
     backend.on_due(services[Senders].poke_platform)
     backend.add_service(upkeep.keep("audit anchors", partial(anchor_audit, store.audit, clock)))
     set_aside = partial(watch_set_aside, store.settings, clock, notices.tell_owner, notices.note)
@@ -74,8 +72,6 @@ def _add_front(services: Services, upkeep: Upkeep) -> None:
     checkpoints = orchestrator.services.loop.checkpoints
     retention = Retention(store, outlets.artifacts, services[Folders], checkpoints, home, clock, *days)
     backend.add_single("retention", upkeep.keep("retention", retention.run))
-    idle = IdleWatch(store, agents, services[ConversationSnapshots], clock, outlets.post)
-    backend.add_single("idle agents", upkeep.keep("idle agents", idle.run))
     watch = partial(notices.watch_channels, services[AgentLifecycle])
     backend.add_single("bound channels", upkeep.keep("bound channels", watch))
     connections = services[Connections]

@@ -9,13 +9,13 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
+from typing import NamedTuple
 
 import msgspec
 
 from shoal.agents.folder import KEYS
 from shoal.agents.lifecycle import AgentLifecycle, DoomedAgent, choices_in, key_named
 from shoal.agents.registry import AgentRegistry, ChannelChoices, place_of
-from shoal.agents.snapshots import ConversationSnapshots
 from shoal.agents.versions import AgentVersions
 from shoal.kernel.agents import HEARD, AgentSpec, Work, describe_work
 from shoal.kernel.clock import Clock, to_micros
@@ -39,6 +39,7 @@ from shoal.kernel.zones import local_time, zone_named
 from shoal.permissions.access import Links, WrittenDecision, parse_answer
 from shoal.store.cards import SHORT_ID_CHARS
 from shoal.store.store import Store
+from shoal.threads.forks import Forks
 from shoal.threads.orchestrator import CHOOSES_NO_MODEL, Orchestrator
 from shoal.threads.scope import AUDIENCE
 from shoal.threads.thread_numbers import ThreadNumbers
@@ -75,9 +76,6 @@ SETTINGS_USAGE = (
     "`/settings [show]`, `/settings [here] model NAME`, `/settings [here] permissions PROFILE`, "
     "`/settings validate-keys`; `default` takes a choice back"
 )
-CONTEXT_USAGE = (
-    "`/context [show]`, `/context clear`, `/context save [DESCRIPTION]`, `/context history`, `/context restore ID`"
-)
 TIMEZONE_USAGE = "`/timezone Europe/Berlin`; `/timezone default` takes your choice back"
 VOICE_USAGE = "`/voice on`, `/voice off`, `/voice auto`: when you speak to me"
 THREAD_USAGE = "`/thread list`, `/thread kill 2`, `/thread history 2`; the number is the one in the list"
@@ -104,6 +102,15 @@ _AGENT_ALIASES = {
 FORBIDDEN = "Only my owner and the people in agents.managers may do that."
 
 
+class ContextWord(NamedTuple):
+    """What follows `/context`, with how it is written. It may be given in a channel beside all threads where
+    `is_of_channel`."""
+
+    usage: str
+    answer: Answer
+    is_of_channel: bool = False
+
+
 class CommandRouter:
     """Answers every slash command.
 
@@ -116,7 +123,7 @@ class CommandRouter:
         orchestrator: Orchestrator,
         store: Store,
         agents: AgentRegistry,
-        snapshots: ConversationSnapshots,
+        forks: Forks,
         clock: Clock,
         links: Links,
         agent_commands: "AgentCommands",
@@ -133,13 +140,15 @@ class CommandRouter:
         self._store = store
         self._numbers = ThreadNumbers(store.settings)
         self._agents = agents
-        self._snapshots = snapshots
+        self._forks = forks
         self._clock = clock
         self._links = links
         self._check_model = check_model
         self._known_models = known_models
         self._activities = activities
         self.table = CommandTable()
+        self.begin_anew: Callable[[ThreadId, str], Awaitable[str]] = self._clear  # a feature may save it first
+        self.context_words: dict[str, ContextWord] = {}
         self._answers: dict[str, Answer] = {
             "help": self.help,
             "start": self.start,
@@ -236,11 +245,8 @@ class CommandRouter:
         return WELCOMES.format((await agent_here(self._store, self._agents, asked.thread)).name)
 
     async def new(self, asked: CommandRequest) -> str:
-        saved = await self._snapshots.archive(asked.thread, asked.author.id)
-        if saved is None:
-            return "Starting fresh."
-        kept = f"What was said before is kept: `/context restore {saved.id[-6:]}` brings it back."
-        return f"Starting fresh. {kept}"
+        note = await self.begin_anew(asked.thread, asked.author.id)
+        return f"Starting fresh. {note}".rstrip()
 
     async def _in_channel(
         self, asked: CommandRequest, spec: CommandSpec, answer: Answer, latest: ThreadId | None
@@ -274,7 +280,7 @@ class CommandRouter:
 
     async def _context_in_channel(self, asked: CommandRequest, latest: ThreadId | None) -> str | None:
         word = asked.argument.partition(" ")[0].lower()
-        if word == "history":
+        if word in self.context_words and self.context_words[word].is_of_channel:
             return await self.context(asked)
         return NOTHING_SAID if latest is None and word in ("", "show") else None
 
@@ -427,26 +433,21 @@ class CommandRouter:
                     return NOTHING_SAID
                 count = window.last_seq - window.window_seq
                 which = "all" if count == window.last_seq else f"the newest {count} of"
-                return f"I look at {which} {window.last_seq} events. Usage: {CONTEXT_USAGE}."
+                return f"I look at {which} {window.last_seq} events. Usage: {self.context_usage()}."
             case "clear":
                 await self._orchestrator.clear(thread, asked.author.id)
                 return "Cleared. What was said before is kept, but I no longer look at it."
-            case "save":
-                saved = await self._snapshots.save(thread, rest)
-                return f"Saved {counted(saved.messages, 'message')} as `{saved.id[-6:]}`: {saved.description}"
-            case "history":
-                spec, zone = await agent_here(self._store, self._agents, thread), await self.zone(asked)
-                saved = await self._store.snapshots.of_channel(spec.name, channel_of(thread))
-                lines = [
-                    f"{number}. `{one.id[-6:]}` {moment_text(one.created_at, zone)}: {one.description}"
-                    for number, one in enumerate(saved, 1)
-                ]
-                return _listed(lines, "Nothing was saved in this channel.")
-            case "restore" if rest:
-                found = await self._snapshots.restore(thread, rest, asked.author.id)
-                return f"Restored, and in view again: {found.description}"
+            case other if other in self.context_words:
+                return await self.context_words[other].answer(asked)
             case _:
-                return f"Usage: {CONTEXT_USAGE}."
+                return f"Usage: {self.context_usage()}."
+
+    def context_usage(self) -> str:
+        return ", ".join(("`/context [show]`", "`/context clear`", *(one.usage for one in self.context_words.values())))
+
+    async def _clear(self, thread: ThreadId, by: str) -> str:
+        await self._orchestrator.clear(thread, by)
+        return ""
 
     async def thread(self, asked: CommandRequest) -> str:
         """/thread."""
@@ -545,7 +546,7 @@ class CommandRouter:
 
         thread = ThreadId(await self.about(asked, place))
         if await self._store.journal.thread(thread) is None:
-            await self._snapshots.fork(asked.thread, thread, asked.author.id)
+            await self._forks.fork(asked.thread, thread, asked.author.id)
         return "" if opens else f"The copy is on the page: `{thread}`."
 
     async def about(self, asked: CommandRequest, find: Callable[[], Awaitable[str]]) -> str:

@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from shoal.agents.snapshots import ConversationSnapshots
 from shoal.kernel.agents import UNBOUND, Listen
 from shoal.kernel.errors import (
     Conflict,
@@ -54,6 +53,7 @@ from shoal.permissions.access import may_decide
 from shoal.store.approvals import card_verdicts, verdicts_text
 from shoal.store.cards import SHORT_ID_CHARS, approval_of, card_id
 from shoal.threads.actor import Actor, ActorServices
+from shoal.threads.forks import Forks
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ class Orchestrator:
         *,
         approvers: Sequence[str],
         tell_unposted: Callable[[OutboxRow, str], Awaitable[None]],
-        snapshots: ConversationSnapshots,
+        forks: Forks,
     ) -> None:
         self.services = services
         self._store = services.store
@@ -105,7 +105,7 @@ class Orchestrator:
         self._approvers = approvers
         self.opening_watchers: list[Callable[[str], Awaitable[None]]] = []
         self._tell_unposted = tell_unposted
-        self._snapshots = snapshots
+        self._forks = forks
         self._actors: dict[ThreadId, Actor] = {}
         self._held_bytes = 0
         self.mailbox = services.mailbox
@@ -389,7 +389,7 @@ class Orchestrator:
         outbox, opening, copies = self._store.outbox, row.post.opening, row.post.copies
         if copies is not None:
             try:
-                await self._snapshots.fork(copies.source, thread, copies.by, copies.after, opened_by=row.id)
+                await self._forks.fork(copies.source, thread, copies.by, copies.after, opened_by=row.id)
             except StoreUnavailable:
                 raise
             except UnderWay as error:

@@ -8,7 +8,7 @@ from shoal.kernel.clock import iso
 from shoal.kernel.events import current
 from shoal.kernel.ids import parse_thread_id
 from shoal.kernel.phrases import counted
-from shoal.kernel.records import DeletedThread, Snapshot
+from shoal.kernel.records import DeletedThread
 from shoal.store.projections import Projections
 from shoal.surfaces.cli.client import as_usage, call_api, call_app, get, path_part
 from shoal.surfaces.cli.completion import agent_option
@@ -191,37 +191,6 @@ def artifacts(context: CommandContext, id: str, as_json: bool) -> None:
     found = get(context, f"{_path(id)}/artifacts", list[ArtifactView])
     rows = [(one.artifact, one.name, f"{one.size_bytes:,}", one.created_at) for one in found]
     print_records(found, as_json, ("artifact", "tool", "bytes", "made (UTC)"), rows, "The thread has no artifacts.")
-
-
-snapshot = click.Group(
-    "snapshot",
-    help="Saved conversations. ID is the thread's.",
-    epilog="Example: shoal threads snapshot list terminal:local:main",
-)
-threads.add_command(snapshot)
-
-
-@command(snapshot, "list", example="shoal threads snapshot list terminal:local:main")
-def list_snapshots(context: CommandContext, id: str, as_json: bool) -> None:
-    """List the conversations saved in the thread's channel, newest first."""
-    found = get(context, f"{_path(id)}/snapshots", list[Snapshot])
-    rows = [(one.id, one.created_at, one.messages, one.description) for one in found]
-    print_records(found, as_json, ("snapshot", "saved (UTC)", "messages", "about"), rows, "Nothing was saved here yet.")
-
-
-@command(snapshot, example="shoal threads snapshot save terminal:local:main")
-@click.option("--description", default="", help="What it is about. By default the model says.")
-def save(context: CommandContext, id: str, description: str) -> None:
-    """Save what the model sees now. Nothing is cleared."""
-    saved = call_api(context, "POST", f"{_path(id)}/snapshots", {"description": description}, into=Snapshot)
-    print(f"Saved as {saved.id}: {printable(saved.description)}")
-
-
-@command(snapshot, example="shoal threads snapshot restore terminal:local:main 3")
-def restore(context: CommandContext, id: str, snapshot: str) -> None:
-    """Replace what the model sees with a saved conversation."""
-    restored = call_api(context, "POST", f"{_path(id)}/snapshots/{path_part(snapshot)}/restore", into=Snapshot)
-    print(f"Restored: {printable(restored.description)}")
 
 
 def _path(id: str) -> str:

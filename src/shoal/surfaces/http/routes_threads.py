@@ -10,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from shoal.agents.registry import AgentRegistry
-from shoal.agents.snapshots import ConversationSnapshots
 from shoal.connections import Connections
 from shoal.kernel.clock import Clock
 from shoal.kernel.commands import CommandRequest, CommandSpec
@@ -29,7 +28,7 @@ from shoal.kernel.ids import (
 )
 from shoal.kernel.messages import Abort, Attachment, Author, Prompt, Receipt, Retry, Steer
 from shoal.kernel.ports import Models, channel_names
-from shoal.kernel.records import Snapshot, Step, ThreadInfo
+from shoal.kernel.records import Step, ThreadInfo
 from shoal.models.catalog import existing_model
 from shoal.running import Runtime
 from shoal.store.store import Store
@@ -51,6 +50,7 @@ from shoal.surfaces.http.routes_files import AttachmentRef, take_attachments
 from shoal.surfaces.http.streams import REPLAY_EVENTS_MAX, EventStream, LiveStreams, all_frames, thread_frames
 from shoal.text.order import natural
 from shoal.threads.commands import CommandRouter, agent_here
+from shoal.threads.forks import Forks
 from shoal.threads.orchestrator import CHOOSES_NO_MODEL, Orchestrator
 from shoal.threads.principals import Principal, no_such_thread
 from shoal.tools.tainted_files import MarkedFiles
@@ -189,19 +189,6 @@ class StepView(Step, frozen=True):
     """What a turn spent its time on."""
 
     turn: str
-
-
-class NewSnapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What to save a conversation under; the model describes it when this is empty."""
-
-    description: Annotated[str, msgspec.Meta(max_length=500)] = ""
-
-
-class BegunAnew(msgspec.Struct, frozen=True):
-    """The window is clear; `snapshot` holds what was in it, null when it was empty."""
-
-    cleared: bool
-    snapshot: Snapshot | None
 
 
 class CommandText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -357,9 +344,7 @@ async def retry(
 
 
 @routes("POST /api/threads/{thread}/fork", TALKERS, status=201, body_optional=True)
-async def fork(
-    clock: Clock, snapshots: ConversationSnapshots, by: Principal, thread: ThreadId, body: NewFork
-) -> OpenedThread:
+async def fork(clock: Clock, forks: Forks, by: Principal, thread: ThreadId, body: NewFork) -> OpenedThread:
     """Make a new thread that begins as a copy of this one up to an event; nothing said there reaches the original."""
     own = by.channel or "lobby"
     place = thread if thread.partition(":")[0] in OWN_PLATFORMS else make_thread_id("web", own, "x")
@@ -368,7 +353,7 @@ async def fork(
         raise InvalidInput("A copy goes on on the page or in the terminal: name a thread that begins with `web:`.")
     if not by.owns(target):
         raise no_such_thread(target)
-    await snapshots.fork(thread, target, by.author.id, body.after)
+    await forks.fork(thread, target, by.author.id, body.after)
     return OpenedThread(target)
 
 
@@ -575,7 +560,7 @@ async def all_events(streams: LiveStreams, callers: Callers, request: Request, b
     return EventStream(all_frames(streams), streams, streams.admit(), allowed=callers.still_allowed(by))
 
 
-# ---- the model's window, and what was saved of it ----
+# ---- the model's window ----
 
 
 @routes("GET /api/threads/{thread}/context", READERS)
@@ -593,32 +578,6 @@ async def clear(store: Store, orchestrator: Orchestrator, by: Principal, thread:
     await known_thread(store, thread)
     await orchestrator.clear(thread, by.author.id)
     return WindowCleared(True)
-
-
-@routes("POST /api/threads/{thread}/new", ADMINS)
-async def begin_anew(snapshots: ConversationSnapshots, by: Principal, thread: ThreadId) -> BegunAnew:
-    """Save what the model sees of a thread, then start its window anew; nothing is deleted."""
-    return BegunAnew(True, await snapshots.begin_anew(thread, by.author.id))
-
-
-@routes("POST /api/threads/{thread}/snapshots", ADMINS, status=201, body_optional=True)
-async def save_snapshot(snapshots: ConversationSnapshots, thread: ThreadId, body: NewSnapshot) -> Snapshot:
-    """Save what the model sees of a thread; nothing is cleared."""
-    return await snapshots.save(thread, body.description and checked_text(body.description, "description"))
-
-
-@routes("GET /api/threads/{thread}/snapshots", READERS)
-async def snapshots(snapshots: ConversationSnapshots, thread: ThreadId) -> list[Snapshot]:
-    """What the thread's agent saved in its channel, newest first."""
-    return await snapshots.history(thread)
-
-
-@routes("POST /api/threads/{thread}/snapshots/{snapshot}/restore", ADMINS)
-async def restore_snapshot(
-    snapshots: ConversationSnapshots, by: Principal, thread: ThreadId, snapshot: str
-) -> Snapshot:
-    """Put a saved conversation in the place of what the model sees."""
-    return await snapshots.restore(thread, snapshot, by.author.id)
 
 
 # ---- commands ----

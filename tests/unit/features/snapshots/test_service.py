@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from shoal.agents.snapshots import restorable
+from shoal.features.snapshots.service import restorable
 from shoal.kernel.events import AssistantSaid, Compacted, Event, EventData, ToolFinished, UserSaid
 from shoal.kernel.ids import CallId, ThreadId, TurnId
 from shoal.kernel.messages import Author

@@ -1,0 +1,63 @@
+"""/new keeps what was said, and /context saves it, lists what was saved and brings it back."""
+
+from typing import TYPE_CHECKING
+
+from shoal.features.snapshots.service import ConversationSnapshots
+from shoal.kernel.commands import ChatCommand, CommandRequest
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.phrases import counted
+from shoal.threads.commands import LINES_MAX, CommandRouter, ContextWord, moment_text
+
+if TYPE_CHECKING:
+    from shoal.services import Services
+
+
+def chat_commands(services: "Services") -> list[ChatCommand]:
+    """Add words to commands of the core."""
+    commands = services[CommandRouter]
+    saved = SavedConversations(commands, services[ConversationSnapshots])
+    commands.begin_anew = saved.begin_anew
+    commands.context_words |= {
+        "save": ContextWord("`/context save [DESCRIPTION]`", saved.save),
+        "history": ContextWord("`/context history`", saved.history, is_of_channel=True),
+        "restore": ContextWord("`/context restore ID`", saved.restore),
+    }
+    return []
+
+
+class SavedConversations:
+    """Answers."""
+
+    def __init__(self, commands: CommandRouter, snapshots: ConversationSnapshots) -> None:
+        self._commands = commands
+        self._snapshots = snapshots
+
+    async def begin_anew(self, thread: ThreadId, by: str) -> str:
+        """Save the conversation and clear it; returns how to bring it back."""
+        saved = await self._snapshots.archive(thread, by)
+        return f"What was said before is kept: `/context restore {saved.id[-6:]}` brings it back." if saved else ""
+
+    async def save(self, asked: CommandRequest) -> str:
+        saved = await self._snapshots.save(asked.thread, _rest(asked))
+        return f"Saved {counted(saved.messages, 'message')} as `{saved.id[-6:]}`: {saved.description}"
+
+    async def history(self, asked: CommandRequest) -> str:
+        zone, saved = await self._commands.zone(asked), await self._snapshots.around(asked.thread)
+        lines = [
+            f"{number}. `{one.id[-6:]}` {moment_text(one.created_at, zone)}: {one.description}"
+            for number, one in enumerate(saved, 1)
+        ]
+        if len(lines) > LINES_MAX:
+            lines = [*lines[:LINES_MAX], f"- and {len(lines) - LINES_MAX} more"]
+        return "\n".join(lines) or "Nothing was saved in this channel."
+
+    async def restore(self, asked: CommandRequest) -> str:
+        name = _rest(asked)
+        if not name:
+            return f"Usage: {self._commands.context_usage()}."
+        restored = await self._snapshots.restore(asked.thread, name, asked.author.id)
+        return f"Restored, and in view again: {restored.description}"
+
+
+def _rest(asked: CommandRequest) -> str:
+    return asked.argument.partition(" ")[2].strip()

@@ -1,0 +1,99 @@
+"""Idle agents: when nothing happened in any thread of a channel for a while, its conversations are saved and cleared.
+
+What an agent does in other channels does not count: nobody's window tells whether somebody else writes elsewhere. Nor
+do heartbeats, which are no conversation: they keep nothing awake and are never saved.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from shoal.agents.registry import AgentRegistry
+from shoal.backend import Backend
+from shoal.features.snapshots.service import ConversationSnapshots
+from shoal.kernel.clock import Clock
+from shoal.kernel.errors import Conflict, InvalidInput, NotFound
+from shoal.kernel.ids import HEARTBEAT_THREAD, channel_of, is_child
+from shoal.kernel.records import ContextWindow, NewPost, Snapshot
+from shoal.maintenance import Upkeep
+from shoal.store.store import Store
+from shoal.tools.executor import LiveToolServices
+
+if TYPE_CHECKING:
+    from shoal.services import Services
+
+log = logging.getLogger(__name__)
+
+CHECK_SECONDS = 60.0
+SAVED = (
+    "It has been quiet here for {minutes:g} minutes, so I saved {what} and start afresh: {description}\n"
+    "`/context restore {id}` brings it back."
+)
+
+
+def attach(services: "Services") -> None:
+    """Save and clear idle conversations while Shoal runs."""
+    backend, store, agents = services[Backend], services[Store], services[AgentRegistry]
+    if backend.is_front:
+        post = services[LiveToolServices].post
+        idle = IdleWatch(store, agents, services[ConversationSnapshots], services[Clock], post)
+        backend.add_single("idle agents", services[Upkeep].keep("idle agents", idle.run))
+
+
+@dataclass(eq=False, repr=False)
+class IdleWatch:
+    """Watches the agents that set `idle_minutes`."""
+
+    store: Store
+    agents: AgentRegistry
+    snapshots: ConversationSnapshots
+    clock: Clock
+    post: Callable[[NewPost], Awaitable[None]]
+
+    async def run(self) -> None:
+        """Look at the start and then every minute, for ever."""
+        while True:
+            await self.check()
+            await self.clock.sleep(CHECK_SECONDS)
+
+    async def check(self) -> int:
+        """Save and clear what is idle now; returns how many threads."""
+        count = 0
+        for name in self.agents.names():
+            try:
+                minutes = self.agents.spec(name).idle_minutes
+            except InvalidInput:  # a broken agent.toml is told where it is used
+                continue
+            if minutes <= 0:
+                continue
+            found = await self.store.snapshots.windows([name, ""] if name == self.agents.defaults.agent else [name])
+            threads = [one for one in found if one.thread != HEARTBEAT_THREAD]
+            since = self.clock.now() - timedelta(minutes=minutes)
+            in_use = {channel_of(one.thread) for one in threads if one.busy or one.updated_at > since}
+            idle = [one for one in threads if channel_of(one.thread) not in in_use and not is_child(one.thread)]
+            for channel in dict.fromkeys(channel_of(one.thread) for one in idle):
+                count += await self._save([one for one in idle if channel_of(one.thread) == channel], minutes)
+        return count
+
+    async def _save(self, windows: Sequence[ContextWindow], minutes: float) -> int:
+        """Save and clear those of a channel, the last active first, and tell the channel once."""
+        kept = [(one.thread, saved) for one in windows if (saved := await self._begin_anew(one)) is not None]
+        if kept:
+            thread, newest = kept[0]
+            what = "our conversation" if len(kept) == 1 else f"{len(kept)} conversations"
+            others = "" if len(kept) == 1 else " `/context history` lists the others."
+            text = SAVED.format(minutes=minutes, what=what, description=newest.description, id=newest.id[-6:])
+            await self.post(NewPost(f"{newest.id}:idle", thread, f"{text}{others}"))
+        return len(kept)
+
+    async def _begin_anew(self, window: ContextWindow) -> Snapshot | None:
+        extra = {"thread_id": window.thread}
+        try:
+            return await self.snapshots.begin_anew(window.thread, "idle")
+        except (Conflict, NotFound) as error:
+            log.info("a thread is not idle after all", extra={**extra, "why": str(error)})
+        except OSError as error:
+            log.warning("an idle conversation was not saved", extra={**extra, "why": str(error)})
+        return None

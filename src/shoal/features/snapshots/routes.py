@@ -1,0 +1,52 @@
+"""Calls about saved conversations."""
+
+from typing import Annotated
+
+import msgspec
+
+from shoal.features.snapshots.service import ConversationSnapshots
+from shoal.kernel.ids import ThreadId
+from shoal.kernel.records import Snapshot
+from shoal.surfaces.http.endpoints import ADMINS, READERS, Routes, checked_text
+from shoal.threads.principals import Principal
+
+routes = Routes()
+
+
+class NewSnapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What to save a conversation under; the model describes it when this is empty."""
+
+    description: Annotated[str, msgspec.Meta(max_length=500)] = ""
+
+
+class BegunAnew(msgspec.Struct, frozen=True):
+    """The window is clear; `snapshot` holds what was in it, null when it was empty."""
+
+    cleared: bool
+    snapshot: Snapshot | None
+
+
+@routes("POST /api/threads/{thread}/new", ADMINS)
+async def begin_anew(snapshots: ConversationSnapshots, by: Principal, thread: ThreadId) -> BegunAnew:
+    """Save what the model sees of a thread, then start its window anew; nothing is deleted."""
+    return BegunAnew(True, await snapshots.begin_anew(thread, by.author.id))
+
+
+@routes("POST /api/threads/{thread}/snapshots", ADMINS, status=201, body_optional=True)
+async def save_snapshot(snapshots: ConversationSnapshots, thread: ThreadId, body: NewSnapshot) -> Snapshot:
+    """Save what the model sees of a thread; nothing is cleared."""
+    return await snapshots.save(thread, body.description and checked_text(body.description, "description"))
+
+
+@routes("GET /api/threads/{thread}/snapshots", READERS)
+async def snapshots(snapshots: ConversationSnapshots, thread: ThreadId) -> list[Snapshot]:
+    """What the thread's agent saved in its channel, newest first."""
+    return await snapshots.history(thread)
+
+
+@routes("POST /api/threads/{thread}/snapshots/{snapshot}/restore", ADMINS)
+async def restore_snapshot(
+    snapshots: ConversationSnapshots, by: Principal, thread: ThreadId, snapshot: str
+) -> Snapshot:
+    """Put a saved conversation in the place of what the model sees."""
+    return await snapshots.restore(thread, snapshot, by.author.id)

@@ -1,0 +1,128 @@
+"""Copies of conversations: a new thread that begins as another one, with its files."""
+
+import asyncio
+import contextlib
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from shoal.files.deep_folders import remove_tree
+from shoal.kernel.errors import Conflict, InvalidInput, NotFound, ShoalError, UnderWay
+from shoal.kernel.events import Event, EventData, Forked, UserSaid
+from shoal.kernel.files import Folders, relocated
+from shoal.kernel.ids import ThreadId, is_child
+from shoal.store.store import Store
+from shoal.tools.locks import FileLock
+from shoal.tools.prompt_files import PromptFiles
+
+COPYING = ".copying-"
+"""What the name of a folder begins with that holds the files of a fork until there is its thread."""
+SINCE_FORK_MAX = 1_000
+"""Most events that come after a fork before its files are in place."""
+
+
+@dataclass(eq=False, repr=False)
+class Forks:
+    """Makes copies of threads."""
+
+    store: Store
+    publish: Callable[[Sequence[Event]], None]
+    files: PromptFiles
+    folders: Folders
+
+    async def fork(self, source: ThreadId, thread: ThreadId, by: str, after: int = 0, *, opened_by: str = "") -> None:
+        """Make `thread` a copy of `source` up to event `after`, or as it is now, with whole results and the files that
+        these events name, as tainted as they are. With that the post `opened_by` ends, which has opened the thread.
+
+        What was allowed there is not allowed in the copy. Raises NotFound, Conflict where `thread` is there already,
+        InvalidInput for an event that there is not, StoreNewer, OSError, UnderWay while another process makes it.
+        """
+        if is_child(source):
+            raise InvalidInput("This thread belongs to a subagent. Fork the conversation that started it.")
+        info = await self.store.journal.thread(source)
+        if info is None:
+            raise NotFound(f"There is no thread {source}.")
+        home, upto, seq = self.files.home, after or info.last_seq, 0
+        there, here = home.thread(source), home.thread(thread)
+        if await self.store.journal.thread(thread) is not None or (here / "attachments").exists():
+            raise Conflict(f"There is a thread {thread} already, or files of one. Name another.")
+        if upto > info.last_seq:
+            raise InvalidInput(f"{source} has {info.last_seq} events, and none of number {upto}.")
+        await self.folders.pull(source)
+        moved, files = dict[int, EventData](), set[Path]()
+        theirs, ours = (f"/data/{one.replace(':', '/')}/" for one in (source, thread))
+
+        def copied(path: str) -> str:
+            file = Path(path.partition(theirs)[2])  # whatever home it was in then
+            if not file.parts or ".." in file.parts:
+                return path
+            files.add(file)
+            return str(here / file)
+
+        while events := await self.store.journal.events(source, seq, before=upto + 1):
+            seq = events[-1].seq
+            for event in events:
+                data = relocated(event.data, copied)
+                if isinstance(data, UserSaid) and data is not event.data:
+                    known = [(one, one.inside.replace(theirs, ours)) for one in data.attachments]
+                    told = tuple(msgspec.structs.replace(one, inside=inside) for one, inside in known)
+                    data = msgspec.structs.replace(data, attachments=told)
+                if data is not event.data:
+                    moved[event.seq] = data
+        folder = here.with_name(f"{COPYING}{here.name}")
+        source_of = await self.files.marks.sources([home.attachments(source)])
+        lock = FileLock(folder)
+        if folder.is_dir() and lock.take():  # the process that was at it has ended
+            await self._end_fork(folder)
+            lock.release()
+        try:
+            folder.mkdir(mode=0o700, parents=True)
+        except FileExistsError as error:
+            raise UnderWay(f"{thread} is being made by another process. Try again.") from error
+        if not lock.take():
+            raise UnderWay(f"{thread} is being made by another process. Try again.")
+        try:
+            for file in files:
+                await asyncio.to_thread(_copy, there / file, folder / file)
+                if marked := source_of(there / file):
+                    await self.files.marks.note(home.attachments(thread), [folder / file], marked)
+            self.publish(await self.store.branches.fork(source, thread, upto, by, moved, opened_by))
+        except (ShoalError, OSError):
+            with contextlib.suppress(OSError):
+                await asyncio.to_thread(remove_tree, folder)
+            raise
+        finally:
+            await self._end_fork(folder)
+            lock.release()
+
+    async def end_forks(self) -> None:
+        """Give forks their files that the end of a process has cut, and delete the files of those that are none."""
+        for folder in await asyncio.to_thread(lambda: [*self.files.home.data.glob(f"*/*/{COPYING}*")]):
+            lock = FileLock(folder)
+            if lock.take():  # else a process is at it
+                await self._end_fork(folder)
+                lock.release()
+
+    async def _end_fork(self, folder: Path) -> None:
+        """Move the files of a fork to its thread, also for other machines, or delete them where there is none."""
+        here = folder.with_name(folder.name.removeprefix(COPYING))
+        thread, journal = ThreadId(":".join(here.parts[-3:])), self.store.journal
+        info = await journal.thread(thread) if folder.is_dir() else None
+        events = await journal.events(thread, max(0, info.last_seq - SINCE_FORK_MAX)) if info is not None else []
+        if any(isinstance(event.data, Forked) for event in events):
+            here.mkdir(parents=True, exist_ok=True)
+            for part in folder.iterdir():  # whole folders: a file that is moved itself loses what marks it
+                part.rename(here / part.name)
+            await self.folders.push(thread)
+        with contextlib.suppress(OSError):
+            await asyncio.to_thread(remove_tree, folder)
+
+
+def _copy(file: Path, target: Path) -> None:
+    """Copy a file; one that is gone is none."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        shutil.copy2(file, target, follow_symlinks=False)
