@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds everything that a release publishes into dist/ and tries it: wheels and source archives of Shoal and of packages/, the image's build context,
+# Builds everything that a release publishes in dist/ and tries it: wheels and source archives of Shoal and of packages/, the image's build context,
 # a bill of materials (CycloneDX), checksums and the notes.
 #
 #   scripts/release.sh          of the version in pyproject.toml
@@ -10,6 +10,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' pyproject.toml)
 [ -z "${1:-}" ] || [ "$1" = "v$version" ] || { echo "release: the tag $1 is not v$version, the version in pyproject.toml" >&2; exit 1; }
 grep -q "^VERSION = \"$version\"$" src/shoal/kernel/version.py || { echo "release: kernel/version.py has another version" >&2; exit 1; }
+[ -z "${1:-}" ] || grep -q "^## $version ([0-9]" CHANGELOG.md || { echo "release: date the section $version of CHANGELOG.md" >&2; exit 1; }
 [ -z "$(git status --porcelain)" ] || { echo "release: commit or remove what 'git status' shows" >&2; exit 1; }
 
 here=$PWD
@@ -39,6 +40,7 @@ export SHOAL_HOME="$work/home" HOME="$work"
 [ "$("$work/empty/bin/shoal" --version | grep -o '[0-9][0-9.]*' | head -1)" = "$version" ]
 "$work/empty/bin/shoal" ask "What can you do?" </dev/null | tee "$work/answer"
 grep -q "demo model" "$work/answer"
+"$work/empty/bin/shoal" docs ollama | grep -q "ollama serve"
 
 echo "release: bill of materials"
 "$python" -m venv "$work/sbom"
@@ -52,7 +54,7 @@ ls -l dist
 cat <<END
 
 Left to do by hand (docs/releasing.md):
-  1. Read dist/NOTES.md as a user would.
+  1. Read dist/NOTES.md as a user would. The first release also needs the steps under "Once".
   2. git tag -s v$version -m "Shoal $version" && git push origin v$version
   3. Approve the environment 'release' when the workflow asks.
 END

@@ -210,3 +210,7 @@ def test_workflows_pin_actions_and_may_only_read_by_default(path: Path) -> None:
     assert workflow["permissions"] == {"contents": "read"}
     used = [step["uses"] for job in workflow["jobs"].values() for step in job["steps"] if "uses" in step]
     assert [one for one in used if re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", one) is None] == []
+
+
+def test_the_workflows_are_sound() -> None:
+    lint(BIN / "zizmor", "--offline", "--no-progress", ROOT / ".github")
