@@ -40,7 +40,8 @@ export SHOAL_HOME="$work/home" HOME="$work"
 [ "$("$work/empty/bin/shoal" --version | grep -o '[0-9][0-9.]*' | head -1)" = "$version" ]
 "$work/empty/bin/shoal" ask "What can you do?" </dev/null | tee "$work/answer"
 grep -q "demo model" "$work/answer"
-"$work/empty/bin/shoal" docs ollama | grep -q "ollama serve"
+"$work/empty/bin/shoal" docs ollama >"$work/page"
+grep -q "ollama serve" "$work/page"
 
 echo "release: bill of materials"
 "$python" -m venv "$work/sbom"

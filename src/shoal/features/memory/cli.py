@@ -40,7 +40,7 @@ def show(context: CommandContext, thread: str, day: str, as_json: bool) -> None:
         print(f"# {title} ({one.path})\n{printable(one.text).strip() or '(no memory yet)'}\n")
 
 
-@command(memory, example='shoal memory forget "allergic to nuts"')
+@command(memory, example='shoal memory forget "I am allergic to nuts"')
 @FILE_SCOPE
 @IN_THREAD
 @OF_DAY

@@ -273,11 +273,11 @@ pair = CodeOrCommand(
     "pair",
     subcommand_metavar="CODE | list | remove PLATFORM:USER",
     help="Let in a person who wrote to an agent and got a code: shoal pair CODE.",
-    epilog="Example: shoal pair 4821-9930",
+    epilog="Example: shoal pair k5qct379",
 )
 
 
-@command(pair, hidden=True, example="shoal pair confirm 4821-9930")
+@command(pair, hidden=True, example="shoal pair confirm k5qct379")
 def confirm(context: CommandContext, code: str, as_json: bool) -> None:
     """Let in the person who got CODE."""
     found = call_api(context, "POST", "/api/access/pair", {"code": code}, into=PairAnswer)
