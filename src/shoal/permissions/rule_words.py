@@ -19,7 +19,7 @@ Subject: TypeAlias = Literal["command", "read", "write", "web", "tool"]
 
 _TITLES = {"command": "the command", "read": "reading", "write": "writing", "web": "the page"}
 _BELOW: dict[Subject, str] = {"command": "( .*)?", "read": "(/.*)?", "write": "(/.*)?", "web": "(/.*)?"}
-_ANYTHING_OF_A_TOOL = re.compile(r"\(\?s:tool:([a-z0-9_-]+)\(:\.\*\)\?\)")
+_ANYTHING_OF_A_TOOL = re.compile(r"\(\?s:tool:([A-Za-z0-9_-]+)\(:\.\*\)\?\)")
 _PLAIN = re.compile(r"\\([ \-#&~])")
 """What `re.escape` escapes without need."""
 _BEGINNING = re.compile(r"tool:(?:\(([a-z0-9_|-]+)\)|(bash)):")
@@ -64,8 +64,8 @@ def pattern_of(subject: RuleSubject, traits: TraitsByName) -> str:
         raise InvalidInput("Say which, in one line of characters that can be seen.")
     match subject.what:
         case "tool":
-            if not re.fullmatch("[a-z0-9_-]+", text):
-                raise InvalidInput(f"{text[:80]!r} is no tool's name: small letters, digits, _ and -.")
+            if not re.fullmatch("[A-Za-z0-9_-]+", text):
+                raise InvalidInput(f"{text[:80]!r} is not a tool's name. Names have letters, digits, _ and -.")
             return f"(?s:tool:{text}(:.*)?)"
         case "command":
             from shoal.permissions.actions import shell_actions  # a slow import

@@ -41,6 +41,12 @@ CASES: tuple[tuple[RuleSubject, str, tuple[str, ...], tuple[str, ...]], ...] = (
         ("tool:remind:tomorrow\nat 9", "tool:remind"),
         ("tool:remindx:", "tool:bash:remind"),
     ),
+    (
+        RuleSubject("tool", "mcp_home_GetLiveContext"),
+        "all that the tool mcp_home_GetLiveContext does",
+        ("tool:mcp_home_GetLiveContext:{}", "tool:mcp_home_GetLiveContext"),
+        ("tool:mcp_home_getlivecontext:{}",),
+    ),
 )
 
 
@@ -87,7 +93,7 @@ def test_a_command_that_hides_what_it_runs_is_allowed_by_the_rule_that_names_it(
         (RuleSubject("read", "/workspace/../etc"), "straight down"),
         (RuleSubject("write", "/"), "Name a file or a folder"),
         (RuleSubject("web", "example.org"), "no address"),
-        (RuleSubject("tool", "ba(sh"), "no tool's name"),
+        (RuleSubject("tool", "ba(sh"), "not a tool's name"),
     ],
 )
 def test_what_no_rule_can_be_made_of_is_refused(subject: RuleSubject, why: str) -> None:
