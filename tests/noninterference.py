@@ -45,7 +45,8 @@ from shoal.store.driver import Driver, Script
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.surfaces.http.options import WebOptions
-from shoal.surfaces.http.server import API, WebApp
+from shoal.surfaces.http.server import WebApp
+from shoal.surfaces.http.table import api
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.tool import FakeSandbox
 from shoal.testing.model import Call, FakeModel, Gate, Reply, Seen
@@ -169,7 +170,7 @@ def _told(who: Who, word: str) -> list[Act]:
 def _asked() -> list[Act]:
     """Whatever can be read by the API, by somebody who has a token that lets them talk."""
     found: dict[str, None] = {}
-    for path in [endpoint.path for endpoint in API if endpoint.method == "GET"]:
+    for path in [endpoint.path for endpoint in api() if endpoint.method == "GET"]:
         for thread in ("fake:dm-ada{n}:1", "fake:square{n}:1"):
             found[_FIELD.sub("main", path.replace("{thread}", thread))] = None
     return [Act("stranger at the API", path) for path in found]
@@ -178,7 +179,7 @@ def _asked() -> list[Act]:
 def _sent() -> list[Act]:
     """Whatever somebody can have done by the API who has such a token, in conversations of others too."""
     found: list[Act] = []
-    for path in [endpoint.path for endpoint in API if endpoint.method == "POST" and "chat" in endpoint.scopes]:
+    for path in [endpoint.path for endpoint in api() if endpoint.method == "POST" and "chat" in endpoint.scopes]:
         for thread in ("fake:dm-ada{n}:1", "fake:square{n}:1", "{own}"):
             if "{thread}" in path:
                 body: object = {"text": STRANGER, "message_id": "tide"}

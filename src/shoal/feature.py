@@ -53,6 +53,7 @@ class Feature(NamedTuple):
     tools          `tools(services)` returns tools. Their traits are on decorators in the same module
     chat_commands  `commands(services)` returns slash commands
     routes         endpoints of the API
+    paths          what their paths begin with, as in `surfaces/http/table.py`
     cli            subcommands of `shoal`
     doctor         `look(context, config)` yields findings for `shoal doctor` (`shoal.surfaces.cli.findings`)
 
@@ -67,6 +68,7 @@ class Feature(NamedTuple):
     tools: str = ""
     chat_commands: str = ""
     routes: str = ""
+    paths: tuple[str, ...] = ()
     cli: tuple[CliCommand, ...] = ()
     doctor: str = ""
 

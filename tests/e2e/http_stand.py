@@ -67,7 +67,8 @@ from shoal.store.files import LocalFiles
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.surfaces.http.options import WebOptions
-from shoal.surfaces.http.server import API, serve
+from shoal.surfaces.http.server import serve
+from shoal.surfaces.http.table import api
 from shoal.testing.database import empty_database
 from shoal.threads.access_tokens import AccessTokens
 from shoal.threads.commands import AgentCommands, CommandRouter
@@ -317,7 +318,7 @@ class Stand:
         services.add(self, Status)
         services.add(SimpleNamespace(adapters=self.adapters, configured=self.adapters), Connections)
         services.add(SimpleNamespace(recognition=None), VoiceService)
-        taken = {kind for endpoint in API for kind in endpoint.services.values()} | {ThreadTitles, Notices, Profiles}
+        taken = {kind for endpoint in api() for kind in endpoint.services.values()} | {ThreadTitles, Notices, Profiles}
         for kind in taken:
             if kind.__module__.startswith(("shoal.surfaces.", "shoal.setup.")) or kind is Conversations:
                 continue  # the server makes it

@@ -21,7 +21,7 @@ from pathlib import Path
 from shoal.app import open_app
 from shoal.config import load_config
 from shoal.kernel.live_config import LiveConfig
-from shoal.surfaces.http.server import API
+from shoal.surfaces.http.table import api
 from shoal.threads.commands import CommandRouter
 from shoal.tools.registry import Registry
 
@@ -30,7 +30,7 @@ async def look() -> None:
         print(json.dumps({
             "tools": app[Registry].names(),
             "commands": [spec.name for spec in app[CommandRouter].table],
-            "routes": [endpoint.path for endpoint in API],
+            "routes": [endpoint.path for endpoint in api()],
             "sections": app[LiveConfig].current.__struct_fields__,
         }))
 

@@ -17,14 +17,14 @@ from tests.fuzz.http_app import TOKEN, AppThread
 
 from shoal.kernel.permissions import TOKEN_SCOPES
 from shoal.surfaces.http.openapi import make_document
-from shoal.surfaces.http.server import API
+from shoal.surfaces.http.table import api
 
 FOREIGN = "web:lobby:private"
 CANARY = "canary-of-the-owners"
 EXAMPLES = 2
 """Of each call, the same in each run, beside all at the edges of its schema; `make fuzz` tries others."""
 
-DOCUMENT = msgspec.json.decode(make_document(API, "0"))
+DOCUMENT = msgspec.json.decode(make_document(api(), "0"))
 CALLS = [f"{method.upper()} {path}" for path, item in DOCUMENT["paths"].items() for method in item if path != ENDLESS]
 schema = schemathesis.openapi.from_dict(DOCUMENT, config=CONFIG)
 
@@ -50,7 +50,7 @@ def test_the_document_is_valid_openapi() -> None:
 
 def test_the_document_names_every_call() -> None:
     named = {(method.upper(), path) for path, item in DOCUMENT["paths"].items() for method in item}
-    assert named == {(endpoint.method, endpoint.path.replace(":path}", "}")) for endpoint in API}
+    assert named == {(endpoint.method, endpoint.path.replace(":path}", "}")) for endpoint in api()}
     operations = [item[method]["operationId"] for item in DOCUMENT["paths"].values() for method in item]
     assert len(operations) == len(set(operations))
 
@@ -62,7 +62,7 @@ async def test_the_document_is_served(tmp_path: Path) -> None:
 
 
 def test_the_document_says_which_tokens_may_make_a_call() -> None:
-    for endpoint in API:
+    for endpoint in api():
         operation = DOCUMENT["paths"][endpoint.path.replace(":path}", "}")][endpoint.method.lower()]
         assert operation.get("x-shoal-scopes", []) == list(endpoint.scopes)
         assert ("security" in operation) is endpoint.is_open

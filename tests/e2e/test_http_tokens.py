@@ -29,7 +29,7 @@ from shoal.kernel.records import AuditEntry, Commit, NewApproval
 from shoal.net.connections import default_tls
 from shoal.surfaces.http import page
 from shoal.surfaces.http.endpoints import EndedWithToken, Endpoint
-from shoal.surfaces.http.server import API
+from shoal.surfaces.http.table import api
 from shoal.threads.access_tokens import NewToken
 from shoal.threads.principals import Principal
 
@@ -60,7 +60,7 @@ KINDS = [
     Kind("approve", "other"),
     *map(Kind, ("read", "approve")),
 ]
-CALLS = [endpoint for endpoint in API if not endpoint.is_open]
+CALLS = [endpoint for endpoint in api() if not endpoint.is_open]
 
 
 async def bearer(shoal: Served, kind: Kind, name: str = "ben", person: str = "web:ben") -> httpx2.AsyncClient:
@@ -133,7 +133,7 @@ def body_of(endpoint: Endpoint) -> object:
 
 
 def test_every_call_says_which_tokens_may_make_it() -> None:
-    for endpoint in API:
+    for endpoint in api():
         assert bool(endpoint.scopes) is not endpoint.is_open, endpoint.path
         assert set(endpoint.scopes) <= set(TOKEN_SCOPES), endpoint.path
         assert endpoint.is_open or "admin" in endpoint.scopes, endpoint.path

@@ -9,6 +9,7 @@ FEATURE = Feature(
     attach="service:attach",
     doctor="doctor:look_at_backups",
     routes="routes:routes",
+    paths=("/api/backups",),
     cli=(
         CliCommand("backup", "Write everything into one file.", "cli:backup", job="Keep and move it"),
         CliCommand("restore", "Make a home directory from a backup.", "cli:restore", job="Keep and move it"),

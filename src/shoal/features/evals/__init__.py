@@ -7,6 +7,13 @@ FEATURE = Feature(
     settings={"cases": "settings:CasesSettings"},
     attach="checks:attach",
     routes="routes:routes",
+    paths=(
+        "/api/threads/*/replay",
+        "/api/comparisons",
+        "/api/threads/*/cases",
+        "/api/agents/*/cases",
+        "/api/agents/*/check",
+    ),
     cli=(
         CliCommand("replay", "Build past requests to models again and compare them.", "cli:replay", job="Look back"),
         CliCommand("compare", "Ask another model what you asked before.", "cli:compare", job="Look back"),

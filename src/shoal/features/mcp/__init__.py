@@ -5,6 +5,7 @@ from shoal.feature import CliCommand, Feature
 FEATURE = Feature(
     name="mcp",
     routes="routes:routes",
+    paths=("/api/mcp", "/api/mcp-servers/*/confirm"),
     chat_commands="commands:chat_commands",
     cli=(
         CliCommand(

@@ -9,5 +9,6 @@ FEATURE = Feature(
     tools="tools:memory_tools",
     chat_commands="commands:chat_commands",
     routes="routes:routes",
+    paths=("/api/memory",),
     cli=(CliCommand("memory", "What agents remember: show, amend, forget, undo.", "cli:memory", job="Set up agents"),),
 )

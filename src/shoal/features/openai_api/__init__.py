@@ -2,4 +2,4 @@
 
 from shoal.feature import Feature
 
-FEATURE = Feature(name="openai_api", attach="conversations:attach", routes="routes:routes")
+FEATURE = Feature(name="openai_api", attach="conversations:attach", routes="routes:routes", paths=("/v1",))

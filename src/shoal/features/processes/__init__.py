@@ -8,5 +8,6 @@ FEATURE = Feature(
     attach="attach:attach",
     tools="tools:tools",
     routes="routes:routes",
+    paths=("/api/processes",),
     cli=(CliCommand("processes", "Processes that agents run: list, logs, kill.", "cli:processes", job="Look back"),),
 )

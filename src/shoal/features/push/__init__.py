@@ -2,4 +2,6 @@
 
 from shoal.feature import Feature
 
-FEATURE = Feature(name="push", services=("service:WebPush",), attach="service:attach", routes="routes:routes")
+FEATURE = Feature(
+    name="push", services=("service:WebPush",), attach="service:attach", routes="routes:routes", paths=("/api/push",)
+)

@@ -10,6 +10,7 @@ FEATURE = Feature(
     tools="tools:trigger_tools",
     chat_commands="commands:chat_commands",
     routes="routes:routes",
+    paths=("/api/triggers", "/api/brief", "/hooks"),
     cli=(
         CliCommand("brief", "Get a brief every morning.", "cli:brief", job="Have things done by the clock"),
         CliCommand(

@@ -8,6 +8,7 @@ FEATURE = Feature(
     attach="undo:attach",
     chat_commands="commands:chat_commands",
     routes="routes:routes",
+    paths=("/api/threads/*/turns/*/changes", "/api/threads/*/turns/*/undo"),
     cli=(
         CliCommand("changes", "Show what a turn did to files, or an undo.", "cli:changes", group="threads"),
         CliCommand("undo", "Restore the files that a turn changed.", "cli:undo", group="threads"),

@@ -1,7 +1,7 @@
 """The OpenAPI 3.1 document, made from the endpoints and the structs they take and send."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TypeAlias
 
@@ -35,14 +35,14 @@ _PARAMETER_TEXTS = {
 class ApiDocument:
     """The description of some endpoints, made when it is first asked for."""
 
-    def __init__(self, endpoints: Sequence[Endpoint], version: str) -> None:
+    def __init__(self, endpoints: Callable[[], Sequence[Endpoint]], version: str) -> None:
         self._endpoints = endpoints
         self._version = version
 
     @cached_property
     def content(self) -> bytes:
         """The document as JSON."""
-        return make_document(self._endpoints, self._version)
+        return make_document(self._endpoints(), self._version)
 
 
 def make_document(endpoints: Sequence[Endpoint], version: str) -> bytes:

@@ -12,33 +12,20 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shoal.delivery.hub import Hub
-from shoal.feature import Feature, features
 from shoal.kernel.clock import Clock
 from shoal.kernel.errors import ConfigError, ShoalError
 from shoal.kernel.version import VERSION
 from shoal.services import Services
 from shoal.store.store import Store
-from shoal.surfaces.http import (
-    page,
-    routes_access,
-    routes_agents,
-    routes_approvals,
-    routes_changes,
-    routes_files,
-    routes_history,
-    routes_inbound,
-    routes_operations,
-    routes_setup,
-    routes_threads,
-)
 from shoal.surfaces.http.auth import AccessMiddleware, Gate
-from shoal.surfaces.http.endpoints import Callers, Endpoint, Routes, starlette_routes
+from shoal.surfaces.http.endpoints import Callers
 from shoal.surfaces.http.errors import answer_defect, answer_http_error, answer_shoal_error
 from shoal.surfaces.http.openapi import ApiDocument
 from shoal.surfaces.http.options import WebOptions
 from shoal.surfaces.http.page import Page
 from shoal.surfaces.http.routes_operations import Counters, StoreProbe
 from shoal.surfaces.http.streams import LiveStreams
+from shoal.surfaces.http.table import LazyRoutes, api, is_open
 from shoal.threads.access_tokens import AccessTokens
 
 CONNECTIONS_MAX = 1000
@@ -52,32 +39,6 @@ DROPPED_BYTES_MAX = 256 * 1024 * 1024
 """How much of a body is read after the answer."""
 DROPPED_SECONDS_MAX = 30.0
 """How long a body is read after the answer."""
-
-
-def routes_of(feature: Feature) -> Routes:
-    routes = feature.load(feature.routes)
-    assert isinstance(routes, Routes)
-    return routes
-
-
-API: tuple[Endpoint, ...] = (
-    *routes_operations.routes,
-    *routes_inbound.routes,
-    *routes_threads.routes,
-    *routes_history.routes,
-    *routes_files.routes,
-    *routes_approvals.routes,
-    *routes_changes.routes,
-    *routes_access.routes,
-    *routes_agents.routes,
-    *routes_setup.routes,
-    *(endpoint for feature in features() if feature.routes for endpoint in routes_of(feature)),
-)
-_OPEN_PATHS = frozenset(endpoint.path for endpoint in (*API, *page.routes) if endpoint.is_open)
-_OPEN_PREFIXES = (
-    f"{page.PREFIX}/",
-    *{path.partition("{")[0] for path in _OPEN_PATHS if "{" in path},
-)
 
 
 class WebApp:
@@ -100,21 +61,18 @@ class WebApp:
             callers,
             Page(),
             StoreProbe(store, clock),
-            ApiDocument(API, VERSION),
+            ApiDocument(api, VERSION),
         ):
             web.add(service)
         router = Starlette(
-            routes=starlette_routes(web, (*API, *page.routes)),
             exception_handlers={
                 ShoalError: answer_shoal_error,
                 HTTPException: answer_http_error,
                 Exception: answer_defect,
             },
         )
-        router.router.redirect_slashes = False
-
-        def is_open(path: str) -> bool:  # probes, calls that prove who makes them, files without secrets
-            return path in _OPEN_PATHS or path.startswith(_OPEN_PREFIXES)
+        self.routes = LazyRoutes(web)
+        router.router.default = self.routes
 
         self._served = BodyDrain(AccessMiddleware(router, gate, clock, is_open), options.linger_seconds)
 
@@ -185,6 +143,7 @@ async def serve(services: Services, options: WebOptions) -> AsyncGenerator[str, 
     import uvicorn  # here, since calls in process need no server
 
     web = WebApp(services, options)
+    web.routes.bind_all()  # what does not fit stops the start
     listener = _listen(options.host, options.port, options.slow_reader_seconds)
     config = uvicorn.Config(
         web,

@@ -1,0 +1,30 @@
+"""The table of paths finds the module of every endpoint, and imports no other."""
+
+from shoal.surfaces.http.table import MODULES, is_open, modules_of
+
+
+def test_every_endpoint_is_found_by_its_path() -> None:
+    for module in MODULES:
+        for endpoint in module.load():
+            names = [one.name for one in modules_of(endpoint.path)]
+            assert module.name in names, f"{endpoint.path} is below none of the paths of {module.name}"
+
+
+def test_every_path_of_the_table_has_an_endpoint() -> None:
+    for module in MODULES:
+        served = [endpoint.path for endpoint in module.load()]
+        for pattern in module.paths:
+            alone = module._replace(paths=(pattern,))
+            assert any(alone.serves(path) for path in served), f"{module.name} serves nothing below {pattern}"
+
+
+def test_a_message_needs_one_module() -> None:
+    assert [one.name for one in modules_of("/api/threads/web:lobby:1/messages")] == ["routes_threads"]
+    assert modules_of("/nothing") == MODULES
+
+
+def test_what_needs_no_token_is_known_by_its_path() -> None:
+    for path in ("/", "/healthz", "/hooks/x", "/platforms/teams", "/platforms/teams/other", "/console/main.js"):
+        assert is_open(path), path
+    for path in ("/api/threads", "/metrics", "/platforms", "/healthz/more", "/nothing", "/v1/models"):
+        assert not is_open(path), path
