@@ -1,1 +1,1 @@
-"""Replies on their way out: the outbox, the sender, splitting, markup and pacing."""
+"""Deliver replies: the outbox, the sender, previews and pacing."""

@@ -1,12 +1,12 @@
-"""Chats that take no posts: their owner is told once, until they take posts again.
+"""Track chats that refuse posts, and notify their owner once.
 
-    the place            what becomes of a post
+    refused by           effect on a post
     ------------------   -----------------------------------------------------------------------------------------
-    a thread is barred   posted to the chat around it, with a note
-    the chat is closed   kept and tried again for a day; the owner is told once, with what waits
-    the chat is gone     given up; the owner is told, with what it said
+    the thread           posted to the enclosing chat, with a note
+    the chat, for now    retried for a day; the owner gets one notice with the waiting text
+    the chat, forever    given up; the owner gets a notice with the text
 
-Which chats are barred is stored, so that a restart tells nobody again.
+Barred chats are stored, so a restart sends no second notice.
 """
 
 from collections.abc import Awaitable, Callable
@@ -19,7 +19,7 @@ from shoal.kernel.ports import Settings
 from shoal.kernel.records import OutboxRow
 
 Tell: TypeAlias = Callable[[OutboxRow, str], Awaitable[None]]
-"""Tells the owner of a post that its chat does not take, and why."""
+"""Notifies the owner of a refused post and its reason."""
 
 
 class BarredChats:
@@ -32,11 +32,11 @@ class BarredChats:
         self._known: set[str] = set()
 
     async def load(self) -> None:
-        """Know what an earlier process was told. Raises StoreError."""
+        """Load the chats barred by an earlier process. Raises StoreError."""
         self._known = {channel for channel, why in await self._settings.page(self._scope) if why}
 
     async def note(self, row: OutboxRow, why: str) -> None:
-        """A chat does not take a post; the owner is told unless they know. Raises StoreError."""
+        """Record that a chat refused a post, and notify the owner the first time. Raises StoreError."""
         channel = channel_of(row.thread)
         if channel not in self._known:
             await self._settings.put(self._scope, channel, why)
@@ -44,14 +44,15 @@ class BarredChats:
             self._known.add(channel)
 
     async def works(self, thread: ThreadId) -> None:
-        """A chat has taken a post."""
+        """Record that a chat accepted a post."""
         channel = channel_of(thread)
         if channel in self._known:
             self._known.discard(channel)
-            with suppress(StoreError):  # then the owner is not told of the next time
+            with suppress(StoreError):  # then the owner misses the next notice
                 await self._settings.put(self._scope, channel, "")
 
 
 def scope_of(platform: str) -> str:
-    """Where the barred chats of a platform are stored, with the reason; an empty reason is none."""
+    """Return the scope under which a platform's barred chats are stored with their reason. An empty reason means not
+    barred."""
     return f"barred:{platform}"

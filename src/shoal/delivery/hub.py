@@ -1,4 +1,4 @@
-"""The hub: shows what happens in threads to whoever watches in this process."""
+"""Live events of threads for watchers in this process."""
 
 import asyncio
 from collections import deque
@@ -19,12 +19,12 @@ from shoal.kernel.ids import ThreadId, TurnId
 
 CALLS_MAX = 1000
 BACKLOG_MAX = 1000
-"""How far a reader may fall behind before it has to read the journal again."""
+"""Events a reader may fall behind before it must read the journal again."""
 
 
 class Subscription:
-    """One watcher; iterate it for events as they come. When it fell more than BACKLOG_MAX behind, `lost` becomes true
-    and the iteration ends: read the journal from the last number seen and subscribe anew."""
+    """One watcher. Iterate it for live events. If it falls more than BACKLOG_MAX behind, `lost` becomes true and the
+    iteration ends: read the journal from the last event number and subscribe again."""
 
     def __init__(self) -> None:
         self._backlog: deque[Event | LiveEvent] = deque()
@@ -33,7 +33,7 @@ class Subscription:
         self.lost = False
 
     def put(self, item: Event | LiveEvent) -> None:
-        """Hand an event to the watcher; never waits."""
+        """Queue an event without waiting."""
         if len(self._backlog) >= BACKLOG_MAX:
             self.lose()
         elif not self.lost:
@@ -41,13 +41,13 @@ class Subscription:
             self._ready.set()
 
     def lose(self) -> None:
-        """End the iteration: the watcher has to read the journal again."""
+        """End the iteration. The watcher must read the journal again."""
         self.lost = True
         self._backlog.clear()
         self._ready.set()
 
     def close(self) -> None:
-        """End the iteration after what is in the backlog."""
+        """End the iteration after the backlog."""
         self._closed = True
         self._ready.set()
 
@@ -55,7 +55,7 @@ class Subscription:
         return self
 
     async def __anext__(self) -> Event | LiveEvent:
-        """The next event. Cancelling loses nothing: the iteration can go on."""
+        """Return the next event. Cancelling loses nothing, and the iteration can continue."""
         while not self._backlog:
             if self.lost or self._closed:
                 raise StopAsyncIteration
@@ -65,7 +65,7 @@ class Subscription:
 
 
 class _StreamedCall:
-    """What a model call has written so far, for those who begin to watch in the middle of it."""
+    """Text of a running model call, for watchers who subscribe during it."""
 
     def __init__(self, turn: TurnId, step: int, after: int) -> None:
         self.turn, self.step, self.after = turn, step, after
@@ -84,8 +84,8 @@ class _StreamedCall:
 class Hub:
     """Implements `domain.ports.LiveHub`.
 
-    What a running model call has written is kept until its message is journaled, so that a watcher who comes late
-    misses no words. At most CALLS_MAX threads' calls are kept.
+    The text of a running model call is kept until its message is journaled, so late watchers miss nothing. At most
+    CALLS_MAX calls are kept.
     """
 
     def __init__(self) -> None:
@@ -94,12 +94,12 @@ class Hub:
         self._taps: list[Callable[[Event], None]] = []
 
     def tap(self, count: Callable[[Event], None]) -> None:
-        """Have every journal event of this process shown to `count`, which must neither wait nor fail."""
+        """Call `count` with every journal event of this process. It must neither wait nor fail."""
         self._taps.append(count)
 
     @contextmanager
     def subscribe(self, thread: ThreadId | None = None) -> Generator[Subscription]:
-        """Watch one thread, beginning with what its running call has written, or all of them."""
+        """Watch one thread, starting with the text of its running call, or all threads."""
         subscription = Subscription()
         if thread is not None and thread in self._calls:
             for piece in self._calls[thread].told(thread):
@@ -125,7 +125,7 @@ class Hub:
         if isinstance(data, TextStreamed | ThinkingStreamed):
             call = self._calls.get(thread)
             if call is None or (call.turn, call.step) != (turn, data.step):
-                self._calls.pop(thread, None)  # the newest goes last
+                self._calls.pop(thread, None)  # keep the newest last
                 if len(self._calls) >= CALLS_MAX:
                     del self._calls[next(iter(self._calls))]
                 call = self._calls[thread] = _StreamedCall(turn, data.step, data.after)
@@ -137,13 +137,13 @@ class Hub:
         return bool(self._watchers) and (thread in self._watchers or None in self._watchers)
 
     def lose(self) -> None:
-        """Tell every watcher that it may have missed something."""
+        """Tell every watcher that it may have missed events."""
         for watchers in self._watchers.values():
             for subscription in watchers:
                 subscription.lose()
 
     def close(self) -> None:
-        """End every subscription; the program stops."""
+        """End every subscription at shutdown."""
         for watchers in self._watchers.values():
             for subscription in watchers:
                 subscription.close()

@@ -1,8 +1,8 @@
-"""Paces one account of a platform: its windows of posts a thread, a channel and overall, and what it asks to wait.
+"""Rate limits for one platform account: posts per thread, channel and account, and requested waits.
 
-A post that waits holds its place in the queue of its channel, or of its thread where a platform counts by threads, and
-only the first of each waits for the account; so posts of a route leave in the order in which they came, and what is
-recorded is when they really left.
+A waiting post keeps its position in the queue of its channel, or of its thread if the platform counts by thread. Only
+the first of each queue waits for the account. Posts of a route therefore leave in order, and their real times are
+recorded.
 """
 
 import asyncio
@@ -15,17 +15,17 @@ from shoal.kernel.ids import ThreadId, channel_of, thread_address
 from shoal.kernel.posts import ChatLimits, Window
 
 ROUTES_KEPT_MAX = 4096
-"""Channels and threads whose last posts are remembered; the longest unused are forgotten."""
+"""Channels and threads with recorded posts. The least recently used are evicted."""
 
 BARRED_SECONDS_MAX = 86_400.0
-"""However long a platform asks to wait, after this it is asked again."""
+"""Longest wait at a platform's request before trying again."""
 
 ACCOUNT = ""
-"""The route of everything the account does."""
+"""Route of all posts of the account."""
 
 
 class _Route:
-    """A thread, a channel or the account: who waits for it, and when its last posts left, by window."""
+    """A thread, a channel or the account: its queue, and the times of its last posts by window."""
 
     __slots__ = ("posts", "queue")
 
@@ -35,7 +35,7 @@ class _Route:
 
 
 class Pacer:
-    """Gives out the times of posts; every post takes one before it is made."""
+    """Rate limiter. Every post waits for its turn here."""
 
     def __init__(self, limits: ChatLimits, clock: Clock) -> None:
         self._limits = limits
@@ -44,8 +44,8 @@ class Pacer:
         self._until: OrderedDict[str, float] = OrderedDict()
 
     async def turn(self, thread: ThreadId) -> None:
-        """Wait until a post to this thread is within every window and nothing bars it, and count it. First come, first
-        served within a route. Cancelling while waiting takes nothing."""
+        """Wait until all windows and requested waits allow a post to this thread, then count it. First come, first
+        served within a route. Cancelling the wait counts nothing."""
         if self.take_now(thread):
             return
         routes = *of_place, of_account = self._routes_of(thread)
@@ -62,12 +62,12 @@ class Pacer:
                     left = self._leave(thread, routes)
 
     def take_now(self, thread: ThreadId) -> bool:
-        """Count a post if one may leave at this moment and nobody waits; False, and nothing, if not."""
+        """Count a post if one may leave now and none is waiting. Otherwise, return False and count nothing."""
         routes = self._routes_of(thread)
         return not any(route.queue.locked() for route in routes) and self._leave(thread, routes)
 
     def _leave(self, thread: ThreadId, routes: Sequence[_Route]) -> bool:
-        """Count a post that may leave at this moment; False when it may not."""
+        """Count a post if it may leave now, and return whether it may."""
         if self._wait_seconds(thread, *routes) > 0:
             return False
         now = self._clock.monotonic()
@@ -77,16 +77,16 @@ class Pacer:
         return True
 
     def _wait_seconds(self, thread: ThreadId, *routes: _Route) -> float:
-        """How long until nothing bars the thread and every window of these routes has room."""
+        """Return the seconds until these routes allow a post."""
         at = max(self._until.get(ACCOUNT, 0.0), self._until.get(channel_of(thread), 0.0))
         for route in routes:
             for window, posts in route.posts:
                 if len(posts) == window.posts:
                     at = max(at, posts[0] + window.seconds)
-        return round(at - self._clock.monotonic(), 6)  # clocks count microseconds: less is never slept
+        return round(at - self._clock.monotonic(), 6)  # clocks have microsecond resolution
 
     def refused(self, thread: ThreadId, seconds: float, *, everywhere: bool = False) -> None:
-        """The platform asked to wait: for this channel, or for the whole account."""
+        """Record that the platform asked to wait, for this channel or the whole account."""
         route = ACCOUNT if everywhere else channel_of(thread)
         until = self._clock.monotonic() + min(seconds, BARRED_SECONDS_MAX)
         self._until[route] = max(until, self._until.get(route, 0.0))
@@ -95,17 +95,17 @@ class Pacer:
             self._until.popitem(last=False)
 
     def barred(self, thread: ThreadId) -> bool:
-        """Whether the platform asked to wait and that time is not over."""
+        """Whether a wait that the platform requested is still running."""
         return self._wait_seconds(thread) > 0
 
     def edit_seconds(self, thread: ThreadId) -> float:
-        """How far apart the edits of a preview in this thread have to be."""
+        """Return the minimum interval of preview edits in this thread."""
         group_seconds = self._limits.group_edit_seconds_min if self._is_group(thread) else 0.0
         return group_seconds or self._limits.edit_seconds_min
 
     def _routes_of(self, thread: ThreadId) -> list[_Route]:
-        """The routes of a post: its thread if that has a window of its own, its channel if that or else no thread has
-        one, the account."""
+        """Return the routes of a post: its thread if threads have a window, its channel if channels have one or threads
+        have none, and the account."""
         group = self._is_group(thread)
         found: list[_Route] = []
         for key in (("thread", thread), ("channel", channel_of(thread)), ("account", ACCOUNT)):

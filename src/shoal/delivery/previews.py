@@ -1,20 +1,20 @@
-"""Time for what has begun when its service has to end: a post that is at the platform is noted, not cut off.
+"""Grace period at shutdown: a post that has reached the platform is recorded, not cut off.
 
-The preview of an answer while the model writes it: a post, then edits as far apart as the platform wants them.
+Preview of an answer while the model writes it: a post, then edits at the platform's interval.
 
     preview    means                                      left by
     --------   ----------------------------------------   ------------------------------------------------------------
-    none       nothing was written yet, or it is silent,  text that may be shown -> shown
-               or earlier posts have yet to be made
-    shown      a message stands; edits follow the text    the reply is delivered: the sender edits it -> gone, or
-                                                          where other posts may stand after it posts anew and has
-                                                          it deleted; the turn ended without a reply: marked as
+    none       no text yet, a silent turn, or earlier     text that may be shown -> shown
+               posts are pending
+    shown      a message exists; edits follow the text   the reply is delivered: the sender edits it -> gone, or
+                                                          or, if later posts may exist, posts a new message and
+                                                          deletes it; the turn ended without a reply: marked as
                                                           stopped -> gone
 
-The outbox has the truth: whatever a preview misses, the reply's row brings. The message's id is kept there as well,
-so that after a restart the reply still goes where its preview stands. That one is begun is noted before its post; so a
-preview that stands although nobody learnt its id is found again where the platform can tell, by its key. Elsewhere the
-reply takes that note away before it is posted anew: whoever learns the preview's id later deletes it.
+The outbox is authoritative: if a preview misses text, the reply's row delivers it. The outbox also stores the message's
+id, so after a restart the reply still edits its preview. The start of a preview is stored before its post. If the id of
+a posted preview is unknown, platforms that can search find it by its key. On other platforms the reply deletes the
+stored mark before it is posted again, and whoever learns the preview's id later deletes the preview.
 """
 
 import asyncio
@@ -57,11 +57,11 @@ T = TypeVar("T")
 
 
 ENDING_SECONDS = 5.0
-"""How long a post that has begun may still take when its sender is cancelled."""
+"""Seconds a started post may still take after its sender is cancelled."""
 
 
 class GracePeriod:
-    """Of one run of a service."""
+    """Grace period for one run of a service."""
 
     def __init__(self) -> None:
         self._at = math.inf
@@ -69,7 +69,7 @@ class GracePeriod:
 
     @contextmanager
     def watched(self) -> Generator[None]:
-        """Around the service's loop: when it is left, the time of what has begun runs."""
+        """Wraps the service's loop. The grace period starts when the loop ends."""
         try:
             yield
         finally:
@@ -79,7 +79,7 @@ class GracePeriod:
 
     @contextmanager
     def finishing(self) -> Generator[None]:
-        """No cancellation reaches the block before that time is over; then it is cut off, and left without a word."""
+        """Shield the block from cancellation until the grace period ends. Then it is cancelled silently."""
         with anyio.CancelScope(shield=True, deadline=self._at) as scope:
             self._begun.add(scope)
             try:
@@ -89,21 +89,21 @@ class GracePeriod:
 
 
 PREVIEWS_MAX = 200
-"""Turns previewed at once; more are shown when they are done."""
+"""Concurrent previews. Other turns appear when they are done."""
 TYPING_SECONDS = 4.0
-"""How often a platform is told that the agent works."""
+"""Interval of typing indicators."""
 TOOLS_CHARS_MAX = 60
-"""Of the names of the tools at work, people are shown no more."""
+"""Longest list of running tools shown to people."""
 THINKING = "is thinking…"
-"""What the agent does, in words that go on from its name."""
+"""Status phrase that follows the agent's name."""
 STOPPED = "\n\n⏹ Stopped."
 MOVED = "_↓ The answer is below._"
-"""What is left of a preview that other posts came after, where a message cannot be deleted."""
+"""Replaces a preview with later posts after it if messages cannot be deleted."""
 
 
 class _Preview(msgspec.Struct, eq=False):
-    """One turn's answer as far as it is written: what there is of it, what its message shows, and how it goes on.
-    `doubtful` says whether a message may stand whose id is not known; None where that was not looked up yet."""
+    """The preview of one turn's answer: its text so far and the message that shows it. `doubtful`: a message with an
+    unknown id may exist; None before this was checked."""
 
     thread: ThreadId
     turn: TurnId
@@ -144,15 +144,15 @@ class Previews:
         async with anyio.create_task_group() as tasks:
             with self._begun.watched():
                 fell_behind = True
-                while fell_behind:  # what was missed only makes a preview shorter
+                while fell_behind:  # missed events only make a preview shorter
                     with self._hub.subscribe() as coming:
                         async for item in coming:
                             await self._look(item, tasks, pacer)
                     fell_behind = coming.lost
 
     async def take(self, row: OutboxRow) -> str | None:
-        """End the preview of a reply's turn and return its message's id; empty when there is none, None when one may
-        stand whose id is not known."""
+        """End the preview of a reply's turn and return its message's id: empty if it has none, None if a message with
+        an unknown id may exist."""
         turn = turn_of_reply(row.id)
         if not turn:
             return ""
@@ -171,7 +171,7 @@ class Previews:
         return kept[0] or None if kept else ""
 
     async def _look(self, item: Event | LiveEvent, tasks: anyio.abc.TaskGroup, pacer: Pacer) -> None:
-        """Take an event in, if it is of this platform."""
+        """Process an event of this platform."""
         if thread_address(item.thread).platform != self._adapter.platform:
             return
         thread, data, preview = item.thread, item.data, self._open.get(item.thread)
@@ -182,7 +182,7 @@ class Previews:
                 if preview is None or preview.turn != item.turn:
                     if len(self._open) >= PREVIEWS_MAX:
                         return
-                    if preview is not None:  # its turn is over, of which this process has not heard
+                    if preview is not None:  # its turn ended unnoticed by this process
                         preview.end()
                     preview = self._open[thread] = _Preview(thread, item.turn, self._asked.get(thread, ""))
                     tasks.start_soon(self._paint, preview, pacer)
@@ -190,23 +190,23 @@ class Previews:
                     is_tool = data.state == "tool" and data.text
                     preview.doing = f"is running {data.text[:TOOLS_CHARS_MAX]}…" if is_tool else THINKING
                 else:
-                    if data.step != preview.step:  # another step begins the text anew
+                    if data.step != preview.step:  # a new step restarts the text
                         preview.step, preview.text = data.step, ""
                     preview.text += data.text
                     preview.changed.set()
             case ToolFinished(answers=True) if preview is not None:
-                preview.ending = ""  # a tool says it to the person; what was shown stays, without a mark
+                preview.ending = ""  # a tool sent the text; keep the message, without a mark
                 preview.end()
             case TurnFinished():
                 self._asked.pop(thread, None)
                 if preview is None:
-                    if not data.reply:  # what a killed process showed of it is over
+                    if not data.reply:  # ends the preview of a killed process
                         for message_id in filter(None, await self._outbox.posted_ids(preview_key(item.turn))):
                             await self._try(withdraw(self._adapter, thread, message_id))
                     return
                 del self._open[thread]
                 if not preview.over:
-                    self._ending[preview.turn] = preview  # its post may be on the way: whoever takes it waits for that
+                    self._ending[preview.turn] = preview  # its post may be in flight: `take` waits for it
                 preview.end()
                 if not data.reply:
                     async with preview.lock:
@@ -217,7 +217,7 @@ class Previews:
                 pass
 
     async def _paint(self, preview: _Preview, pacer: Pacer) -> None:
-        """Show what is written, as often as the platform likes, until the preview is over."""
+        """Show the text at the platform's interval until the preview ends."""
         seconds, told_at = pacer.edit_seconds(preview.thread), -TYPING_SECONDS
         try:
             while not preview.over:
@@ -237,15 +237,14 @@ class Previews:
             self._ending.pop(preview.turn, None)
 
     async def _show(self, preview: _Preview, pacer: Pacer) -> None:
-        """Bring the message up to what is written, or post it and note its id.
+        """Update the message, or post it and store its id.
 
-        What a process before this one showed of the turn is taken up; where that is nothing, that a preview begins is
-        noted, unless an earlier post of the thread has yet to be made. That comes before the pacer is asked, so that a
-        post leaves when its time is counted.
+        Continues the preview of an earlier process. Otherwise, the start of a preview is stored, unless an earlier post
+        of the thread is pending. This happens before waiting for the rate limit, so a post leaves when it is counted.
         """
         thread, turn, text = preview.thread, preview.turn, preview.text
         piece, is_whole = shown_of(text, self._adapter.limits)
-        filled = not is_whole and preview.shown_step == preview.step and preview.shown  # it would only become shorter
+        filled = not is_whole and preview.shown_step == preview.step and preview.shown  # the new text would be shorter
         if filled or piece in ("", preview.shown):
             preview.seen = text
             return
@@ -267,7 +266,7 @@ class Previews:
                         stray, preview.message_id = preview.message_id, ""
                         preview.end()
                         await by_adapter(withdraw(self._adapter, thread, stray))
-            else:  # a preview never stands in the way of an answer
+            else:  # a preview must never delay an answer
                 return
         except PlatformError as error:
             if error.retry_after_seconds:
@@ -277,27 +276,27 @@ class Previews:
         preview.shown, preview.shown_step, preview.seen = piece, preview.step, text
 
     async def _try(self, doing: Awaitable[None]) -> None:
-        """Do what may as well fail."""
+        """Run an optional update, and log its failure."""
         try:
             await by_adapter(doing)
         except PlatformError as error:
-            log.debug("the platform did not take a preview's update", extra={"why": str(error)})
+            log.debug("the platform refused a preview update", extra={"why": str(error)})
 
 
 async def by_adapter(doing: Awaitable[T]) -> T:
-    """What an adapter does. Raises StoreError, and PlatformError for whatever else goes wrong, its own mistakes too."""
+    """Wraps calls of an adapter. Raises StoreError, and PlatformError for all other errors, including its defects."""
     try:
         return await doing
     except (PlatformError, StoreError):
         raise
     except Exception as error:
-        log.exception("an adapter made a mistake")
+        log.exception("an adapter failed")
         raise PlatformError(f"{type(error).__name__}: {error}", outcome_unknown=True) from error
 
 
 async def post_once(adapter: ChatAdapter, outbox: Outbox, post: OutboundPost) -> str:
-    """Post, or where an earlier try may have gone through, take what stands there and is no other post's. Returns the
-    message's id. Raises PlatformError."""
+    """Post, or if an earlier attempt may have succeeded, find its message. Returns the message's id. Raises
+    PlatformError."""
     if post.maybe_posted and isinstance(adapter, ReadsBack):
         for message_id in await adapter.find_posted(post):
             if not await outbox.is_noted(adapter.platform, message_id):
@@ -306,8 +305,8 @@ async def post_once(adapter: ChatAdapter, outbox: Outbox, post: OutboundPost) ->
 
 
 async def withdraw(adapter: ChatAdapter, thread: ThreadId, message_id: str) -> None:
-    """Delete a preview whose answer stands elsewhere; where that cannot be, have it point there. One that is gone
-    already is left. Raises PlatformError for what may yet succeed."""
+    """Delete a preview whose answer was posted elsewhere, or replace it with a pointer. Ignores a missing message.
+    Raises PlatformError if a retry may succeed."""
     try:
         if isinstance(adapter, Deletes):
             await adapter.delete(thread, message_id)
@@ -323,8 +322,8 @@ async def withdraw(adapter: ChatAdapter, thread: ThreadId, message_id: str) -> N
 
 
 def shown_of(text: str, limits: ChatLimits) -> tuple[str, bool]:
-    """As much of a text that is being written as one message takes, with what is open closed, and whether that is all.
-    Where a message can only be added to, it is no more than what stays as it is."""
+    """Return the part of an unfinished text that fits one message, with open markup closed, and whether that is all of
+    it. If messages can only be appended to, the part contains only text that will not change."""
     reserve = len(STOPPED)
     while True:
         piece, is_more = first_piece_of(text, limits, reserve)

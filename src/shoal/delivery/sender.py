@@ -1,26 +1,25 @@
-"""The sender: carries the outbox to the platforms.
+"""Deliver the outbox to the platforms.
 
     row state   means                                left by
     ---------   ----------------------------------   ---------------------------------------------------------------
-    pending     to be posted when due                claim -> sending
+    pending     due at a time                        claim -> sending
     sending     a sender holds it for claim_seconds  every piece posted -> sent; refused -> pending with a later time,
                                                      or failed; the holder ends before it begins -> pending; the
                                                      holder died -> claimed again, marked maybe_sent
     sent        all pieces are on the platform       -
     failed      given up, with its error             -
 
-The answer of a turn that runs in the sender's own process is claimed in the transaction that closes the turn, when no
-other post of its thread has to go first, and so is `sending` from the start; where nobody learns how that transaction
-ended, the row is given back before the sender looks on.
+The answer of a turn in the sender's own process is claimed in the transaction that closes the turn, unless an earlier
+post of its thread is pending. It is then `sending` from the start. If the outcome of that transaction is unknown, the
+row is returned first.
 
-Rows of one thread go one after the other; threads go at once, each post when the pacer says. The claim of a row that
-takes long, in many pieces or slowed down by the platform, is extended. A piece's idempotency key is
-`row:part`, stable over retries. Where the platform forgets keys soon, a piece whose outcome is unknown is looked for
-before it goes out again; where it has none and tells nothing, it goes out again marked as a repeat. A reply whose
-preview stands edits that message instead of posting anew, unless other posts came after it or the edit would notify
-nobody of the end: then the preview is deleted first, so that posts stand in the order of their rows. A post that opens
-a thread ends together with what is to be in that thread: the rest of it, its note, and the prompt that it brings. What
-becomes of a post whose place takes none is told in `barred.py`.
+Rows of one thread are posted in order; threads are independent, limited by the pacer. The claim of a row that takes
+long is extended. A piece's idempotency key is `row:part`, stable over retries. If the platform forgets keys soon, a
+piece with an unknown outcome is searched for before it is posted again. If the platform has no keys and no search, it
+is posted again, marked as a repeat. A reply with a preview edits that message instead of posting a new one, unless
+other posts follow it or the edit would notify nobody of the end. In these cases the preview is deleted first, which
+keeps posts in the order of their rows. A post that opens a thread completes together with the rest of its text, its
+note, and the prompt that it carries. `barred.py` describes posts to chats that refuse them.
 """
 
 import asyncio
@@ -58,35 +57,35 @@ ROWS_A_CLAIM = 50
 ROWS_AT_ONCE_MAX = 500
 CLAIM_SECONDS = 60.0
 UNKNOWN_MAX = 50
-"""How often a piece goes out whose outcome stays unknown."""
+"""Attempts for a piece whose outcome stays unknown."""
 KEEP_SECONDS = 86_400.0
-"""How long a post is tried that the platform does not take, an outage say; and KEEP_ATTEMPTS_MIN times in any case,
-since a machine may have been suspended, or its clock set."""
+"""Seconds a refused post is retried, for example during an outage. At least KEEP_ATTEMPTS_MIN attempts are made,
+because the machine may have been suspended or its clock changed."""
 KEEP_ATTEMPTS_MIN = 10
 RETRY_BASE_SECONDS = 1.0
 CUT_HERE_CHARS_MAX = 20_000
 RETRY_SECONDS_MAX = 300.0
 QUIET_SECONDS = 3.0
-"""Longest wait before looking at the outbox again, should a poke be missed."""
+"""Interval of outbox checks, in case a poke is missed."""
 
 BARRED_RETRY_SECONDS_MAX = 60.0
-"""The same where the chat takes no posts: it may open again at any time."""
+"""The same for a chat that refuses posts: it may accept them again at any time."""
 LATE_SECONDS = 20.0
-"""An answer that its preview announced longer ago is posted anew: an edit notifies nobody that it is finished."""
+"""Seconds after which a finished answer is posted again instead of edited, because an edit notifies nobody."""
 MOVED_HERE = "_I could not post this in its thread, so it is here._"
 
 SPOKEN_TRIES = 3
-"""How often an answer is to be spoken by a service that cannot be reached: later nobody waits for it."""
+"""Attempts to synthesize an answer while the service is down. Later, nobody waits for it."""
 UNSPOKEN = "I could not say that aloud: {why}"
 BY_REACTION = "👍 on this message allows it once, 👎 denies it."
 BY_REACTION_ALL = "👍 on this message allows all of it once, 👎 denies it."
 
 Opened: TypeAlias = Callable[[OutboxRow, ThreadId, Sequence[NewPost]], Awaitable[object]]
-"""Ends a row that has opened a thread; further posts go there."""
+"""Completes a row that opened a thread. Further posts go there."""
 Speak: TypeAlias = Callable[[OutboxRow], Awaitable[Path]]
-"""Makes a recording of a post's text, once. Raises ProviderDown and ProviderRefused."""
+"""Synthesizes a post's text. Raises ProviderDown and ProviderRefused."""
 GaveUp: TypeAlias = Callable[[OutboxRow, str, bool], Awaitable[None]]
-"""Ends a row that fails for good, with why, and whether the platform refused it."""
+"""Completes a row that failed permanently, with the reason and whether the platform refused it."""
 
 
 class Sender:
@@ -114,26 +113,26 @@ class Sender:
         self._barred: BarredChats | None = None
         self._pacer = Pacer(adapter.limits, clock)
         self._at_work: dict[str, float] = {}
-        """Rows with when they were claimed, on the monotonic clock."""
+        """Claimed rows, with their claim time on the monotonic clock."""
         self._wall_ahead_seconds = wall_ahead(self._clock)
         self._expected = 0
-        """Rows that may come claimed from transactions under way."""
+        """Rows that running transactions may claim."""
         self._doubtful: dict[str, OutboxRow] = {}
-        """Rows that may have come so without anybody knowing."""
+        """Rows that transactions with an unknown outcome may have claimed."""
         self._tasks: anyio.abc.TaskGroup | None = None
         self._retry_times: list[datetime] = []
-        """When rows are due again; those that others put back are found by looking every QUIET_SECONDS."""
+        """When rows become due. Rows returned by other senders are found every QUIET_SECONDS."""
         self._poked = asyncio.Event()
         self._ending = GracePeriod()
 
     def poke(self) -> None:
-        """Something was put into the outbox."""
+        """Signal a new row in the outbox."""
         self._poked.set()
 
     async def enqueue(self, posts: Sequence[NewPost], finishing: Callable[[float], Awaitable[Committed]]) -> Committed:
-        """Run the transaction that enqueues these posts, and begin at once with those that it claims."""
+        """Run the transaction that enqueues these posts, and immediately send the claimed ones."""
         now, is_room = self._clock.monotonic(), self._tasks is not None and self._room() > 0
-        for post in posts:  # enqueued once more: it was not the last time
+        for post in posts:  # a retry: the first attempt failed
             self._doubtful.pop(post.id, None)
         self._expected += is_room
         try:
@@ -160,10 +159,10 @@ class Sender:
         self, opened: Opened | None = None, gave_up: GaveUp | None = None, speak: Speak | None = None,
         barred: BarredChats | None = None,
     ) -> None:  # fmt: skip
-        """Deliver until cancelled; what has begun then has ENDING_SECONDS, and the rest is put back.
+        """Deliver until cancelled. Started posts then have ENDING_SECONDS; the rest is returned to the outbox.
 
-        `opened` and `gave_up` end rows that bring a prompt with them; without them no post does. Without `speak`
-        nothing is spoken, without `barred` nobody is told of chats that take no posts.
+        `opened` and `gave_up` complete rows that carry a prompt. Without `speak`, no speech is synthesized. Without
+        `barred`, nobody is notified of chats that refuse posts.
         """
         self._opened, self._gave_up = opened or self._outbox.opened, gave_up or self._outbox.fail
         self._speak, self._barred = speak, barred
@@ -187,10 +186,10 @@ class Sender:
                     self._tasks = None
 
     async def _look(self, tasks: anyio.abc.TaskGroup) -> bool:
-        """Claim what is due and begin with it; whether more may be due.
+        """Claim and start due rows. Returns whether more may be due.
 
-        Claims of what is at work for long are extended: all of them when the wall clock, by which claims end, was set
-        meanwhile or the machine was suspended.
+        Extends the claims of long-running posts, or all claims if the wall clock was changed or the machine suspended,
+        because claims expire by the wall clock.
         """
         self._poked.clear()
         await self._give_back_doubtful()
@@ -245,7 +244,7 @@ class Sender:
                 self.poke()
 
     async def _give_back(self, row: OutboxRow) -> None:
-        """What was cancelled before it began is nobody's repeat; without the database it counts as one."""
+        """Return rows that were cancelled before they started. Without the database, they count as possibly sent."""
         with anyio.move_on_after(ENDING_SECONDS, shield=True):
             try:
                 await self._outbox.give_back(row)
@@ -253,10 +252,10 @@ class Sender:
                 log.info("a post could not be put back", extra={"post": row.id, "why": str(error)})
 
     async def deliver(self, row: OutboxRow) -> bool:
-        """Post what is left of a row and note how it went; whether another may be posted because of that."""
+        """Post the rest of a row and record the outcome. Returns whether the next row may be posted."""
         limits, text = self._adapter.limits, row.post.text
         match row.post.kind:
-            case "edit":  # of an earlier post's messages; nothing where there are none or none can be edited
+            case "edit":  # an edit of earlier messages; nothing if none exist or can be edited
                 changed, pieces = row.post.edits or card_id(row.post.approval), await self._pieces(text)
                 shown = await self._outbox.posted_parts(changed) if limits.can_edit else []
 
@@ -273,7 +272,7 @@ class Sender:
                         await self._outbox.posted(row, done, "", last=False)
                 await self._outbox.posted(row, len(shown), "", last=True)
                 return True
-            case "opening":  # a post to a channel, which opens a thread; the rest of the text and the file follow there
+            case "opening":  # a post to a channel opens a thread; the rest of the text and the file follow there
                 first, *rest = await self._pieces(text or "…")
                 post, channel = self._outbound(row, 0, first), thread_address(row.thread).channel
                 with self._ending.finishing():
@@ -308,8 +307,8 @@ class Sender:
         pieces, is_more = await self._pieces(text), True
         files, most = [file for file in (row.post.file, *row.post.album) if file], limits.album_max
         albums: list[Sequence[str]] = [files[at : at + most] for at in range(0, len(files), most)] or [()]
-        pieces += [""] * (len(albums) - 1)  # the last piece of the text stands with the first files
-        if row.part >= len(pieces):  # what is left is nothing: pieces have become longer since
+        pieces += [""] * (len(albums) - 1)  # the last piece of text accompanies the first files
+        if row.part >= len(pieces):  # nothing is left: pieces have become longer since
             return await self._outbox.posted(row, row.part, "", last=True)
         for part in range(row.part, len(pieces)):
             with ExitStack() as way:
@@ -325,7 +324,7 @@ class Sender:
         return is_more
 
     async def _post_voice(self, row: OutboxRow) -> str:
-        """Post a recording of what a post says; where there is none, say so, since somebody waits for it."""
+        """Post a recording of the text, or explain why there is none, because someone waits for it."""
         try:
             if self._speak is None:
                 raise ProviderRefused("no voice is configured.")
@@ -344,7 +343,7 @@ class Sender:
         return message_id
 
     async def _pieces(self, text: str) -> list[str]:
-        """Cut a text, a long one in a thread: that can take seconds."""
+        """Split a text. Long texts are split in a thread, which can take seconds."""
         limits = self._adapter.limits
         reserve = 0 if limits.idempotent_posts and self._restored_at is None else len(REPEATED)
         if len(text) <= CUT_HERE_CHARS_MAX:
@@ -354,8 +353,8 @@ class Sender:
     async def _post_piece(
         self, row: OutboxRow, part: int, piece: str, files: Sequence[str], way: ExitStack, *, is_only: bool
     ) -> str:
-        """Post a piece with its files, or make the preview of a reply its first piece. Until `way` ends, a new one is
-        underway and is not cut off. `is_only`: no other piece follows, which would notify of the end."""
+        """Post a piece with its files, or turn the reply's preview into its first piece. A new post is not cut off
+        before `way` ends. `is_only`: no later piece will notify people of the end."""
         thread, post, turn = row.thread, self._outbound(row, part, piece), turn_of_reply(row.id)
         preview: str | None = ""
         if self._previews is not None and part == 0 and row.post.kind == "text":
@@ -363,12 +362,12 @@ class Sender:
         goes_on_without = preview is None and not self._adapter.limits.idempotent_posts
         if goes_on_without:
             await self._outbox.unpreviewed(thread, turn)
-            preview = next(iter(await self._outbox.posted_ids(preview_key(turn))), "")  # it may have come just now
-        elif preview is None:  # a repeat brings its id
+            preview = next(iter(await self._outbox.posted_ids(preview_key(turn))), "")  # it may have arrived just now
+        elif preview is None:  # a repeat returns its id
             await self._pacer.turn(thread)
             repeat = OutboundPost(thread, preview_key(turn), piece, reply_to=row.post.reply_to, maybe_posted=True)
             preview = await post_once(self._adapter, self._outbox, repeat)
-            await self._outbox.previewed(thread, turn, preview)  # an edit may make it unrecognisable
+            await self._outbox.previewed(thread, turn, preview)  # an edit may make it unrecognizable
         if preview:
             takes_over = not goes_on_without and not await self._outbox.is_overtaken(thread, turn)
             if takes_over and not (is_only and await self._is_late(row)):
@@ -381,7 +380,7 @@ class Sender:
                     return preview
             try:
                 await withdraw(self._adapter, thread, preview)
-            except PlatformError as error:  # whatever became of that, nothing was posted
+            except PlatformError as error:  # nothing was posted either way
                 if error.barred:
                     log.info("a preview was left where it stands", extra={"thread_id": thread, "why": str(error)})
                     return await self._post(post, way)
@@ -389,7 +388,7 @@ class Sender:
                 raise PlatformError(str(error), retry_after_seconds=wait_seconds, everywhere=everywhere) from error
         if files:
             try:
-                await self._folders.pull(thread)  # another machine may have them
+                await self._folders.pull(thread)  # another machine may have the files
             except StoreUnavailable as error:
                 raise PlatformError(str(error)) from error
             first, *more = (Path(self._folders.here(thread, file)) for file in files)
@@ -397,22 +396,23 @@ class Sender:
         return await self._post(post, way)
 
     async def _is_late(self, row: OutboxRow) -> bool:
-        """Whether people were notified of an answer's beginning so long ago that its end has to notify them too, also
-        where it was finished soon and could not be posted until now."""
+        """Whether an answer's first notification was so long ago that its end must notify people as well."""
         if self._adapter.limits.edits_notify:
             return False
         shown_at = await self._outbox.posted_at(preview_key(turn_of_reply(row.id)))
         return shown_at is not None and (self._clock.now() - shown_at).total_seconds() >= LATE_SECONDS
 
     async def _post(self, post: OutboundPost, way: ExitStack) -> str:
-        """Post where it belongs, or in the chat around it where that place takes none. Raises PlatformError."""
+        """Post to the thread, or to the enclosing chat if the thread refuses posts. Raises PlatformError."""
         try:
             return await self._post_in(post.thread, post, way)
         except PlatformError as error:
             around = self._adapter.around(post.thread) if isinstance(self._adapter, HasAround) else None
             if not error.barred or around is None:
                 raise
-            log.warning("posted in the chat around a thread", extra={"thread_id": post.thread, "why": str(error)})
+            log.warning(
+                "posted in the chat that contains a thread", extra={"thread_id": post.thread, "why": str(error)}
+            )
         noted = f"{MOVED_HERE}\n\n{post.markdown}".strip()
         if rendered_length(noted, self._adapter.limits) > self._adapter.limits.text_chars_max:
             note = OutboundPost(around, f"{post.key}:moved", MOVED_HERE, maybe_posted=post.maybe_posted)
@@ -427,7 +427,7 @@ class Sender:
         return await post_once(self._adapter, self._outbox, msgspec.structs.replace(post, thread=place))
 
     async def _attempt(self, row: OutboxRow, posting: Awaitable[str]) -> str | None:
-        """The platform's message id, or None when the row was put back or given up."""
+        """Return the platform's message id, or None if the row was returned or given up."""
         try:
             message_id = await by_adapter(posting)
         except PlatformError as failure:
@@ -463,7 +463,7 @@ class Sender:
         if approval and not buttons:
             thread = () if post.only_once else (Button("Allow for this thread", f"thread:{approval}"),)
             buttons = (Button("Allow once", f"allow:{approval}"), *thread, Button("Deny", f"deny:{approval}"))
-        # What was to be posted when this home was backed up may stand there, by a key that platforms forget.
+        # Posts pending at the time of a restored backup may exist already, under a key that platforms forget.
         is_restored = self._restored_at is not None and row.created_at <= self._restored_at
         maybe_sent = row.maybe_sent or is_restored
         repeated = maybe_sent and (is_restored or not self._adapter.limits.idempotent_posts)
@@ -480,7 +480,7 @@ class Sender:
 
 
 class Senders:
-    """The senders of all platforms."""
+    """All platforms' senders."""
 
     def __init__(
         self, adapters: Mapping[str, ChatAdapter], hub: Hub, outbox: Outbox, clock: Clock, folders: Folders,
@@ -493,7 +493,7 @@ class Senders:
             self.add(adapter)
 
     def add(self, adapter: ChatAdapter) -> None:
-        """Have a sender for a platform, in the place of the one it had."""
+        """Add a platform's sender, replacing an earlier one."""
         has_preview = adapter.limits.has_preview
         previews = Previews(adapter, self._hub, self._outbox, self._clock) if has_preview else None
         self._senders[adapter.platform] = Sender(
@@ -501,7 +501,7 @@ class Senders:
         )
 
     def drop(self, platform: str) -> None:
-        """Have no sender for a platform any more; what is in its outbox waits for another."""
+        """Remove a platform's sender. Its outbox waits for another one."""
         self._senders.pop(platform, None)
 
     async def post(self, post: NewPost) -> None:
@@ -510,11 +510,11 @@ class Senders:
         self.poke(post.thread)
 
     def poke(self, thread: ThreadId) -> None:
-        """The outbox has something for a thread."""
+        """Signal new posts for a thread."""
         self.poke_platform(thread_address(thread).platform)
 
     def poke_platform(self, platform: str) -> None:
-        """The outbox has something for a platform; empty: for any of them."""
+        """Signal new posts for a platform, or with an empty name for any platform."""
         for name, sender in self._senders.items():
             if platform in (name, ""):
                 sender.poke()

@@ -1,1 +1,1 @@
-"""Who runs which thread, now: in one process, or over many machines."""
+"""Decide which process runs each thread: one process, or many machines."""

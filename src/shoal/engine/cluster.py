@@ -1,16 +1,16 @@
-"""What the processes of one database tell each other, and which of them serves a name.
+"""Notifications between the processes of one database, and exclusive names.
 
-Notifications: one LISTEN connection of a process calls whoever listens on a channel, and reconnects by itself. They are
-hints, their content is in rows: what was sent while the connection was down is lost, so everybody who listens also
-gives a function that looks at the rows when it is up again.
+Notifications: each process has one LISTEN connection, which reconnects automatically. Notifications are only hints,
+because those sent during a disconnection are lost. The content is in rows, so every listener also provides a function
+that reads the rows after a reconnection.
 
-Holding: a bot's token is used by one process at a time, and by another when that one dies. Every process asks for every
-name with PostgreSQL's advisory locks, on one connection of its own; the server gives a lock back when the connection
-ends, however it ends. Against a process that is frozen, or a machine that is gone without a word, the server ends a
-connection that was silent for `stalled_seconds`; asking anew every `beat_seconds` keeps the others. Until a thawed
-process notices (one beat), two may serve: what they receive twice is stored once.
+Exclusive names: one process at a time uses a bot's token, and another takes over when it dies. Every process requests
+every name as an advisory lock of PostgreSQL on its own connection. The server releases a lock when the connection ends.
+For frozen processes and lost machines, the server ends a connection that is silent for `stalled_seconds`; a request
+every `beat_seconds` keeps healthy ones open. Until a resumed process notices (one beat), two may serve. Messages
+received twice are stored once.
 
-The bridge shows what happens in a thread in every process: journal events and live text cross from workers by NOTIFY.
+The bridge shows live events in every process: workers send journal events and live text by NOTIFY.
 
     what                 crosses as                         arrives as
     ------------------   --------------------------------   ---------------------------------------------------------
@@ -48,16 +48,16 @@ Pool: TypeAlias = AsyncConnectionPool[AsyncConnection]
 
 RECONNECT_SECONDS = 1.0
 CHECK_SECONDS = 10.0
-"""How often a silent connection is asked whether it still is one."""
+"""Interval of checks on a silent connection."""
 
 
 def why(error: Exception) -> str:
-    """What went wrong with the database, in one line for the log."""
+    """Describe a database error in one line for the log."""
     return " ".join(str(error).split()) or type(error).__name__
 
 
 class Listener:
-    """Owned by the app, which runs it for as long as the process serves."""
+    """Dispatches notifications. The app runs it while the process serves."""
 
     def __init__(self, address: str, *, reconnect_seconds: float = RECONNECT_SECONDS) -> None:
         self._address = address
@@ -66,7 +66,7 @@ class Listener:
         self.is_connected = False
 
     def listen(self, channel: str, heard: Callable[[str], None], connected: Callable[[], None]) -> None:
-        """Have `heard` called with each payload, and `connected` each time listening (re)starts. Neither may wait.
+        """Call `heard` with each payload, and `connected` each time listening starts again. Neither may wait.
 
         Call it before `run`.
         """
@@ -106,7 +106,7 @@ _ASK = b"select pg_try_advisory_lock(hashtextextended(%s, 1936224353))"
 
 
 class Holder:
-    """Serves, of the names it was given, those that no other process serves."""
+    """Serves the given names that no other process serves."""
 
     def __init__(self, address: str, *, beat_seconds: float = 2.0, stalled_seconds: float = 10.0) -> None:
         self._address = address
@@ -121,14 +121,14 @@ class Holder:
         return frozenset(self._held)
 
     def want(self, name: str, serve: Callable[[], Awaitable[None]]) -> None:
-        """Have `serve` run while this process holds the name; it is cancelled when the name is lost, and may run again.
+        """Run `serve` while this process holds the name. It is cancelled when the name is lost, and may run again.
 
         Call it before `run`.
         """
         self._wanted[name] = serve
 
     async def run(self) -> None:
-        """Hold what can be held, until cancelled. What `serve` raises ends it."""
+        """Hold all available names until cancelled. An exception from `serve` ends it."""
         while self._wanted:
             try:
                 async with await AsyncConnection.connect(self._address, autocommit=True) as connection:
@@ -139,15 +139,15 @@ class Holder:
                         while is_connected:
                             is_connected = await self._ask(connection, serving)
                             await anyio.sleep(self._beat_seconds if is_connected else 0)
-                        serving.cancel_scope.cancel()  # all of it at once: the server has given every lock back
+                        serving.cancel_scope.cancel()  # the server has released all locks
             except psycopg.OperationalError as error:
                 if not self._is_away:
-                    log.warning("names cannot be held while the database is away", extra={"why": why(error)})
+                    log.warning("names cannot be held while the database is down", extra={"why": why(error)})
                 self._is_away = True
             await anyio.sleep(self._beat_seconds)
 
     async def _ask(self, connection: AsyncConnection, serving: TaskGroup) -> bool:
-        """Ask for what is not held; False when the connection, and with it every name, is lost."""
+        """Request the names that are not held. Returns False if the connection, and so every name, is lost."""
         try:
             await connection.execute(b"select 1")
             for name in self._wanted.keys() - self._held:
@@ -156,7 +156,7 @@ class Holder:
                     self._held.add(name)
                     serving.start_soon(self._serve, name)
         except psycopg.OperationalError as error:
-            log.warning("the held names are lost", extra={"names": sorted(self._held), "why": why(error)})
+            log.warning("lost the advisory locks", extra={"names": sorted(self._held), "why": why(error)})
             return False
         return True
 
@@ -164,26 +164,26 @@ class Holder:
         log.info("this process serves", extra={"held": name})
         try:
             await self._wanted[name]()
-            await anyio.sleep_forever()  # it ended by itself: nobody else need start it again
+            await anyio.sleep_forever()  # it ended by itself, so no other process restarts it
         finally:
             self._held.discard(name)
 
 
-# ---- what happens in threads ----
+# ---- live events ----
 
 LIVE_CHANNEL = "shoal_live"
 BATCH_SECONDS = 0.05
 PAYLOAD_BYTES_MAX = 7900
-"""PostgreSQL takes less than 8000 bytes."""
+"""Longest payload; PostgreSQL's limit is below 8,000 bytes."""
 TEXT_BYTES_MAX = 6000
-"""The longest text of one item, as JSON; longer ones are cut in pieces."""
+"""Longest text of one item as JSON. Longer texts are split."""
 OUTGOING_MAX = 2000
 INCOMING_MAX = 2000
 EVENTS_READ_MAX = 1000
 
 
 class Watched(LiveHub, Protocol):
-    """The hub of this process."""
+    """What the bridge needs from this process's hub."""
 
     def lose(self) -> None: ...
 
@@ -233,7 +233,7 @@ _decoder = msgspec.json.Decoder(_Batch)
 
 
 class LiveBridge:
-    """Implements `domain.ports.LiveHub`: shows things in this process's hub and in those of all others.
+    """Implements `LiveHub` for the hubs of all processes.
 
     `origin` is unique among processes.
     """
@@ -279,11 +279,11 @@ class LiveBridge:
                 self._put(_Output(thread, turn, call_id[:200], text, seconds))
 
     def watched(self, thread: ThreadId) -> bool:
-        """Somebody may watch anywhere."""
+        """Always true, because another process may have watchers."""
         return True
 
     async def run(self) -> None:
-        """Carry things to and fro until cancelled."""
+        """Exchange live events until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._send_forever)
             while True:
@@ -304,7 +304,7 @@ class LiveBridge:
                             try:
                                 events = await self._journal.events(thread, first - 1, EVENTS_READ_MAX, before=last + 1)
                                 self._hub.publish(events)
-                            except StoreError:  # watchers read the journal when the database is back
+                            except StoreError:  # watchers read the journal once the database is back
                                 self._hub.lose()
                 await self._stir.wait()
 
@@ -323,7 +323,7 @@ class LiveBridge:
                 try:
                     async with self._pool.connection() as connection:
                         await connection.execute(b"select pg_notify(%s, %s)", [LIVE_CHANNEL, payload])
-                except psycopg.Error as error:  # others read the journal again when they are back
+                except psycopg.Error as error:  # others read the journal again once they are back
                     log.debug("live events were not sent", extra={"why": str(error)})
 
     def next_payload(self) -> str:
@@ -335,7 +335,7 @@ class LiveBridge:
         while self._outgoing:
             item = self._outgoing[0]
             if isinstance(item, _Text):
-                text = item.text  # what is too long for one payload is put behind the item
+                text = item.text  # text that is too long for one payload follows its item
                 keep = min(len(text), TEXT_BYTES_MAX)
                 while len(_encoder.encode(text[:keep])) > TEXT_BYTES_MAX:
                     keep //= 2

@@ -1,10 +1,10 @@
-"""The engine of one process: a task a thread that has work, and nothing for one that has none.
+"""The engine of one process: one task per thread with work.
 
     wake(thread)                       not running -> start a task; running -> one more round after this one
     advance returns                    another round was asked for -> run it; else forget the thread
     drain                              no new tasks; running ones get their time, then are cancelled
 
-What was accepted but not advanced when the process ends is woken at the next start from the store's rows.
+At the next start, threads with unfinished work are woken from the store's rows.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from shoal.kernel.ports import SignalKind, ThreadHandler
 
 
 class LocalEngine:
-    """Implements `domain.ports.Engine` on one event loop. `concurrency_max` bounds threads advancing at once."""
+    """Implements `Engine` on one event loop. At most `concurrency_max` threads advance at once."""
 
     def __init__(self, concurrency_max: int = 10_000) -> None:
         self._slots = asyncio.Semaphore(concurrency_max)
@@ -38,7 +38,7 @@ class LocalEngine:
         await self._serving.wait()
 
     async def confirm(self, thread: ThreadId) -> None:
-        """There is no other process."""
+        """Return immediately: no other process exists."""
 
     async def wake(self, thread: ThreadId) -> None:
         if self._draining.is_set():
@@ -50,10 +50,10 @@ class LocalEngine:
         else:
             self._running[thread] = self._tasks.create_task(self._advance(thread), name=f"thread {thread}")
 
-    woken = wake  # the store's transaction does not reach this engine
+    woken = wake  # the store's transaction cannot wake this engine
 
     async def signal(self, thread: ThreadId, kind: SignalKind, turn: TurnId) -> None:
-        """Tell the running turn; what does not run reads the rows when it is woken."""
+        """Notify the running turn. Other threads read the rows when woken."""
         if self._handler is not None:
             self._handler.signal(thread, kind, turn)
 

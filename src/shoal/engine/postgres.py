@@ -1,19 +1,19 @@
-"""The engine of many machines: procrastinate's jobs, one a thread, over PostgreSQL.
+"""The engine of many machines: one procrastinate job per thread, in PostgreSQL.
 
 what happens                            what this worker does
 -------------------------------------   -----------------------------------------------------------------------
-a job is todo (NOTIFY, or a look        fetches it when a slot is free, and advances the thread; meanwhile the
-  every POLL_SECONDS)                   job's lock keeps every other worker off it
-work comes while the thread runs        nothing: the store's transaction made the next job, fetched afterwards
-a turn waits for a person               `advance` returns, the job is gone, the decision makes a new one
-a signal (NOTIFY)                       tells the handler; what was missed is read from the rows on reconnect
-a worker is silent too long             makes its jobs todo again (every worker looks after the others)
-this one was taken for dead             drops what it runs (the journal refuses it anyway), starts as a new worker
-it stood still for as long              drops what it runs before anything else goes on
-it may have been: its last sign of      looks at the job before it asks a model (`confirm`); until then no other can
-  life is older than stalled_seconds      have the thread, and nothing is looked at
-the database is away                    running turns go on until they have to write; then tries again
-drain                                   fetches no more, waits, cancels the rest and makes those jobs todo again
+a job is todo (NOTIFY, or a check       fetches it when a slot is free, and advances the thread; meanwhile the
+  every POLL_SECONDS)                   job's lock excludes every other worker
+work arrives while the thread runs      nothing: the store's transaction created the next job, fetched afterwards
+a turn waits for a person               `advance` returns, the job ends, and the decision creates a new one
+a signal (NOTIFY)                       calls the handler; missed signals are read from the rows on reconnect
+a worker is silent too long             returns its jobs (every worker watches the others)
+this one was declared dead              drops its threads (the journal refuses their writes), restarts as a new worker
+it was suspended for as long            drops its threads before anything else
+it may have been: its last heartbeat    checks the job before it calls a model (`confirm`); before that time no other
+  is older than stalled_seconds           worker can have the thread, so nothing is checked
+the database is down                    running turns continue until they must write, then retry
+drain                                   stops fetching, waits, cancels the rest and returns those jobs
 
    a job                                                    by
    ------------------------------------------------------   ---------------------------------------------------------
@@ -21,10 +21,10 @@ drain                                   fetches no more, waits, cancels the rest
    doing     at most one a thread (lock), has a worker       procrastinate's fetch
    gone      its thread was advanced                         _FINISH or _HAND_OVER, only by the worker that has it
    gone, and a new one todo                                  _RETURN, by a worker that stops
-   gone, and a new one todo                                  _REVIVE, when its worker gave no sign of life for long
+   gone, and a new one todo                                  _REVIVE, when its worker sent no heartbeat for too long
 
-A worker that was taken for dead and is not finds its row gone at the next sign of life (_BEAT says so), and what it
-still finishes is no longer its own.
+A live worker that was declared dead finds its row missing at the next heartbeat (_BEAT). Jobs that it still finishes
+are no longer its own.
 """
 
 import logging
@@ -52,46 +52,44 @@ log = logging.getLogger(__name__)
 
 QUEUE = "shoal"
 CHANNEL = f"procrastinate_queue_v1#{QUEUE}"
-"""Where procrastinate tells of new jobs."""
+"""Channel on which procrastinate announces new jobs."""
 
 SIGNALS = "shoal_signals"
 POLL_SECONDS = 5.0
 RETRY_SECONDS = 1.0
 SWEEP_SECONDS = 30.0
-"""How often a worker looks for threads that have work and no job, as after a restore."""
+"""Interval of checks for threads with work but no job, for example after a restore."""
 GIVE_BACK_SECONDS = 3.0
-"""How long a stopping worker tries to give a job back; afterwards the others find it by its silence."""
+"""Seconds that a stopping worker tries to return a job. After that, other workers detect its silence."""
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""Goes on while the process is frozen and while the machine sleeps."""
+"""A clock that continues while the process is frozen or the machine sleeps."""
 
 _AWAY = (psycopg.Error, ConnectorException)
 
 
-# procrastinate's `JobManager` registers workers and fetches jobs. What it cannot do is done by statements of our own on
-# its tables; tests/unit/engine/test_postgres.py fails when its schema is another one than they were written for.
+# procrastinate's `JobManager` registers workers and fetches jobs. These statements on its tables do what it cannot.
+# tests/unit/engine/test_postgres.py fails if its schema is not the one they were written for.
 
 _FINISH = b"delete from procrastinate_jobs where id = %s and worker_id = %s and status = 'doing' returning lock"
-"""The job is done, and this worker looks for the next itself. Its `finish_job` ends a job whoever has it, and fails for
-one that is gone."""
+"""Finish a job; this worker then fetches the next. Procrastinate's `finish_job` ignores who owns a job, and fails for a
+missing one."""
 _RETURN = b"with done as (%b) select shoal_wake(lock) from done" % _FINISH
-"""The job is todo again, for whoever comes first. Its `retry_job` puts a job back as it is, which fails where the next
-one of the thread is todo already."""
+"""Return a job for any worker. Procrastinate's `retry_job` fails if the thread's next job exists already."""
 _HAND_OVER = b"""
 with done as (%b) select pg_notify('%b', '') from done
 where exists (select 1 from procrastinate_jobs todo where todo.lock = done.lock and todo.status = 'todo')
 """ % (_FINISH, CHANNEL.encode())
-"""The job is done, and others are told when there is a next one of its thread, which procrastinate does not do."""
+"""Finish a job and announce the next one of its thread, which procrastinate does not do."""
 _STRAYS = b"""
 with strays as (
     delete from procrastinate_jobs where worker_id = %s and status = 'doing' and id <> all(%s) returning lock)
 select shoal_wake(lock) from strays
 """
-"""Jobs that are ours without our knowing, since the answer to a fetch was lost, are todo again. It does not list a
-worker's own jobs."""
+"""Return jobs that were fetched although the answer was lost. Procrastinate cannot list a worker's jobs."""
 _HAS = b"select 1 from procrastinate_jobs where id = %s and worker_id = %s and status = 'doing'"
-"""Its `get_job_status` does not say whose a job is."""
+"""Find a job's owner, which `get_job_status` does not return."""
 _BEAT = b"update procrastinate_workers set last_heartbeat = now() where id = %s returning id"
-"""Its `update_heartbeat` does not say whether the worker is still known."""
+"""Send a heartbeat. `update_heartbeat` does not report whether the worker is still registered."""
 _REVIVE = b"""
 with dead as (
     delete from procrastinate_workers
@@ -104,9 +102,8 @@ stalled as (
     returning lock)
 select lock, shoal_wake(lock) from stalled
 """
-"""The jobs of workers that were silent for so long are todo again. Its `get_stalled_jobs` and `prune_stalled_workers`
-are two looks, between which a worker may come back, and neither waits for workers to return after a restart of the
-server."""
+"""Return the jobs of workers that were silent for too long. A worker may come back between `get_stalled_jobs` and
+`prune_stalled_workers`, and neither waits for workers to reconnect after a restart of the server."""
 _SWEEP = b"""
 select shoal_wake(waiting.thread) from (
     select thread from threads where open_turn <> '' and not exists (select 1 from approvals
@@ -116,13 +113,13 @@ select shoal_wake(waiting.thread) from (
 where not exists (select 1 from procrastinate_jobs
     where procrastinate_jobs.lock = waiting.thread and procrastinate_jobs.status in ('todo', 'doing'))
 """
-"""Jobs for threads that have work and none, which waiting for a person is not. It looks at our tables too."""
+"""Create jobs for threads that have work but no job. Waiting for a person is not work."""
 _ASKED = b"""
 select thread, open_turn, aborting = open_turn, exists (select 1 from inbox
     where inbox.thread = threads.thread and state = 'pending' and lane = 'steer')
 from threads where thread = any(%s) and open_turn <> ''
 """
-"""Of threads with an open turn: the turn, whether it is to be aborted, and whether messages wait for it."""
+"""For threads with an open turn: the turn, whether it must be aborted, and whether messages wait for it."""
 
 
 class _Signal(msgspec.Struct, array_like=True):
@@ -135,7 +132,8 @@ _signal = msgspec.json.Decoder(_Signal)
 
 
 class _Advance(NamedTuple):
-    """An advance under way: its job and the worker we were, its scope, and what is set when it has returned."""
+    """A running advance: its job, this worker's id at the time, its cancel scope, and an event set when it has
+    returned."""
 
     job: int
     worker: int
@@ -144,9 +142,9 @@ class _Advance(NamedTuple):
 
 
 class PostgresEngine:
-    """Implements `domain.ports.Engine`. The app runs the listener too.
+    """Implements `Engine`. The app runs the listener.
 
-    With a `concurrency` of 0 the process only wakes and signals.
+    With a `concurrency` of 0, the process only wakes and signals.
     """
 
     def __init__(self, pool: Pool, listener: Listener, settings: EngineSettings) -> None:
@@ -172,7 +170,7 @@ class PostgresEngine:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it is registered and its last sign of life counts; without slots, whether it runs."""
+        """Whether it is registered with a recent heartbeat, or without slots, whether it runs."""
         is_alive = not self._settings.concurrency or self._is_alive()
         return self._serving.is_set() and not self._draining and is_alive
 
@@ -180,9 +178,9 @@ class PostgresEngine:
         await self._serving.wait()
 
     async def confirm(self, thread: ThreadId) -> None:
-        """Return while nobody else can have the thread: at once, or after a look at its job.
+        """Return if no other worker can have the thread: immediately, or after checking its job.
 
-        Raises StaleEpoch when it was given to another worker, StoreUnavailable when that cannot be known.
+        Raises StaleEpoch if another worker has it, and StoreUnavailable if that is unknown.
         """
         running = self._running.get(thread)
         if running is not None and running.worker == self._worker and self._is_alive():
@@ -192,22 +190,22 @@ class PostgresEngine:
                 raise StaleEpoch(f"Thread {thread}: this worker was silent, and the thread was given to another.")
 
     async def wake(self, thread: ThreadId) -> None:
-        """See to it that the thread is advanced soon, somewhere. Raises StoreError when the database is away."""
+        """Have a worker advance the thread soon. Raises StoreError if the database is down."""
         with _translated():
             await self._execute(b"select shoal_wake(%s)", [thread])
 
     async def woken(self, thread: ThreadId) -> None:
-        """The store's transaction made the job already."""
+        """Nothing to do: the store's transaction created the job."""
 
     async def signal(self, thread: ThreadId, kind: SignalKind, turn: TurnId) -> None:
-        """Tell the worker that advances the thread, wherever it is. Raises StoreError when the database is away."""
+        """Notify the worker that advances the thread. Raises StoreError if the database is down."""
         signal = _Signal(thread, kind, turn)
         self._pass_on(signal)
         with _translated():
             await self._execute(b"select pg_notify(%s, %s)", [SIGNALS, msgspec.json.encode(signal).decode()])
 
     async def run(self, handler: ThreadHandler) -> None:
-        """Serve until drained or cancelled; a cancelled one gives back what it runs."""
+        """Serve until drained or cancelled. On cancellation, running jobs are returned."""
         self._handler = handler
         try:
             while self._settings.concurrency:
@@ -230,12 +228,12 @@ class PostgresEngine:
             if self._settings.concurrency:
                 with anyio.move_on_after(GIVE_BACK_SECONDS, shield=True):
                     try:
-                        await self._workers.unregister_worker(self._worker)  # jobs it still has go to others at once
+                        await self._workers.unregister_worker(self._worker)  # frees its remaining jobs
                     except _AWAY as error:
                         log.warning("could not unregister this worker", extra={"why": why(error)})
 
     async def drain(self, seconds: float) -> None:
-        """Fetch no more, wait for what runs, then cancel the rest; others go on with it at once."""
+        """Stop fetching, wait for running jobs, then cancel the rest. Other workers continue them immediately."""
         self._draining = True
         self._stir.set()
         with anyio.move_on_after(seconds):
@@ -249,7 +247,7 @@ class PostgresEngine:
         while not self._draining:
             self._stir = anyio.Event()
             try:
-                # After an outage: give back what was fetched unnoticed, and read what signals were missed.
+                # After an outage: return jobs that were fetched unnoticed, and read missed signals.
                 if self._unsure:
                     await self._execute(_STRAYS, [self._worker, list(self._taken)])
                     self._unsure = False
@@ -262,11 +260,11 @@ class PostgresEngine:
                             self._pass_on(_Signal(str(thread), "abort", str(turn)))
                 job = None
                 if len(self._taken) < self._settings.concurrency:
-                    with suppress(UniqueViolation):  # another worker took a job of the same thread in this moment
+                    with suppress(UniqueViolation):  # another worker just took a job of the same thread
                         job = await self._workers.fetch_job([QUEUE], self._worker)
             except _AWAY as error:
                 if not self._unsure:
-                    log.warning("no work can be fetched while the database is away", extra={"why": why(error)})
+                    log.warning("cannot fetch work while the database is down", extra={"why": why(error)})
                 self._unsure = self.missed_signals = True
                 await anyio.sleep(RETRY_SECONDS)
                 continue
@@ -283,13 +281,13 @@ class PostgresEngine:
         again = False
         try:
             with mine.scope:
-                while (before := self._running.get(thread)) is not None:  # one that was cancelled and still unwinds
+                while (before := self._running.get(thread)) is not None:  # a cancelled one that is still unwinding
                     await before.over.wait()
                 self._running[thread] = mine
                 await handler.advance(thread)
             again = mine.scope.cancelled_caught
         except StoreError as error:
-            log.warning("the thread is tried again", extra={"thread_id": thread, "why": why(error)})
+            log.warning("retrying the thread", extra={"thread_id": thread, "why": why(error)})
             again = True
             await anyio.sleep(RETRY_SECONDS)
         except anyio.get_cancelled_exc_class():
@@ -306,14 +304,14 @@ class PostgresEngine:
             self._stir.set()
 
     async def _end(self, statement: bytes, job: int) -> None:
-        """End a job by `_FINISH`, `_HAND_OVER` or `_RETURN`, none of which does anything when it is no longer ours."""
+        """End a job with `_FINISH`, `_HAND_OVER` or `_RETURN`. They have no effect on another worker's job."""
         while True:
             try:
                 with anyio.fail_after(GIVE_BACK_SECONDS):
                     await self._execute(statement, [job, self._worker])
                     return
             except (*_AWAY, TimeoutError) as error:
-                log.warning("a finished job cannot be noted", extra={"job": job, "why": why(error)})
+                log.warning("a finished job cannot be recorded", extra={"job": job, "why": why(error)})
                 if self._draining:
                     return
                 await anyio.sleep(RETRY_SECONDS)
@@ -326,7 +324,7 @@ class PostgresEngine:
         for running in self._taken.values():
             running.scope.cancel()
 
-    # ---- being alive ----
+    # ---- heartbeat ----
 
     async def _register(self) -> None:
         began = time.clock_gettime(_CLOCK)
@@ -335,7 +333,7 @@ class PostgresEngine:
         self._alive_until = began + self._settings.stalled_seconds
 
     def _is_alive(self) -> bool:
-        """Whether no other worker can have taken this one for dead."""
+        """Whether no other worker can consider this one dead."""
         return time.clock_gettime(_CLOCK) < self._alive_until
 
     async def _live(self) -> None:
@@ -350,36 +348,34 @@ class PostgresEngine:
                 if await self._execute(_BEAT, [self._worker]):
                     self._alive_until = began + self._settings.stalled_seconds
                 else:
-                    log.warning(
-                        "this worker was taken for dead; it drops what it runs", extra={"running": self.running}
-                    )
+                    log.warning("this worker was declared dead; dropping its threads", extra={"running": self.running})
                     self._alive_until = 0.0
                     self._cancel_all()
                     await self._register()
                     self._stir.set()
                 stalled = {"worker": self._worker, "seconds": float(self._settings.stalled_seconds), "queue": QUEUE}
                 for thread, *_ in await self._execute(_REVIVE, stalled):
-                    log.warning("a worker fell silent; its thread is taken over", extra={"thread_id": thread})
+                    log.warning("a worker is silent; taking over its thread", extra={"thread_id": thread})
                     self._stir.set()
             except _AWAY as error:
-                level = logging.DEBUG if self._is_alive() else logging.WARNING  # once others may take it for dead
-                log.log(level, "no sign of life could be given", extra={"why": why(error)})
+                level = logging.DEBUG if self._is_alive() else logging.WARNING  # once others may consider it dead
+                log.log(level, "the heartbeat failed", extra={"why": why(error)})
                 await anyio.sleep(RETRY_SECONDS)
 
     async def _notice_standstill(self) -> None:
-        """After a standstill of this process, drop what it runs at once: others have gone on with it by now.
+        """After a suspension of this process, immediately drop its threads, because other workers continue them.
 
-        What had passed `confirm` before, and was about to ask a model, is cancelled by this before it does.
+        This also cancels work that passed `confirm` before and was about to call a model.
         """
         while True:
             began = time.clock_gettime(_CLOCK)
             await anyio.sleep(self._settings.heartbeat_seconds / 4)
             stood = time.clock_gettime(_CLOCK) - began
             if stood > self._settings.stalled_seconds:
-                log.warning("this process stood still; it drops what it runs", extra={"seconds": round(stood, 1)})
+                log.warning("this process was suspended; dropping its threads", extra={"seconds": round(stood, 1)})
                 self._cancel_all()
 
-    # ---- what is heard ----
+    # ---- notifications ----
 
     def _stir_up(self, _: str = "") -> None:
         self._stir.set()

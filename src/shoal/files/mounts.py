@@ -1,4 +1,4 @@
-"""Where paths lie in mounts: by the name that commands know them by, or by that of the host."""
+"""Map paths into mounts, from the names that commands use or from the host's."""
 
 import os
 import re
@@ -11,12 +11,12 @@ from shoal.kernel import lazy_re
 from shoal.kernel.ports import Mount
 
 LINKS_MAX = 40
-"""Links followed for one path, as many as the kernel follows."""
+"""Links followed for one path, the same as the kernel's limit."""
 _OF_A_PROCESS = lazy_re.compile(r"/proc(?:/.*)?|/dev/(?:fd(?:/.*)?|stdin|stdout|stderr|tty)", re.DOTALL)
 
 
 class MountedPath(msgspec.Struct, frozen=True):
-    """A path in a mount; what it names need not exist. `shown` is how commands, the model and permissions know it."""
+    """A path in a mount, which need not exist. `shown` is the path for commands, the model and permissions."""
 
     shown: str
     mount: Mount
@@ -24,12 +24,12 @@ class MountedPath(msgspec.Struct, frozen=True):
 
     @property
     def host(self) -> Path:
-        """The path on the host, for messages and as a key."""
+        """Path on the host, for messages and as a key."""
         return self.mount.host.joinpath(*self.parts)
 
 
 def from_inside(path: str, mounts: Sequence[Mount]) -> MountedPath | None:
-    """The path, `..` taken as text, in the mount whose inside name holds it most closely; None where none does."""
+    """Find a path in the mount with the longest matching inside name, or return None. `..` is resolved textually."""
     plain = PurePosixPath(os.path.normpath(path))
     held = [mount for mount in mounts if plain.is_relative_to(mount.inside)]
     if not held:
@@ -39,8 +39,8 @@ def from_inside(path: str, mounts: Sequence[Mount]) -> MountedPath | None:
 
 
 def from_host(path: Path, mounts: Sequence[Mount]) -> MountedPath | None:
-    """The host's path, `..` taken as text, in the deepest mount that holds it; None where none does."""
-    plain = os.path.normpath(path).replace("//", "/", 1)  # POSIX lets two slashes at the start stand
+    """Find a host path in the deepest mount that contains it, or return None. `..` is resolved textually."""
+    plain = os.path.normpath(path).replace("//", "/", 1)  # POSIX keeps two leading slashes
     held = [mount for mount in mounts if _holds(str(mount.host), plain)]
     if not held:
         return None
@@ -50,13 +50,13 @@ def from_host(path: Path, mounts: Sequence[Mount]) -> MountedPath | None:
 
 
 def _holds(folder: str, path: str) -> bool:
-    """As `is_relative_to`, of plain absolute paths: every turn asks it dozens of times."""
+    """Like `is_relative_to`, but fast for absolute paths: each turn calls it dozens of times."""
     return path == folder or path.startswith(folder if folder.endswith("/") else f"{folder}/")
 
 
 def follow_links(path: str, to_host: Callable[[str], str | None]) -> str | None:
-    """An absolute path with its links followed; what is missing is kept as written. `to_host` says where the host has a
-    path, None for one that is no link. None is returned for a circle of links, and for a text that is no path."""
+    """Resolve the links of an absolute path; missing parts are kept. `to_host` maps a path to the host, or to None if
+    it is not a link. Returns None for a circle of links and for an invalid path."""
     left, done, links = list(reversed(path.split("/"))), "", 0
     while left:
         part = left.pop()
@@ -81,6 +81,6 @@ def follow_links(path: str, to_host: Callable[[str], str | None]) -> str | None:
 
 
 def alike_everywhere(path: str) -> str | None:
-    """A path of the host, for `follow_links`, which leads each process to the same file; None for what is below `/proc`
-    and for descriptors: a command finds its own there, and following them here would find those of this process."""
+    """Return a host path for `follow_links`, or None for paths below `/proc` and for descriptors, which differ for each
+    process."""
     return None if _OF_A_PROCESS.fullmatch(path) else path

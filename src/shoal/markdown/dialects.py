@@ -1,4 +1,4 @@
-"""The parts that platforms build their dialects from, and the dialects that several share."""
+"""Building blocks for platform dialects, and dialects that several platforms share."""
 
 import re
 from collections.abc import Mapping
@@ -57,7 +57,7 @@ def markdown_link(label: str, url: str) -> str:
 
 
 SINGLE_MARKS: Mapping[Style, Wrap] = {"strong": around("*"), "em": around("_"), "s": around("~")}
-"""As most chats mark text."""
+"""Marks of most chats."""
 MARKDOWN_MARKS: Mapping[Style, Wrap] = {"strong": around("**"), "em": around("*"), "s": around("~~")}
 
 

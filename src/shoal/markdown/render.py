@@ -18,7 +18,7 @@ from shoal.markdown.parse import parse, plain_text
 from shoal.markdown.tables import aligned
 
 RENDERED_MAX = 64
-"""Texts whose markup is kept: whoever sends one has measured it before."""
+"""Cached texts with their markup. A sender has measured each one before."""
 LEVELS = 6
 """Lowest heading level."""
 
@@ -29,12 +29,12 @@ _BLANK_LINES = lazy_re.compile(r"\n(?:[ \t]*\n)+")
 
 @lru_cache(RENDERED_MAX)
 def render_markup(markdown: str, dialect: Dialect | None) -> str:
-    """`markdown` in a platform's own markup; as it is without a dialect."""
+    """Render `markdown` in a platform's markup, or unchanged without a dialect."""
     return markdown if dialect is None else render_tree(parse(markdown), dialect)
 
 
 def rendered_length(markdown: str, limits: ChatLimits) -> int:
-    """The length of `markdown` in the platform's markup, as the platform counts."""
+    """Return the length of `markdown` in the platform's markup, as the platform counts."""
     rendered = render_markup(markdown, limits.markup)
     return limits.length(rendered if limits.markup is None else limits.markup.shown(rendered))
 
@@ -92,7 +92,7 @@ class _Renderer:
         return written if self._dialect.nests else _before_code(written)
 
     def _nested(self, node: Node, *, tight: bool) -> str:
-        """The blocks of a quote or of a list's item."""
+        """Render the blocks of a quote or a list item."""
         self._depth += 1
         inner = self._dialect.blocks([self._block(child) for child in node.children], tight)
         self._depth -= 1

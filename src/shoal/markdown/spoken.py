@@ -1,4 +1,4 @@
-"""A text as it is read aloud."""
+"""Convert a text for reading aloud."""
 
 from shoal.kernel.markup import Dialect
 from shoal.markdown.dialects import PLAIN
@@ -17,8 +17,8 @@ _SPEAKABLE = Dialect(
 
 
 def speakable(markdown: str, chars_max: int) -> str:
-    """What is read aloud of a text: no marks, addresses, code or tables, and at most `chars_max` characters, cut at the
-    end of a paragraph or sentence."""
+    """Return a text without marks, addresses, code and tables, cut to `chars_max` characters at the end of a paragraph
+    or sentence."""
     text = render_markup(markdown, _SPEAKABLE).replace("• ", "").strip()
     if len(text) <= chars_max:
         return text

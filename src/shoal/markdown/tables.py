@@ -1,27 +1,27 @@
-"""Tables as monospace text, for platforms and screens that have none."""
+"""Format tables as monospace text, for platforms and screens without tables."""
 
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from unicodedata import east_asian_width
 
 CELL_WIDTH_MAX = 40
-"""Cells are padded to at most this width, so that one long cell does not swell every row."""
+"""Widest padding of a cell, which keeps one long cell from widening every row."""
 CELL_WIDTH_MIN = 8
-"""Where cells would have to be narrower than this to fit, rows are written below one another."""
+"""If cells had to be narrower than this, rows are written as lists instead."""
 
 
 def cells_in(line: str) -> int:
-    """How many cells a table's line has, as it is written."""
+    """Count the cells in a table's source line."""
     inner = line.strip().removeprefix("|")
     ends = inner.endswith("|") and not inner.endswith("\\|")
     return inner.count("|") - inner.count("\\|") + (0 if ends else 1)
 
 
 def aligned(rows: Sequence[Sequence[str]], width_max: int = 0) -> str:
-    """Rows of cells as monospace text, wide characters counted as two.
+    """Format rows as monospace text. Wide characters count as two.
 
-    A row has as many lines as its longest cell. With a `width_max`, cells are wrapped to fit, and where they would be
-    too narrow for that each row is written as lines of `head: cell`.
+    A row has as many lines as its longest cell. With a `width_max`, cells are wrapped to fit. If they would be too
+    narrow, each row is written as lines of `head: cell`.
     """
     cells = rows
     columns = max((len(row) for row in cells), default=0)
@@ -31,7 +31,7 @@ def aligned(rows: Sequence[Sequence[str]], width_max: int = 0) -> str:
     ]
     if width_max:
         widths, room = list(wanted), width_max - 3 * (columns - 1)
-        for done, column in enumerate(sorted(range(columns), key=wanted.__getitem__)):  # the widest are made smaller
+        for done, column in enumerate(sorted(range(columns), key=wanted.__getitem__)):  # shrink the widest
             widths[column] = min(wanted[column], max(0, room) // (columns - done))
             room -= widths[column]
         if any(width < min(CELL_WIDTH_MIN, wish) for width, wish in zip(widths, wanted, strict=True)):
@@ -57,7 +57,7 @@ def aligned(rows: Sequence[Sequence[str]], width_max: int = 0) -> str:
 
 
 def _wrapped(text: str, width: int) -> Iterator[str]:
-    """Lines no wider than this, broken between words, and within those that are wider."""
+    """Wrap to this width, between words if possible."""
     if "\n" in text:
         for part in text.split("\n"):
             yield from _wrapped(part, width)
@@ -78,7 +78,7 @@ def _wrapped(text: str, width: int) -> Iterator[str]:
 
 
 def _records(rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
-    """Each row below the head as lines that say which cell it is."""
+    """Write each row as lines of `head: cell`."""
     for number, row in enumerate(rows[1:]):
         if number:
             yield ""
@@ -90,5 +90,5 @@ def _records(rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
 
 
 def width_of(text: str) -> int:
-    """How many columns a line of plain text takes."""
+    """Return the number of columns of a line of plain text."""
     return sum(2 if east_asian_width(character) in "WF" else 1 for character in text)

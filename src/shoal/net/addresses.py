@@ -1,8 +1,8 @@
-"""The port to the web for whatever opens an address that a model or a stranger chose, and which addresses it may open:
-pure checks of URLs and IP addresses, strict where in doubt.
+"""Check the addresses that a model or a stranger chose, and define the port `Fetcher` that opens them. Pure checks of
+URLs and IP addresses; doubtful ones are refused.
 
 Sources: the IANA registries of special-purpose addresses (RFC 6890), RFC 6052 (NAT64), RFC 3056 (6to4), RFC 4380
-(Teredo), RFC 5214 (ISATAP), and the WHATWG URL standard for what a host of digits means.
+(Teredo), RFC 5214 (ISATAP), and the WHATWG URL standard for numeric hosts.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ _V6_REFUSED = tuple(IPv6Network(text) for text in ("2001::/23", "2001:db8::/32",
 
 
 class WebAddress(NamedTuple):
-    """A checked URL in parts: `host` is lower-case ASCII without brackets, `path` is what a request line carries."""
+    """A checked URL in parts. `host` is lower-case ASCII without brackets; `path` is the request target."""
 
     scheme: str
     host: str
@@ -56,7 +56,7 @@ class WebAddress(NamedTuple):
 
     @property
     def origin(self) -> tuple[str, str, int]:
-        """What credentials are bound to."""
+        """The origin, to which credentials are bound."""
         return self.scheme, self.host, self.port
 
     @property
@@ -65,7 +65,7 @@ class WebAddress(NamedTuple):
 
 
 def canonical_address(text: str) -> str:
-    """An address as a request has it, without its fragment; empty for one that cannot be requested."""
+    """Return an address as it is requested, without its fragment, or an empty string if it cannot be requested."""
     try:
         return parse_target(text.partition("#")[0]).url
     except FetchError:
@@ -73,7 +73,7 @@ def canonical_address(text: str) -> str:
 
 
 def site_of(url: str) -> str:
-    """The host of an address without `www.`, with its port if that is not the default; empty for no address."""
+    """Return an address's host without `www.`, with its port unless it is the default. Empty for an invalid address."""
     try:
         target = parse_target(url)
     except FetchError:
@@ -82,17 +82,17 @@ def site_of(url: str) -> str:
 
 
 def parse_target(url: str) -> WebAddress:
-    """Read an http or https URL. Raises FetchError for anything else and for every form made to deceive: userinfo,
-    hosts as single, octal or hex numbers, trailing dots, zones, control characters, backslashes."""
+    """Parse an http or https URL. Raises FetchError for other schemes and for every deceptive form: userinfo, hosts as
+    single, octal or hex numbers, trailing dots, zones, control characters, backslashes."""
     if len(url) > URL_CHARS_MAX or _UNSAFE.search(url):
-        raise FetchError("The address is too long or has spaces, backslashes or control characters in it.")
+        raise FetchError("The address is too long or contains spaces, backslashes or control characters.")
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise FetchError("The address cannot be read: its host or port is not valid.") from error
+        raise FetchError("The address has an invalid host or port.") from error
     if parts.scheme not in PORTS:
-        raise FetchError("Only addresses that begin with http:// or https:// can be opened.")
+        raise FetchError("Only http:// and https:// addresses can be opened.")
     if "@" in parts.netloc or "%" in parts.netloc:
         raise FetchError("An address must not carry a user name, a password or escapes before its path.")
     if port == 0 or parts.netloc.endswith(":"):
@@ -109,24 +109,24 @@ def _host(text: str, *, bracketed: bool) -> str:
         try:
             return str(IPv6Address(text))
         except ValueError as error:
-            raise FetchError(f"{text!r} is no IPv6 address.") from error
+            raise FetchError(f"{text!r} is not an IPv6 address.") from error
     try:
         host = text.encode("idna").decode("ascii").lower()
     except UnicodeError as error:
-        raise FetchError(f"{text[:80]!r} is no host name.") from error
+        raise FetchError(f"{text[:80]!r} is not a host name.") from error
     labels = host.split(".")
     if len(host) > 253 or not all(_LABEL.fullmatch(label) for label in labels):
-        raise FetchError(f"{text[:80]!r} is no host name.")
+        raise FetchError(f"{text[:80]!r} is not a host name.")
     if _NUMBER.fullmatch(labels[-1]):
         try:
             return str(IPv4Address(host))
         except ValueError as error:
-            raise FetchError(f"{text[:80]!r} is a number in disguise; write the address with four parts.") from error
+            raise FetchError(f"{text[:80]!r} is an IP address in an unusual form. Write it with four parts.") from error
     return host
 
 
 def literal(host: str) -> Address | None:
-    """The IP address that a host of a Target is, or None for a name."""
+    """Return the IP address of a numeric host, or None for a name."""
     try:
         return ip_address(host)
     except ValueError:
@@ -134,9 +134,9 @@ def literal(host: str) -> Address | None:
 
 
 def why_refused(address: str, allowed: Sequence[Net] = ()) -> str:
-    """Why nothing at this IP address may be opened; empty when it is an ordinary public one, or within `allowed`.
+    """Return why this IP address may not be opened, or an empty string if it is public or within `allowed`.
 
-    IPv6 addresses that carry an IPv4 address (mapped, compatible, 6to4, NAT64, Teredo, ISATAP) are refused as such.
+    IPv6 addresses that contain an IPv4 address (mapped, compatible, 6to4, NAT64, Teredo, ISATAP) are always refused.
     """
     try:
         found = ip_address(address)
@@ -148,7 +148,7 @@ def why_refused(address: str, allowed: Sequence[Net] = ()) -> str:
         return "not a public address" if any(found in net for net in _V4_REFUSED) else ""
     if found.scope_id or found not in _V6_GLOBAL or any(found in net for net in _V6_REFUSED):
         return "not a public address"
-    return "an IPv4 address in disguise" if _ISATAP.match(found.exploded[20:29]) else ""
+    return "an embedded IPv4 address" if _ISATAP.match(found.exploded[20:29]) else ""
 
 
 FETCH_BYTES_MAX = 5_000_000
@@ -157,8 +157,8 @@ REDIRECTS_MAX = 5
 
 
 class FetchRequest(msgspec.Struct, frozen=True):
-    """One request. Headers go to the first origin only, never along a redirect to another one. With `tls_only` every
-    address on the way begins with https://. With `same_site` a redirect to another site is the answer."""
+    """One request. Headers are sent only to the first origin, never after a redirect to another. With `tls_only`, every
+    address must begin with https://. With `same_site`, a redirect to another site is returned as the answer."""
 
     url: str
     method: str = "GET"
@@ -172,7 +172,7 @@ class FetchRequest(msgspec.Struct, frozen=True):
 
 
 class Fetched(msgspec.Struct, frozen=True):
-    """An answer, with the address it came from in the end. `cut`: the body went on after `bytes_max`."""
+    """An answer and its final address. `cut`: the body was longer than `bytes_max`."""
 
     url: str
     status: int
@@ -181,16 +181,16 @@ class Fetched(msgspec.Struct, frozen=True):
     cut: bool = False
 
     def header(self, name: str) -> str:
-        """The first header of this (lower-case) name; empty when there is none."""
+        """Return the first header with this lower-case name, or an empty string."""
         return next((value for key, value in self.headers if key == name), "")
 
 
 class Fetcher(Protocol):
-    """Opens addresses of the public web, and no others."""
+    """Opens only addresses of the public web."""
 
     async def fetch(self, request: FetchRequest) -> Fetched:
-        """Send it and read the answer, whatever its status. Cancelling closes the connection.
+        """Send the request and read the answer with any status. Cancelling closes the connection.
 
-        Raises FetchError when the address may not be opened or does not answer within the limits.
+        Raises FetchError if the address may not be opened or does not answer within the limits.
         """
         ...

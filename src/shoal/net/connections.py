@@ -1,4 +1,4 @@
-"""Whom Shoal trusts when it calls others by TLS, and why a connection failed, in words for a person."""
+"""Trusted TLS authorities, and descriptions of connection failures."""
 
 import errno
 import os
@@ -17,29 +17,27 @@ _REASONS = {
     errno.ECONNABORTED: "the connection was reset",
     errno.EPIPE: "the connection was closed",
     errno.ETIMEDOUT: "no answer in time",
-    errno.EHOSTUNREACH: "there is no route to it",
-    errno.ENETUNREACH: "there is no network",
+    errno.EHOSTUNREACH: "no route to the host",
+    errno.ENETUNREACH: "no network",
     errno.ENOENT: "nothing listens there",
 }
 _NUMBER = re.compile(r"\[Errno (\d+)\]")
 
 
 def network_reason(error: BaseException) -> str:
-    """Why a connection failed, without a full stop: `connection refused`. What lies at the bottom of it counts."""
+    """Describe why a connection failed, without a full stop: `connection refused`. Uses the root cause."""
     for one in _behind(error):
         match one:
             case socket.gaierror():
-                return (
-                    "there is no such host" if one.errno != socket.EAI_AGAIN else "names cannot be looked up just now"
-                )
+                return "the host does not exist" if one.errno != socket.EAI_AGAIN else "name resolution failed for now"
             case ssl.SSLCertVerificationError():
                 return f"its certificate is not valid: {one.verify_message}"
             case ssl.SSLError():
-                return "no secure connection (TLS) came about"
+                return "the secure connection (TLS) failed"
             case UnicodeError():
-                return "that is no name of a host"
+                return "the host name is invalid"
             case OSError():
-                number = _NUMBER.search(str(one))  # where several attempts failed
+                number = _NUMBER.search(str(one))  # several failed attempts
                 code = one.errno or (int(number[1]) if number is not None else 0)
                 if code:
                     return _REASONS.get(code) or os.strerror(code).lower()
@@ -51,7 +49,7 @@ def network_reason(error: BaseException) -> str:
 
 
 def _behind(error: BaseException) -> Iterator[BaseException]:
-    """The error and what it came from, those of groups too."""
+    """Yield the error and its causes, including those of groups."""
     yield error
     if isinstance(error, BaseExceptionGroup):
         for one in cast("BaseExceptionGroup[BaseException]", error).exceptions:
@@ -65,9 +63,9 @@ _BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.
 
 @cache
 def default_tls() -> ssl.SSLContext:
-    """The machine's trusted authorities, or those of SSL_CERT_FILE and SSL_CERT_DIR; loaded once (20 ms)."""
+    """Load the machine's trusted authorities, or those of SSL_CERT_FILE and SSL_CERT_DIR, once (20 ms)."""
     if sys.platform != "linux":
-        # Elsewhere OpenSSL does not find them as files; httpx2 asks the system.
+        # On other systems OpenSSL finds no files; httpx2 asks the system.
         import httpx2
 
         return httpx2.create_ssl_context()

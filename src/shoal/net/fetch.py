@@ -1,12 +1,11 @@
-"""The guarded HTTP client: the one way to an address that a model or a stranger chose.
+"""The guarded HTTP client, the only way to an address that a model or a stranger chose.
 
     url ─► parse_target ─► resolve once ─► every address checked ─► connect to exactly that address ─► answer
               ▲                                                                                         │ redirect
               └─────────────────────────────────────────────────────────────────────────────────────────┘
 
-The client is given the addresses that were checked and looks no name up, so a DNS answer that changes in between
-changes nothing. Host header and TLS name stay the URL's own. There are no cookies, no proxies, no netrc, and no
-connection is used for a second request.
+The client connects to the checked addresses without another lookup, so a changed DNS answer has no effect. The Host
+header and TLS name are the URL's own. Cookies, proxies and netrc are not used, and connections are never reused.
 """
 
 import asyncio
@@ -36,23 +35,23 @@ from shoal.net.http import DamagedBody, DirectClient, HttpFailed, decoded, reada
 
 AGENT = "shoal/0.1"
 ADDRESSES_MAX = 4
-"""How many addresses of a name are tried."""
+"""Addresses of one name that are tried."""
 LED_TO = "the host that the address leads on to"
 """Name in errors for a host that a server chose. Errors never quote a server, so a failure never taints."""
 
 
 Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
-"""Looks up the IP addresses of a host for a port. Raises OSError."""
+"""Resolves a host and port to IP addresses. Raises OSError."""
 
 
 async def system_addresses(host: str, port: int) -> Sequence[str]:
-    """What the operating system knows, the preferred address first. Raises OSError."""
+    """Resolve with the operating system, preferred address first. Raises OSError."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
 class GuardedFetcher:
-    """Implements `net.addresses.Fetcher`. `allowed` are networks that are opened though they are not public."""
+    """Implements `Fetcher`. `allowed` are networks that may be opened although they are not public."""
 
     def __init__(self, resolve: Resolve = system_addresses, allowed: Sequence[Net] = ()) -> None:
         self._resolve = resolve
@@ -71,20 +70,20 @@ class GuardedFetcher:
                     try:
                         following = parse_target(urljoin(target.url, location.strip()).partition("#")[0])
                     except (ValueError, FetchError) as error:
-                        raise FetchError("The address leads on to one that is not valid, or not of the web.") from error
+                        raise FetchError("The address redirects to an invalid one.") from error
                     if request.same_site and site_of(following.url) != site_of(target.url):
                         return answer
                     is_same, repeats = following.origin == target.origin, answer.status in (307, 308)
                     if repeats and not is_same and request.method not in ("GET", "HEAD"):
-                        raise FetchError("The address sends what was to be posted there on to somewhere else.")
+                        raise FetchError("The address redirects posted data elsewhere.")
                     if not (repeats and is_same):
                         method = "HEAD" if request.method == "HEAD" else "GET"
                         headers = request.headers if is_same else ()
                         request = msgspec.structs.replace(request, method=method, headers=headers, body=b"")
                     target, name = following, LED_TO
-                raise FetchError(f"The address leads on and on, more than {request.redirects_max} times.")
+                raise FetchError(f"The address redirects more than {request.redirects_max} times.")
         except TimeoutError as error:
-            raise FetchError(f"There was no answer within {counted(request.seconds_max, 'second')}.") from error
+            raise FetchError(f"No answer arrived within {counted(request.seconds_max, 'second')}.") from error
 
     async def addresses(self, target: WebAddress, name: str = "") -> tuple[str, ...]:
         """Return the addresses to connect to.
@@ -109,7 +108,7 @@ class GuardedFetcher:
 
     async def fetch_once(self, target: WebAddress, request: FetchRequest, name: str) -> Fetched:
         if request.tls_only and target.scheme != "https":
-            raise FetchError(f"{_upper(name)} is to be opened unencrypted. Only https:// will do here.")
+            raise FetchError(f"{_upper(name)} would be opened without encryption. Only https:// is allowed here.")
         headers = [("User-Agent", AGENT), ("Accept", "*/*"), ("Connection", "close"), *request.headers]
         if not request.body and request.method not in ("GET", "HEAD"):
             headers.append(("Content-Length", "0"))
@@ -125,7 +124,7 @@ class GuardedFetcher:
             response = await client.request(request.method, target.path, encoded, request.body)
             try:
                 if not readable(response):
-                    raise FetchError("The answer is packed in a way that was not asked for.")
+                    raise FetchError("The answer uses an unsupported compression.")
                 body = bytearray()
                 async with aclosing(decoded(response)) as pieces:
                     async for piece in pieces:
@@ -135,8 +134,8 @@ class GuardedFetcher:
             finally:
                 await response.close()
         except DamagedBody as error:
-            raise FetchError("The answer is damaged: it cannot be unpacked.") from error
-        except HttpFailed as error:  # its sentence names the host, which a server may have chosen
+            raise FetchError("The answer is damaged and cannot be decompressed.") from error
+        except HttpFailed as error:  # its message names the host, which a server may have chosen
             if error.kind == "timeout":
                 raise TimeoutError from error
             why = network_reason(error.__cause__ or error).replace(target.host, name)

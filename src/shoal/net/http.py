@@ -1,8 +1,8 @@
-"""HTTP/1.1 to other servers: connections kept open, requests as bytes, bodies as they arrive.
+"""HTTP/1.1 client: connections are reused, requests are bytes, and bodies are passed on as they arrive.
 
-A model's answer is hundreds of tiny pieces, so what counts is the cost of a piece: it goes from the socket into one
-buffer, and all that has arrived is handed on at once. That costs a fifth of what the general client does for a streamed
-answer. Through a proxy of the environment a request goes over httpx2, which is loaded only then.
+A model's answer arrives in hundreds of tiny pieces, so the cost per piece matters. A piece goes from the socket into
+one buffer, and everything in it is passed on at once. For a streamed answer this costs a fifth of a general client.
+Requests through a proxy of the environment use httpx2, which is loaded only then.
 """
 
 import asyncio
@@ -20,24 +20,24 @@ HEAD_BYTES_MAX = 65_536
 """Longest status line and headers of a response."""
 LENGTH_DIGITS_MAX = 15
 COPY_BYTES_MAX = 65_536
-"""A body up to this size goes out with its head in one piece; a longer one is not copied for that."""
+"""Largest body that is sent in one piece with its head. Longer ones are not copied."""
 BUFFER_BYTES_MAX = 1_048_576
-"""Read-ahead limit: beyond it the server has to wait until the body is consumed."""
+"""Read-ahead limit. Beyond it, the server must wait until the body is consumed."""
 
 BODY_BYTES_MAX = 32 * 1024 * 1024
 """Longest whole (not streamed) response that is read; the rest is dropped."""
 CONNECTIONS_MAX = 1000
-"""Calls at once to one provider; more wait for a connection."""
+"""Concurrent calls to one provider. More calls wait for a connection."""
 UNPACKED_BYTES_MAX = 65_536
 """Longest piece that one decompression step returns."""
 BODY_SECONDS_MAX = 60.0
-"""Longest time to read a whole response; what has not arrived by then is left out."""
+"""Longest time to read a whole response. Later data is dropped."""
 CONNECT_SECONDS = 10.0
 KEEP_ALIVE_MAX = 256
 STALE_SECONDS = 0.5
-"""A kept connection that breaks this soon after a request had been closed by the server before."""
+"""A reused connection that breaks this soon after a request was already closed by the server."""
 ASKED_SECONDS = 1.0
-"""Maximum age of a lease check: a request that could not be sent by then is not sent, and has to be made again."""
+"""Maximum age of a lease check. A request that could not be sent by then must be made again."""
 KEEP_ALIVE_SECONDS = 60.0
 HAPPY_EYEBALLS_SECONDS = 0.25
 _STATUS = lazy_re.compile(rb"HTTP/1\.[01] (\d{3})(?: |$)")
@@ -61,36 +61,36 @@ class DamagedBody(HttpFailed):
 
 
 class HttpResponse(Protocol):
-    """A response whose body is still to come. Close it in every case; closing early cuts the connection."""
+    """A response whose body has not been read. Always close it. Closing early cuts the connection."""
 
     status: int
     headers: Mapping[str, str]
-    """By lower-case name."""
+    """Headers by lower-case name."""
 
     def chunks(self) -> AsyncGenerator[bytes]:
-        """The body's bytes as they arrive. Raises HttpFailed."""
+        """Yield the body's bytes as they arrive. Raises HttpFailed."""
         ...
 
     async def close(self) -> None:
-        """Give the connection back, or cut it if the body was not read to its end."""
+        """Return the connection to the pool, or cut it if the body was not read to its end."""
         ...
 
 
 class HttpClient(Protocol):
-    """Calls below one base address. Nothing is opened before the first call."""
+    """Sends requests below one base URL. Opens nothing before the first call."""
 
     async def request(
         self, method: str, path: str, headers: Headers, body: bytes = b"", asked_at: float | None = None
     ) -> HttpResponse:
-        """Send, and return once the response's headers are there. Raises HttpFailed.
+        """Send a request, and return once the response's headers have arrived. Raises HttpFailed.
 
-        Nothing is sent ASKED_SECONDS after `asked_at` (of the event loop's clock) or later: the process may have been
-        frozen meanwhile, and others may have taken the work over.
+        Nothing is sent later than ASKED_SECONDS after `asked_at` (the event loop's clock), because the process may have
+        been frozen and another one may have taken over the work.
         """
         ...
 
     async def close(self) -> None:
-        """Close all connections; a later call opens them anew."""
+        """Close all connections. A later call opens new ones."""
         ...
 
 
@@ -125,7 +125,7 @@ async def decoded(response: HttpResponse) -> AsyncGenerator[bytes]:
                     yield unpack.decompress(unpack.unconsumed_tail, UNPACKED_BYTES_MAX)
             yield unpack.flush()
         except zlib.error as error:
-            raise DamagedBody("dropped", "The answer is compressed, and broken.") from error
+            raise DamagedBody("dropped", "The answer's compression is damaged.") from error
 
 
 async def read_whole(response: HttpResponse) -> bytes:
@@ -149,8 +149,8 @@ async def read_whole(response: HttpResponse) -> bytes:
 
 
 def make_client(base_url: str, provider: str, idle_seconds: float, environ: Mapping[str, str]) -> HttpClient:
-    """The client for an address: through the proxy that the environment names for it, or direct. `idle_seconds` is the
-    longest wait for the first or the next bytes of an answer."""
+    """Create the client for an address, direct or through the environment's proxy. `idle_seconds` is the longest wait
+    for the first or the next bytes of an answer."""
     proxy = proxy_for(base_url, environ) if BaseUrl(base_url, provider).valid else None
     if proxy is None:
         return DirectClient(base_url, provider, idle_seconds)
@@ -160,14 +160,14 @@ def make_client(base_url: str, provider: str, idle_seconds: float, environ: Mapp
 
 
 class BaseUrl:
-    """A base address taken apart. `label` names it to a person, without what may be secret in it."""
+    """A base URL in parts. `label` names it to a person, without secrets."""
 
     def __init__(self, base_url: str, provider: str) -> None:
         try:
             parts = urlsplit(base_url)
             port = parts.port
             self.valid = bool(parts.hostname) and parts.scheme in ("http", "https")
-        except ValueError:  # half an IPv6 address, or a port that is none
+        except ValueError:  # half an IPv6 address, or an invalid port
             parts, port, self.valid = urlsplit(""), None, False
         self.secure = parts.scheme == "https"
         self.host = parts.hostname or ""
@@ -178,7 +178,7 @@ class BaseUrl:
 
 
 class ConnectionBroken(ShoalError):
-    """The connection ended, or the server does not speak HTTP. `reused_and_silent`: a kept one had gone stale."""
+    """The connection ended, or the server does not speak HTTP. `reused_and_silent`: a reused one was stale."""
 
     def __init__(self, message: str, *, reused_and_silent: bool = False) -> None:
         super().__init__(message)
@@ -190,7 +190,7 @@ class ConnectionSilent(ShoalError):
 
 
 class HttpConnection(asyncio.Protocol):
-    """One HTTP/1.1 connection (RFC 9112), used by one call at a time. `idle_since`: when it became free."""
+    """One HTTP/1.1 connection (RFC 9112), used by one call at a time. `idle_since` is the time it became free."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.idle_since = 0.0
@@ -230,7 +230,7 @@ class HttpConnection(asyncio.Protocol):
         self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is closed; whoever reads learns of it."""
+        """The connection is closed. Wakes its reader."""
         self._ended = True
         self._transport = None
         self._wake()
@@ -244,7 +244,7 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        """Whether another request can go over it: it is open, and nothing unasked has come."""
+        """Whether it can be reused: it is open, and no unexpected data has arrived."""
         return not self._ended and not self._buffer and self._transport is not None
 
     @property
@@ -268,8 +268,7 @@ class HttpConnection(asyncio.Protocol):
             self._timer = None
 
     async def exchange(self, head: bytes, body: bytes, idle_seconds: float) -> None:
-        """Send a request and read the response's head, all of it in that time. Raises ConnectionBroken and
-        ConnectionSilent."""
+        """Send a request and read the response's head in this time. Raises ConnectionBroken and ConnectionSilent."""
         if self._transport is None:
             raise ConnectionBroken("It was closed.", reused_and_silent=self._requests > 0)
         self._requests += 1
@@ -286,8 +285,8 @@ class HttpConnection(asyncio.Protocol):
             await self._more()
 
     async def read(self) -> bytes:
-        """What has arrived of the body; empty at its end only. Raises ConnectionBroken and ConnectionSilent. Silence is
-        that nothing of the body comes, also where pieces of what stands around it do."""
+        """Return the next bytes of the body, empty only at its end. Raises ConnectionBroken and ConnectionSilent.
+        Framing without content counts as silence."""
         self._waiting_since = self._loop.time()
         while not self._is_read():
             if data := self._take_body():
@@ -310,7 +309,7 @@ class HttpConnection(asyncio.Protocol):
             self._transport.resume_reading()
             self._paused = False
         if self._loop.time() - self._waiting_since > self._idle_seconds:
-            raise ConnectionSilent("Nothing that counts came for too long.")
+            raise ConnectionSilent("No content arrived for too long.")
         self._waiter = self._loop.create_future()
         try:
             await self._waiter
@@ -324,12 +323,12 @@ class HttpConnection(asyncio.Protocol):
             rest = max(self._idle_seconds - silent_for, 0.001)
             self._timer = self._loop.call_later(rest, self._watch)
         else:
-            self._waiter.set_exception(ConnectionSilent("Nothing came for too long."))
+            self._waiter.set_exception(ConnectionSilent("Nothing arrived for too long."))
 
     # ---- reading ----
 
     def _take_head(self) -> bool:
-        """Read the head once it is complete; informational responses are skipped."""
+        """Parse the head once it is complete, skipping informational responses."""
         self.status, lines = 0, list[bytes]()
         while self.status < 200:
             end = self._buffer.find(b"\r\n\r\n")
@@ -349,7 +348,7 @@ class HttpConnection(asyncio.Protocol):
             name, colon, value = line.decode("latin-1").partition(":")
             name = name.strip().lower()
             if not colon:
-                raise ConnectionBroken("Its headers are not those of HTTP.")
+                raise ConnectionBroken("It sent invalid HTTP headers.")
             headers[name] = f"{headers[name]}, {value.strip()}" if name in headers else value.strip()
         self.headers = headers
         self._keep = lines[0].startswith(b"HTTP/1.1") and "close" not in headers.get("connection", "").lower()
@@ -361,10 +360,10 @@ class HttpConnection(asyncio.Protocol):
         elif "chunked" in coding:
             self._body, self._left = "chunked", -1
         elif coding != "identity":
-            raise ConnectionBroken("Its answer is encoded in a way that nobody asked for.")
+            raise ConnectionBroken("Its answer uses an unsupported encoding.")
         elif length:
             if not length.isascii() or not length.isdigit() or len(length) > LENGTH_DIGITS_MAX:
-                raise ConnectionBroken("Its content-length is not that of an answer.")
+                raise ConnectionBroken("It sent an invalid content-length.")
             self._left = int(length)
             self._body = "sized" if self._left else "none"
         else:
@@ -372,8 +371,8 @@ class HttpConnection(asyncio.Protocol):
         return True
 
     def _take_body(self) -> bytes:
-        """What has arrived of the body. In chunks, `_left` is how many bytes are missing from the current one and its
-        line end; -1: its size."""
+        """Return the bytes of the body that have arrived. With chunks, `_left` is the number of bytes missing from the
+        current one and its line end, or -1 before its size."""
         if self._body == "sized":
             data = bytes(self._buffer[: self._left])
             del self._buffer[: self._left]
@@ -406,7 +405,7 @@ class HttpConnection(asyncio.Protocol):
                 raise ConnectionBroken("A chunk has no valid size.")
             size = int(digits, 16)
             if size == 0:
-                # The line end of the size is the first of the two that end the trailers, if there are any.
+                # The size's line end is the first of the two that end the trailers, if any.
                 end = buffer.find(b"\r\n\r\n", end)
                 if end >= 0:
                     self._body = "none"
@@ -419,10 +418,10 @@ class HttpConnection(asyncio.Protocol):
 
 
 class DirectClient:
-    """An `HttpClient` over connections of our own.
+    """An `HttpClient` with direct connections.
 
-    With `addresses` it connects to these, in their order, and looks no name up; the Host header and the TLS name stay
-    those of `base_url`. Responses may be compressed only if `packed`: small pieces arrive sooner without.
+    With `addresses`, it connects to these in order without a lookup. The Host header and the TLS name are those of
+    `base_url`. Compressed responses are accepted only if `packed`; small pieces arrive sooner uncompressed.
     """
 
     def __init__(
@@ -438,10 +437,10 @@ class DirectClient:
     async def request(
         self, method: str, path: str, headers: Headers, body: bytes = b"", asked_at: float | None = None
     ) -> HttpResponse:
-        """Wait for one of CONNECTIONS_MAX slots, send, and return once the response's headers have arrived.
+        """Wait for one of CONNECTIONS_MAX slots, send the request, and return once the response's headers have arrived.
 
-        A kept connection that has gone stale is replaced at once. What breaks later had been sent, and others may have
-        taken the work over since: whoever asked decides anew.
+        A stale connection is replaced immediately. A later failure is raised, because the request was sent and the
+        caller must check whether another process has taken over.
         """
         base = self.base
         lines = [f"{method} {base.prefix}{path} HTTP/1.1\r\nhost: {base.netloc}".encode()]
@@ -457,7 +456,7 @@ class DirectClient:
             while True:
                 connection = None
                 while self._idle and connection is None:
-                    connection = self._idle.pop()  # the one used last
+                    connection = self._idle.pop()  # the most recently used
                     if not connection.usable or connection.idle_since <= clock() - KEEP_ALIVE_SECONDS:
                         connection.close()
                         connection = None
@@ -488,7 +487,7 @@ class DirectClient:
             connection.close()
 
     def release(self, connection: HttpConnection) -> None:
-        """Take a connection back after its response."""
+        """Return a connection to the pool after its response."""
         self._slots.release()
         if connection.reusable:
             self._keep(connection)
@@ -534,7 +533,7 @@ class DirectClient:
 
 
 class DirectResponse:
-    """An `HttpResponse` on a `HttpConnection`."""
+    """An `HttpResponse` on an `HttpConnection`."""
 
     __slots__ = ("_client", "_connection", "headers", "status")
 
@@ -564,7 +563,7 @@ class DirectResponse:
 
 
 def proxy_for(base_url: str, environ: Mapping[str, str]) -> str | None:
-    """The proxy that HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY name for this address; names in any case."""
+    """Return the proxy for this address by HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY, in upper or lower case."""
     lower = {name.lower(): value for name, value in environ.items() if name.lower().endswith("_proxy") and value}
     if not lower:
         return None

@@ -1,4 +1,4 @@
-"""The client for servers behind a proxy of the environment: httpx2's transport, without its redirects and cookies."""
+"""HTTP client for proxies of the environment, with httpx2's transport but without its redirects and cookies."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Generator, Mapping
@@ -33,8 +33,8 @@ class ProxiedClient:
     async def request(
         self, method: str, path: str, headers: Headers, body: bytes = b"", asked_at: float | None = None
     ) -> HttpResponse:
-        """Send, and return once the response's headers have arrived. `asked_at` is not heeded: httpx2 does not tell
-        when it sends."""
+        """Send a request, and return once the response's headers have arrived. `asked_at` is ignored, because httpx2
+        does not report when it sends."""
         idle = self._idle_seconds
         limits = {"connect": CONNECT_SECONDS, "read": idle, "write": idle, "pool": idle}
         label = f"{self._base.label}, through the proxy of the environment,"
@@ -48,8 +48,8 @@ class ProxiedClient:
                 verify = default_tls() if self._base.secure else False
                 try:
                     self._transport = httpx2.AsyncHTTPTransport(verify=verify, limits=pool, proxy=self._proxy)
-                except (ImportError, ValueError) as error:  # SOCKS, say, which needs a package of its own
-                    told = f"{label} cannot be reached: a proxy of this kind cannot be used. Name one of http://."
+                except (ImportError, ValueError) as error:  # such as SOCKS, which needs another package
+                    told = f"{label} cannot be reached: this kind of proxy is not supported. Use an http:// proxy."
                     raise HttpFailed("unreachable", told) from error
             url = httpx2.URL(self._base_url + path)
             sized = [(b"host", url.netloc), (b"accept-encoding", b"identity"), *headers]

@@ -1,4 +1,4 @@
-"""Simple commands: their one spelling, what they do, and what deny patterns see of them besides."""
+"""Simple commands: canonical spelling, effect, and additional views for deny patterns."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ INNER_MAX = 4
 _MAY_BE_A_COMMAND = re.compile(r"[\s;|&<>$`()]")
 _VERSION = re.compile(r"(?<=[a-z])-?[0-9.]+$")
 
-# Programs that run their arguments as a command. For deny patterns alone: what is opaque is not told by this list.
+# Programs that run their arguments as a command. For deny patterns only; this list does not decide what is opaque.
 _RUNNERS = frozenset(
     """
     eval exec command builtin coproc trap sh bash dash zsh ksh mksh ash fish csh tcsh rbash busybox toybox env xargs
@@ -68,13 +68,13 @@ class Assignment(msgspec.Struct, frozen=True):
 
 
 def base_name(command: str) -> str:
-    """The name that a command may be known by: without directory and version, lower-case. Never to be trusted."""
+    """Return a command's likely name: lower case, without directory and version. Never use it in allow rules."""
     name = command.rsplit("/", 1)[-1].lower()
     return _VERSION.sub("", name) or name
 
 
 def spell(words: Sequence[Word]) -> str:
-    """The words in canonical spelling. A first word that would mean something else unquoted is quoted."""
+    """Spell the words canonically. The first word is quoted if it would mean something else without quotes."""
     first, *others = words
     text = first.text
     if first.value is not None and not first.bare and ("=" in first.value or first.value in RESERVED):
@@ -90,7 +90,7 @@ def command_parts(
     sure: tuple[int, ...] = (),
     depth: int = 0,
 ) -> list[Part]:
-    """The action of a simple command, the views of it, and the same of each command that it runs in its turn."""
+    """Return the action of a simple command and its views, and the same for each command that it runs."""
     before = "".join(f"{item.text} " for item in assignments)
     text = before + spell(words)
     effect = effect_of(words, variables) if words[0].value not in RESERVED else UNKNOWN
@@ -102,7 +102,7 @@ def command_parts(
     naming = before + spell(words[:until]) if until is not None and words[0].value is not None else ""
     name = words[0].value or ""
     parts = [Part(text, until is not None, naming, moves=moves, sure=sure, command=name, effect=effect)]
-    # What else a deny pattern may mean: the command by its other names, and what one may run that is opaque.
+    # Views for deny patterns: the command under its other names, and commands that an opaque one may run.
     views: list[str] = [spell(words), *_by_other_names(words)]
     if (expanded := expanded_braces(words)) is not None:
         views.append(spell(expanded))
@@ -121,7 +121,7 @@ def command_parts(
 
 
 def _by_other_names(words: Sequence[Word]) -> Iterator[str]:
-    """A program without its directory, and one of git's own as git's subcommand."""
+    """Yield a program without its directory, and `git-NAME` as git's subcommand."""
     name = words[0].value or ""
     base = name.rsplit("/", 1)[-1]
     if base and base != name:
@@ -135,7 +135,7 @@ def _plain(value: str) -> Word:
 
 
 def inner_commands(words: Sequence[Word]) -> list[str]:
-    """Texts among the words that the command may run as a command of their own, as `sh -c TEXT` does."""
+    """Return arguments that the command may run as a command, as `sh -c TEXT` does."""
     values = [word.value for word in words[1:] if word.value is not None]
     texts = [value for value in values if _MAY_BE_A_COMMAND.search(value)]
     if base_name(words[0].value or "") in _RUNNERS and len(values) > 1:
@@ -144,7 +144,7 @@ def inner_commands(words: Sequence[Word]) -> list[str]:
 
 
 def unique(parts: list[Part]) -> list[Part]:
-    """The parts without those that say the same in the same place."""
+    """Remove duplicate parts."""
     found: dict[tuple[object, ...], Part] = {}
     for part in parts:
         target = "" if part.target is None else part.target.text

@@ -1,8 +1,7 @@
-"""What simple commands do, from their words alone: what they run, read and write, and whether that is known.
+"""Effects of simple commands, from their words alone: what they run, read and write, and whether that is known.
 
-Known is a list: a program counts by its bare name, with options that are each on its own list (`programs.txt`).
-Whatever is not known has to be named by whoever allows it (`Effect.naming`), is never harmless, and may read and run
-anything.
+Known programs are listed by name, each with its known options (`programs.txt`). An unknown command is never harmless,
+may read and run anything, and must be named in the rule that allows it (`Effect.naming`).
 Here is what the table cannot say: scripts among the words, settings, methods, expressions, commands that run commands,
 the shell's own.
 """
@@ -42,7 +41,7 @@ from shoal.shell.words import (
 )
 
 Own: TypeAlias = Callable[[Sequence[Word], Variables], Effect]
-"""What a command does that has no roles, from its words."""
+"""Computes the effect of a command from its words."""
 
 INERT_GIT_KEYS = re.compile(
     r"core\.(repositoryformatversion|filemode|logallrefupdates|ignorecase|precomposeunicode|symlinks|autocrlf|eol|safecrlf"
@@ -56,12 +55,12 @@ INERT_GIT_KEYS = re.compile(
     r"|blame\.(date|showemail|coloring)|column\.[a-z]+|gc\.(auto|reflogexpire)|index\.version"
     r"|submodule\.[^\n]*\.(url|active)|http\.(postbuffer|sslverify)|safe\.directory|i18n\.[a-z]+|grep\.[a-z]+"
 )
-"""Configuration keys, in lower case, whose values make git run nothing and write nothing elsewhere."""
+"""Lower-case configuration keys whose values never make git run anything or write elsewhere."""
 _OWN: dict[str, Own] = {}
 
 
 def _own(*names: str) -> Callable[[Own], Own]:
-    """Register what commands of these names do."""
+    """Register the effect of the commands with these names."""
 
     def register(own: Own) -> Own:
         _OWN.update(dict.fromkeys(names, own))
@@ -76,7 +75,7 @@ _SAFE_VALUE = re.compile(r"(?![/:])(?!.*\.\.)[A-Za-z0-9_.,=+@/-]*")
 
 
 def effect_of(words: Sequence[Word], variables: Variables) -> Effect:
-    """What a simple command does. Total: whatever is not known is opaque."""
+    """Return the effect of a simple command. Unknown commands are opaque."""
     name = words[0].value
     if not name or not name.isascii() or name.startswith("-"):
         return opaque(words)
@@ -87,11 +86,11 @@ def effect_of(words: Sequence[Word], variables: Variables) -> Effect:
     program = PROGRAMS.get(name)
     found = opaque(words, 1) if program is None else table_effect(program, words, variables)
     no_file = any(word.value == "-" or _NO_FILE.match(word.begins) for word in found.runs)
-    return opaque(words, 1) if no_file else found  # it runs what it is given at its input, as `make -f -` does
+    return opaque(words, 1) if no_file else found  # runs its standard input, as `make -f -` does
 
 
 def harmless_assignment(name: str, value: str | None) -> bool:
-    """Whether a program does the same with this variable: `TZ=:/FILE` would have it read a file."""
+    """Whether this variable leaves a program's effect unchanged. `TZ=:/FILE`, for example, makes it read a file."""
     return (
         harmless_variable(name) and value is not None and (name == "PYTHONPATH" or bool(_SAFE_VALUE.fullmatch(value)))
     )
@@ -109,7 +108,7 @@ _DELIMITERS = (r"/", r"\|", "#", ",", ":", "@", "!", "%", "~", "_", ";")
 
 @cache
 def _sed_pattern(pattern: str) -> re.Pattern[str]:
-    """What plain scripts look like, with patterns written like this; compiled, in 8 ms, when the first one is read."""
+    """Return the pattern of plain scripts with this kind of regular expression. Compiled on first use, in 8 ms."""
     address = rf"(?:[0-9]+(?:~[0-9]+)?|\$|/{pattern.format('/')}/[IM]*|[+~][0-9]+)"
     replacing = "|".join(
         rf"[sy]{mark}{pattern.format(mark)}{mark}{_SED_TEXT.format(mark)}{mark}[gpIiMm0-9]*" for mark in _DELIMITERS
@@ -127,14 +126,15 @@ _YQ_HIDES = re.compile(r"load|env|system|exec|eval")
 
 
 def sed_is_plain(script: str) -> bool:
-    """Whether a sed script only prints, deletes, inserts and replaces; others can run commands and use other files."""
+    """Whether a sed script only prints, deletes, inserts and replaces. Other scripts can run commands and use other
+    files."""
     ends_at_once = _sed_pattern(_SED_TEXT).fullmatch(script) is not None
     allows_brackets = _sed_pattern(_SED_WITH_BRACKETS).fullmatch(script) is not None
     return allows_brackets and (ends_at_once or _SED_ERROR.match(script) is not None)
 
 
 def awk_is_plain(program: str) -> bool:
-    """Whether an awk program runs nothing and opens no file: `>` and `|` stand before any `print`, so they compare."""
+    """Whether an awk program runs no command and opens no file. `>` and `|` before any `print` are comparisons."""
     before_print = re.split(r"print", program, maxsplit=1)
     rest = before_print[1] if len(before_print) > 1 else ""
     return not (_AWK_HIDES.search(program) or re.search(r"[|>]", rest.replace("||", "")))
@@ -154,7 +154,7 @@ _CMAKE_SETTING = re.compile(
 
 @check("sed")
 def _sed(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
-    """`sed`: its scripts have to be known, and `-i` writes what it reads."""
+    """`sed`: all scripts must be plain; `-i` writes the files it reads."""
     operands = list(reading.operands)
     scripts = reading.values("-e", "--expression")
     if not scripts and not reading.has("-f", "--file"):
@@ -195,7 +195,7 @@ def _yq(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
 
 @check("git")
 def _git(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
-    """`git`: settings on the command line have to be inert; a format may not ask for signatures to be checked."""
+    """`git`: settings on the command line must be inert, and a format must not verify signatures."""
     for name, _, word in reading.options:
         value = "" if word is None else word.value
         if name == "^-c" and (value is None or not INERT_GIT_KEYS.fullmatch(value.partition("=")[0].lower())):
@@ -203,7 +203,7 @@ def _git(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
             return opaque(words, next(named, len(words)))  # all of it where it stands in a cluster, as in `git -Pc…`
         if name in ("--format", "--pretty", "--group", "--sort") and (value is None or _SIGNATURE.search(value)):
             return opaque(words)
-        # Whether an option takes the next word differs by subcommand: what looks like an option may well be one.
+        # Options with a value differ by subcommand, so every word that looks like an option counts as one.
         if word is not None and word in words and word.begins.startswith("-") and name not in ("-m", "--message"):
             return opaque(words)
     for place, word in zip(reading.places, reading.operands, strict=True):
@@ -214,7 +214,7 @@ def _git(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
     if name == "branch" and (reading.operands or any(option in _CHANGES_BRANCHES for option, _, _ in reading.options)):
         found, reads = replace(found, harmless=False), None
     if name == "commit" and not reading.has("-m", "-F", "-C", "--message", "--file", "--reuse-message", "--no-edit"):
-        found = replace(found, harmless=False)  # an editor reads settings of its own
+        found = replace(found, harmless=False)  # an editor reads its own settings
     return replace(found, git=name, reads=reads)
 
 
@@ -228,7 +228,7 @@ _CHANGES_BRANCHES = frozenset(
 
 @check("git-config")
 def _git_setting(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
-    """`git config`: reading is harmless, setting is known for what runs nothing."""
+    """`git config`: reading is harmless; writing is known for settings that run nothing."""
     if reading.has("--get", "--get-all", "--get-regexp", "--list", "-l"):
         return _git(words, reading, replace(found, harmless=True, reads=()))
     name = reading.operands[0].value if reading.operands else None
@@ -248,7 +248,7 @@ def _grep(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
 
 @check("rg")
 def _rg(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
-    """`rg --files` has no pattern among its operands."""
+    """`rg --files` takes no pattern."""
     if not reading.has("--files") or found.reads is None:
         return found
     return replace(found, reads=(*found.reads, *reading.operands))
@@ -256,14 +256,14 @@ def _rg(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
 
 @check("strings")
 def _strings(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
-    """`strings @FILE` takes options from the file, also where the value of an option should be."""
+    """`strings @FILE` reads options from the file, even in place of an option's value."""
     named = all(word.value != "" and word.begins[:1] not in ("", "@") for word in words)
     return found if named else replace(found, reads=None)
 
 
 @check("tee")
 def _tee(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
-    """`tee -a FILE` leaves what the file holds beside what it adds."""
+    """`tee -a FILE` keeps the file's content and appends."""
     return replace(found, reads=found.writes) if reading.has("-a", "--append") else found
 
 
@@ -277,7 +277,7 @@ def _xxd(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
 
 @check("zcat")
 def _zcat(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
-    """`zcat NAME` reads `NAME.gz` where there is no such file, unless the name ends like that."""
+    """`zcat NAME` reads `NAME.gz` if NAME does not exist and has no such ending."""
     named = all(word.value is not None and re.search(r"[.](?:gz|tgz|z)$", word.value) for word in reading.operands)
     return found if named else replace(found, reads=None)
 
@@ -296,7 +296,7 @@ def _tar(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
 
 @check("reading-call")
 def _reading_call(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
-    """`gh api` and `curl`: known while the method is one that reads."""
+    """`gh api` and `curl`: known only with a method that reads."""
     methods = reading.values("-X", "--method", "--request")
     sends = reading.has("-f", "-F", "--field", "--raw-field") and words[0].value == "gh" and not methods
     if sends or any(word.value not in ("GET", "HEAD", "OPTIONS") for word in methods):
@@ -310,7 +310,7 @@ def _reading_call(words: Sequence[Word], reading: Reading, found: Effect) -> Eff
 
 @check("go-run")
 def _go_run(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
-    """`go run NAME@VERSION` fetches what it runs."""
+    """`go run NAME@VERSION` downloads the program."""
     return opaque(words) if any("@" in word.text for word in reading.operands) else found
 
 
@@ -323,7 +323,7 @@ def _ghostscript(words: Sequence[Word], reading: Reading, found: Effect) -> Effe
 
 @check("cmake")
 def _cmake(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
-    """`cmake -D NAME=VALUE`: known for what names no program."""
+    """`cmake -D NAME=VALUE`: known unless it names a program."""
     if not all(word.value is not None and _CMAKE_SETTING.fullmatch(word.value) for word in reading.values("-D")):
         return opaque(words)
     return replace(found, runs=(*found.runs, literal("CMakeLists.txt")))
@@ -331,7 +331,7 @@ def _cmake(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
 
 @check("make")
 def _make(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
-    """`make`: an assignment among its words could replace the shell it uses."""
+    """`make`: an assignment among its arguments could replace its shell."""
     for place, word in zip(reading.places, reading.operands, strict=True):
         if word.value is None or "=" in word.value:
             return opaque(words, place + 1)
@@ -355,7 +355,7 @@ _SCRIPTS = {
 
 
 def _runs_files(files: Sequence[str], words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
-    """A program that runs what these files of the working directory say."""
+    """A program that runs commands from these files in the working directory."""
     return replace(found, runs=(*found.runs, *map(literal, files)))
 
 
@@ -364,7 +364,7 @@ CHECKS.update({name: partial(_runs_files, files) for name, files in _SCRIPTS.ite
 
 @check("tox")
 def _tox(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
-    """`tox exec` runs a command that is given to it, and `tox devenv` installs what is."""
+    """`tox exec` runs its arguments as a command, and `tox devenv` installs its arguments."""
     for place, word in zip(reading.places, reading.operands, strict=True):
         if word.value in (None, "exec", "e", "devenv", "d"):
             return opaque(words, place + 1)
@@ -383,7 +383,7 @@ def _npm_run(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
 
 @check("dotnet")
 def _dotnet(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
-    """`dotnet build /p:PreBuildEvent=COMMAND` sets a property of the build, which may be a command."""
+    """`dotnet build /p:PreBuildEvent=COMMAND` sets a build property, which may be a command."""
     for place, word in zip(reading.places, reading.operands, strict=True):
         if word.value is None or (word.value.startswith("/") and ":" in word.value):
             return opaque(words, place + 1)
@@ -392,7 +392,7 @@ def _dotnet(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
 
 @check("uniq")
 def _uniq(words: Sequence[Word], reading: Reading, found: Effect) -> Effect:
-    """`uniq +N` is an old option, so that what follows is read and not written."""
+    """`uniq +N` is an old option, so the next file is read and not written."""
     return opaque(words) if any(word.begins.startswith("+") for word in reading.operands) else found
 
 
@@ -407,17 +407,17 @@ _SET_OPTION = re.compile(r"[-+][euxfo]+|pipefail|errexit|nounset|xtrace")
 _UNARY = re.compile(r"-[abcdefghknoprstuwxzGLNOSt]")
 _BINARY = re.compile(r"-(?:eq|ne|lt|le|gt|ge|nt|ot|ef|a|o)|==?|!=|[<>]")
 _SH_DIFFERS = re.compile(r"[\\{}\[\]()!`~]|\$['\"]|&>|\|&|<<|>&(?![12](?:\s|$))|<&")
-_NO_FILE = re.compile(r"[-+]|/dev/|/proc/|$")  # what an interpreter is given instead of a script
+_NO_FILE = re.compile(r"[-+]|/dev/|/proc/|$")  # options that replace the script
 _CLUSTER_WITH_C = re.compile(r"-[euxl]*c")
 
 
 _SHELLS_OF_SCRIPTS = frozenset({"tinker", "shell", "shell_plus", "dbshell", "runner", "eval", "console"})
-"""Subcommands of `manage.py`, `artisan` and the like that run code from their arguments."""
+"""Subcommands of `manage.py`, `artisan` and similar that run code from their arguments."""
 
 
 @_own("python", "python3", *(f"python3.{number}" for number in range(8, 16)))
 def _python(words: Sequence[Word], variables: Variables) -> Effect:
-    """An interpreter of Python: `-m MODULE` ends its options as a script does."""
+    """A Python interpreter: `-m MODULE` ends its options, like a script."""
     place = 1
     while place < len(words) and words[place].begins.startswith("-") and not words[place].begins.startswith("-m"):
         place += 2 if words[place].value in ("-W", "-X") else 1
@@ -431,7 +431,7 @@ def _python(words: Sequence[Word], variables: Variables) -> Effect:
 
 @_own("node", "ruby", "php", "Rscript", "julia", "lua", "tsx", "ts-node", "perl")
 def _interpreter(words: Sequence[Word], variables: Variables) -> Effect:
-    """A program that runs the file that its first operand names; without one it reads commands."""
+    """A program that runs the file named by its first operand, or reads commands from its input."""
     reading = read_options(PROGRAMS[words[0].value or ""], words, variables)
     if reading.offending is not None:
         return opaque(words, reading.offending + 1)
@@ -452,7 +452,8 @@ def _interpreter(words: Sequence[Word], variables: Variables) -> Effect:
 
 @_own("bash", "sh")
 def _shell(words: Sequence[Word], variables: Variables) -> Effect:
-    """`bash FILE` runs a file, `bash -c TEXT` what the text says; `sh` only where every shell reads it alike."""
+    """`bash FILE` runs a file, and `bash -c TEXT` runs the text. `sh` is known only for text that all shells read
+    alike."""
     if len(words) > 2 and words[1].value is not None and _CLUSTER_WITH_C.fullmatch(words[1].value):
         text = words[2].value
         if text is None or (words[0].value == "sh" and _SH_DIFFERS.search(text)) or "l" in words[1].value:
@@ -464,7 +465,7 @@ def _shell(words: Sequence[Word], variables: Variables) -> Effect:
 
 @_own(".", "source")
 def _source(words: Sequence[Word], variables: Variables) -> Effect:
-    """`source FILE` runs a file in the shell itself: known for the one that turns on a virtual environment."""
+    """`source FILE` runs a file in this shell. Known only for a virtual environment's `activate`."""
     file = words[1] if len(words) == 2 and single(words[1]) else None
     if file is not None and file.value is not None and re.fullmatch(r"([^-].*/)?bin/activate", file.value):
         return Effect(runs=(file,), runs_more=True)
@@ -473,7 +474,7 @@ def _source(words: Sequence[Word], variables: Variables) -> Effect:
 
 @_own("env")
 def _env(words: Sequence[Word], variables: Variables) -> Effect:
-    """`env NAME=VALUE… COMMAND`: variables that change nothing but what the command shows."""
+    """`env NAME=VALUE… COMMAND`: known for variables that change only the command's output."""
     reading = read_options(PROGRAMS["env"], words, variables)
     if reading.offending is not None:
         return opaque(words, 1)
@@ -489,13 +490,13 @@ def _env(words: Sequence[Word], variables: Variables) -> Effect:
 
 @_own("xargs")
 def _xargs(words: Sequence[Word], variables: Variables) -> Effect:
-    """`xargs COMMAND`: words that nobody knows are appended, or stand where `-I` says."""
+    """`xargs COMMAND`: appends unknown words, or inserts them where `-I` says."""
     reading = read_options(PROGRAMS["xargs"], words, variables)
     if reading.offending is not None:
         return opaque(words, 1)
     inner = reading.operands or [literal("echo")]
     marks = [word.value for word in reading.values("-I")]
-    if not marks or reading.has("-n", "-L", "--max-args", "--max-lines"):  # the last of them counts
+    if not marks or reading.has("-n", "-L", "--max-args", "--max-lines"):  # the last one counts
         inner = [*inner, ARGUMENTS]
     for mark in marks:
         if not mark:
@@ -505,9 +506,9 @@ def _xargs(words: Sequence[Word], variables: Variables) -> Effect:
 
 
 def _with_unknown(word: Word, mark: str, pieces: tuple[Piece, ...] = (Piece("unknown"),), begins: str = "") -> Word:
-    """The word with a mark replaced by what is not known; as it is where it has none for sure."""
+    """Replace a mark in the word with an unknown piece. Unchanged if it certainly has none."""
     if word.value is None:
-        return Word(word.text, None, "", word.splits, pieces=(Piece("unknown"),))  # its value may have one
+        return Word(word.text, None, "", word.splits, pieces=(Piece("unknown"),))  # its value may contain one
     if mark not in word.value:
         return word
     whole = word.value == mark
@@ -537,7 +538,7 @@ _FIND_OTHERS = frozenset({"-o", "-or", "!", "-not", ",", "-L", "-follow"})
 
 @_own("find")
 def _find(words: Sequence[Word], variables: Variables) -> Effect:
-    """`find`: paths, then an expression of which every word is known; `-exec` runs a command for what it finds."""
+    """`find`: paths, then an expression. Every word of it must be known. `-exec` runs a command for each match."""
     place, paths = 1, list[Word]()
     while place < len(words) and words[place].value in ("-L", "-H", "-P"):
         place += 1
@@ -559,12 +560,12 @@ def _find(words: Sequence[Word], variables: Variables) -> Effect:
             end = next(ends, 0)
             if not end or any(_may_end_exec(word, variables) for word in words[place + 1 : end]):
                 return opaque(words, place + 1)
-            # What find names may be a link, and the command opens what that leads to, unless only files are asked for.
+            # A match may be a link, and the command opens its target, unless only regular files match.
             plain = only_files and not _FIND_OTHERS & {*values}
             named = words[place + 1 : end]
-            if words[end].value == "+":  # it names several, of which an option may take the first as its value
+            if words[end].value == "+":  # it passes several names, and an option may take the first as its value
                 named = [*named, named[-1]]
-            # A found name begins as one of the paths does, so it is no option.
+            # A match begins with one of the paths, so it is not an option.
             below = paths if plain else [ARGUMENTS]
             start = below[0].value if len(below) == 1 else None
             if not below:
@@ -589,7 +590,7 @@ def _find(words: Sequence[Word], variables: Variables) -> Effect:
 
 
 def _is_path(word: Word, variables: Variables) -> bool:
-    """Whether a word of find's can only be a path where it begins."""
+    """Whether an argument of find can only be a starting path."""
     if word.value is not None:
         return word.value[:1] not in ("-", "(", ")", "!", ",")
     texts = expand(word, variables)
@@ -609,7 +610,7 @@ def _may_end_exec(word: Word, variables: Variables) -> bool:
 
 @_own("test", "[")
 def _test(words: Sequence[Word], variables: Variables) -> Effect:
-    """`test` and `[`: `-v` and `-R` evaluate their operand, also where a variable's value takes an operator's place."""
+    """`test` and `[`: `-v` and `-R` evaluate their operand, even if the operator comes from a variable."""
     inner = list(words[1:])
     if words[0].value == "[" and (not inner or inner.pop().value != "]"):
         return opaque(words)
@@ -630,8 +631,8 @@ def _test(words: Sequence[Word], variables: Variables) -> Effect:
 
 @_own("printf")
 def _printf(words: Sequence[Word], variables: Variables) -> Effect:
-    """`printf FORMAT WORDS…`: the format is no option, and has conversions that are known where there are words for
-    them: `%n` and `%ln` set the variable that a word names."""
+    """`printf FORMAT WORDS…`: the format must not be an option, and its conversions must be known if words follow,
+    because `%n` and `%ln` set the variable that a word names."""
     form, more = (words[2:3], words[3:]) if len(words) > 2 and words[1].value == "--" else (words[1:2], words[2:])
     for word in form:
         is_option = word is words[1] and word.value != "" and (not word.begins or word.begins.startswith("-"))
@@ -642,7 +643,7 @@ def _printf(words: Sequence[Word], variables: Variables) -> Effect:
 
 @_own("read", "mapfile", "readarray", "unset", "getopts")
 def _setter(words: Sequence[Word], variables: Variables) -> Effect:
-    """`read` and the like: the names of the variables they set are spelled out and mean nothing to programs."""
+    """`read` and similar: the variables they set are literal names without meaning for programs."""
     name = words[0].value or ""
     reading = read_options(PROGRAMS[name], words, variables)
     names = [word.value or "" for word in (reading.operands[1:2] if name == "getopts" else reading.operands)]
@@ -653,7 +654,7 @@ def _setter(words: Sequence[Word], variables: Variables) -> Effect:
 
 @_own("export")
 def _export(words: Sequence[Word], variables: Variables) -> Effect:
-    """`export NAME=VALUE…` of variables that change nothing but what programs show."""
+    """`export NAME=VALUE…`: known for variables that change only the output of programs."""
     fine = all(
         word.value is not None and harmless_assignment(word.value.partition("=")[0], word.value.partition("=")[2])
         for word in words[1:]

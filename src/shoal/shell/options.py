@@ -1,4 +1,4 @@
-"""How a program reads its words, by its entry in the table of known ones (`programs.txt`), and what it may then do.
+"""Parse a program's arguments by its entry in the table of known programs (`programs.txt`), and derive its effect.
 
 | the program reads options | here |
 |---|---|
@@ -10,8 +10,8 @@
 | the same, values attached to one letter too (`gcc -Idir`) | `style` is `compiler` |
 | not at all (`echo`) | `style` is `none` |
 
-Reading ends at the first word that is not on the list, or that may turn into an option which is not. Where that does
-not matter (`free` programs) the reading is `unsure`: what is read is not known then.
+Parsing ends at the first word that is unknown, or may become an unknown option. If that does not matter (`free`
+programs), the result is `unsure`, and the files that the program reads are unknown.
 """
 
 import re
@@ -29,8 +29,7 @@ Style: TypeAlias = Literal["gnu", "posix", "words", "compiler", "none"]
 
 
 class Program(msgspec.Struct, frozen=True, dict=True):
-    """What is known of a program: whatever is not written here has to be asked for. `programs.txt` says what each field
-    means; there every program has one."""
+    """The known facts about a program. Shoal asks about everything else. `programs.txt` describes the fields."""
 
     operands: str = ""
     options: str = ""
@@ -45,7 +44,7 @@ class Program(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def known(self) -> Mapping[str, str]:
-        """The options: their names to the roles of their values, `flag` for those without one."""
+        """Options by name, with the roles of their values, or `flag` without a value."""
         found: dict[str, str] = {}
         for token in self.options.split():
             name, equals, role = token.partition("=")
@@ -58,7 +57,7 @@ class Program(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def roles(self) -> tuple[tuple[str, ...], str, tuple[str, ...]]:
-        """The roles of the first operands, of those in the middle (empty: there are none), and of the last."""
+        """Roles of the first operands, the middle ones (empty: none allowed), and the last."""
         tokens = self.operands.split()
         star = next((place for place, token in enumerate(tokens) if token.endswith("*")), len(tokens))
         middle = tokens[star][:-1] if star < len(tokens) else ""
@@ -66,8 +65,8 @@ class Program(msgspec.Struct, frozen=True, dict=True):
 
 
 class Reading(msgspec.Struct):
-    """The options in order, each with its role and value; the operands; and the place of the first word that is not
-    known. `unsure` tells that a word may turn into options, or into more words than it seems."""
+    """The options in order with their roles and values, the operands, and the position of the first unknown word.
+    `unsure`: a word may expand to options, or to several words."""
 
     options: list[tuple[str, str, Word | None]] = []
     operands: list[Word] = []
@@ -83,7 +82,7 @@ class Reading(msgspec.Struct):
 
 
 def read_options(program: Program, words: Sequence[Word], variables: Variables, start: int = 1) -> Reading:
-    """Read the words from `start` on; places count from the first of all words."""
+    """Parse the words from `start`. Positions count from the first word of the command."""
     reading = Reading()
     place = start
     ended = program.style == "none"
@@ -113,7 +112,7 @@ def read_options(program: Program, words: Sequence[Word], variables: Variables, 
 
 
 def _option(program: Program, words: Sequence[Word], place: int, reading: Reading) -> int:
-    """Read the option at a place and return how many words it takes; 0 when it is not known."""
+    """Parse an option, and return its number of words, or 0 if unknown."""
     word, known = words[place], program.known
     if not single(word):
         reading.unsure = True
@@ -141,7 +140,7 @@ def _option(program: Program, words: Sequence[Word], place: int, reading: Readin
 
 
 def _long(program: Program, words: Sequence[Word], place: int, reading: Reading) -> int:
-    """The same for an option of several letters."""
+    """Parse an option with a long name; returns like `_option`."""
     word, known = words[place], program.known
     name, equals, _ = word.begins.partition("=")
     role = known.get(name)
@@ -165,7 +164,7 @@ def _long(program: Program, words: Sequence[Word], place: int, reading: Reading)
 
 
 def _with_value(name: str, role: str, words: Sequence[Word], place: int, reading: Reading, *, free: bool) -> int:
-    """An option whose value is the next word, or the next two."""
+    """Parse an option whose value is the next word, or the next two."""
     count = 2 if role == "2" else 1
     values = words[place + 1 : place + 1 + count]
     sure = all(single(value) for value in values)
@@ -177,12 +176,12 @@ def _with_value(name: str, role: str, words: Sequence[Word], place: int, reading
 
 
 class Effect(msgspec.Struct, frozen=True):
-    """What a command does. `naming` is how many words an allow rule has to name, None where all of it is known.
+    """The effect of a command. `naming` is the number of words that an allow rule must name, or None if all of it is
+    known.
 
-    `harmless` says that it runs nothing and writes only `writes` and makes only the folders `makes`; provided that none
-    of the `startup` files exists, and, for a subcommand of `git`, that the repository it works in runs nothing either.
-    `reads` is None where that is not known. `folders` are those it changes to. `commands` are others that it runs,
-    `script` is one that bash reads from its words.
+    `harmless` means that it runs nothing, writes only `writes` and creates only the folders `makes`. This requires that
+    no `startup` file exists and, for `git`, that the repository runs nothing. `reads` is None if unknown. `folders` are
+    the directories it changes to. `commands` are the commands it runs. `script` is a script in its arguments for bash.
     """
 
     naming: int | None = None
@@ -202,36 +201,36 @@ class Effect(msgspec.Struct, frozen=True):
 HARMLESS = Effect(harmless=True, reads=())
 UNKNOWN = Effect(naming=1, runs_more=True)
 ARGUMENTS = Word('"$@"', None, "", splits=True, pieces=(Piece("unknown"),))
-"""Words that a program appends to a command it runs."""
+"""Words that a program appends to the command it runs."""
 
 Check: TypeAlias = Callable[[Sequence[Word], Reading, Effect], Effect]
-"""What a program's words say beside their roles: from the words, how they were read, and the effect by roles."""
+"""Checks arguments beyond their roles. Takes the words, the parsed options and the effect by roles."""
 
 CHECKS: dict[str, Check] = {}
 
 
 def check(name: str) -> Callable[[Check], Check]:
-    """Register the check that entries of the table call by this name."""
+    """Register a check under the name that the table uses."""
     return lambda found: CHECKS.setdefault(name, found)
 
 
 def literal(value: str) -> Word:
-    """A word that is spelled out and needs no quotes."""
+    """Return a literal word that needs no quotes."""
     return Word(value, value, value)
 
 
 def opaque(words: Sequence[Word], naming: int | None = None, *, runs: Sequence[Word] = ()) -> Effect:
-    """What is not known beyond the first words, or at all."""
+    """Return the effect of a command that is unknown, or known only for its first words."""
     return Effect(len(words) if naming is None else min(naming, len(words)), runs=tuple(runs), runs_more=True)
 
 
 def scripts_of(reading: Reading) -> list[Word]:
-    """The files that options tell the program to run."""
+    """Return the files that options make the program run."""
     return [word for _, role, word in reading.options if role == "c" and word is not None]
 
 
 def table_effect(program: Program, words: Sequence[Word], variables: Variables) -> Effect:
-    """The effect of a program, or of its subcommand, and what the check that its entry names makes of it."""
+    """Return the effect of a program or subcommand, after the check that its entry names."""
     start, above = 1, list[tuple[str, str, Word | None]]()
     startup = program.startup.split()
     reading = read_options(program, words, variables)
@@ -283,14 +282,14 @@ OTHER_PROGRAMS = frozenset(
     powershell pwsh crontab
     """.split()  # noqa: SIM905
 )
-"""Programs that run others or reach beyond the workspace, and whose names rarely mean anything else."""
+"""Programs that run others or reach beyond the workspace, with names that are rarely ordinary words."""
 PACKAGE_VERBS = frozenset(
     """
     add install i ci require download wheel get remove rm un uninstall update up upgrade show list ls info view why
     search outdated init new
     """.split()  # noqa: SIM905
 )
-"""Subcommands whose operands are packages, which may be called like programs."""
+"""Subcommands whose operands are packages, which may have the names of programs."""
 _WORD_IN_TEXT = re.compile(r"[A-Za-z0-9_.-]+")
 
 
@@ -356,7 +355,7 @@ _ENTRY = re.compile(r"^(?:@(?P<list>\w+)|\[(?P<paths>[^\]]+)\]) *(?P<words>.*(?:
 
 
 def _programs(text: str) -> Mapping[str, Program]:
-    """The table by name. Programs of one entry are one object, so what is said of one's subcommands holds for all."""
+    """Load the table by name. Programs of one entry share an object, and so their subcommands."""
     lists: dict[str, list[str]] = {}
     top = Program()
     entries: list[tuple[list[str], Program]] = []
@@ -388,14 +387,14 @@ def _programs(text: str) -> Mapping[str, Program]:
         program = msgspec.convert(said | {name: " ".join(text) for name, text in texts.items()}, Program)
         _above(top, first).subs.update(dict.fromkeys(first.split(" / ")[-1].split(), program))
         entries.append((others, program))
-    for others, program in entries:  # they may stand before what is above them
+    for others, program in entries:  # a subcommand may precede its program
         for path in others:
             _above(top, path).subs.update(dict.fromkeys(path.split(" / ")[-1].split(), program))
     return top.subs
 
 
 def _above(program: Program, path: str) -> Program:
-    """The program of which a path names subcommands."""
+    """Return the program whose subcommands a path names."""
     for names in path.split(" / ")[:-1]:
         program = program.subs[names.split()[0]]
     return program

@@ -1,10 +1,9 @@
-"""Takes a shell command apart into everything it will run, read and write.
+"""Split a shell command into everything it will run, read and write.
 
-The structure comes from tree-sitter's bash grammar, which is lenient: it makes sense of texts that bash reads in
-another way. So nothing is taken on trust. Every byte of the text has to belong to a node of a known kind, to a known
-separator, or to blanks between them; words are read again by themselves (`shell_words.py`); where a here-document
-begins and ends is found without the grammar and compared with it. Wherever that fails, the whole text is unreadable,
-which makes it one opaque action.
+The structure comes from tree-sitter's bash grammar, which accepts texts that bash reads differently, so nothing is
+trusted. Every byte must belong to a node of a known kind, a known separator, or blanks between them. Words are parsed
+again separately (`words.py`). The start and end of a here-document are found without the grammar and compared. If any
+check fails, the whole text is unreadable and counts as one opaque action.
 """
 
 import os
@@ -40,7 +39,7 @@ DEPTH_MAX = 40
 PARTS_MAX = 1000
 BASH_SECONDS_MAX = 2.0
 PARSE_SECONDS_MAX = 0.5
-"""CPU time, so that a loaded machine reads the same commands as an idle one."""
+"""CPU time, so a loaded machine accepts the same commands as an idle one."""
 NOWHERE = -1
 
 _LINE = frozenset({";", "&", "\n"})
@@ -77,18 +76,18 @@ _EVALUATES = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-v", "-R"})
 _EXPRESSIONS = frozenset({"binary_expression", "unary_expression", "parenthesized_expression", "negation_expression"})
 _TEST_TOKENS = frozenset({"&&", "||", "!", "(", ")", "<", ">", "[[", "]]"})
 _DUPLICATES = re.compile(r"[0-9]+-?|-")
-_EXPANDED_TWICE = re.compile(r"[A-Za-z0-9_./-]+")  # bash expands the target of >& again after it was expanded
+_EXPANDED_TWICE = re.compile(r"[A-Za-z0-9_./-]+")  # bash expands the target of >& twice
 _UNQUOTED_ONLY = RESERVED - {"coproc"}
 _REDIRECTIONS = frozenset({"<", ">", ">>", ">|", "&>", "&>>", ">&", "<&", "<>"})
 
 
 _SLOW_WHEN_OPEN = (b"|", b"=(", b"<<")
 OPERATORS_MAX = 2_000
-"""Of the operators over which the parser takes quadratic time where something is missing at the end."""
+"""Limit on operators for which the parser takes quadratic time if the end is missing."""
 
 
 class ShellReader:
-    """Gathers the parts of one command. `inner` counts how deep this is a command inside a command's argument."""
+    """Collects the parts of one command. `inner` is the nesting depth of commands inside arguments."""
 
     def __init__(self, source: bytes, root: "Node", inner: int = 0) -> None:
         """Raises Unreadable."""
@@ -120,9 +119,9 @@ class ShellReader:
         return self.finish()
 
     def finish(self) -> Taken:
-        """What was gathered. Raises Unreadable when anything that runs, reads or writes was not visited."""
+        """Return the collected parts. Raises Unreadable if a node that runs, reads or writes was not visited."""
         if self._unvisited:
-            raise Unreadable("a part of it was not reached")
+            raise Unreadable("a part of it was not analyzed")
         for place, part in enumerate(self.parts):
             if part.command in self._functions:
                 self.parts[place] = replace(part, opaque=True, naming=part.naming or part.command, effect=UNKNOWN)
@@ -131,7 +130,7 @@ class ShellReader:
                 self.add_opaque(raw)
         if self._lost or (self._functions and self._moves):
             self.parts = [replace(part, moves=NOWHERE) for part in self.parts]
-        pieces: list[bytes] = []  # the whole text with every simple command in its canonical spelling
+        pieces: list[bytes] = []  # the whole text with canonical simple commands
         at = 0
         for start, stop, text in sorted(self.spelled):
             pieces += [self.source[at:start], text.encode()]
@@ -142,20 +141,20 @@ class ShellReader:
         return Taken(tuple(unique(self.parts)), tuple(self._moves), self.variables)
 
     def reached(self, node: "Node") -> None:
-        """Note that a node which can run, read or write something was visited."""
+        """Record a visit to a node that can run, read or write something."""
         self._unvisited.discard((node.type, node.start_byte))
 
     # ---- bytes and words ----
 
     def gap(self, start: int, end: int, allowed: re.Pattern[bytes]) -> bytes:
-        """The bytes between two nodes, which may only be blanks. A joined line alone would join words as well."""
+        """Check the bytes between two nodes, which must be blanks. A joined line alone would also join words."""
         gap = self.source[start:end]
         if start > end or not allowed.fullmatch(gap) or (gap and not gap.replace(b"\\\n", b"")):
-            raise Unreadable("something stands where nothing should")
+            raise Unreadable("unexpected text between two parts")
         return gap
 
     def items(self, node: "Node", allowed: re.Pattern[bytes] = BLANK) -> list["Node"]:
-        """The children of a node, which lie side by side with nothing but blanks between them."""
+        """Yield the children of a node, separated only by blanks."""
         at = node.start_byte
         for child in node.children:
             self.gap(at, child.start_byte, allowed)
@@ -164,7 +163,7 @@ class ShellReader:
         return node.children
 
     def word(self, node: "Node") -> Word:
-        """The word at a node; what it substitutes is visited."""
+        """Parse the word at a node and visit its substitutions."""
         word = self.words.word(node.start_byte, node.end_byte)
         if self.source[node.end_byte : node.end_byte + 1] in (b"<", b">") and _DESCRIPTOR.fullmatch(word.text):
             raise Unreadable("a word that belongs to a redirection")
@@ -172,7 +171,7 @@ class ShellReader:
         return word
 
     def visit_expansions(self, node: "Node") -> None:
-        """Visit the commands that expansions run, and note expansions that hide what they do."""
+        """Visit the commands that expansions run, and record expansions with a hidden effect."""
         self.reached(node)
         match node.type:
             case "command_substitution" | "process_substitution":
@@ -184,7 +183,7 @@ class ShellReader:
             case "arithmetic_expansion":
                 raw = text_of(node)
                 if not raw.startswith("$(("):
-                    raise Unreadable("arithmetic of another kind")
+                    raise Unreadable("unsupported arithmetic")
                 self.add_sum(raw, raw[3:-2])
             case "expansion":
                 plain, sets = plain_expansion(self.source, node.start_byte, node.end_byte, self.spans)
@@ -197,14 +196,14 @@ class ShellReader:
         for child in node.children:
             self.visit_expansions(child)
 
-    # ---- what the command does ----
+    # ---- effects ----
 
     def add_opaque(self, text: str) -> None:
-        """Something that only a rule that spells it out may allow."""
+        """Add an action that only a rule with its exact text may allow."""
         self.parts.append(Part(" ".join(text.split()), opaque=True, effect=UNKNOWN))
 
     def add_sum(self, raw: str, inside: str) -> None:
-        """Arithmetic: opaque unless its variables can only be numbers, which is known at the end."""
+        """Add arithmetic. It is opaque unless all its variables are numbers, which is decided at the end."""
         names = arithmetic_names(inside)
         if names is None:
             self.add_opaque(raw)
@@ -212,7 +211,7 @@ class ShellReader:
             self._sums.append((raw, names))
 
     def set_variable(self, name: str, value: str | None, raw: str) -> None:
-        """A variable gets a value; anything but a number makes it unsafe in arithmetic."""
+        """Record an assignment. Values other than numbers make the variable unsafe in arithmetic."""
         if value != "" and not is_number(raw if value is None else value):
             self._unsafe.add(name)
         if name == "CDPATH":
@@ -223,7 +222,7 @@ class ShellReader:
         self._lost = self._lost or self.loops > 0
 
     def note_effects(self, words: list[Word]) -> None:
-        """What a command changes for those after it: the directory, and variables."""
+        """Record changes for later commands: the directory and variables."""
         name = words[0].value
         if name is None or name in _MOVES_ANYWHERE:
             self._move(None)
@@ -240,7 +239,7 @@ class ShellReader:
     # ---- statements ----
 
     def visit(self, node: "Node") -> None:
-        """Take a statement apart, and note in `succeeded` which changes of directory have worked when it has. Raises
+        """Analyze a statement, and record in `succeeded` which directory changes worked if it succeeded. Raises
         Unreadable."""
         first, before = len(self._moves), self.sure
         self.succeeded = _NOWHERE
@@ -249,7 +248,7 @@ class ShellReader:
             raise Unreadable(f"it has more than {PARTS_MAX} parts")
         self._depth += 1
         if self._depth > DEPTH_MAX:
-            raise Unreadable(f"it is nested more than {DEPTH_MAX} levels deep")
+            raise Unreadable(f"it has more than {DEPTH_MAX} levels of nesting")
         self.loops += node.type in _LOOPS
         visitor = self._VISITORS.get(node.type)
         if node.type == "compound_statement" and self.source.startswith(b"((", node.start_byte):
@@ -269,8 +268,8 @@ class ShellReader:
         self.sure = before
 
     def _sequence(self, nodes: Sequence["Node"], start: int, end: int, allowed: frozenset[str]) -> bool:
-        """Visit statements between two offsets, apart by `allowed` separators or a new line, before the closing word
-        too. Returns whether a separator ends it."""
+        """Visit statements between two offsets, separated by `allowed` separators or a new line, also before the
+        closing word. Returns whether a separator ends them."""
         separated = True
         at = start
         before, worked, operator = self.sure, _NOWHERE, ""
@@ -315,7 +314,7 @@ class ShellReader:
         before = self.source[max(node.start_byte - 1, 0) : node.start_byte]
         after = self.source[node.end_byte : node.end_byte + 1]
         if before not in BEFORE_WORD or after not in (b"", b"\n") or "\n" in text_of(node):
-            raise Unreadable("a comment is not what it seems")
+            raise Unreadable("an unsupported comment")
 
     def _function(self, node: "Node") -> None:
         for child in self.items(node, SPACE):
@@ -327,7 +326,7 @@ class ShellReader:
             elif child.is_named:
                 self.visit(child)
             elif text_of(child) not in ("(", ")", "function"):
-                raise Unreadable("a function is not what it seems")
+                raise Unreadable("an unsupported function")
 
     def _for(self, node: "Node") -> None:
         """`for NAME in WORDS; do …; done`"""
@@ -344,7 +343,7 @@ class ShellReader:
             elif child.is_named:
                 self.set_variable(name, self.word(child).value, text_of(child))
             elif text_of(child) not in ("for", "in", ";", "\n"):
-                raise Unreadable("a loop of another kind")
+                raise Unreadable("an unsupported loop")
             separated = text_of(child) in (";", "\n")
         if special_variable(name) or not name:
             self.add_opaque(f"for {name}")
@@ -358,14 +357,14 @@ class ShellReader:
             elif child.is_named:
                 self.word(child)
             elif text_of(child) not in ("case", "in", "esac", ";", "\n"):
-                raise Unreadable("a case is not what it seems")
+                raise Unreadable("an unsupported case")
 
     def _case_item(self, node: "Node") -> None:
         """`PATTERN | PATTERN) statements ;;`"""
         children = node.children
         close = next((place for place, child in enumerate(children) if text_of(child) == ")"), -1)
         if close < 0:
-            raise Unreadable("a case is not what it seems")
+            raise Unreadable("an unsupported case")
         at = node.start_byte
         for child in children[: close + 1]:
             self.gap(at, child.start_byte, SPACE)
@@ -373,23 +372,23 @@ class ShellReader:
             if child.is_named:
                 self.word(child)
             elif text_of(child) not in ("(", "|", ")"):
-                raise Unreadable("a case is not what it seems")
+                raise Unreadable("an unsupported case")
         if not self._sequence(children[close + 1 :], at, node.end_byte, _CASE_ITEM):
             following = self.source[node.end_byte :].lstrip(b" \t")
             if not following.startswith((b"\n", b"#")):
-                raise Unreadable("a case is not what it seems")
+                raise Unreadable("an unsupported case")
 
     # ---- commands and assignments ----
 
     def command(self, node: "Node", extra: Sequence["Node"] = ()) -> None:
-        """A simple command or a declaration; `extra` are words of it that stand behind a redirection."""
+        """Analyze a simple command or a declaration. `extra` are its words after a redirection."""
         self.reached(node)
         assignments: list[Assignment] = []
         words: list[Word] = []
         before = -1
         for child in [*self.items(node), *extra]:
             if child.start_byte == before:
-                raise Unreadable("a word is not where it seems")
+                raise Unreadable("an unexpected word")
             before = child.end_byte
             if child.type in REDIRECTS:
                 words += [self.word(item) for item in self.redirection(child)]
@@ -407,7 +406,7 @@ class ShellReader:
             self._add_assignments(assignments)
 
     def assignments(self, node: "Node") -> None:
-        """Assignments without a command."""
+        """Analyze assignments without a command."""
         nodes = [node] if node.type == "variable_assignment" else self.items(node)
         self._add_assignments([self._assignment(item) for item in nodes])
 
@@ -434,26 +433,26 @@ class ShellReader:
             for text in inner_commands(words):
                 taken = self._script(text)
                 self.parts += [Part(part.text, view=True) for part in (() if taken is None else taken.parts)]
-        if node is not None:  # commands inside it are part of its text
+        if node is not None:  # its text includes inner commands
             start, stop = node.start_byte, node.end_byte
             self.spelled = [item for item in self.spelled if not start <= item[0] < stop]
             self.spelled.append((start, stop, parts[0].text))
 
     def _script(self, text: str) -> Taken | None:
-        """A command or script that stands in an argument, taken apart; None when it cannot be read."""
+        """Analyze a command or script in an argument. Returns None if unreadable."""
         try:
             return take_apart(text, self.inner + 1) if self.inner < INNER_MAX else None
         except Unreadable:
             return None
 
     def _with_script(self, parts: list[Part], part: Part, script: str) -> list[Part]:
-        """The parts with those of a script in a command's words; the command is opaque where that cannot be read."""
+        """Add the parts of a script in a command's arguments. If it is unreadable, the command is opaque."""
         taken = self._script(script)
         if taken is None:
             hidden = replace(part, opaque=True, naming=part.naming or part.command, effect=UNKNOWN)
             return [hidden if one is part else one for one in parts]
-        # It begins where the command is, and its variables are its own. What comes later may count with its changes of
-        # directory, though it stays where it was.
+        # It starts in the command's directory and has its own variables. Later commands are not affected by its
+        # directory changes, but assuming so is safe.
         self.variables.update(dict.fromkeys(taken.variables))
         before = len(self._moves)
         inner = [
@@ -481,7 +480,7 @@ class ShellReader:
             self.set_variable(name, None, "")
             return Assignment(name, f"{name}{equals.type}({' '.join(item.text for item in items)})", None)
         if equals.end_byte != values[0].start_byte:
-            raise Unreadable("an assignment is not what it seems")
+            raise Unreadable("an unsupported assignment")
         word = self.word(values[0])
         self.set_variable(name, word.value, text_of(values[0]))
         return Assignment(name, f"{name}{equals.type}{word.text}", word.value)
@@ -489,7 +488,7 @@ class ShellReader:
     # ---- tests ----
 
     def test(self, node: "Node") -> None:
-        """`[ … ]` is a command like others; `[[ … ]]` and `((…))` are the shell's own."""
+        """Analyze `[ … ]`, which is a command, or `[[ … ]]` and `((…))`, which are syntax."""
         first = text_of(node.children[0])
         if first == "((":
             self.add_sum(text_of(node), text_of(node)[2:-2])
@@ -500,7 +499,7 @@ class ShellReader:
             is_token = not leaf.is_named and raw in _TEST_TOKENS
             if first == "[[" and (is_token or leaf.type == "regex"):
                 if not is_token and not _REGEX.fullmatch(self.source, leaf.start_byte, leaf.end_byte):
-                    raise Unreadable("a regular expression that cannot be followed")
+                    raise Unreadable("an unsupported regular expression")
                 words.append(Word(raw, raw, raw))
             else:
                 words.append(self.word(leaf))
@@ -510,7 +509,7 @@ class ShellReader:
         text = " ".join(word.text for word in words)
         opaque = False
         for place, word in enumerate(words):
-            if word.value in _EVALUATES:  # both sides have to be numbers for sure
+            if word.value in _EVALUATES:  # both sides must certainly be numbers
                 beside = (*words[max(place - 1, 0) : place], *words[place + 1 : place + 2])
                 opaque |= len(beside) != 2 or not all(
                     (one.value or "").isdigit() or [piece.kind for piece in one.pieces] == ["number"] for one in beside
@@ -529,7 +528,7 @@ class ShellReader:
     # ---- redirections ----
 
     def redirected(self, node: "Node") -> None:
-        """A statement with redirections; words behind a redirection belong to the command before it."""
+        """Analyze a statement with redirections. Words after a redirection belong to the command before it."""
         body: Node | None = None
         extra: list[Node] = []
         first = len(self.parts)
@@ -539,7 +538,7 @@ class ShellReader:
             elif body is None and child.is_named:
                 body = child
             else:
-                raise Unreadable("a redirection is not what it seems")
+                raise Unreadable("an unsupported redirection")
         if extra and (body is None or body.type != "command"):
             raise Unreadable("words after a redirection that belong to no command")
         last = len(self.parts)
@@ -547,7 +546,8 @@ class ShellReader:
             self.command(body, extra)
         elif body is not None:
             self.visit(body)
-        # The grammar hangs the redirection of a list's last command on the list, so a `cd` in the list may come before.
+        # The grammar attaches the redirection of a list's last command to the list, so the list may change directory
+        # first.
         for place in range(first, last):
             self.parts[place] = replace(self.parts[place], moves=len(self._moves), sure=())
 
@@ -556,14 +556,14 @@ class ShellReader:
             raise Unreadable("words after a redirection that belong to no command")
 
     def redirection(self, node: "Node") -> list["Node"]:
-        """Any redirection; returns the words after its target."""
+        """Analyze a redirection, and return the words after its target."""
         self.reached(node)
         if node.type == "heredoc_redirect":
             return self._here_document(node)
         items = list(self.items(node))
         if node.type == "herestring_redirect":
             if text_of(items[0]) != "<<<" or len(items) != 2:
-                raise Unreadable("a here-string is not what it seems")
+                raise Unreadable("an unsupported here-string")
             self.word(items[1])
             return []
         if items[0].type == "file_descriptor":
@@ -574,13 +574,13 @@ class ShellReader:
             items.pop(0)
         operator = text_of(items.pop(0))
         if any(one.end_byte == other.start_byte for one, other in pairwise(items)):
-            raise Unreadable("a word is not where it seems")
+            raise Unreadable("an unexpected word")
         if operator in ("<&-", ">&-"):
             return items
         if not items or operator not in _REDIRECTIONS:
-            raise Unreadable("a redirection is not what it seems")
+            raise Unreadable("an unsupported redirection")
         if operator in (">&", "<&") and text_of(items[0]).startswith("-") and text_of(items[0]) != "-":
-            raise Unreadable("a word that bash reads as - and another")
+            raise Unreadable("a word that bash reads as - and another word")
         word = self.word(items[0])
         if operator in (">&", "<&") and not _EXPANDED_TWICE.fullmatch(word.text):
             raise Unreadable("a target that bash expands twice")
@@ -591,12 +591,12 @@ class ShellReader:
         return items[1:]
 
     def _here_document(self, node: "Node") -> list["Node"]:
-        """A here-document, and what stands after it on its line."""
+        """Analyze a here-document and the rest of its line."""
         start = next(child for child in node.children if child.type == "heredoc_start")
         tabs = text_of(node.children[0]) == "<<-"
         document = here_document(self.source, start.start_byte, start.end_byte, tabs=tabs)
         if document.begin in self._documents or node.end_byte != document.closed:
-            raise Unreadable("here-documents that cannot be told apart")
+            raise Unreadable("ambiguous here-documents")
         self._documents.add(document.begin)
         extra: list[Node] = []
         at = node.start_byte
@@ -611,13 +611,13 @@ class ShellReader:
                         if item.is_named:
                             self.visit(item)
                         elif text_of(item) not in ("|", "|&"):
-                            raise Unreadable("a here-document is not what it seems")
+                            raise Unreadable("an unsupported here-document")
                 elif child.is_named and child.type != "heredoc_start":
                     self.visit(child)
                 elif not child.is_named and text_of(child) not in ("<<", "<<-", "|", "&&", "||", "|&"):
-                    raise Unreadable("a here-document is not what it seems")
+                    raise Unreadable("an unsupported here-document")
         if at >= document.begin or self.source[at : document.begin].strip(b" \t") != b"\n":
-            raise Unreadable("a here-document is not what it seems")
+            raise Unreadable("an unsupported here-document")
         if document.expands:
             self.words.document(document.begin, document.end)
             for child in node.children:
@@ -641,7 +641,7 @@ class ShellReader:
 
 
 def _has_newline(gap: bytes) -> bool:
-    """Whether a new line stands in the blanks, other than one that is joined."""
+    """Whether the blanks contain a new line, apart from joined ones."""
     return b"\n" in gap.replace(b"\\\n", b"")
 
 
@@ -654,9 +654,9 @@ def _language() -> "Language":
 
 
 def _parse(source: bytes) -> "Tree":
-    """Parse a text for at most PARSE_SECONDS_MAX of CPU time. Raises Unreadable.
+    """Parse a text within PARSE_SECONDS_MAX of CPU time. Raises Unreadable.
 
-    Mending what is wrong in a text takes the parser quadratic time; a text that is right takes a few milliseconds.
+    A valid text takes a few milliseconds. Error recovery takes quadratic time.
     """
     from tree_sitter import Parser
 
@@ -670,13 +670,13 @@ def _parse(source: bytes) -> "Tree":
 
 
 def take_apart(command: str, inner: int = 0) -> Taken:
-    """Take a command apart. Raises Unreadable when what bash would do is not beyond doubt."""
+    """Split a command into parts. Raises Unreadable if bash's behavior is not certain."""
     try:
         source = command.encode()
     except UnicodeEncodeError as error:
         raise Unreadable("it is no text") from error
     if b"\0" in source:
-        raise Unreadable("it has a NUL byte")
+        raise Unreadable("it contains a NUL byte")
     if sum(map(source.count, _SLOW_WHEN_OPEN)) > OPERATORS_MAX:
         raise Unreadable("it has too many operators")
     try:
@@ -690,10 +690,10 @@ def take_apart(command: str, inner: int = 0) -> Taken:
 
 
 def bash_accepts(source: bytes) -> bool:
-    """Whether bash itself finds the text complete and right. It runs nothing of it, and takes a millisecond.
+    """Whether bash accepts the text as complete and valid. Runs none of it, and takes a millisecond.
 
-    Bash reads a text line by line and has run the first ones when it finds a later one wrong, so no text counts as read
-    that it would refuse. Where there is no bash, none does.
+    Bash reads a text line by line and runs the first lines before it refuses a later one, so a text that it would
+    refuse is unreadable. Without bash, all such texts are.
     """
     command = ("/bin/bash", "--norc", "-n", "-c", "--", source)
     try:
@@ -702,7 +702,7 @@ def bash_accepts(source: bytes) -> bool:
         )
     except OSError:
         return False
-    # It writes a complaint, or nothing until it ends. `Popen.wait` with a timeout would look for the end in steps.
+    # It writes an error, or nothing until it ends. `Popen.wait` with a timeout would poll.
     with bash, selectors.DefaultSelector() as selector:
         assert bash.stderr is not None
         selector.register(bash.stderr, selectors.EVENT_READ)

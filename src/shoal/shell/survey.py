@@ -1,4 +1,4 @@
-"""What is known of a whole shell command before it is read: expansions, functions, and what its variables hold."""
+"""Collect facts about a whole shell command before it is parsed: expansions, functions and variable values."""
 
 import re
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ _COUNTED = (_EXPANSIONS - {"simple_expansion"}) | {
 BEFORE_WORD = (b"", b" ", b"\t", b"\n", b";", b"|", b"&", b"(", b")")
 _AFTER_WORD = (*BEFORE_WORD, b"<", b">")
 _SET_BY_EXPANSION = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*):?=")
-# What a plain line is made of: where there is nothing else, there is nothing that bash could read differently.
+# Node types of a plain line. Bash cannot read a text with only these in another way.
 _PLAIN_NODES = frozenset(
     """
     program list pipeline command command_name word string string_content raw_string ansi_c_string number concatenation
@@ -44,16 +44,15 @@ ALL_SETTERS = SETTERS | {"printf", "declare", "local", "typeset", "readonly", "l
 
 
 class Survey:
-    """What a look over the tree of a command shows: where expansions begin and end (`spans`), which functions are
-    defined anywhere, what variables are set to (None: it cannot be known), and which nodes can run, read or write
-    something and so have to be visited.
+    """Facts from a command's tree: where expansions begin and end (`spans`), the functions it defines, the values of
+    its variables (None: unknown), and the nodes that can run, read or write something and so must be visited.
 
-    `compound` tells that bash itself has to be asked whether it accepts the text: all but plain lines of commands,
-    where there is nothing that the grammar and bash could read differently.
+    `compound`: bash must confirm that it accepts the text. False only for plain lines of commands, which the grammar
+    and bash cannot read differently.
     """
 
     def __init__(self, source: bytes, root: "Node") -> None:
-        """Look through the whole tree. Raises Unreadable."""
+        """Scan the whole tree. Raises Unreadable."""
         self.source = source
         self.spans: dict[int, int] = {}
         self.words = WordReader(source, self.spans)
@@ -79,12 +78,12 @@ class Survey:
             elif node.type == "arithmetic_expansion" or self.source.startswith(b"((", node.start_byte):
                 self.variables |= dict.fromkeys(IDENTIFIER.findall(text_of(node)), None)
             elif not node.is_named and text_of(node) in RESERVED and node.parent is not None:
-                # It stands alone: `{a,b}` is none, whatever the grammar thinks.
+                # Only a separate brace: `{a,b}` is not a group, even if the grammar says so.
                 before = self.source[max(node.start_byte - 1, 0) : node.start_byte]
                 after = self.source[node.end_byte : node.end_byte + 1]
                 is_alone = before in BEFORE_WORD and after in _AFTER_WORD
                 if node.parent.type not in _NOT_RESERVED_IN and not is_alone:
-                    raise Unreadable("a reserved word is not where it seems")
+                    raise Unreadable("an unexpected reserved word")
             nodes.extend(node.children)
         for node in sorted(setting, key=lambda one: one.start_byte):
             self._note_setting(node)
@@ -92,14 +91,14 @@ class Survey:
             self.variables[name] = None
 
     def _note_setting(self, node: "Node") -> None:
-        """Note what a variable is set to, in an assignment or by a loop; what a command sets cannot be known."""
+        """Record a variable's value from an assignment or a loop. Values set by a command are unknown."""
         children = node.children
         if node.type not in ("variable_assignment", "for_statement"):
             words = [
                 self.words.word(child.start_byte, child.end_byte) for child in children if child.type in _WORD_LIKE
             ]
-            # `time -p read X` sets as well, and so may others with a word before; whatever follows counts. The grammar
-            # hangs the `X` of `read < FILE X` on the redirection.
+            # `time -p read X` also sets X, as may other commands with a prefix, so all later words count. The grammar
+            # attaches the `X` of `read < FILE X` to the redirection.
             first = next((place for place, word in enumerate(words) if word.value in ALL_SETTERS), len(words))
             first = -1 if node.type != "command" else first
             self.variables |= dict.fromkeys([word.begins.split("=")[0] for word in words[first + 1 :]], None)
@@ -121,5 +120,5 @@ class Survey:
 
 
 def text_of(node: "Node | None") -> str:
-    """The text of a node; empty for none."""
+    """Return the text of a node, or an empty string for None."""
     return "" if node is None or node.text is None else node.text.decode(errors="replace")

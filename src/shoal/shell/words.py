@@ -1,10 +1,10 @@
-"""Words of a shell command: what quoting hides, what expansions may put in their place, and what can hide a command.
+"""Words of a shell command: quoting, expansions, and constructs that can hide a command.
 
-A word is read byte by byte, beside the grammar: every expansion must begin exactly where the grammar saw one, and no
-character that separates commands may stand unquoted. Where the two disagree, the command counts as unreadable.
+A word is parsed byte by byte, independently of the grammar. Every expansion must begin exactly where the grammar found
+one, and characters that separate commands must be quoted. If the two disagree, the command is unreadable.
 
-In `$((a))` the shell evaluates what `a` holds, and `x[$(rm y)]` there runs `rm y`; so do `${!a}`, `${a@P}` and
-`[[ $a -eq 1 ]]`. Arithmetic is plain only when every variable in it was set in the same command to a number, or not at
+In `$((a))` the shell evaluates the value of `a`, so a value of `x[$(rm y)]` runs `rm y`. The same applies to `${!a}`,
+`${a@P}` and `[[ $a -eq 1 ]]`. Arithmetic is plain only if the command sets each of its variables to a number, or not at
 all.
 """
 
@@ -19,7 +19,7 @@ RESERVED = frozenset(
     "! { } [[ ]] if then elif else fi for while until do done case esac in function select coproc".split()  # noqa: SIM905
 )
 
-# Builtins whose arguments are names of variables that they set.
+# Builtins whose arguments name the variables they set.
 SETTERS = frozenset({"read", "mapfile", "readarray", "getopts", "unset", "export"})
 
 _SPECIAL_VARIABLES = re.compile(
@@ -33,7 +33,7 @@ _SPECIAL_VARIABLES = re.compile(
     r"|.*_proxy|npm_config_.*|histchars|auto_resume|FUNCNEST|OPTIND|OPTARG|REPLY|MAPFILE|RANDOM|SECONDS|LINENO|DIRSTACK|_"
     r"|EUID|UID|PPID|GROUPS|CHILD_MAX|COLUMNS|LINES)"
 )
-# A program that gets one of these does the same, or runs the workspace's code as it does without.
+# Variables that do not change what a program runs.
 _HARMLESS_VARIABLES = re.compile(
     r"LC_[A-Z]+|LANG|TZ|(NO|FORCE|CLI)_?COLOR|CI|DEBIAN_FRONTEND|COLUMNS|LINES|VERBOSE|NODE_ENV|RUST_BACKTRACE|RUST_LOG"
     r"|PYTHONUNBUFFERED|PYTHONDONTWRITEBYTECODE|PYTHONIOENCODING|PYTHONUTF8|PYTHONHASHSEED|PYTHONPATH|PYTHONWARNINGS"
@@ -48,7 +48,7 @@ def special_variable(name: str) -> bool:
 
 
 def harmless_variable(name: str) -> bool:
-    """Whether a program that gets this variable in its environment runs nothing else for it."""
+    """Whether this variable never makes a program run anything else."""
     return _HARMLESS_VARIABLES.fullmatch(name) is not None
 
 
@@ -68,11 +68,11 @@ _DIRECTED = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\
 
 
 class Unreadable(Exception):
-    """The text is not, or may not be, what it seems; the message says where reading ended."""
+    """The text is ambiguous or unsupported. The message gives the reason."""
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """A part of a word: literal text, or something that the shell replaces.
+    """A part of a word: literal text or an expansion.
 
     A `glob` is one of `*?[`, a `brace` one of `{,}`, a `variable` has its name, a `number` is `$?` and the like,
     `process` is `<(…)`, `below` a file that a search found in the folder of this name; of what is `unknown` nothing can
@@ -101,12 +101,12 @@ class Word(msgspec.Struct, frozen=True):
 
     @property
     def certain(self) -> bool:
-        """Whether it stays one argument that cannot turn into an option."""
+        """Whether it stays one argument and cannot become an option."""
         return self.value is not None or bool(self.begins and self.begins[0] != "-" and not self.splits)
 
 
 def quote(text: str, *, force: bool = False) -> str:
-    """Spell a literal word in one way: bare when nothing in it is special, else in quotes, never over two lines."""
+    """Spell a literal word canonically: bare if it has no special characters, otherwise quoted, always on one line."""
     if (_SAFE.fullmatch(text) or text in ("[", "]")) and not force:
         return text
     if all(char.isprintable() and char not in _DIRECTED for char in text):
@@ -124,7 +124,7 @@ def quote(text: str, *, force: bool = False) -> str:
 
 
 class _Reading:
-    """A word while it is read: literal text gathers until something else comes."""
+    """A word while it is parsed. Collects literal text until another piece begins."""
 
     def __init__(self) -> None:
         self.pieces: list[str] = []
@@ -149,7 +149,7 @@ class _Reading:
             self.literal = []
 
     def uncertain(self, shown: str, piece: Piece, *, splits: bool) -> None:
-        """A piece that the shell replaces."""
+        """Add a piece that the shell expands."""
         self.parts.append(piece)
         if self.begins is None:
             self.begins = "".join(self.values)
@@ -166,29 +166,29 @@ class _Reading:
         value = "".join(part.text for part in self.parts)
         if all(part.kind in ("text", "brace") for part in self.parts) and not (
             marks >= {"{", "}"} and ("," in marks or ".." in value)
-        ):  # nothing but braces was uncertain, and these are none that the shell expands: `{}` and `{x`
+        ):  # only braces were uncertain, and the shell does not expand these: `{}` and `{x`
             return Word(quote(value), value, value, bare=self.bare)
         return Word("".join(self.pieces), None, self.begins, self.splits, self.bare, tuple(self.parts))
 
 
 class WordReader:
-    """Reads words out of a command. `spans` maps where the grammar saw an expansion to where that ends."""
+    """Parses words of a command. `spans` maps the start of each expansion in the grammar's tree to its end."""
 
     def __init__(self, source: bytes, spans: Mapping[int, int]) -> None:
         self._source = source
         self._spans = spans
 
     def word(self, start: int, end: int) -> Word:
-        """The word between two byte offsets. Raises Unreadable unless it is exactly one word there."""
+        """Parse the word between two byte offsets. Raises Unreadable unless it is exactly one word."""
         reading = _Reading()
         raw = self._source[start:end]
-        braces = b"{" in raw and (b"," in raw or b".." in raw)  # `{}` alone the shell leaves as it is
+        braces = b"{" in raw and (b"," in raw or b".." in raw)  # the shell does not expand a lone `{}`
         reading.bare = not any(char in raw for char in (b"\\", b"'", b'"', b"$", b"`"))
         at = start
         while at < end:
             at = self._piece(reading, at, end, braces=braces, first=at == start)
         if at != end or start == end:
-            raise Unreadable("a word ends elsewhere than it seems")
+            raise Unreadable("a word with an unclear end")
         return reading.word()
 
     def _piece(self, reading: _Reading, at: int, end: int, *, braces: bool, first: bool) -> int:
@@ -230,7 +230,7 @@ class WordReader:
         return self._plain(reading, at, end)
 
     def _plain(self, reading: _Reading, at: int, end: int) -> int:
-        """Read ordinary characters, whole UTF-8 sequences at once."""
+        """Read ordinary characters, one UTF-8 sequence at a time."""
         stop = at + 1
         while stop < end and self._source[stop] & 0xC0 == 0x80:
             stop += 1
@@ -257,16 +257,16 @@ class WordReader:
         while start < end:
             start = self._inside(reading, start, end, escapes=b"$`\\")
         if start != end:
-            raise Unreadable("a here-document ends elsewhere than it seems")
+            raise Unreadable("a here-document with an unclear end")
 
     def _expansion(self, reading: _Reading, at: int, end: int, *, quoted: bool) -> int:
-        """Read `$…`, a backtick or a process substitution; it has to be where the grammar saw one."""
+        """Read `$…`, a backtick or a process substitution, where the grammar must have found one."""
         stop = self._spans.get(at)
         following = self._source[at + 1 : at + 2]
         if stop is None:
-            # A dollar sign that expands to nothing stands for itself; `$'…'` is a kind of quotes.
+            # A dollar sign without an expansion is literal; `$'…'` is a kind of quotes.
             if self._source[at : at + 1] != b"$":
-                raise Unreadable("a substitution is not where it seems")
+                raise Unreadable("an unexpected substitution")
             if following == b"'" and not quoted and at + 1 < end:
                 begin = close = at + 2
                 while close < end and self._source[close : close + 1] != b"'":
@@ -277,18 +277,18 @@ class WordReader:
                 return close + 1
             inside = at + 1 < end
             if inside and (following in b"({[" or following in _SPECIAL or _NAME_BYTES.match(following)):
-                raise Unreadable("an expansion is not where it seems")
+                raise Unreadable("an unexpected expansion")
             if inside and following in b"'\"" and not quoted:
                 raise Unreadable("a translated string")
             reading.add("$")
             return at + 1
         if stop > end:
-            raise Unreadable("an expansion leaves its word")
+            raise Unreadable("an expansion beyond its word")
         raw = self._source[at:stop]
         if raw[:1] == b"$" and following not in b"({":
             name = _NAME_BYTES.match(self._source, at + 1)
             if (name.end() if name else at + 2) != stop or (not name and following not in _SPECIAL):
-                raise Unreadable("a variable's name is not what it seems")
+                raise Unreadable("an unsupported variable name")
         text = _decode(raw)
         shown = text.replace("\n", " ")
         if (variable := _PLAIN_VARIABLE.fullmatch(text)) is not None:
@@ -297,7 +297,7 @@ class WordReader:
             piece = Piece("number", quoted=quoted)
         else:
             piece = Piece("process" if text.startswith(("<(", ">(")) else "unknown", quoted=quoted)
-        # `"$@"` and `"${a[@]}"` become several words although they are quoted.
+        # `"$@"` and `"${a[@]}"` become several words despite the quotes.
         splits = (
             (not quoted and piece.kind not in ("number", "process"))
             or raw.startswith(b"$@")
@@ -308,17 +308,17 @@ class WordReader:
 
 
 def _ansi_char(found: re.Match[str]) -> str:
-    """What an escape in `$'…'` stands for."""
+    """Decode an escape in `$'…'`."""
     letter, itself, byte, short, long, octal = found.groups()
     if not any(found.groups()):
-        raise Unreadable("an escape of unknown meaning")
+        raise Unreadable("an unknown escape")
     if letter:
         return _ANSI[letter]
     if itself:
         return str(itself)
     code = int(octal, 8) if octal else int(byte or short or long, 16)
     if code == 0 or code > 0x10FFFF or 0xD800 <= code < 0xE000 or (code > 0x7F and (byte or octal)):
-        raise Unreadable("an escape that is no character")
+        raise Unreadable("an escape of an invalid character")
     return chr(code)
 
 
@@ -326,7 +326,7 @@ def _decode(raw: bytes) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
-        raise Unreadable("bytes that are no text") from error
+        raise Unreadable("bytes that are not text") from error
 
 
 _ARITHMETIC = re.compile(r"[A-Za-z0-9_\s+\-*/%<>=!&|^~?:,()$#]*")
@@ -351,7 +351,7 @@ def is_number(raw: str) -> bool:
 
 
 def arithmetic_names(raw: str) -> frozenset[str] | None:
-    """The variables that an arithmetic expression uses; None when it has anything that is not plain arithmetic."""
+    """Return the variables of an arithmetic expression, or None if it is more than plain arithmetic."""
     if not _ARITHMETIC.fullmatch(raw) or _PLACE.search(raw):
         return None
     names = frozenset(_NAMES.findall(re.sub(r"0[xX][0-9A-Fa-f]+", "0", raw)))
@@ -361,9 +361,9 @@ def arithmetic_names(raw: str) -> frozenset[str] | None:
 
 
 def plain_expansion(source: bytes, start: int, stop: int, spans: Mapping[int, int]) -> tuple[bool, str]:
-    """Whether `${…}` between two offsets only puts text in its place, and the variable that it sets, if any.
+    """Whether `${…}` between two offsets only expands to text, and the variable that it sets, if any.
 
-    Expansions within it have to stand where the grammar saw them (`spans`); quotes within it are not followed.
+    Inner expansions must be where the grammar found them (`spans`). Quotes inside it are not supported.
     """
     raw = source[start:stop]
     if _PLAIN_EXPANSION.fullmatch(raw.decode(errors="replace")):
@@ -393,7 +393,7 @@ REST = "\1"
 HOME, HERE = "\2", "\3"
 """The home and the working directory."""
 SPLIT = "\4"
-"""Stands before one of these two without quotes: a blank in it would make it several words."""
+"""Prefix for one of these two without quotes. A blank in its value would split it into several words."""
 ALTERNATIVES_MAX = 64
 DEPTH_MAX = 4
 
@@ -402,20 +402,20 @@ _SEQUENCE = re.compile(r"(-?[0-9]{1,6})\.\.(-?[0-9]{1,6})")
 
 
 class Value(msgspec.Struct, frozen=True):
-    """What a variable is set to; `listed` for a word of a `for` loop, where the shell fills in patterns."""
+    """The value of a variable. `listed`: a word of a `for` loop, in which the shell expands patterns."""
 
     word: Word
     listed: bool = False
 
 
 Variables = Mapping[str, Sequence[Value] | None]
-"""What variables are set to anywhere in a command; None for one that is set to what cannot be known."""
+"""Values of variables anywhere in a command, or None for unknown values."""
 
 NONE: Variables = {}
 
 
 def expand(word: Word, variables: Variables = NONE, depth: int = 0) -> tuple[str, ...] | None:
-    """All that the word may become, one text for each word it may turn into; None when that is not known."""
+    """Return all texts that the word may expand to, or None if unknown."""
     if word.value is not None:
         return None if _CONTROL.search(word.value) else (word.value,)
     if depth > DEPTH_MAX or any(piece.kind in ("unknown", "below") for piece in word.pieces):
@@ -430,7 +430,7 @@ def expand(word: Word, variables: Variables = NONE, depth: int = 0) -> tuple[str
 
 
 def may_be_option(word: Word, variables: Variables = NONE) -> bool:
-    """Whether any of the words that an uncertain word becomes may begin with `-`."""
+    """Whether the expansion of an uncertain word may begin with `-`."""
     texts = expand(word, variables)
     if texts is None:
         return word.splits or not word.begins or word.begins.startswith("-")
@@ -443,10 +443,10 @@ def single(word: Word) -> bool:
 
 
 def numeric(word: Word, variables: Variables) -> bool:
-    """Whether it is a number, or nothing where a variable is not set."""
+    """Whether it is a number, or empty because a variable is not set."""
     pieces = (Piece("text", word.value),) if word.value is not None else word.pieces
     for piece in pieces:
-        # A variable counts that is only ever set to numbers that are spelled out or calculated.
+        # The variable must only be set to literal or calculated numbers.
         values = variables.get(piece.text) if piece.kind == "variable" else ()
         is_number = piece.kind == "number" or (piece.kind == "text" and piece.text.isdecimal())
         if not is_number and not (
@@ -461,7 +461,7 @@ def numeric(word: Word, variables: Variables) -> bool:
 
 
 def after(word: Word, count: int) -> Word:
-    """The word without its first `count` characters, which are certain."""
+    """Return the word without its first `count` characters, which are literal."""
     if word.value is not None:
         return Word(word.text, word.value[count:], word.value[count:])
     pieces = list(word.pieces)
@@ -475,8 +475,8 @@ def after(word: Word, count: int) -> Word:
 
 
 def _braces(pieces: Sequence[Piece], *, bare: bool) -> Iterator[list[Piece] | None]:
-    """The alternatives that braces make of a word; None where they cannot be told, as for a sequence in a word that is
-    not `bare`, whose dots may be quoted."""
+    """Expand the braces of a word. Returns None if unknown, for example for a sequence in a word that is not `bare`,
+    because its dots may be quoted."""
     opening = next((place for place, piece in enumerate(pieces) if piece.kind == "brace"), -1)
     if opening < 0:
         yield list(pieces)
@@ -504,7 +504,7 @@ def _braces(pieces: Sequence[Piece], *, bare: bool) -> Iterator[list[Piece] | No
 
 
 def expanded_braces(words: Sequence[Word]) -> list[Word] | None:
-    """The words with their braces expanded, which the shell does first; None for no braces, or ones beyond telling."""
+    """Expand the braces of words, which the shell does first. Returns None without braces, or if unknown."""
     if not any(piece.kind == "brace" for word in words for piece in word.pieces):
         return None
     found: list[Word] = []
@@ -524,7 +524,7 @@ def expanded_braces(words: Sequence[Word]) -> list[Word] | None:
 
 
 def _sequence(inside: Sequence[Piece]) -> Iterator[list[Piece]]:
-    """`{1..9}`; nothing for other kinds."""
+    """Expand `{1..9}`. Returns None for other sequences."""
     found = _SEQUENCE.fullmatch("".join(piece.text for piece in inside))
     if found is None or any(piece.kind != "text" for piece in inside):
         return
@@ -536,7 +536,7 @@ def _sequence(inside: Sequence[Piece]) -> Iterator[list[Piece]]:
 
 
 def _filled(pieces: Sequence[Piece], variables: Variables, depth: int) -> list[str] | None:
-    """What pieces without braces become."""
+    """Expand pieces without braces."""
     found = [""]
     for place, piece in enumerate(pieces):
         texts: list[str] | None = None
@@ -563,21 +563,21 @@ def _filled(pieces: Sequence[Piece], variables: Variables, depth: int) -> list[s
 
 
 def _variable(piece: Piece, variables: Variables, depth: int) -> list[str] | None:
-    """What a variable may hold: anything that it is set to in the command, or nothing."""
+    """Return a variable's possible values: all that the command assigns, or empty."""
     if piece.text not in variables:
         known = {"HOME": HOME, "PWD": HERE}.get(piece.text)
         return None if known is None else [known if piece.quoted else SPLIT + known]
     found = [""]
     for value in variables[piece.text] or ():
         word = value.word
-        if not value.listed:  # behind `NAME=`, patterns and braces stay as they are
+        if not value.listed:  # after `NAME=`, patterns and braces are literal
             kept = [Piece("text", one.text) if one.kind in ("glob", "brace") else one for one in word.pieces]
             word = msgspec.structs.replace(word, pieces=tuple(kept))
         texts = expand(word, variables, depth + 1)
         if texts is None:
             return None
         if not piece.quoted:
-            # A file's name may have blanks, which split the word; a pattern in a value is filled in here.
+            # File names may contain blanks, which split the word; patterns in a value are expanded here.
             if any(mark in text for mark in (" ", "\t", "\n", ANY, REST, HOME, HERE, SPLIT) for text in texts):
                 return None
             texts = tuple(re.sub(r"[*?]", ANY, text).replace("[", REST) for text in texts)
@@ -594,7 +594,7 @@ _REST_OF_LINE = re.compile(
 
 
 class HereDocument(msgspec.Struct, frozen=True):
-    """Byte offsets of the text and of the end of its closing line; `expands` when the shell looks into the text."""
+    """Byte offsets of the text and of the end of its closing line. `expands`: the shell expands the text."""
 
     begin: int
     end: int
@@ -603,7 +603,8 @@ class HereDocument(msgspec.Struct, frozen=True):
 
 
 def here_document(source: bytes, start: int, stop: int, *, tabs: bool) -> HereDocument:
-    """The here-document whose delimiter stands between two offsets; `tabs` for `<<-`. Raises Unreadable if in doubt."""
+    """Find the here-document whose delimiter is between two offsets. `tabs` means `<<-`. Raises Unreadable if
+    uncertain."""
     found = _DELIMITER.fullmatch(source, start, stop)
     if found is None:
         raise Unreadable("a here-document with an unusual delimiter")
@@ -612,7 +613,7 @@ def here_document(source: bytes, start: int, stop: int, *, tabs: bool) -> HereDo
     rest = _REST_OF_LINE.match(source, stop)
     begin = (rest.end() if rest else stop) + 1
     if source[begin - 1 : begin] != b"\n":
-        raise Unreadable("a here-document on a line that cannot be followed")
+        raise Unreadable("a here-document on an unsupported line")
     at = begin
     while at < len(source):
         newline = source.find(b"\n", at)

@@ -1,1 +1,1 @@
-"""Text formats and how texts read, as pure functions; imports the kernel only."""
+"""Pure functions for text formats and encodings; imports the kernel only."""

@@ -1,10 +1,10 @@
-"""The order in which people expect names: agent-2 before agent-10, capitals next to small letters."""
+"""Sort names as people expect: agent-2 before agent-10, capitals next to small letters."""
 
 from itertools import groupby
 
 
 def natural(name: str) -> tuple[tuple[tuple[int, int, str], ...], str]:
-    """A key to sort names by: runs of digits count as numbers, everything else as text without case."""
+    """Return a sort key in which runs of digits are numbers, and other text ignores case."""
     parts = list[tuple[int, int, str]]()
     for is_number, letters in groupby(name.casefold(), str.isdecimal):
         part = "".join(letters)

@@ -1,11 +1,11 @@
-"""Text as a person can trust to see it before they allow something."""
+"""Make text safe to show in a question for approval."""
 
 import unicodedata
 
 from shoal.kernel import lazy_re
 
 MARKS_MAX = 4
-"""Combining marks on one character; more of them cover what stands around it."""
+"""Combining marks allowed on one character. More of them cover the text around it."""
 _UNSEEN = lazy_re.compile(
     "[\u2800\u3164\uffa0\u115f\u1160\u00ad\u034f\u17b4\u17b5\u180b-\u180f\ufe00-\ufe0f\U00016fe4\U0001d159"
     "\U000e0100-\U000e01ef]"
@@ -15,7 +15,7 @@ _BLANK = lazy_re.compile(r"[\t\n]|^ | $| (?= )")
 
 
 def strip_controls(text: str) -> str:
-    """Write characters that are invisible, or move or turn what stands around them, as `\\u{…}`.
+    """Write characters that are invisible, or move or turn their surroundings, as `\\u{…}`.
 
     This includes escape sequences of terminals, which a command can contain as text. New lines, tabs and all other text
     stay.
@@ -33,7 +33,7 @@ def strip_controls(text: str) -> str:
 
 
 def shown_name(name: str) -> str:
-    """Return a file's name as it can be told from the text around it, which no part of it imitates by blanks."""
+    """Return a file's name in a form that cannot be confused with the text around it."""
     return _BLANK.sub(lambda found: _written(found[0]), strip_controls(name)) or "(a name without characters)"
 
 

@@ -1,7 +1,7 @@
-"""Set and remove keys in the text of a TOML file. Comments and everything else stay as they were written.
+"""Set and remove keys in the text of a TOML file. Comments and everything else stay unchanged.
 
-Each result is read back and has to say exactly what was asked for, or the file is left alone. docs/decisions/001 says
-why `tomlkit` alone is not enough.
+Each result is parsed and must have exactly the requested content. Otherwise the file stays unchanged.
+docs/decisions/001 explains why `tomlkit` alone is not enough.
 """
 
 import json
@@ -22,7 +22,7 @@ _HEADER = lazy_re.compile(r"\s*(\[{1,2}[^\[\]]+\]{1,2})\s*(?:#.*)?")
 
 
 class CannotPlace(Exception):
-    """The file is written in a form in which the key cannot be set for sure; nothing of it was changed."""
+    """The key cannot be set safely in this form of the file. Nothing was changed."""
 
 
 def with_value(text: str, path: tuple[str, ...], value: Value) -> str:
@@ -71,7 +71,8 @@ def without_key(text: str, path: tuple[str, ...]) -> str:
 
 
 def _changed(text: str, path: tuple[str, ...], change: Callable[[Table, New], None], by_lines: str) -> str:
-    """Return `by_lines` if it says what is wanted, else the text with its syntax tree changed. Raises CannotPlace."""
+    """Return `by_lines` if it has the wanted content, otherwise the text with its syntax tree changed. Raises
+    CannotPlace."""
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 
@@ -90,11 +91,11 @@ def _changed(text: str, path: tuple[str, ...], change: Callable[[Table, New], No
     raise CannotPlace(f"{'.'.join(path)} cannot be changed in the file as it is written.")
 
 
-# ---- whole lines, where the file has a header for the table: every comment keeps its place ----
+# ---- whole lines, if the file has a header for the table: every comment keeps its position ----
 
 
 def _with_line(text: str, path: tuple[str, ...], value: Value) -> str:
-    """Add a key below those of its table, or below the comment that shows it."""
+    """Add a key after those of its table, or after the comment that shows it."""
     *table, key = path
     lines = text.splitlines()
     statement = f"{_name(key)} = {literal(value)}"
@@ -120,7 +121,7 @@ def _with_block(text: str, path: tuple[str, ...], at: int, value: Mapping[str, V
     if at < len(heads):
         ends = next((n for n in range(heads[at] + 1, len(lines)) if _table_of(lines[n]) is not None), len(lines))
         while lines[ends - 1].lstrip().startswith("#") or not lines[ends - 1].strip():
-            ends -= 1  # what stands before the next table belongs to that
+            ends -= 1  # comments before the next table belong to it
         lines[heads[at] : ends] = block if value is not None else []
     else:
         lines += [*([""] if lines and lines[-1].strip() else []), *block]
@@ -146,7 +147,7 @@ def _remarks(lines: list[str]) -> list[str]:
     return lines[begins:]
 
 
-# ---- what both ways share ----
+# ---- shared ----
 
 
 def _item(value: Value) -> object:
@@ -156,7 +157,7 @@ def _item(value: Value) -> object:
 
 
 def _says(text: str, wanted: Table) -> bool:
-    """Whether the text is TOML with this content; tables and arrays that contain nothing do not count."""
+    """Whether the text is TOML with this content, apart from empty tables and arrays."""
     try:
         return _without_empty(decode_toml(text)) == _without_empty(wanted)
     except BAD_TOML:
@@ -177,7 +178,7 @@ def _table_at(content: Table, path: tuple[str, ...]) -> Table:
 
 
 def _without_empty(content: Mapping[str, object]) -> dict[str, object]:
-    """The content without tables and arrays of tables that hold nothing."""
+    """Return the content without empty tables and arrays of tables."""
     inner = {
         name: _without_empty(cast("Mapping[str, object]", value)) if isinstance(value, dict) else value
         for name, value in content.items()
@@ -186,12 +187,12 @@ def _without_empty(content: Mapping[str, object]) -> dict[str, object]:
 
 
 def _plain(value: Value) -> object:
-    """The value as a decoder returns it."""
+    """Convert a value to the form that a decoder returns."""
     return decode_toml(f"x = {literal(value)}")["x"]
 
 
 def literal(value: Value) -> str:
-    """The value as TOML writes it; a mapping as an inline table."""
+    """Write a value as TOML. A mapping becomes an inline table."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -210,7 +211,7 @@ def _name(key: str) -> str:
 
 
 def _table_of(line: str) -> list[str] | None:
-    """The path of the table that this line begins; None for any other line."""
+    """Return the path of the table that this line begins, or None."""
     header = _HEADER.fullmatch(line)
     try:
         found: object = decode_toml(header[1]) if header else None
