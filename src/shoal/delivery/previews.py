@@ -6,8 +6,8 @@ Preview of an answer while the model writes it: a post, then edits at the platfo
     --------   ----------------------------------------   ------------------------------------------------------------
     none       no text yet, a silent turn, or earlier     text that may be shown -> shown
                posts are pending
-    shown      a message exists; edits follow the text   the reply is delivered: the sender edits it -> gone, or
-                                                          or, if later posts may exist, posts a new message and
+    shown      a message exists; edits follow the text    the reply is delivered: the sender edits it -> gone, or,
+                                                          if later posts may exist, posts a new message and
                                                           deletes it; the turn ended without a reply: marked as
                                                           stopped -> gone
 
