@@ -127,7 +127,7 @@ async def test_tasks_tell_what_waits_for_whom(tmp_path: Path) -> None:
         await world.ada.says("and more")
         told = await world.ada.asks("/tasks")
         assert "try it (for " in told
-        assert "waits for a person's decision, 1 waiting behind)" in told
+        assert "waiting for a decision, 1 waiting behind)" in told
 
 
 async def test_the_commands_are_bounded(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ async def test_the_home_tab_says_how_the_agent_is_talked_to(tmp_path: Path, pier
     assert list(pier.fake.homes) == ["UBEA"]
     how, commands = (str(block) for block in pier.fake.homes["UBEA"])
     assert "name me in a channel" in how
-    assert "`/voice [on|off|auto]` whether I also answer aloud" in commands
+    assert "`/voice [on|off|auto]` answer aloud" in commands
 
 
 async def test_an_answer_is_streamed_while_it_is_written(tmp_path: Path, pier: Pier) -> None:

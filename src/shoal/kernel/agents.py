@@ -1,6 +1,4 @@
-"""Agents: who answers in a thread, with which model, permissions and limits; the channels they are bound to; and the
-subagents that they start.
-"""
+"""Agents: their models, permissions, limits, channel bindings and subagents."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -19,7 +17,7 @@ from shoal.kernel.records import Report
 
 
 class AgentBudget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An agent's own ceilings, in US dollars and tokens (in and out), beside those of [budget]; 0 is none."""
+    """An agent's budget limits in US dollars and tokens (input and output), besides [budget]. 0 means no limit."""
 
     usd_per_turn: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     usd_per_day: Annotated[float, msgspec.Meta(ge=0)] = 0.0
@@ -28,11 +26,12 @@ class AgentBudget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AgentSpec(msgspec.Struct, frozen=True):
-    """A named configuration as one turn uses it; read fresh at a turn's start, so an edit counts from the next.
+    """A named configuration for one turn. It is read at the start of each turn, so an edit takes effect on the next
+    turn.
 
-    `home` holds AGENTS.md and its like and `docs/`; `workspace` is where the tools work.
-    An empty `model` means the default, an empty `tools` every registered one. After `idle_minutes` (0: never) without
-    anything happening, its conversations are saved and begun anew.
+    `home` contains AGENTS.md, similar files and `docs/`. `workspace` is the tools' directory. An empty `model` means
+    the default, and empty `tools` mean all registered ones. After `idle_minutes` (0: never) without activity, a
+    conversation is saved and restarted.
     """
 
     name: str
@@ -53,13 +52,13 @@ class AgentSpec(msgspec.Struct, frozen=True):
 
 
 GUESTS = "guests"
-"""The folder of an agent that has the workspaces of channels which strangers may read."""
+"""Folder in an agent's home for the workspaces of channels that strangers may read."""
 NO_TOOLS = ("-",)
-"""A choice of tools that has none: an empty one is all."""
+"""Selects no tools, because an empty selection means all."""
 
 
 def within(agent: AgentSpec, caller: Caller) -> AgentSpec:
-    """The agent for a turn that another one called: with no tool that one lacks, and held up as that one is."""
+    """Restrict the agent for a turn called by another: it gets no tool that the caller lacks."""
     tools = agent.tools
     if caller.tools is not None:
         tools = tuple(name for name in tools or caller.tools if name in caller.tools) or NO_TOOLS
@@ -70,33 +69,32 @@ def within(agent: AgentSpec, caller: Caller) -> AgentSpec:
 
 
 def as_guest(agent: AgentSpec, thread: ThreadId) -> AgentSpec:
-    """The agent for a conversation that strangers may read: it works in a folder of that channel's own."""
+    """Return the agent for a conversation that strangers may read, with a separate workspace for that channel."""
     platform, channel, _ = thread.split(":")
     return msgspec.structs.replace(agent, workspace=agent.home / GUESTS / platform / channel)
 
 
 OUTPUT_BYTES_PER_SECOND = 1_048_576
-"""A watched command that writes faster has to wait."""
+"""Highest output rate of a watched command. A faster one must wait."""
 
 
 class Watch(Protocol):
-    """Who looks on while a command of a sandbox runs; neither call may wait or fail.
+    """Observes a running sandbox command. Its methods must neither wait nor fail.
 
-    The output of a watched command comes here and not into the result, and the time that its processes may compute is
-    not bounded.
+    The output of a watched command is passed to it and not part of the result. Processor time is not limited.
     """
 
     def started(self, pid: int) -> None:
-        """It runs, under this number on this machine; 0 where that is not known."""
+        """The command has started, with this process id, or 0 if unknown."""
         ...
 
     def output(self, data: bytes) -> None:
-        """The next piece of its output, of both streams as they come."""
+        """Receive the next piece of output from either stream."""
         ...
 
 
 class AgentRow(msgspec.Struct, frozen=True):
-    """An agent as the database knows it. `digest` is that of its agent.toml when it was last looked at."""
+    """An agent in the database. `digest` is that of its agent.toml when last read."""
 
     name: str
     state: Literal["active", "destroyed"]
@@ -106,22 +104,22 @@ class AgentRow(msgspec.Struct, frozen=True):
 
 
 Listen: TypeAlias = Literal["all", "named", "threads"]
-"""What an agent answers in a channel: every message; those that name it or answer one of its own; or these and all that
-follows in the threads where it was named. In a direct conversation it answers everything."""
+"""Which messages an agent answers in a channel: all; those that mention it or reply to it; or these and all later
+messages in threads where it was mentioned. In direct conversations it answers every message."""
 LISTENS: tuple[Listen, ...] = get_args(Listen)
 HEARD: Mapping[str, str] = {
     "all": "every message",
     "named": "what names it",
-    "threads": "what names or answers it, and what follows in its threads,",
+    "threads": "mentions and replies, and what follows in those threads,",
 }
-"""What it answers then, for people."""
+"""Descriptions for people."""
 UNBOUND: Listen = "threads"
-"""What an agent answers in a channel that is bound to none."""
+"""Default for a channel without a binding."""
 
 
 class Binding(msgspec.Struct, frozen=True):
-    """A channel and the agent that answers in it. `made`: the channel was made for the agent. `bound_by` is a person,
-    PLATFORM:USER."""
+    """A channel and the agent that answers in it. `made`: the channel was created for the agent. `bound_by` is a
+    person, PLATFORM:USER."""
 
     platform: str
     channel: str
@@ -138,9 +136,9 @@ class Binding(msgspec.Struct, frozen=True):
 
 
 class Work(msgspec.Struct, frozen=True):
-    """A thread with something to do, on whichever machine: its open turn and since when, or an empty one while its
-    prompts wait. `asked` is what the turn answers, `trusted` where that has no words of anybody who is not trusted;
-    `questions` to people are open; `queued` prompts wait behind."""
+    """A busy thread on any machine: its open turn and start time, or an empty turn while prompts wait. `asked` is the
+    text that the turn answers, `trusted` if no untrusted person wrote any of it. `questions` counts open approvals, and
+    `queued` the waiting prompts."""
 
     thread: ThreadId
     agent: str
@@ -155,25 +153,25 @@ class Work(msgspec.Struct, frozen=True):
 
 
 def describe_work(work: Work, now: datetime) -> str:
-    """What a thread does, in a line, for people and for the agent's other threads."""
+    """Describe a thread's work in one line, for people and for the agent's other threads."""
     state = describe_state(work, now)
     return f"{short_line(work.asked)} ({state})" if work.turn else state
 
 
 def describe_state(work: Work, now: datetime) -> str:
-    """How far a thread is, without a word of what it is about."""
+    """Describe a thread's progress without its content."""
     if not work.turn:
         return f"{work.queued} waiting"
     since = "now"
     if work.since is not None:
         since = f"for {duration_text(int((now - work.since).total_seconds() * 1000))}"
-    state = "waits for a person's decision" if work.questions else f"at step {work.steps + 1}"
+    state = "waiting for a decision" if work.questions else f"at step {work.steps + 1}"
     queued = f", {work.queued} waiting behind" if work.queued else ""
     return f"{since}, {state}{queued}"
 
 
 def servers_scope(platform: str) -> str:
-    """The scope of the settings that hold the server of each channel of a platform's account."""
+    """Return the settings scope for the server of each channel of an account."""
     return f"server:{platform}"
 
 
@@ -186,7 +184,8 @@ ENDED: dict[Outcome, str] = {
 
 
 class Child(msgspec.Struct, frozen=True):
-    """A child as its parent sees it. `finished` is the end of its first turn; None while it works, or never began."""
+    """A subagent's thread, as its parent sees it. `finished` is the end of its first turn, or None while it runs or
+    before it starts."""
 
     thread: ThreadId
     works: bool
@@ -209,12 +208,12 @@ class Purpose(msgspec.Struct, frozen=True):
 
     @property
     def person(self) -> Author:
-        """Who asked for all of it: the author here, or at the root of the calls that led here."""
+        """Return the person who asked: the author here, or at the root of the calls."""
         return self.author if self.caller is None else self.caller.author
 
 
 class Task(msgspec.Struct, frozen=True):
-    """What a call wants done, by which agent (empty: its own) with which model (empty: that agent's)."""
+    """A task for a subagent: the text, the agent (empty: the caller's) and the model (empty: the agent's)."""
 
     text: str
     agent: str = ""
@@ -223,14 +222,15 @@ class Task(msgspec.Struct, frozen=True):
 
 
 def child_thread(parent: ThreadId, turn: TurnId, call: CallId) -> ThreadId:
-    """The id of the thread that a call begins; the same call always has the same one."""
+    """Return the id of the thread that a call starts. It depends only on the call."""
     beginning = hashlib.sha256(parent.encode()).hexdigest()[:16]
     name = hashlib.sha256(f"{turn}\0{call}".encode()).hexdigest()[:26]
     return make_thread_id(SUBAGENTS, beginning, name)
 
 
 def report_of(thread: ThreadId, agent: str, caller: Caller, finished: TurnFinished) -> Report:
-    """What a child's end does to its parent: wake it where it waits, else leave a note or start a turn with it."""
+    """Return the message for the parent of a finished subagent: it wakes a waiting parent, or becomes a note or a new
+    turn."""
     if caller.mode == "wait":
         return Report(caller.thread)
     said = f"{finished.reply}\n" if finished.reply else ""

@@ -1,7 +1,7 @@
-"""How a workspace was at some time, as records: trees of entries by digest, and what differs between two of them.
+"""Snapshots of a workspace as trees of entries by digest, and the differences between two of them.
 
-A tree is a folder's entries, kept as content under its digest; a folder's entry names the digest of its own. So a
-folder in which nothing changed is stored once, and two trees are compared without reading what they have in common.
+A tree lists a folder's entries and is stored under its digest. The entry of a folder contains the digest of that
+folder's tree. Unchanged folders are stored once, and comparing two trees skips what they share.
 """
 
 from datetime import datetime
@@ -14,32 +14,32 @@ from shoal.kernel.ids import ThreadId
 from shoal.kernel.section import Section
 
 Parts: TypeAlias = tuple[bytes, ...]
-"""A path below the workspace. Names are what the file system has, which need not be text."""
+"""A path below the workspace, as bytes, because file names need not be valid text."""
 EntryKind: TypeAlias = Literal["file", "link", "folder", "pipe", "socket", "device"]
 Lacks: TypeAlias = Literal["", "large", "full", "closed"]
 ChangedSince: TypeAlias = Literal["ask", "keep", "overwrite"]
-"""What becomes of files that were changed since by somebody else: nothing is done, they stay, or they are restored."""
+"""Handling of files that were changed by someone else since: refuse, keep or overwrite them."""
 
 
 class CheckpointsSettings(Section, frozen=True, kw_only=True):
-    """What is kept of workspaces so that what a turn did to files can be shown and undone."""
+    """Settings for the snapshots that show and undo a turn's changes to files."""
 
     days: Annotated[float, Meta(ge=0, le=10_000)] = 14.0
-    """How long it can be undone, in days; 0 keeps nothing."""
+    """Days that changes can be undone. 0 stores nothing."""
     files_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 50_000
-    """Most files and folders of a workspace that are looked at; those nearest to its top come first."""
+    """Maximum number of files and folders in a snapshot, starting at the top of the workspace."""
     bytes_max: Annotated[int, Meta(ge=0)] = 268_435_456
-    """Most bytes of one workspace that are kept; beyond it changes are noticed but cannot be undone."""
+    """Maximum bytes stored for one workspace. Beyond it, changes are detected but cannot be undone."""
     file_bytes_max: Annotated[int, Meta(ge=0, le=1_073_741_824)] = 10_485_760
-    """Largest file that is kept, in bytes, with the same end."""
+    """Largest file stored, in bytes. Changes to larger files are detected but cannot be undone."""
 
 
 class TreeEntry(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
-    """What has a name in a folder. `value` is the digest of a file's content or of a folder's tree, or a link's target.
+    """An entry in a folder. `value` is the digest of a file's content or a folder's tree, or a link's target.
 
-    `lacks` says why a content is not kept: it is `large`, was past the bound (`full`), or could not be read (`closed`).
-    A folder that lacks was not looked into. `modified` (in nanoseconds) tells changes of what is not kept. `source` is
-    the untrusted content that had a hand in it.
+    `lacks` is the reason for missing content: the file is `large`, the limit was reached (`full`), or it is unreadable
+    (`closed`). A folder with a reason was not read. `modified` (in nanoseconds) detects changes of missing content.
+    `source` is the untrusted content that influenced the file.
     """
 
     name: bytes
@@ -53,7 +53,7 @@ class TreeEntry(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True
 
 
 class TreeChange(NamedTuple):
-    """What differs at a path; None where nothing is there. A folder's own entries are changes of their own."""
+    """A difference at a path. None means that nothing exists there. Entries of a folder are separate changes."""
 
     path: Parts
     before: TreeEntry | None
@@ -61,7 +61,7 @@ class TreeChange(NamedTuple):
 
 
 def alike(one: TreeEntry | None, other: TreeEntry | None) -> bool:
-    """Whether nothing that can be undone differs, but for what is in a folder."""
+    """Whether nothing that can be undone differs, apart from a folder's entries."""
     if one is None or other is None:
         return one is other
     if (one.kind, one.mode) != (other.kind, other.mode):
@@ -72,16 +72,16 @@ def alike(one: TreeEntry | None, other: TreeEntry | None) -> bool:
 
 
 def shown_path(path: Parts) -> str:
-    """A path as people and models read it: one line, with what is not printable or not UTF-8 escaped."""
+    """Format a path for people and models on one line. Unprintable and invalid UTF-8 characters are escaped."""
     text = b"/".join(path).decode("utf-8", "backslashreplace")
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 class CheckpointRow(msgspec.Struct, frozen=True):
-    """What a turn, or an undo, found in a workspace before it and left after it, as the digests of trees.
+    """The state of a workspace before and after a turn or an undo, as tree digests.
 
-    `turn_seq` is the first event of the turn. An undo has the id of what it undid in `undoes`, and is being done while
-    `ended_at` is None: `after` is then what the workspace is to become.
+    `turn_seq` is the first event of the turn. `undoes` is the id of what an undo undid. While `ended_at` is None, the
+    undo is running, and `after` is its target state.
     """
 
     id: str
@@ -97,14 +97,14 @@ class CheckpointRow(msgspec.Struct, frozen=True):
     undone_by: str
 
 
-# ---- what people are shown ----------------------------------------------------------------------------------------
+# ---- for people ----
 
 
 class FileChange(msgspec.Struct, frozen=True):
-    """What became of a file, with its diff where there is one; `note` says why there is none, or no undo of it.
+    """A changed file and its diff. `note` explains a missing diff or why it cannot be undone.
 
-    `since`: it was `changed` afterwards, is `restored` already, or changed while another turn was at work in the same
-    workspace (`shared`), so that it may be either's; empty where it is as this turn left it.
+    `since`: it was `changed` later, is already `restored`, or changed while another turn ran in the same workspace
+    (`shared`). Empty if it is as this turn left it.
     """
 
     path: str
@@ -118,16 +118,16 @@ class FileChange(msgspec.Struct, frozen=True):
 
 SINCE = {
     "changed": "changed since",
-    "restored": "as before already",
-    "shared": "maybe changed by another turn that was at work at the same time",
+    "restored": "already restored",
+    "shared": "possibly changed by another turn at the same time",
 }
 
 
 class TurnChanges(msgspec.Struct, frozen=True):
-    """What a turn, or an undo, did to the files of its workspace. `changed` counts all; `files` are the first of them.
+    """The changes of a turn or an undo to its workspace. `changed` counts all of them; `files` are the first ones.
 
-    `differ` counts those that could be restored and are not as it left them: an undo asks about them.
-    `beyond` is what it did that cannot be undone, `notes` what was not kept. `undone_by` is the undo that took it back.
+    `differ` counts the files that could be restored but were changed since; an undo asks about them. `beyond` lists
+    effects that cannot be undone, `notes` missing content. `undone_by` is the undo that reverted it.
     """
 
     thread: ThreadId
@@ -150,8 +150,8 @@ class LeftFile(msgspec.Struct, frozen=True):
 
 
 class UndoResult(msgspec.Struct, frozen=True):
-    """What an undo did. `id` names it, so that it can be undone itself; `files` are the first of the `restored` ones,
-    and `left` the first of those that were not, of which there are `not_restored`."""
+    """The result of an undo. It can be undone by its `id`. `files` are the first of the `restored` files, and `left`
+    the first of the `not_restored` ones."""
 
     id: str
     restored: int

@@ -1,5 +1,5 @@
-"""Time, ids and randomness, injected wherever they are needed so that tests can move them by hand; and how long to wait
-before trying again: doubling pauses with jitter, and never less than the other side asked for.
+"""Time, ids and randomness, injected so tests can control them. Also retry delays: exponential backoff with jitter,
+never below the delay that a server requests.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ class Clock(Protocol):
     """The only source of time and of fresh ids."""
 
     def now(self) -> datetime:
-        """The present, aware, UTC."""
+        """Return the current time in UTC, with its time zone."""
         ...
 
     def local(self) -> datetime:
@@ -40,7 +40,7 @@ class Clock(Protocol):
         ...
 
     def new_id(self) -> str:
-        """A fresh ULID (26 characters, sorts by time)."""
+        """Return a new ULID (26 characters, sorted by time)."""
         ...
 
 
@@ -72,7 +72,7 @@ class SystemClock:
 
 
 CLOCK_SET_SECONDS = 60.0
-"""Less is a clock that is kept right."""
+"""Smaller jumps are normal clock corrections."""
 STEADY_SECONDS = 3600.0
 
 
@@ -81,13 +81,13 @@ SET_BACK_SECONDS = 1.0
 
 
 def wall_ahead(clock: Clock) -> float:
-    """By how many seconds the wall clock is ahead of the one that nobody sets."""
+    """Return the seconds by which the wall clock is ahead of the monotonic clock."""
     return clock.now().timestamp() - clock.monotonic()
 
 
 async def sleep_till_steady(clock: Clock, seconds: float) -> None:
-    """Sleep. If the clock is set meanwhile, sleep on until it has not been for STEADY_SECONDS, so that a clock that is
-    wrong for some minutes makes nothing old. Waking from a suspend counts as being set."""
+    """Sleep, and if the wall clock jumps, continue until it has been steady for STEADY_SECONDS. A clock that is wrong
+    for some minutes then expires nothing. Resuming from a suspend counts as a jump."""
     while True:
         ahead = wall_ahead(clock)
         await clock.sleep(seconds)
@@ -97,12 +97,12 @@ async def sleep_till_steady(clock: Clock, seconds: float) -> None:
 
 
 def iso(at: datetime) -> str:
-    """ISO 8601 UTC with milliseconds and `Z`."""
+    """Format a time as ISO 8601 in UTC, with milliseconds and `Z`."""
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03d}Z"
 
 
 def to_micros(at: datetime) -> int:
-    """Microseconds since 1970, as the database keeps times."""
+    """Convert a time to microseconds since 1970, as stored in the database."""
     return (at - _EPOCH) // _MICROSECOND
 
 
@@ -114,12 +114,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 BACKOFF_SECONDS_MAX = 30.0
-"""Longest pause of our own choosing; what the other side asks for may be longer."""
+"""Longest backoff. A server may request a longer delay."""
 JITTER = 0.5
-"""The share of a pause that is random, so that many who failed together do not come back together."""
+"""Random share of a delay, which keeps many failed clients from retrying together."""
 
 ASKED_SECONDS_MAX = 1e9
-"""Longest wait that is told apart from a longer one."""
+"""Longest delay accepted from a server. Longer ones are cut to it."""
 
 _DOUBLINGS_MAX = 30
 _NUMBERS = lazy_re.compile(r"[+-]?[0-9]+(\.[0-9]*)?(\s*,\s*[+-]?[0-9]+(\.[0-9]*)?)*")
@@ -134,9 +134,8 @@ def retry_delay(
 ) -> float:
     """Seconds to wait after the `attempt`-th failure (1 is the first).
 
-    Between half and all of base × 2^(attempt-1), at most BACKOFF_SECONDS_MAX; a `retry_after_seconds` is kept to, with
-    up to a tenth of it (at most a second) added. `chance` gives numbers from 0 up to 1. The caller bounds what it
-    honours.
+    The delay is half to all of base × 2^(attempt-1), at most BACKOFF_SECONDS_MAX, or `retry_after_seconds` plus up to a
+    tenth of it (at most a second). `chance` returns numbers from 0 to 1. The caller limits `retry_after_seconds`.
     """
     doubled = base_seconds * 2.0 ** min(max(attempt, 1) - 1, _DOUBLINGS_MAX)
     own = min(doubled, BACKOFF_SECONDS_MAX) * (1.0 - JITTER * chance())
@@ -146,11 +145,12 @@ def retry_delay(
 
 
 def retry_after(headers: Mapping[str, str], clock: Clock | None = None) -> float | None:
-    """Seconds that a response asks to wait: `retry-after-ms`, or `retry-after` as seconds or as an HTTP date.
+    """Return the delay in seconds that a response requests: `retry-after-ms`, or `retry-after` as seconds or an HTTP
+    date.
 
-    `headers` has lower-case names; of several waits, joined by commas, the longest counts. A date is counted from the
-    response's own `date` where it has one, else from now.
-    Never negative, at most ASKED_SECONDS_MAX; None when nothing usable is said.
+    `headers` has lower-case names. The longest of several comma-separated values counts. A date is relative to the
+    response's `date`, or to now without one. The result is between 0 and ASKED_SECONDS_MAX, or None without a usable
+    value.
     """
     for name, unit_seconds in (("retry-after-ms", 0.001), ("x-ms-retry-after-ms", 0.001), ("retry-after", 1.0)):
         found = _NUMBERS.fullmatch(headers.get(name, "").strip())

@@ -94,26 +94,26 @@ class StoreUnreleased(StoreError):
 
 
 class StoreUnavailable(StoreError):
-    """The database takes nothing now: its server cannot be reached, its disk is full, another program holds it."""
+    """The database is temporarily unavailable: unreachable, locked by another program, or out of disk space."""
 
 
 class StoreFull(StoreUnavailable):
-    """The disk is full, or fails."""
+    """The disk is full or failing."""
 
 
 class StaleEpoch(StoreError):
-    """Another worker has taken this thread over; whatever this one still does is dropped."""
+    """Another worker has taken over this thread. The rest of this worker's turn is dropped."""
 
 
 class QueueChanged(StoreError):
-    """A message was changed while the turn that answers it was being opened; what waits has to be read again."""
+    """A message was changed while its turn was being opened. Read the waiting messages again."""
 
 
 class ToolError(ShoalError):
-    """A tool could not do what was asked; the text goes to the model as the call's result.
+    """A tool failed. The text is the call's result for the model.
 
-    `tainted_by` names the untrusted source that some of the text may come from; empty when there is none. `quotes` are
-    files of which the text shows a name or a line, so that the marks of these taint it as well.
+    `tainted_by` names the untrusted source of some of the text, or is empty. `quotes` are files whose name or content
+    the text shows; if these are tainted, so is the text.
     """
 
     def __init__(self, text: str, tainted_by: str = "", quotes: Sequence[Path] = ()) -> None:
@@ -123,31 +123,31 @@ class ToolError(ShoalError):
 
 
 class FetchError(ShoalError):
-    """An address of the web may not be opened, or does not answer as it should."""
+    """A web address may not be opened or does not answer properly."""
 
 
 class SandboxError(ShoalError):
-    """The sandbox could not run the command at all (as opposed to the command failing)."""
+    """The sandbox could not start the command. A command that fails by itself does not raise this."""
 
 
 class FolderFull(SandboxError):
-    """A folder that commands and file tools write holds too much, or its disk is nearly full."""
+    """A folder that commands or file tools write to is too large, or its disk is nearly full."""
 
 
 class ContentChanged(SandboxError):
-    """A file that a command runs is not what a person allowed any more, so the command did not run."""
+    """A file that a command runs has changed since a person allowed it, so the command did not run."""
 
 
 class ProviderError(ShoalError):
-    """A model provider could not be asked."""
+    """A model provider failed."""
 
 
 class ProviderRefused(ProviderError):
-    """The provider refuses the key, or the key cannot be had."""
+    """The provider refused the key, or the key is unavailable."""
 
 
 class ProviderDown(ProviderError):
-    """The provider cannot be reached, or answers with nonsense."""
+    """The provider is unreachable or sent an invalid answer."""
 
 
 ASKED_SECONDS_MAX = 3600.0
@@ -183,23 +183,23 @@ class PlatformError(ShoalError):
 
 
 class Forbidden(ShoalError):
-    """Whoever asks may not do this; the message says who may."""
+    """The asker is not allowed to do this. The message says who is."""
 
 
 class NotFound(ShoalError):
-    """Nothing has this id."""
+    """The id does not exist."""
 
 
 class Conflict(ShoalError):
-    """It was decided or changed already; the message says how."""
+    """It was already decided or changed. The message says how."""
 
 
 class FilesDiffer(Conflict):
-    """Files that are to be restored are not as a turn left them; somebody has to say what becomes of those."""
+    """Files to restore were changed after the turn. A person must choose what happens to them."""
 
 
 class UnderWay(Conflict):
-    """Another process is doing just that."""
+    """Another process is already doing this."""
 
 
 class Gone(ShoalError):

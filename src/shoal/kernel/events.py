@@ -1,4 +1,4 @@
-"""The events of a thread's journal, one record class a type."""
+"""The events of a thread's journal, one record class per type."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -34,9 +34,9 @@ Scope: TypeAlias = Literal["once", "thread"]
 class UserSaid(msgspec.Struct, frozen=True, omit_defaults=True):
     """A message from the user's side entered the conversation.
 
-    One that was missed or restored is `backfill`; `said_at` is then when it was written. `direct`: to the agent alone.
-    `joined` are the ids of messages of the same author that were answered with it and stand in it before its own words.
-    `refers_to` are the messages that it answers, quotes or passes on, or that stand before it.
+    `backfill` marks a missed or restored message, written at `said_at`. `direct`: only the agent receives it. `joined`
+    are the ids of earlier messages of the same author whose text it includes. `refers_to` are the messages that it
+    replies to, quotes, forwards or follows.
     """
 
     type: ClassVar[str] = "user_message"
@@ -56,11 +56,11 @@ class UserSaid(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TurnStarted(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A turn opened. `context` is the volatile block that trails its user message, kept so that it never changes.
+    """A turn started. `context` is the volatile block after its user message, stored so that it never changes.
 
-    `system` and `told` are digests of stored prompts: the system text this turn sends, and what of it the model knows;
-    `tainted_by` names what of these was written under untrusted content. `speaks`: its answer is spoken, too. `asker`
-    and `audience` are those of its `PromptScope`; a turn that could not be opened has no asker.
+    `system` and `told` are digests of stored prompts: the turn's system text, and the part that the model already has.
+    `tainted_by` names untrusted content that influenced them. `speaks`: the answer is also spoken. `asker` and
+    `audience` come from its `PromptScope`; a turn that failed to open has no asker.
     """
 
     type: ClassVar[str] = "turn_started"
@@ -77,12 +77,12 @@ class TurnStarted(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RequestMark(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a model was sent, by digests, so that the same request can be built again and compared: see turn/replay.py.
+    """Digests of a model request, for rebuilding and comparing it: see turn/replay.py.
 
-    It was built after event `after`, of `count` messages, which together have `digest`; `added` are the digests of
-    those that the journal had more than for the call before. `system`, `tools` and `options` are left out where they
-    are as in that call. `room`: how much was left for events and for results, where the conversation did not fit whole.
-    `window_tokens`: what the model's window was taken for after its provider had refused what was known of it.
+    The request was built after event `after` from `count` messages with the joint `digest`. `added` are the digests of
+    messages that are new since the previous call. `system`, `tools` and `options` are omitted if unchanged. `room` is
+    the space for events and results if the conversation did not fit. `window_tokens` is the assumed context window
+    after the provider refused the known one.
     """
 
     after: int
@@ -97,9 +97,10 @@ class RequestMark(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AssistantSaid(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One finished model call: its text and all its tool calls. `tainted_by`: untrusted content it may follow.
+    """One finished model call: its text and tool calls. `tainted_by` names untrusted content that may have influenced
+    it.
 
-    `asked`: the request that it answers; None only for an answer outside of turns, such as an imported one.
+    `asked` is the request that it answers; None only outside of turns, for example for an imported answer.
     """
 
     type: ClassVar[str] = "assistant_message"
@@ -115,7 +116,7 @@ class AssistantSaid(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ToolStarted(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A call passed the permissions and is about to run; `actions` is what exactly."""
+    """A permitted call is about to run. `actions` lists exactly what runs."""
 
     type: ClassVar[str] = "tool_started"
     call_id: CallId
@@ -124,14 +125,14 @@ class ToolStarted(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 INTERRUPTED = "Interrupted: the outcome is unknown. Check before repeating."
-"""The result of a call that a crash cut off and that is not run again."""
+"""Result of a call that a crash interrupted and that is not repeated."""
 ASK_INSTEAD = " Do not try it again; ask what to do instead."
 ASK_OR_LOOK = " Find another way or ask the person."
-"""What the result of a call that was refused tells the model to do: nothing for those who read along."""
+"""Instructions for the model in the result of a denied call. People do not see them."""
 
 
 class GivenLinks(msgspec.Struct, frozen=True, array_like=True):
-    """Addresses that a result gives to be read: links of a page to its own `site`, or results of a search (no site)."""
+    """Addresses in a result that may be read: links of a page to its own `site`, or search results (no site)."""
 
     site: str = ""
     addresses: tuple[str, ...] = ()
@@ -169,25 +170,25 @@ class ToolFinished(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether a crash cut it off, so that nobody knows what it did."""
+        """Whether a crash interrupted it, so its effect is unknown."""
         return self.is_error and self.text.startswith(INTERRUPTED)
 
     @property
     def for_people(self) -> str:
-        """The text without what it asks of the model."""
+        """Return the text without instructions for the model."""
         return self.text.removesuffix(ASK_INSTEAD).removesuffix(ASK_OR_LOOK) if self.is_error else self.text
 
 
 class ToolResultShown(ToolFinished, frozen=True, omit_defaults=True):
-    """A failed result as the API shows it: `shown` is its text without what that asks of the model, where it does;
-    `interrupted` where a crash cut the call off."""
+    """A failed result in the API. `shown` is its text without instructions for the model. `interrupted` marks a call
+    interrupted by a crash."""
 
     shown: str = ""
     interrupted: bool = False
 
 
 class Steered(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A message reached the running turn."""
+    """A message was passed to the running turn."""
 
     type: ClassVar[str] = "steered"
     text: str
@@ -196,7 +197,7 @@ class Steered(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Revised(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Who wrote a message changed or deleted it after its turn had begun; the model is told with the next message."""
+    """An author changed or deleted a message after its turn had started. The model is told with the next message."""
 
     type: ClassVar[str] = "revised"
     author: Author
@@ -206,9 +207,9 @@ class Revised(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ApprovalRequested(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A call waits for a person. `shown` is the exact text of what will run, `covers` the content it depends on.
+    """A call waits for approval. `shown` is the exact text of what will run, `covers` the content it depends on.
 
-    A second one for the same call takes the place of the first, whose answer counts no more.
+    A second request for the same call replaces the first, whose answer no longer counts.
     """
 
     type: ClassVar[str] = "approval_requested"
@@ -224,7 +225,7 @@ class ApprovalRequested(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ApprovalSettled(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A person, the clock or /stop decided."""
+    """An approval was decided by a person, by expiry or by /stop."""
 
     type: ClassVar[str] = "approval_decided"
     approval_id: ApprovalId
@@ -241,9 +242,9 @@ class EffectsAccepted(AcceptedCalls, frozen=True, omit_defaults=True):
 
 
 class Compacted(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Events up to `upto_seq` left the model's window; `summary` stands for them (empty: they were dropped).
+    """Events up to `upto_seq` left the model's window. `summary` replaces them (empty: they were dropped).
 
-    `tainted_by` names the untrusted content that the summary tells of or was written under.
+    `tainted_by` names untrusted content that the summary contains or was influenced by.
     """
 
     type: ClassVar[str] = "compacted"
@@ -254,7 +255,7 @@ class Compacted(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Cleared(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The model's window starts anew after this event."""
+    """The model's context restarts after this event."""
 
     type: ClassVar[str] = "cleared"
     by: str = ""
@@ -262,7 +263,7 @@ class Cleared(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Branched(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The conversation goes on from right after event `after`; what came since is on another branch of it."""
+    """The conversation continues after event `after`. Later events are on another branch."""
 
     type: ClassVar[str] = "branched"
     after: int
@@ -270,7 +271,7 @@ class Branched(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Forked(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All before this is a copy of another thread's events up to number `seq`."""
+    """All earlier events are a copy of another thread's events up to number `seq`."""
 
     type: ClassVar[str] = "forked"
     thread: ThreadId
@@ -279,9 +280,9 @@ class Forked(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Checkpointed(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How the workspace was before the turn's first call that may change files: the digest of its tree.
+    """State of the workspace before the turn's first call that may change files: the digest of its tree.
 
-    Empty where it could not be kept; `notes` say why, and what of it is not.
+    Empty if it could not be stored. `notes` explain this and any missing content.
     """
 
     type: ClassVar[str] = "checkpointed"
@@ -292,7 +293,7 @@ class Checkpointed(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class FilesChanged(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How the workspace of a checkpointed turn was at its end, and how many files differ from before."""
+    """State of the workspace at the end of a turn with a checkpoint, and the number of changed files."""
 
     type: ClassVar[str] = "files_changed"
     tree: str
@@ -301,10 +302,11 @@ class FilesChanged(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class FilesRestored(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Somebody undid what a turn, or (`again`) an earlier undo, did to files; the model is told with the next message.
+    """Someone undid the file changes of a turn or (`again`) of an earlier undo. The model is told with the next
+    message.
 
-    `id` names this undo. `files` are the first of the `restored` ones, as text; `left` were not restored, `stayed` are
-    the first of those.
+    `id` identifies this undo. `files` are the first of the `restored` files, as text. `left` counts files that were not
+    restored, and `stayed` are the first of them.
     """
 
     type: ClassVar[str] = "files_restored"
@@ -320,7 +322,7 @@ class FilesRestored(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LimitReached(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A bound of the turn was met; one last call without tools follows where that makes sense."""
+    """The turn reached a limit. If useful, one last call without tools follows."""
 
     type: ClassVar[str] = "limit_reached"
     limit: Literal["steps", "tool_errors", "output_tokens", "budget", "time"]
@@ -328,7 +330,7 @@ class LimitReached(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Failed(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something went wrong. `message` is the sentence a person reads, `detail` is for the log and the console.
+    """An error. `message` is the sentence for people, `detail` is for the log and the console.
 
     A `fatal` one ends the turn; the others are notes.
     """
@@ -341,10 +343,9 @@ class Failed(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RetryScheduled(msgspec.Struct, frozen=True, omit_defaults=True):
-    """No model answers for now: the turn waits and asks again at `next_at`. `since` is when the outage began for it.
+    """No model is available: the turn waits and retries at `next_at`. Its outage began at `since`.
 
-    `message` is the sentence a person reads, `detail` is for the log; `choices` are models that a person may ask
-    instead.
+    `message` is the sentence for people, `detail` is for the log. `choices` are models that a person may use instead.
     """
 
     type: ClassVar[str] = "retry_scheduled"
@@ -358,7 +359,7 @@ class RetryScheduled(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RetryRequested(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A person wants a turn that waits for its model to ask again now; with `model`, to ask that one."""
+    """A person asked a waiting turn to retry now, optionally with `model`."""
 
     type: ClassVar[str] = "retry_requested"
     by: str
@@ -366,9 +367,9 @@ class RetryRequested(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TurnFinished(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The turn ended; `reply` is its answer, which is posted unless a tool has answered already or it is a child's.
+    """The turn ended. `reply` is posted unless a tool has already answered, or the turn belongs to a subagent.
 
-    Of a child, `tainted_by` names the untrusted content it has seen.
+    For a subagent, `tainted_by` names the untrusted content it has seen.
     """
 
     type: ClassVar[str] = "turn_finished"
@@ -427,7 +428,7 @@ def decode_data(kind: str, data: bytes | str) -> EventData:
 
 
 def decoder_of(kind: str) -> "msgspec.json.Decoder[EventData]":
-    """What reads the events of a type. Raises StoreNewer on an unknown one."""
+    """Return the decoder of an event type. Raises StoreNewer if unknown."""
     decoder = _decoders.get(kind)
     if decoder is None:
         raise StoreNewer(f"The journal was written by a newer Shoal ({kind[:40]}). Install that version to use it.")
@@ -435,7 +436,7 @@ def decoder_of(kind: str) -> "msgspec.json.Decoder[EventData]":
 
 
 def encode_event(event: Event) -> bytes:
-    """The event as the API shows it: `{"seq","thread","turn","type","at","data"}`."""
+    """Encode an event for the API: `{"seq","thread","turn","type","at","data"}`."""
     data = event.data
     if isinstance(data, ToolFinished) and data.is_error:
         shown = data.for_people if data.for_people != data.text else ""
@@ -443,7 +444,7 @@ def encode_event(event: Event) -> bytes:
     return _encoder.encode(_EventJson(event.seq, event.thread, event.turn, data.type, iso(event.at), data))
 
 
-# ---- live: shown while a turn runs, never stored ------------------------------------------------------------------
+# ---- live events: shown while a turn runs, never stored ----
 
 
 class TextStreamed(msgspec.Struct, frozen=True):
@@ -451,7 +452,7 @@ class TextStreamed(msgspec.Struct, frozen=True):
 
     `offset` is the number of earlier characters in the call's text, which lets a watcher detect gaps. `after` is the
     number of the last event before the call; a later `assistant_message` repeats this text. After untrusted content,
-    made-up addresses are code here too (`domain.links.GrowingLinks`).
+    invented addresses are shown as code (`GrowingLinks`).
     """
 
     type: ClassVar[str] = "text_delta"
@@ -462,8 +463,8 @@ class TextStreamed(msgspec.Struct, frozen=True):
 
 
 class ThinkingStreamed(msgspec.Struct, frozen=True):
-    """A piece of the model's thinking before its answer. Fields are as in `TextStreamed`; `offset` counts thinking
-    alone."""
+    """A piece of the model's thinking before its answer. Fields are as in `TextStreamed`; `offset` counts only
+    thinking."""
 
     type: ClassVar[str] = "thinking_delta"
     text: str
@@ -473,8 +474,8 @@ class ThinkingStreamed(msgspec.Struct, frozen=True):
 
 
 class StatusChanged(msgspec.Struct, frozen=True):
-    """What the turn does now: it waits for the model, runs tools (`text` names them), waits for a person's decision (on
-    the tool `text`), or asks the model again in `seconds` because of `text`; nothing when idle."""
+    """The turn's current activity: waiting for the model, running the tools in `text`, waiting for approval of the tool
+    `text`, or retrying the model in `seconds` because of `text`. Idle otherwise."""
 
     type: ClassVar[str] = "status"
     state: Literal["thinking", "tool", "waiting", "retrying", "idle", "queued"]
@@ -483,7 +484,7 @@ class StatusChanged(msgspec.Struct, frozen=True):
 
 
 class OutputShown(msgspec.Struct, frozen=True):
-    """The end of what a call has written in the `seconds` that it runs; it takes the place of what was shown before."""
+    """The last output of a call that has run for `seconds`. It replaces earlier output."""
 
     type: ClassVar[str] = "tool_output"
     call_id: CallId
@@ -497,7 +498,7 @@ LIVE_CLASSES: dict[str, type[LiveData]] = {kind.type: kind for kind in get_args(
 
 
 class LiveEvent(msgspec.Struct, frozen=True):
-    """A live event of a thread; it has no sequence number."""
+    """A live event of a thread, without a sequence number."""
 
     thread: ThreadId
     turn: TurnId
@@ -505,32 +506,29 @@ class LiveEvent(msgspec.Struct, frozen=True):
 
 
 def encode_live(event: LiveEvent, at: datetime) -> bytes:
-    """The live event, shown `at` this time, as the API shows it: fields as any event, with 0 for its number."""
+    """Encode a live event for the API, with the fields of an event and the number 0."""
     return _encoder.encode(_EventJson(0, event.thread, event.turn, event.data.type, iso(at), event.data))
 
 
 # ---- branches ----
-#
-# Which events make up a branch of the conversation: a pure function of the events that began branches.
-#
-# A `branched` event goes on from right after the event it names, every other event from the one before it. So the
-# events of a journal are a tree, and the branch that ends with an event is the way to it from the first one. Along a
-# branch the numbers only grow.
+# The events of a branch are a pure function of the events that started branches.
+# A `branched` event continues after the event it names; every other event continues after the previous one. Events
+# therefore form a tree, and a branch is the path from the first event to its last one. Numbers increase along a branch.
 
 
 class EventRange(NamedTuple):
-    """Events that follow one another: the numbers of the first and of the last."""
+    """Consecutive events: the numbers of the first and the last."""
 
     first: int
     last: int
 
 
 Branching = tuple[int, int]
-"""The number of a `branched` event, and after which event the conversation goes on with it."""
+"""The number of a `branched` event, and of the event after which it continues."""
 
 
 def spans_to(seq: int, branchings: Sequence[Branching]) -> list[EventRange]:
-    """The branch that ends with event `seq`, oldest first. `branchings` are the journal's, oldest first."""
+    """Return the branch that ends with event `seq`, oldest first. `branchings` are the journal's, oldest first."""
     spans: list[EventRange] = []
     for at, after in reversed(branchings):
         if at <= seq:
@@ -541,7 +539,7 @@ def spans_to(seq: int, branchings: Sequence[Branching]) -> list[EventRange]:
 
 
 def current(events: Sequence[Event]) -> list[Event]:
-    """Of a whole journal, the events of the branch that its last event is on."""
+    """Return the events of a journal's current branch, which contains its last event."""
     branchings = [(event.seq, event.data.after) for event in events if isinstance(event.data, Branched)]
     if not branchings:
         return list(events)

@@ -18,7 +18,7 @@ REMINDERS_MAX = 50
 """Most triggers of a conversation that /remind adds to."""
 REMIND = CommandSpec(
     "remind",
-    "have me do something later, or again and again",
+    "schedule a reminder or a repeated task",
     "[WHEN TEXT|list|cancel ID]",
     number=14,
     needs="place",
