@@ -511,7 +511,9 @@ def encode_live(event: LiveEvent, at: datetime) -> bytes:
 
 
 # ---- branches ----
+#
 # The events of a branch are a pure function of the events that started branches.
+#
 # A `branched` event continues after the event it names; every other event continues after the previous one. Events
 # therefore form a tree, and a branch is the path from the first event to its last one. Numbers increase along a branch.
 

@@ -1,5 +1,5 @@
-"""What is too large for rows: content kept once by its digest, directories that follow the work; and file work in
-threads, which never goes on behind a cancelled caller.
+"""Ports for data too large for rows: content by digest, and directories that follow the work. Also file work in threads
+that never outlives a cancelled caller.
 """
 
 import asyncio
@@ -18,66 +18,66 @@ from shoal.kernel.messages import Image
 from shoal.kernel.regular_files import regular_only
 
 DIGEST_CHARS = 32
-"""How much of the SHA-256 names a content: 128 bits."""
+"""Hex digits of the SHA-256 that name a content: 128 bits."""
 
 
 class Files(Protocol):
-    """Content by digest. Every method blocks and raises OSError; call it in a thread."""
+    """Content by digest. Every method blocks and raises OSError, so call it in a thread."""
 
     def keep(self, content: bytes) -> str:
-        """Store the content once and return its digest; durable on return."""
+        """Store the content durably and return its digest."""
         ...
 
     def keep_file(self, path: Path) -> str:
-        """The same for a file, of any size."""
+        """Store a file of any size, like `keep`."""
         ...
 
     def read(self, digest: str) -> bytes:
-        """The content, checked against its digest. Raises FileNotFoundError when it is not there."""
+        """Return the content after checking its digest. Raises FileNotFoundError if it does not exist."""
         ...
 
     def fetch(self, digest: str, path: Path) -> None:
-        """The same into a file, of any size; the file appears whole or not at all."""
+        """Write content of any size to a file, like `read`. The file appears complete or not at all."""
         ...
 
     def has(self, digest: str) -> bool: ...
 
     def remove(self, digest: str, *, at_once: bool = False) -> bool:
-        """Delete it unless it was stored or asked for lately and need not go `at_once`; False when it stays."""
+        """Delete the content, and return True. Keeps recently stored or requested content unless `at_once`."""
         ...
 
     def below(self, name: str) -> "Files":
-        """Content that is kept apart from all other, under a name that is safe as a file's."""
+        """Return a separate store for content, under a name that is safe as a file name."""
         ...
 
     def sweep(self, used: Collection[str], *, at_once: bool = False) -> int:
-        """Delete everything but these digests and, unless it is to go `at_once`, what was stored lately; returns how
-        many went."""
+        """Delete all content except these digests and, unless `at_once`, recently stored content. Returns the number
+        deleted."""
         ...
 
 
 class Folders:
-    """The directories that work changes: a thread's files, and the workspace of the agent where one is given.
+    """The directories that a turn may change: a thread's files, and the agent's workspace if one is given.
 
-    Here every machine sees the same files, and nothing is done. The notices are sentences for the model.
+    This implementation does nothing, because every machine sees the same files. Notices are sentences for the model.
     """
 
     async def pull(self, thread: ThreadId, agent: AgentSpec | None = None) -> tuple[str, ...]:
-        """Bring them up to date before work; returns notices about what met changes made here.
+        """Update the directories before work. Returns notices about conflicts with local changes.
 
-        Raises StoreUnavailable when what others did cannot be had now; trying again is right.
+        Raises StoreUnavailable if remote changes are not available now; retry later.
         """
         return ()
 
     async def push(self, thread: ThreadId, agent: AgentSpec | None = None) -> tuple[str, ...]:
-        """Give others what changed; returns notices about what met theirs, or could not be stored this time."""
+        """Publish local changes. Returns notices about conflicts and about changes that could not be stored yet."""
         return ()
 
     async def forget(self, thread: ThreadId) -> None:
-        """Have others delete a thread's files, which were deleted here. Raises OSError."""
+        """Publish the deletion of a thread's files. Raises OSError."""
 
     def here(self, thread: ThreadId, path: str) -> str:
-        """A file of the thread, wherever it was stored, as a path of this machine."""
+        """Return this machine's path of a thread's file."""
         return path
 
 
@@ -85,7 +85,7 @@ STILL_FOLDERS = Folders()
 
 
 def relocated(data: EventData, here: Callable[[str], str]) -> EventData:
-    """An event's data with the paths of this machine; the same object where it names none that differ."""
+    """Return an event's data with this machine's paths, or the same object if no path differs."""
     match data:
         case UserSaid(attachments=attachments) if attachments:
             moved = tuple(
@@ -104,7 +104,7 @@ def digest_of(content: bytes) -> str:
 
 
 def digest_of_file(path: Path) -> str:
-    """The name of a file's content. Raises OSError."""
+    """Return the digest of a file's content. Raises OSError."""
     with open(path, "rb", opener=regular_only) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:DIGEST_CHARS]
 
@@ -117,20 +117,20 @@ _Result = TypeVar("_Result")
 async def in_thread(work: Callable[[], _Result]) -> _Result:
     """Run `work` in a thread and return its result or raise its error.
 
-    Cancelling waits for the end of what runs, since a thread cannot be stopped, and is raised then: so a lock that the
-    caller holds covers all of the work. For work that is bounded by itself, such as reading or writing a file.
+    A thread cannot be stopped, so a cancellation is raised only after the work ends. A lock held by the caller
+    therefore covers all of it. Use this for work of limited length, such as reading or writing a file.
     """
     return await to_the_end(asyncio.get_running_loop().run_in_executor(None, work))
 
 
 async def to_the_end(future: "asyncio.Future[_Result]") -> _Result:
-    """Wait for it even when cancelled meanwhile; the cancellation is raised afterwards."""
+    """Wait for it even if cancelled. The cancellation is raised afterwards."""
     try:
         await asyncio.wait([future])
     except asyncio.CancelledError:
         import anyio
 
-        with anyio.CancelScope(shield=True):  # a scope of anyio's cancels at every step of the loop who has no shield
+        with anyio.CancelScope(shield=True):  # an anyio scope cancels an unshielded task at every step of the loop
             while not future.done():
                 with suppress(asyncio.CancelledError):
                     await asyncio.wait([future])

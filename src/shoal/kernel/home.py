@@ -27,25 +27,25 @@ class Home:
         self.root = root
         self.config_file = root / "shoal.toml"
         database = root / "shoal.db"
-        # where a link leads: SQLite, too, keeps the files that belong to it there
+        # links resolved, because SQLite keeps its other files there
         self.database_file = Path(os.path.realpath(database)) if database.is_symlink() else database
-        self.lock_file = root / "shoal.lock"  # held while a process works here; its text tells who
+        self.lock_file = root / "shoal.lock"  # held while a process works here; names that process
         self.token_file = root / "token"  # the HTTP token, mode 0600
-        self.secrets = root / "secrets"  # a file for each secret that `shoal setup` keeps, mode 0600
+        self.secrets = root / "secrets"  # one file per secret from `shoal setup`, mode 0600
         self.models_file = root / "available_models.json"
         self.quirks_file = root / "learned_quirks.json"  # learned from models' refusals
         self.restored_file = root / "restored"  # time at which this home was restored from a backup
-        self.template = root / "template"  # what a new agent is made from
+        self.template = root / "template"  # template for new agents
         self.data = root / "data"  # memory, skills, events and the threads' files
         self.events = self.data / "events"  # event files that start turns
         self.artifacts = self.data / "artifacts"  # large results and attachments, by digest
 
     def make_folders(self) -> None:
-        """Make the home directory where it does not exist, and the folders that Shoal writes to at its start."""
+        """Create the home directory, if missing, and the folders that Shoal writes to at its start."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.data.mkdir(exist_ok=True)
-        with suppress(OSError):  # a link to a disk that was taken away, say
-            self.events.mkdir(exist_ok=True)  # before the first turn, which may put a file there
+        with suppress(OSError):  # for example a link to a removed disk
+            self.events.mkdir(exist_ok=True)  # before the first turn, which may write a file there
 
     def restored_at(self) -> datetime | None:
         """Return the time of the last restore from a backup, or None."""
@@ -64,18 +64,18 @@ class Home:
         return self.data.joinpath(*thread.split(":")[:2])
 
     def thread(self, thread: ThreadId) -> Path:
-        """`data/{platform}/{channel}/{thread}/`; the id's parts are safe as file names as they stand."""
+        """Return `data/{platform}/{channel}/{thread}/`. The parts of an id are safe file names."""
         return self.data.joinpath(*thread.split(":"))
 
     def scratch(self, thread: ThreadId) -> Path:
-        """The thread's `scratch/`: large outputs and temporary work."""
+        """Return the thread's `scratch/` for large outputs and temporary work."""
         return self.thread(thread) / "scratch"
 
     def attachments(self, thread: ThreadId) -> Path:
         return self.thread(thread) / "attachments"
 
     def shown_artifacts(self, thread: ThreadId) -> Path:
-        """Where a thread's stored results are written for its commands to read."""
+        """Return the directory in which a thread's commands can read stored results."""
         return self.thread(thread) / "artifacts"
 
     def is_shown_artifact(self, path: Path) -> bool:
@@ -91,28 +91,28 @@ MEMORY_SCOPES: tuple[MemoryScope, ...] = ("global", "platform", "channel")
 MEMORY_FILE = "MEMORY.md"
 ENTRY_CHARS_MAX = 2000
 MEMORY_BYTES_MAX = 262_144
-"""Most that one person may see of a memory file or daily note that entries are added to."""
+"""Characters of a memory file or daily note that one person may see, if entries can be added."""
 FILE_BYTES_MAX = 16 * MEMORY_BYTES_MAX
-"""Longest such file, with what is for others alone."""
+"""Longest such file, including private lines of others."""
 _ONLY = lazy_re.compile(r"(?<![ \t])[ \t]*+<!-- only (\S++) -->[ \t]*+$")
 _MARK = "<!-- only "
 
 
 def memory_path(home: Home, scope: MemoryScope, thread: ThreadId) -> Path:
-    """The MEMORY.md of a scope as this thread sees it; threads themselves have none."""
+    """Return the MEMORY.md of a scope for this thread. Threads have none of their own."""
     folders = {"global": home.data, "platform": home.platform(thread), "channel": home.channel(thread)}
     return folders[scope] / MEMORY_FILE
 
 
 def note_path(home: Home, day: date) -> Path:
-    """The daily note `data/memory/YYYYMM/YYYYMMDD.md`."""
+    """Return the daily note `data/memory/YYYYMM/YYYYMMDD.md`."""
     return home.data / "memory" / f"{day:%Y%m}" / f"{day:%Y%m%d}.md"
 
 
 def entry_line(text: str) -> str:
     """Return an entry as `- text`, with further lines indented and blank lines dropped.
 
-    Raises InvalidInput when it is empty or longer than ENTRY_CHARS_MAX.
+    Raises InvalidInput if it is empty or longer than ENTRY_CHARS_MAX.
     """
     lines = [line for line in text.strip().replace("\r", "\n").split("\n") if line.strip()]
     first = " ".join(lines[0].split()).removeprefix("- ").strip() if lines else ""
@@ -122,7 +122,7 @@ def entry_line(text: str) -> str:
         raise InvalidInput("There is nothing to remember: the text is empty.")
     if len(words) > ENTRY_CHARS_MAX:
         raise InvalidInput(
-            f"An entry holds at most {ENTRY_CHARS_MAX} characters; this one has {len(words)}. Shorten it."
+            f"An entry can have at most {ENTRY_CHARS_MAX} characters; this one has {len(words)}. Shorten it."
         )
     return f"- {words.replace('<!--', '‹!--')}"
 
@@ -136,9 +136,10 @@ def only_for(line: str, person: str) -> str:
 
 
 def shown_to(text: str, person: str) -> str:
-    """What of a file's text this person may see, without the comments that say so; nobody sees only what is for all.
+    """Return the lines of a file that this person may see, without the comments. Nobody in particular sees only public
+    lines.
 
-    The same object where that is all of it. A line whose comment cannot be read is for nobody.
+    Returns the same object if that is the whole text. A line with an invalid comment is hidden from everyone.
     """
     if _MARK not in text:
         return text
@@ -154,7 +155,7 @@ def shown_to(text: str, person: str) -> str:
 
 
 def owner_of(line: str) -> tuple[str, str] | None:
-    """Whose alone a line is (empty: for all), and what it says; None for one whose comment cannot be read."""
+    """Return a line's owner (empty: public) and its text, or None if its comment is invalid."""
     if _MARK not in line:
         return "", line
     found = _ONLY.search(line)
@@ -164,19 +165,19 @@ def owner_of(line: str) -> tuple[str, str] | None:
 
 
 def owned_by(line: str, person: str) -> str | None:
-    """What a line says, where it is for this person alone; for nobody in particular: where it is for all."""
+    """Return a line's text if it belongs to this person alone. Without a person, if it is public."""
     owned = owner_of(line)
     return owned[1] if owned is not None and owned[0] == person else None
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines of a file's text, without an empty one after the last."""
+    """Split a file's text into lines, without an empty last one."""
     return text.removesuffix("\n").split("\n") if text else []
 
 
 def swapped(text: str, removed: Sequence[str], added: Sequence[str], line: int) -> str | None:
-    """The text with lines in the place of others, the nearest to `line` if these stand several times; None where they
-    do not stand. Lines that take nobody's place come at `line`, below 0 at the end."""
+    """Replace lines in the text: the occurrence nearest to `line`, or None if they do not occur. New lines without old
+    ones are inserted at `line`, or at the end if it is negative."""
     lines, size = lines_of(text), len(removed)
     if removed:
         places = [at for at in range(len(lines) - size + 1) if lines[at : at + size] == [*removed]]
@@ -190,11 +191,11 @@ def swapped(text: str, removed: Sequence[str], added: Sequence[str], line: int) 
 
 
 def is_known(existing: str, entry: str) -> bool:
-    """Whether a file's text has this entry already, but for case, spaces, list marks and the full stop at its end."""
+    """Whether a file's text already contains this entry, ignoring case, spaces, list marks and a final full stop."""
     wanted = entry_key(entry)
     return any(entry_key(line) == wanted for line in existing.splitlines())
 
 
 def entry_key(line: str) -> str:
-    """What is the same of an entry in any spelling: without case, spaces, list marks and the full stop at its end."""
+    """Normalize an entry for comparison: without case, spaces, list marks and a final full stop."""
     return " ".join(line.split()).lstrip("-*+ ").rstrip(".!; ").casefold()

@@ -1,4 +1,4 @@
-"""Hooks: code of installed packages that Shoal calls before a tool call and after a turn."""
+"""Hooks: code in installed packages that Shoal calls before a tool call and after a turn."""
 
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Literal, TypeAlias
@@ -13,13 +13,13 @@ from shoal.kernel.permissions import Trust
 
 
 class PlannedCall(msgspec.Struct, frozen=True):
-    """A tool call that the permissions let pass, before it runs.
+    """A tool call that the permissions do not deny, before it runs.
 
     `arguments` are the resolved ones, as canonical JSON; `shown` is what a person would be asked about. `actions` are
     what rules match, e.g. `tool:bash:git push`. `decision` is what the permissions decided. `asked_by` is
     PLATFORM:USER. `tainted_by` names the untrusted content that the turn has seen; empty for none.
 
-    A call that waits for a person is planned again once they answered.
+    A call that waited for approval is planned again after the decision.
     """
 
     thread: ThreadId
@@ -36,7 +36,7 @@ class PlannedCall(msgspec.Struct, frozen=True):
 
 
 class HookRuling(msgspec.Struct, frozen=True):
-    """A hook's answer to a planned call: a person must allow it, or it does not run. `reason` is one sentence."""
+    """A hook's ruling on a planned call: ask a person, or deny. `reason` is one sentence."""
 
     decision: Literal["ask", "deny"]
     reason: str
@@ -60,11 +60,11 @@ AfterTurn: TypeAlias = Callable[[TurnSummary], Awaitable[None]]
 
 
 class Hooks(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """The hooks of a package. Each call of one may take `seconds_max`.
+    """The hooks of a package. Each call is limited to `seconds_max`.
 
-    `before_call` can make a decision stricter and never looser; None agrees with the permissions. Where it fails or
-    takes too long, the call is denied. `after_turn` learns of each turn that this process finished, at most once;
-    its failures are logged.
+    `before_call` can make a decision stricter, never looser. None keeps the decision. If it fails or takes too long,
+    the call is denied. `after_turn` receives each turn that this process finished, at most once. Its failures are
+    logged.
     """
 
     before_call: BeforeCall | None = None

@@ -16,25 +16,25 @@ TurnId = NewType("TurnId", str)
 CallId = NewType("CallId", str)
 ApprovalId = NewType("ApprovalId", str)
 CardId = NewType("CardId", str)
-"""Of the card that asks for several calls of one message together."""
+"""Id of a card that asks for several calls of one message."""
 
 PART_CHARS_MAX = 180
-"""Longest encoded part; three parts and a file name stay below the 255 bytes of common file systems."""
+"""Longest encoded part. Three parts and a file name stay below the 255 bytes of common file systems."""
 UNOPENED = "-"
-"""The thread part of what is posted to a channel, to open a thread there."""
+"""Thread part for posts to a channel that open a thread there."""
 WHOLE_CHANNEL = "0"
-"""The thread part of what is a whole channel."""
+"""Thread part that means a whole channel."""
 OWN_PLATFORMS = frozenset({"web", "openai", "terminal"})
-"""Platforms of the page, the API and this machine: the owner reaches them, and whom a token lets in."""
+"""Platforms of the page, the API and this machine, for the owner and people with a token."""
 SUBAGENTS = "agent"
-"""The platform of threads that calls begin. Nobody reads along there: what is for people goes to the root's channel."""
+"""Platform of threads started by calls. Nobody reads them; messages for people go to the root's channel."""
 PERSONAL = "@"
-"""Channels of OWN_PLATFORMS that begin so belong to the one person who is named behind it."""
+"""Prefix of channels on OWN_PLATFORMS that belong to the person named after it."""
 
 _UNSAFE = re.compile(r'[/\\:*?"<>|%\x00-\x1f\x7f]')
 _ESCAPE = re.compile(r"%([0-9A-F]{2})")
 KNOWN_MAX = 512
-"""Thread ids that are kept in both forms: a conversation asks for its own dozens of times a turn."""
+"""Thread ids cached in both forms, because each turn needs its own dozens of times."""
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = tuple(high + low for high in _CROCKFORD for low in _CROCKFORD)
 
@@ -48,7 +48,7 @@ class ThreadAddress(msgspec.Struct, frozen=True):
 
 
 def encode_part(text: str) -> str:
-    """Encode one part so that it is safe in a thread id and as a file name; `decode_part` inverts it.
+    """Encode one part to be safe in a thread id and as a file name. `decode_part` inverts it.
 
     Each of `/ \\ : * ? " < > | %` and control characters becomes `%HH`; `.` and `..` are encoded whole.
     """
@@ -65,14 +65,14 @@ def decode_part(text: str) -> str:
 def make_thread_id(platform: str, channel: str, thread: str) -> ThreadId:
     """Build a thread id from the platform's own (decoded) parts.
 
-    Raises InvalidId when a part is empty or, encoded, longer than PART_CHARS_MAX.
+    Raises InvalidId if a part is empty or its encoded form is longer than PART_CHARS_MAX.
     """
     parts = [encode_part(part) for part in (platform, channel, thread)]
     return parse_thread_id(":".join(parts))
 
 
 def personal_channel(identity: str) -> str:
-    """The channel of the page and the API in which somebody (PLATFORM:USER) speaks who has a token of their own."""
+    """Return the channel on the page and the API for a person (PLATFORM:USER) with their own token."""
     user = identity.removeprefix("web:")
     channel = f"{PERSONAL}{user}"
     if len(encode_part(channel)) <= PART_CHARS_MAX:
@@ -81,18 +81,18 @@ def personal_channel(identity: str) -> str:
 
 
 def is_personal(thread: ThreadId) -> bool:
-    """Whether a thread is in such a channel, so that it shows nothing of other conversations, whoever asks there."""
+    """Whether a thread is in such a channel. It then shows nothing of other conversations to anyone."""
     platform, channel, _ = thread.split(":")
     return platform in OWN_PLATFORMS and channel.startswith(PERSONAL)
 
 
 def is_child(thread: ThreadId) -> bool:
-    """Whether a thread was begun by a call, so that no person writes or reads there."""
+    """Whether a thread was started by a call, so no person writes or reads there."""
     return thread.startswith(f"{SUBAGENTS}:")
 
 
 def unopened(platform: str, channel: str) -> ThreadId:
-    """Where a post stands that is to open a thread in a channel. Raises InvalidId."""
+    """Return the thread id for a post that opens a thread in a channel. Raises InvalidId."""
     return make_thread_id(platform, channel, UNOPENED)
 
 
@@ -105,7 +105,7 @@ def parse_thread_id(text: str) -> ThreadId:
         if not part or len(part) > PART_CHARS_MAX:
             raise InvalidId(f"Thread id {text[:80]!r}: every part needs 1 to {PART_CHARS_MAX} characters.")
         if not is_text(part):
-            raise InvalidId(f"Thread id {text[:80]!r}: lone surrogates are no text.")
+            raise InvalidId(f"Thread id {text[:80]!r}: lone surrogates are not text.")
         if encode_part(decode_part(part)) != part:
             raise InvalidId(f"Thread id {text[:80]!r}: write the unsafe characters of {part[:40]!r} as %HH.")
     return ThreadId(text)
@@ -122,12 +122,13 @@ def platform_of(thread: str) -> str:
 
 
 def channel_of(thread: ThreadId) -> str:
-    """What the ids of all threads of this one's channel begin with."""
+    """Return the common prefix of the ids of all threads in this one's channel."""
     return thread[: thread.rindex(":") + 1]
 
 
 def format_ulid(at_milliseconds: int, entropy: bytes) -> str:
-    """26 characters that sort by time: 48 bits of milliseconds, 80 bits of `entropy`. Source: the ULID spec."""
+    """Format a ULID: 26 characters sorted by time, from 48 bits of milliseconds and 80 bits of `entropy`. Source: the
+    ULID spec."""
     number = (at_milliseconds << 80) | int.from_bytes(entropy, "big")
     return "".join([_PAIRS[(number >> shift) & 1023] for shift in range(120, -1, -10)])
 

@@ -1,4 +1,4 @@
-"""Regular expressions that are compiled at their first use: compiling all of them takes a tenth of a start."""
+"""Regular expressions compiled on first use. Compiling all of them takes a tenth of the start time."""
 
 import re
 from typing import AnyStr, cast
@@ -12,7 +12,7 @@ class _Uncompiled:
         self._source = pattern, flags
 
     def __getattr__(self, name: str) -> object:
-        """Runs once: afterwards the methods of the compiled expression are attributes of this object."""
+        """Compile the expression once, and copy its methods to this object."""
         pattern, flags = self._source
         compiled = re.compile(pattern, flags)
         vars(self).update({known: getattr(compiled, known) for known in (*_METHODS, *_FIELDS)})
@@ -20,5 +20,6 @@ class _Uncompiled:
 
 
 def compile(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
-    """Like `re.compile`, but a wrong expression raises `re.error` at its first use. No `re` function accepts it."""
+    """Like `re.compile`, but an invalid expression raises `re.error` on first use. `re` functions do not accept the
+    result."""
     return cast(re.Pattern[AnyStr], _Uncompiled(pattern, flags))

@@ -1,4 +1,4 @@
-"""The configuration as it is now: setup and the permission rules replace it while Shoal runs."""
+"""The current configuration. Setup and changes of permission rules replace it while Shoal runs."""
 
 from dataclasses import dataclass
 
@@ -7,6 +7,6 @@ from shoal.kernel.settings import Config
 
 @dataclass
 class LiveConfig:
-    """Holds the configuration in force; `current` is replaced as a whole."""
+    """Contains the current configuration. `current` is always replaced as a whole."""
 
     current: Config

@@ -1,4 +1,4 @@
-"""What a platform's markup is: the nodes of a parsed text, and how a dialect writes them."""
+"""Platform markup: the nodes of a parsed text, and dialects that write them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeAlias
@@ -15,7 +15,7 @@ Kind: TypeAlias = Literal[
 ]  # fmt: skip
 
 BOXES = ("☐ ", "☑ ")
-"""How what is to be done and what is done begins in a task list."""
+"""Marks of open and completed items in a task list."""
 CODE_LINE = "\x01"
 """Begins a line of code during rendering, which keeps lists and quotes from indenting it."""
 
@@ -26,7 +26,8 @@ _NOT_LANGUAGE = lazy_re.compile(r"[^\w+#.-]")
 class Node(msgspec.Struct, eq=False):
     """A block or a span.
 
-    `text` is a leaf's text. `info` is a fence's language, a list's marker, or `definition` for a paragraph of those.
+    `text` is a leaf's text. `info` is a fence's language, a list's marker, or `definition` for a paragraph of
+    definitions.
     `url` and `title` belong to links. `number` is a heading's level or a list's first number, -1 for bullets.
     """
 
@@ -43,7 +44,7 @@ class Node(msgspec.Struct, eq=False):
 
 
 def is_link(url: str) -> bool:
-    """Whether platforms may be given this address as a link."""
+    """Whether an address may be passed to platforms as a link."""
     return url.startswith(("http://", "https://", "mailto:", "tel:"))
 
 
@@ -73,7 +74,7 @@ def markdown_code(code: str) -> str:
 
 
 def fenced(content: str, info: str) -> str:
-    """A fence that its content cannot close."""
+    """Return a code fence that its content cannot close."""
     longest = max((len(run) for run in _RUNS.findall(content)), default=2)
     mark = "`" * max(3, longest + 1)
     return f"{mark}{language_in(info)}\n{content.removesuffix(chr(10))}\n{mark}"
@@ -111,12 +112,12 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     rule: str = "———"
     blocks: Callable[[Sequence[str], bool], str] = joined
     counts: bool = False
-    """Whether the platform numbers items itself, so that numbers behind an item without one are written as text."""
+    """Whether the platform numbers items itself. Numbers after an unnumbered item are then written as text."""
     table: Callable[[Sequence[Sequence[str]]], str] | None = None
     """Writes tables natively, if set."""
     html: bool = False
     columns_max: int = 0
-    """How wide a table as monospace text may be; 0 is no bound."""
+    """Widest monospace table; 0 means no limit."""
     edges: Literal["any", "apart", "spaced", "flanking"] = "any"
     """Where emphasis marks work: anywhere; not next to other marks; not next to a letter without a zero-width space; or
     as in CommonMark, where punctuation at an edge moves outside before a letter. Marks that would not work are omitted,
@@ -125,7 +126,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Whether code and headings look the same inside lists and quotes. Otherwise code is not indented, because the
     platform would show the indent, and headings are bold."""
     inner_quote: Wrap | None = None
-    """For quotes within quotes and lists, where those need another mark."""
+    """Mark for quotes inside quotes and lists, if different."""
     shown: Wrap = str
     """Returns the part of the rendered text that counts towards the platform's limit."""
     marks: Callable[[str], int] = lambda rendered: 0

@@ -1,4 +1,4 @@
-"""Read memory files and daily notes. `shoal.kernel.home` has their places and their format."""
+"""Read memory files and daily notes. `shoal.kernel.home` defines their paths and format."""
 
 from collections import Counter
 from datetime import date, datetime
@@ -8,18 +8,18 @@ from shoal.kernel.home import Home, lines_of, note_path, owner_of
 from shoal.kernel.regular_files import read_regular
 
 NOTES_MAX = 400
-"""Days whose notes are looked through, the newest first."""
+"""Days whose notes are searched, newest first."""
 
 
 def note_files(home: Home) -> list[tuple[date, Path]]:
-    """The daily notes there are, the newest first, at most NOTES_MAX."""
+    """Return the existing daily notes, newest first, at most NOTES_MAX."""
     paths = sorted((home.data / "memory").glob("[0-9]*/[0-9]*.md"), reverse=True)[:NOTES_MAX]
     found = [(day, path) for path in paths if (day := note_day(path.stem)) is not None]
     return [(day, path) for day, path in found if note_path(home, day) == path]
 
 
 def note_day(digits: str) -> date | None:
-    """The day of YYYYMMDD; None where it is none."""
+    """Parse YYYYMMDD as a day, or return None."""
     try:
         return datetime.strptime(digits, "%Y%m%d").date()  # noqa: DTZ007 (a day has no zone)
     except ValueError:
@@ -27,10 +27,10 @@ def note_day(digits: str) -> date | None:
 
 
 def entry_lines(path: Path) -> list[tuple[str, str, str]]:
-    """The lines of a memory file or note that say something: where they stand, what they say, and whose alone they are.
+    """Return the entries of a memory file or note: line, text and owner.
 
-    Lines are numbered among those of the same person, or for all: no number tells how much is for somebody else alone.
-    Raises OSError.
+    Lines are numbered separately for each owner, so a number reveals nothing about other people's private lines. Raises
+    OSError.
     """
     found: list[tuple[str, str, str]] = []
     numbers = Counter[str]()
@@ -45,7 +45,7 @@ def entry_lines(path: Path) -> list[tuple[str, str, str]]:
 
 
 def read_memory(path: Path) -> str:
-    """The file's text; empty where there is none. Bytes that are not UTF-8 survive a change. Raises OSError."""
+    """Return the file's text, or an empty string if missing. Invalid UTF-8 survives a change. Raises OSError."""
     try:
         return read_regular(path).decode("utf-8", "surrogateescape")
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What people send in, and what goes to and comes back from a model."""
+"""Messages from people, and messages to and from a model."""
 
 import re
 from collections.abc import Awaitable, Callable, Sequence
@@ -16,7 +16,7 @@ from shoal.kernel.untrusted import FORWARDED, QUOTED
 
 
 class PlatformUser(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Somebody as their platform names them. Never taken from a model's words."""
+    """A person as named by their platform, never by a model."""
 
     id: str
     name: str = ""
@@ -25,12 +25,12 @@ class PlatformUser(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Author(PlatformUser, frozen=True, omit_defaults=True, kw_only=True):
-    """Who wrote a message. An adapter says `trusted=False`; only `threads/access_gate.py` raises it."""
+    """The author of a message. Adapters set `trusted=False`; only `threads/access_gate.py` raises it."""
 
     trusted: bool
 
     def asker(self, thread: ThreadId, trust: Trust | None = None, *, direct: bool = True) -> Asker:
-        """The author as whoever asks in this thread; `trust` where more is known of that than `trusted` says."""
+        """Return the author as the asker in this thread, with `trust` if more is known than `trusted` says."""
         address = thread_address(thread)
         return Asker(
             trust=trust or ("trusted" if self.trusted else "untrusted"),
@@ -44,13 +44,13 @@ class Author(PlatformUser, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A file that came with a message. `path` is where it was stored, empty while it was not downloaded, and `inside`
-    how the agent's tools and commands know that.
+    """A file attached to a message. `path` is where it is stored, empty before the download. `inside` is its path for
+    the agent's tools and commands.
 
-    `error` says what is wrong with it, for people and the model; `excerpt` is the beginning of a text file; `shown` is
-    a smaller copy of an image, where the model gets that; `words` is what a recording says. `author` is who it is of,
-    where that is not who wrote the message: somebody whom that answers, quotes or passes on. `origin` is where its
-    content comes from: "foreign" taints whoever sent it, "own" is the sender's own writing, empty where nobody said.
+    `error` describes a problem for people and the model. `excerpt` is the beginning of a text file. `shown` is a
+    smaller copy of an image for the model. `words` is the transcript of a recording. `author` is set if the file is by
+    someone else than the message: a person whom the message replies to, quotes or forwards. `origin` is the source of
+    its content: "foreign" taints the turn, "own" is the sender's own writing, empty is unknown.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def tainted_by(self) -> str:
-        """What is untrusted in it besides what its message is; empty when nothing is."""
+        """Name the untrusted content that the file adds to its message, or return an empty string."""
         if self.author is not None and not self.author.trusted:
             return f"a file of {self.author.name or self.author.id or 'somebody unknown'}"
         return f"the file {self.name}" if self.origin == "foreign" else ""
@@ -89,19 +89,19 @@ class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 UNTOLD = Author("", trusted=False)
-"""Whoever deleted a message, where the platform does not say whose it was: it says that it is gone."""
+"""Author of a deletion if the platform does not name one."""
 REFERENCES_MAX = 12
 """Messages that one prompt refers to."""
 REFERENCE_CHARS_MAX = 2_000
 FORWARD_CHARS_MAX = 20_000
-"""What is kept of each; who passes something on often says nothing besides."""
+"""Characters stored of each one. People often forward a message without words of their own."""
 
 
 class Reference(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A message that another one refers to, as the platform tells it; a file of it is a file of the prompt.
+    """A message that another one refers to, as the platform reports it. Its files are files of the prompt.
 
-    `kind`: it is answered, quoted, passed on, opened the thread, or stands before it in the channel. `own`: the agent
-    posted it. An adapter says `trusted=False` of its author, who has no id where nobody vouches for who it was.
+    `kind`: it is replied to, quoted, forwarded, opened the thread, or precedes the message in the channel. `own`: the
+    agent posted it. Adapters set `trusted=False` for its author, who has no id if unverified.
     """
 
     kind: Literal["reply", "quote", "forward", "opening", "before"]
@@ -112,7 +112,7 @@ class Reference(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def tainted_by(self) -> str:
-        """What is untrusted in it; empty when nothing is."""
+        """Name the untrusted content in it, or return an empty string."""
         if self.author.trusted:
             return ""
         if self.own:
@@ -123,7 +123,7 @@ class Reference(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def bounded(references: Sequence[Reference]) -> tuple[Reference, ...]:
-    """Each of them once, the last REFERENCES_MAX, and of each as much as is kept."""
+    """Return the last REFERENCES_MAX references without duplicates, each cut to its limit."""
     found: dict[tuple[str, str], Reference] = {}
     for one in references:
         chars_max = FORWARD_CHARS_MAX if one.kind == "forward" else REFERENCE_CHARS_MAX
@@ -135,11 +135,11 @@ def bounded(references: Sequence[Reference]) -> tuple[Reference, ...]:
 Origin: TypeAlias = Literal["person", "trigger", "system", "agent", "api", "staged"]
 
 Judge: TypeAlias = Callable[["ThreadId", Author], Awaitable[Author]]
-"""Gives somebody whose words were read in a thread's past the trust that the rules give them there."""
+"""Returns the trust that the access rules give to the author of an earlier message."""
 
 
 async def judged_files(thread: ThreadId, files: Sequence[Attachment], judge: Judge) -> tuple[Attachment, ...]:
-    """The files, each trusted as whose it is; one of who sent it is so with its message."""
+    """Set each file's trust to that of its author. The sender's own files follow the message."""
     return tuple(
         [
             msgspec.structs.replace(one, author=await judge(thread, one.author)) if one.author is not None else one
@@ -149,14 +149,13 @@ async def judged_files(thread: ThreadId, files: Sequence[Attachment], judge: Jud
 
 
 class Caller(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The tool call of another thread's turn that a prompt comes from, and what its own turn may do at most.
+    """The tool call in another thread that sent a prompt, and the limits for the prompt's turn.
 
-    `line` are the turns above it, (thread, turn), the root first and the caller last; `bounds` are (profile, agent) of
-    each that bounds more than the agent's own does; `tools` are the only ones it may use, None for no such bound.
-    `mode`: the caller waits for the result, is told of it by a note, or is woken by it for a turn. `author` is the
-    person at the root for whom all of it is done, `direct` where nobody else reads along; `tainted_by` names the
-    untrusted content that the calling turn had seen, `audience` is how far it saw; `gates`: what such content could
-    steer is asked for.
+    `line` lists the calling turns as (thread, turn), from the root to the caller. `bounds` are the (profile, agent)
+    pairs that limit it beyond the agent's own profile. `tools` are the only allowed ones, or None for no limit. `mode`:
+    the caller waits for the result, gets a note, or is woken for a turn. `author` is the person at the root, `direct`
+    if nobody else reads along. `tainted_by` names untrusted content seen by the calling turn, and `audience` is that
+    turn's. `gates`: effects that such content could control need approval.
     """
 
     line: tuple[tuple[ThreadId, TurnId], ...]
@@ -181,7 +180,7 @@ class Caller(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def root(self) -> ThreadId:
-        """The conversation with people that all of it is for."""
+        """Return the conversation with people at the root."""
         return self.line[0][0]
 
     @property
@@ -190,18 +189,18 @@ class Caller(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PromptScope(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Who answers a message, who asks, where, and who reads along: resolved once, when the message is accepted.
+    """Who answers a message, who asks, where, and who reads along. Resolved once, when the message is accepted.
 
-    It travels with the message, in its inbox row and in `turn_started`, and everything later reads it there.
+    It is stored with the message, in its inbox row and in `turn_started`, and all later code reads it there.
 
-        fact                                        is of the time when
+        fact                                        is resolved when
         ------------------------------------------  -----------------------------------------------------------
-        `agent`: who answers, by name; empty for    the message was accepted: a channel that is bound to another
-        the thread's agent, else the default        agent afterwards changes nothing for what waits
+        `agent`: who answers, by name; empty for    the message is accepted: binding the channel to another agent
+        the thread's agent, or the default one      later does not change waiting messages
         `asker`: who wrote it, in which channel,    the same. Access, roles and trust are checked once more when the
-        alone or in a group, their identities       turn opens or goes on (threads/presence.py): trust never rises
-        `audience`: who reads along                 the same. Where that check found other roles or less trust, asker
-                                                    and audience are resolved again with those
+        alone or in a group, their identities       turn opens or continues (threads/presence.py): trust never rises
+        `audience`: who reads along                 the same. If that check finds other roles or less trust, asker
+                                                    and audience are resolved again with them
         not in here: the agent's file, the model    the turn opens
         and profile chosen for the place, the
         asker's time zone
@@ -213,7 +212,7 @@ class PromptScope(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AcceptedCalls(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Calls that a turn has staged, in order, each with the approval that lets it run, and who accepted them on the
+    """Calls that a turn has staged, in order, with the approval of each, and who accepted them on the
     card."""
 
     card: CardId
@@ -223,15 +222,14 @@ class AcceptedCalls(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Prompt(msgspec.Struct, frozen=True, tag="prompt", tag_field="lane", omit_defaults=True):
-    """A message that waits in the mailbox and starts a turn. `key` deduplicates it within its platform.
+    """A message in the mailbox that starts a turn. `key` deduplicates it within its platform.
 
-    `direct`: it was written to the agent alone, where nobody else reads along. `joins`: it answers one of the thread's
-    own messages, so that a running turn takes it as a steer instead. `caller`: another turn's tool call sent it.
-    `tainted_by` names what of its text comes from outside. `in_chat`: a person wrote it where people write in lines, so
-    that it is answered with what else of theirs waits; `joined` are then the ids of the messages that stand before it.
-    `refers_to` are the messages that it answers, quotes or passes on, or that stand before it. `edited_at` is when its
-    author changed it last. `agent` is the one that the sender asks for, and `scope` what was resolved of that and of
-    the author: None for what the store puts into a mailbox, whose turn resolves it. With `accepted` its turn asks no
+    `direct`: only the agent receives it. `joins`: it replies to one of the thread's own messages, so a running turn
+    takes it as a steer. `caller` is the tool call that sent it. `tainted_by` names foreign content in its text.
+    `in_chat`: a person wrote it in a chat, so it is answered together with their other waiting messages; `joined` are
+    then the ids of the earlier ones. `refers_to` are the messages that it replies to, quotes, forwards or follows.
+    `edited_at` is the time of its author's last change. `agent` is the one that the sender requested, and `scope` the
+    resolved scope: None for messages from the store, whose turn resolves it. With `accepted`, its turn calls no
     model and runs these calls.
     """
 
@@ -260,12 +258,12 @@ class Prompt(msgspec.Struct, frozen=True, tag="prompt", tag_field="lane", omit_d
 
     @property
     def answered_by(self) -> str:
-        """The agent that answers, as resolved or else as asked; empty for the thread's own, or the default one."""
+        """Return the answering agent, resolved or requested. Empty means the thread's own or the default one."""
         return self.agent if self.scope is None else self.scope.agent
 
 
 class Steer(msgspec.Struct, frozen=True, tag="steer", tag_field="lane", omit_defaults=True):
-    """A message for the running turn: it skips what is left of the step."""
+    """A message for the running turn that skips the rest of the step."""
 
     thread: ThreadId
     key: str
@@ -275,7 +273,7 @@ class Steer(msgspec.Struct, frozen=True, tag="steer", tag_field="lane", omit_def
 
 
 class FollowUp(msgspec.Struct, frozen=True, tag="follow_up", tag_field="lane", omit_defaults=True):
-    """A message for the running turn that waits until the turn would end."""
+    """A message for the running turn, added when the turn would end."""
 
     thread: ThreadId
     key: str
@@ -285,8 +283,8 @@ class FollowUp(msgspec.Struct, frozen=True, tag="follow_up", tag_field="lane", o
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort", tag_field="lane", omit_defaults=True):
-    """End the running turn now, or keep what its author has just said from beginning one; with `turn` only that one.
-    `all_queued` also empties the mailbox."""
+    """Stop the running turn, or only `turn`, or the author's latest message if its turn has not started. `all_queued`
+    also empties the mailbox."""
 
     thread: ThreadId
     author: Author
@@ -295,7 +293,7 @@ class Abort(msgspec.Struct, frozen=True, tag="abort", tag_field="lane", omit_def
 
 
 class Retry(msgspec.Struct, frozen=True, tag="retry", tag_field="lane", omit_defaults=True):
-    """Have the turn that waits for its model ask again now; with `turn` only that one, with `model` another model."""
+    """Make a turn that waits for its model retry now: any turn or only `turn`, optionally with another `model`."""
 
     thread: ThreadId
     author: Author
@@ -304,10 +302,10 @@ class Retry(msgspec.Struct, frozen=True, tag="retry", tag_field="lane", omit_def
 
 
 class Edit(msgspec.Struct, frozen=True, tag="edit", tag_field="lane", omit_defaults=True):
-    """Somebody changed what they had written: a prompt that still waits is replaced, else the change is journaled.
+    """An author changed a message. A waiting prompt is replaced; otherwise the change is journaled.
 
-    `key` is that of the prompt that is meant. `tainted_by` names what of the text is somebody else's. `at` is when they
-    changed it: one that is older than what is known changes nothing.
+    `key` is the prompt's. `tainted_by` names foreign content in the text. `at` is the time of the change; older changes
+    than the latest have no effect.
     """
 
     thread: ThreadId
@@ -320,7 +318,8 @@ class Edit(msgspec.Struct, frozen=True, tag="edit", tag_field="lane", omit_defau
 
 
 class Deletion(msgspec.Struct, frozen=True, tag="deletion", tag_field="lane", omit_defaults=True):
-    """A message was deleted, by its author or by UNTOLD: a prompt that still waits is dropped, else it is journaled."""
+    """A message was deleted by its author or by UNTOLD. A waiting prompt is dropped; otherwise the deletion is
+    journaled."""
 
     thread: ThreadId
     key: str
@@ -329,8 +328,8 @@ class Deletion(msgspec.Struct, frozen=True, tag="deletion", tag_field="lane", om
 
 
 class Reaction(msgspec.Struct, frozen=True, tag="reaction", tag_field="lane", omit_defaults=True):
-    """Somebody put an emoji to a message: on an approval's card it decides, a stop sign on what the running turn shows
-    so far ends that turn. `trust` is raised by `threads/access_gate.py` alone."""
+    """An emoji on a message. On an approval's card it decides; a stop sign on a running turn's preview stops the turn.
+    Only `threads/access_gate.py` raises `trust`."""
 
     thread: ThreadId
     emoji: str
@@ -340,16 +339,16 @@ class Reaction(msgspec.Struct, frozen=True, tag="reaction", tag_field="lane", om
 
 
 STOP_SIGNS = frozenset({"❌", "✖", "✖️", "🛑", "⛔", "⏹", "⏹️", "x", "octagonal_sign", "no_entry", "stop_button"})
-"""Emojis, and the names some platforms give them, that end a turn."""
+"""Emojis that stop a turn, and their names on some platforms."""
 YES = frozenset({"👍", "✅", "✔", "+1", "thumbsup", "like", "white_check_mark", "heavy_check_mark"})
 NO = frozenset({"👎", "❌", "✖", "-1", "thumbsdown", "x", "heavy_multiplication_x"})
-"""The same, of those that allow and deny what a card asks."""
+"""Emojis that allow and deny, and their names on some platforms."""
 _LOOKS = re.compile("[\ufe0e\ufe0f\U0001f3fb-\U0001f3ff]")
-"""What tells only how an emoji looks: as text or coloured, and the tone of its skin."""
+"""Modifiers that only change an emoji's look: text or color, and skin tone."""
 
 
 def verdict_of(emoji: str) -> bool | None:
-    """Whether an emoji allows or denies; None for all others."""
+    """Return whether an emoji allows or denies, or None."""
     name = _LOOKS.sub("", emoji).partition("::")[0]
     return True if name in YES else False if name in NO else None
 
@@ -358,9 +357,9 @@ Inbound: TypeAlias = Prompt | Steer | FollowUp | Abort | Retry | Edit | Deletion
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """The answer to `send`. `delivered` is for steer, follow-up, abort and retry: `turn` was open to take it.
+    """The result of `send`. `delivered` applies to steer, follow-up, abort and retry: `turn` was open and took it.
 
-    `answered`: it was a command. `answer` is what to tell its author.
+    `answered`: it was a command. `answer` is the text for its author.
     """
 
     status: Literal["accepted", "duplicate", "busy", "delivered", "dropped", "answered"]
@@ -377,20 +376,20 @@ class Receipt(msgspec.Struct, frozen=True):
 
 
 class Image(msgspec.Struct, frozen=True):
-    """An image for the model, by file; encoded when the request is built."""
+    """An image file for the model, encoded when the request is built."""
 
     path: str
     media_type: str
 
 
 MORE_TOOLS = "more_tools"
-"""The tool that finds the tools which a model is not told of at once, and calls them for models that cannot by name."""
+"""Tool that finds deferred tools, and calls them for models that cannot call them by name."""
 
 
 class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One call the model asks for. `arguments` is the JSON text exactly as the model wrote it, maybe malformed.
+    """A call requested by the model. `arguments` is the JSON text exactly as the model wrote it, possibly malformed.
 
-    `wrapped`: the model wrote it as a call of MORE_TOOLS, and is shown it so again.
+    `wrapped`: the model wrote it as a call of MORE_TOOLS, and it is sent back in that form.
     """
 
     id: CallId
@@ -400,34 +399,34 @@ class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def written_name(self) -> str:
-        """The name by which the model called it."""
+        """Return the name that the model used."""
         return MORE_TOOLS if self.wrapped else self.name
 
     @property
     def written_arguments(self) -> str:
-        """What the model gave with that name."""
+        """Return the arguments that the model wrote for that name."""
         if not self.wrapped:
             return self.arguments
         return f'{{"call":{msgspec.json.encode(self.name).decode()},"arguments":{self.arguments}}}'
 
 
 class Opaque(msgspec.Struct, frozen=True):
-    """What a provider wants back unchanged (signed thinking, encrypted reasoning). `kind` names the provider, its
-    server and the model; no other gets it."""
+    """Data that a provider wants back unchanged, such as signed thinking or encrypted reasoning. `kind` names the
+    provider, server and model; it is sent to no other."""
 
     kind: str
     json: str
 
 
 class UserMessage(msgspec.Struct, frozen=True, tag="user", tag_field="role", weakref=True, eq=False):
-    """What the model reads as coming from the user's side."""
+    """A message from the user's side, for the model."""
 
     text: str
     images: tuple[Image, ...] = ()
 
 
 class AssistantMessage(msgspec.Struct, frozen=True, tag="assistant", tag_field="role", weakref=True, eq=False):
-    """What the model said, with all its tool calls."""
+    """The model's text and tool calls."""
 
     text: str
     tool_calls: tuple[ToolCall, ...] = ()
@@ -435,8 +434,8 @@ class AssistantMessage(msgspec.Struct, frozen=True, tag="assistant", tag_field="
 
 
 class ToolMessage(msgspec.Struct, frozen=True, tag="tool", tag_field="role", weakref=True, eq=False):
-    """The result of one call. `artifact` names the stored whole when `text` is an excerpt. `found` are the tools whose
-    definitions `text` holds; `wrapped` is the call's."""
+    """The result of one call. `artifact` is the full result if `text` is an excerpt. `found` are the tools defined in
+    `text`. `wrapped` is that of the call."""
 
     call_id: CallId
     name: str
@@ -449,16 +448,16 @@ class ToolMessage(msgspec.Struct, frozen=True, tag="tool", tag_field="role", wea
 
     @property
     def written_name(self) -> str:
-        """The name by which the model made the call."""
+        """Return the name that the model used."""
         return MORE_TOOLS if self.wrapped else self.name
 
 
 ModelMessage: TypeAlias = UserMessage | AssistantMessage | ToolMessage
-"""Compared by identity, so that a provider knows at once which of them it has written before."""
+"""Compared by identity, which lets a provider find messages it has already encoded."""
 
 
 class ToolSpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a model is told of a tool. `parameters` is a JSON Schema of type object, as JSON text."""
+    """A tool's definition for the model. `parameters` is a JSON Schema of type object, as JSON text."""
 
     name: str
     description: str
@@ -466,7 +465,7 @@ class ToolSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def definition(self) -> str:
-        """What a model reads that looks it up, as one line of JSON."""
+        """Return the definition as one line of JSON, for a search result."""
         name, description = (msgspec.json.encode(text).decode() for text in (self.name, self.description))
         return f'{{"name":{name},"description":{description},"parameters":{self.parameters}}}'
 
@@ -491,12 +490,12 @@ class ModelRequest(msgspec.Struct, frozen=True):
 
 
 TOKENS_MAX = 1_000_000_000
-"""More than any window holds; of a call that is said to have taken more, so many are counted."""
+"""More tokens than any window. Larger reported numbers are cut to this."""
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Tokens of model calls. `input_tokens` includes the cached ones. `estimated`: for how many of the calls the
-    provider reported no usable numbers, so that some of these are estimates."""
+    """Tokens of model calls. `input_tokens` includes cached ones. `estimated` counts calls without usable numbers from
+    the provider, whose tokens are estimates."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -509,12 +508,12 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
         return Usage(*map(add, msgspec.structs.astuple(self), msgspec.structs.astuple(other)))
 
     def bounded(self) -> "Usage":
-        """The same, each number from 0 to TOKENS_MAX."""
+        """Limit each number to 0 to TOKENS_MAX."""
         return Usage(*(min(max(count, 0), TOKENS_MAX) for count in msgspec.structs.astuple(self)))
 
 
 SILENT = "[SILENT]"
-"""An answer of exactly this posts nothing."""
+"""An answer with exactly this text posts nothing."""
 
 StopReason: TypeAlias = Literal["end", "tool_calls", "max_tokens", "refusal", "aborted"]
 FailureKind: TypeAlias = Literal[
@@ -525,7 +524,7 @@ FailureKind: TypeAlias = Literal[
 RETRYABLE: frozenset[FailureKind] = frozenset(
     {"rate_limited", "overloaded", "server_error", "unreachable", "dropped", "timeout"}
 )
-"""Failures after which the same request may succeed; `quota` and `auth` only help with another provider."""
+"""Failures after which the same request may succeed. After `quota` and `auth`, only another provider helps."""
 
 
 class TextDelta(msgspec.Struct, frozen=True):
@@ -575,10 +574,10 @@ class ModelInfo(msgspec.Struct, frozen=True):
 
 # ---- lines ----
 #
-# What people write in lines: which messages that wait are answered together, by one turn.
+# Consecutive chat messages: which waiting messages one turn answers together.
 #
-# In a chat people send a thought in several messages. What one person has sent to a thread and is still waiting there
-# is one turn; another person's words are never among them, and a person's own messages keep their order.
+# People often split a thought into several messages. All waiting messages of one person in a thread are answered by one
+# turn. They are never mixed with another person's, and they keep their order.
 #
 #     the next message of the same person       the turn that answers it
 #     ---------------------------------------   ---------------------------------------------------------------
@@ -588,20 +587,20 @@ class ModelInfo(msgspec.Struct, frozen=True):
 #     have other roles now
 #     would be too much for one turn            the same
 #
-# Messages that refer to others bring these along.
+# References are included with their messages.
 
 LINES_MAX = 50
 """Messages that one turn answers."""
 PAUSES_MAX = 10
-"""How many pauses somebody who goes on writing is waited for."""
+"""Pauses to wait for a person who keeps writing."""
 LINES_CHARS_MAX = 20_000
-"""What they say together; a single message may be longer."""
+"""Characters of joined messages. A single message may be longer."""
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """What waits for a thread's next turn: `prompt`, and the messages that it joins as they were sent.
+    """Waiting messages for a thread's next turn: `prompt`, and the original messages that it joins.
 
-    `since` and `until` are when the first and the last of them were accepted, in microseconds. `is_all`: nothing else
+    `since` and `until` are the times when the first and the last were accepted, in microseconds. `is_all`: nothing else
     waits.
     """
 
@@ -613,11 +612,11 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 def pause_left(waiting: Waiting, before: Waiting | None, now: int, pause_seconds: float) -> float:
-    """How many seconds to wait for further lines; `before` is what the thread answered last, `now` in microseconds.
+    """Return the seconds to wait for further messages. `before` is the last answered message; `now` is in microseconds.
 
-    What begins something is answered at once. What follows other lines of the same person within the pause waits until
-    they have paused, PAUSES_MAX pauses at most, and only while nobody else waits. So does a file or what is passed on,
-    which seldom comes alone: platforms send the pictures of an album, and the words to it, one by one.
+    The first message is answered immediately. A message that follows others of the same person within the pause waits
+    until they have paused, for at most PAUSES_MAX pauses and only while nobody else waits. The same applies to files
+    and forwarded messages, because platforms send the pictures and the text of an album separately.
     """
     first = waiting.lines[0]
     follows = len(waiting.lines) > 1 or bool(first.attachments) or any(one.kind == "forward" for one in first.refers_to)
@@ -630,7 +629,7 @@ def pause_left(waiting: Waiting, before: Waiting | None, now: int, pause_seconds
 
 
 def turns_of(prompts: Sequence[Prompt]) -> list[list[int]]:
-    """The turns that answer what waits, in the order of their first messages; each names its messages by number."""
+    """Return the turns for waiting messages, in the order of their first messages. Each lists message numbers."""
     turns: list[list[int]] = []
     newest: dict[str, list[int]] = {}
     for number, prompt in enumerate(prompts):
@@ -657,7 +656,7 @@ def _joins(lines: Sequence[Prompt], prompt: Prompt) -> bool:
 
 
 def joined(lines: Sequence[Prompt]) -> Prompt:
-    """One message of several, which answers what the last one answered; itself where it is alone."""
+    """Join messages into one, with the reply reference of the last. A single message is unchanged."""
     first, *rest = lines
     if not rest:
         return first

@@ -3,7 +3,7 @@
     where a chat is used                                   its id there
     ----------------------------------------------------   ----------------------------------------------------------
     threads, bindings, schedules, approvals, memory,       the first one, permanently: journals and audit chains
-    files, the last active channel                         depend on it, so nothing has to be moved
+    files, the last active channel                         depend on it, so nothing must be moved
     calls of the platform                                  its newest one
     `channels` and `allow` in shoal.toml                   any of them
 
