@@ -1,13 +1,13 @@
-"""Actions, decisions and access tokens: the words of what may be done, and by whom.
+"""Actions, decisions, askers and access tokens.
 
     scope      may
     --------   -----------------------------------------------------------------------------------------------
-    chat       talk in its person's own threads, read and steer those, and nothing else
+    chat       talk in its person's own threads, read and steer them, and nothing else
     read       read everything but tokens; change nothing
-    approve    the same, and decide approvals as its person, who has to be one who may
-    admin      everything that the owner's own token may
+    approve    the same, and decide approvals as its person, who must be an approver
+    admin      everything that the owner's token may do
 
-A token with an agent is confined to that agent's threads besides.
+A token with an agent is also limited to that agent's threads.
 """
 
 import re
@@ -25,13 +25,13 @@ Decision: TypeAlias = Literal["allow", "ask", "deny"]
 STRICTNESS: dict[Decision, int] = {"allow": 0, "ask": 1, "deny": 2}
 
 Trust: TypeAlias = Literal["untrusted", "trusted", "owner"]
-"""How far somebody is trusted: let in by `*`, named by the access rules, or the owner."""
+"""Levels of trust: admitted by `*`, named by the access rules, or the owner."""
 
 TRUST_ORDER: dict[Trust, int] = {"untrusted": 0, "trusted": 1, "owner": 2}
 
 
 class Action(msgspec.Struct, frozen=True):
-    """One thing a call will do: `tool:<name>:<detail>`, built from resolved arguments only.
+    """One action of a call: `tool:<name>:<detail>`, built only from resolved arguments.
 
     `opaque` marks what an allow rule must name itself (eval, sh -c, unparsable text): its literal beginning has to
     reach to the end of `naming`, a prefix of `text` (empty: the whole text). `whole` marks the full text of a shell
@@ -68,7 +68,7 @@ class Action(msgspec.Struct, frozen=True):
 
 
 class Ruling(msgspec.Struct, frozen=True):
-    """The engine's answer for one action, with the rule (list and pattern) that decided; empty when none matched."""
+    """The engine's decision for one action, and the rule (list and pattern) that matched, or an empty one."""
 
     action: str
     decision: Decision
@@ -76,9 +76,9 @@ class Ruling(msgspec.Struct, frozen=True):
 
 
 class CoveredFile(msgspec.Struct, frozen=True):
-    """A file as it was when a person was asked: its path as commands know it, and the SHA-256 (hex) of its content.
+    """A file at the time of the question: its path for commands and the SHA-256 (hex) of its content.
 
-    `size_bytes` is -1 and `digest` empty where there was no file.
+    `size_bytes` is -1 and `digest` empty if the file did not exist.
     """
 
     path: str
@@ -87,11 +87,11 @@ class CoveredFile(msgspec.Struct, frozen=True):
 
 
 class Coverage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What decides what a call does beside its arguments, and so is covered by an approval of it.
+    """Content besides its arguments that determines a call's effect. An approval covers it.
 
-    `files` are those that the call names. `others` counts the further code files of its folders that it may run, and
-    `others_digest` is the digest of all of them. `uncovered` says why something it may run is not covered, as the end
-    of "… because …"; such a call can only be allowed once. `sends` is set where the files are sent, not run.
+    `files` are those that the call names. `others` counts other code files in its folders that it may run, with the
+    joint `others_digest`. `uncovered` explains what is not covered, as the end of "… because …"; such a call can only
+    be allowed once. `sends`: the files are sent, not run.
     """
 
     files: tuple[CoveredFile, ...] = ()
@@ -105,8 +105,8 @@ NO_COVERAGE = Coverage()
 
 
 class ValueOrigin(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a value of a call stands verbatim: in the words of `named_by` ("you", or a person's name), or only in the
-    untrusted text of `source`. It informs a person and permits nothing: "13" stands in "June 13"."""
+    """Where a value of a call occurs verbatim: in the words of `named_by` ("you", or a person's name), or only in the
+    untrusted text of `source`. It informs people and never permits anything: "13" occurs in "June 13"."""
 
     value: str
     named_by: str = ""
@@ -114,11 +114,11 @@ class ValueOrigin(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class CardItem(msgspec.Struct, frozen=True):
-    """A call's place on the card that asks for it, and what the card says about it.
+    """A call's position on its card, and what the card says about it.
 
-    `card` is empty where the call has a card of its own; otherwise it is call `number` (from 1) of `total`. `agent`
-    asks on behalf of `person`; `why` is the model's own sentence, as plain text. `staged`: the card ends a turn, which
-    goes on without the results of its calls; `files` says what that turn changed, as Markdown, with the first call.
+    `card` is empty if the call has its own card. Otherwise it is call `number` (from 1) of `total`. `agent` asks on
+    behalf of `person`. `why` is the model's sentence, as plain text. `staged`: the card ends a turn that continued without
+    the results of its calls. `files` describes that turn's changes in Markdown, on the first call.
     """
 
     card: CardId = CardId("")
@@ -133,7 +133,7 @@ class CardItem(msgspec.Struct, frozen=True):
 
     @property
     def foreign(self) -> tuple[str, ...]:
-        """The untrusted sources that alone asked for some value of the call; empty for none."""
+        """Return the untrusted sources that alone provided some value of the call."""
         return tuple(dict.fromkeys(origin.source for origin in self.origins if origin.source))
 
 
@@ -141,7 +141,7 @@ ALONE = CardItem()
 
 
 class Asker(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Who a call is made for: from the inbound message, never from a model's words.
+    """The person for whom a call is made: from the inbound message, never from a model's text.
 
     `trust` is what the access rules say of them. `known_as` has all identities (PLATFORM:USER) of a person whose
     identities are linked, this one among them. On the page and the API `user` is a whole identity where a token was
@@ -167,16 +167,16 @@ class Asker(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def identities(self) -> tuple[str, ...]:
-        """Every PLATFORM:USER of the person, the same one first wherever they speak."""
+        """Return every PLATFORM:USER of the person, always in the same order."""
         return self.known_as or (self.identity,)
 
 
 class Audience(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How far a turn sees beyond its own conversation, by who asks and who reads along; docs/security.md has the table.
+    """What a turn sees beyond its own conversation, by asker and readers. docs/security.md has the table.
 
-    `everywhere`: the owner asks and nobody else reads along. `person` is whose private memory it has, empty where
-    others read along; `speaker` is whose it would have if nobody did. `guest`: somebody who is not trusted may read
-    along, so it works in its channel's own workspace.
+    `everywhere`: the owner asks and nobody else reads along. `person` owns the private memory that the turn sees; empty
+    if others read along. `speaker` is that person regardless of readers. `guest`: untrusted people may read along, so
+    the turn uses its channel's workspace.
     """
 
     everywhere: bool = False
@@ -185,7 +185,7 @@ class Audience(msgspec.Struct, frozen=True, omit_defaults=True):
     speaker: str = ""
 
     def within(self, chat: ThreadId) -> str:
-        """What the ids of the threads begin with of which a turn in this one may see something; empty for all."""
+        """Return the thread id prefix that a turn in this thread may see; empty means all."""
         return "" if self.everywhere else channel_of(chat)
 
 
@@ -193,15 +193,15 @@ TokenScope: TypeAlias = Literal["chat", "read", "approve", "admin"]
 TOKEN_SCOPES: tuple[TokenScope, ...] = get_args(TokenScope)
 
 TOKEN_NAME = lazy_re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-"""Names of tokens, and of people that only a token lets in (web:NAME)."""
+"""Names of tokens, and of people admitted only by a token (web:NAME)."""
 
 _SPAN = lazy_re.compile(r"([1-9][0-9]{0,4})([mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 class AccessToken(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A token as it is stored. `digest` is the SHA-256 (hex) of what its bearer shows, `person` PLATFORM:USER,
-    `used_on` the day (UTC) of its last use."""
+    """A stored token. `digest` is the SHA-256 (hex) of the token, `person` is PLATFORM:USER, `used_on` the day (UTC) of
+    its last use."""
 
     name: str
     digest: str
@@ -218,8 +218,8 @@ TOKENS_MAX = 1000
 
 
 def parse_expiry(text: str, now: datetime) -> datetime:
-    """When a token expires: a span from now (`30m`, `12h`, `90d`, `4w`), a day (its beginning, UTC), or a time with its
-    offset. Raises InvalidInput for anything else, and for what is past."""
+    """Parse the expiry of a token: a duration (`30m`, `12h`, `90d`, `4w`), a day (its start, UTC), or a time with an
+    offset. Raises InvalidInput for anything else, and for times in the past."""
     span = _SPAN.fullmatch(text)
     try:
         if span is not None:
@@ -233,8 +233,8 @@ def parse_expiry(text: str, now: datetime) -> datetime:
         found = found.astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise InvalidInput(
-            f"{text[:40]!r} is no time to expire at: write 90d, 12h, 2027-01-31 or 2027-01-31T09:00:00Z."
+            f"{text[:40]!r} is not an expiry: write 90d, 12h, 2027-01-31 or 2027-01-31T09:00:00Z."
         ) from error
     if found <= now:
-        raise InvalidInput(f"{text[:40]!r} is past: a token has to expire later than now.")
+        raise InvalidInput(f"{text[:40]!r} is in the past. Choose a later time.")
     return found

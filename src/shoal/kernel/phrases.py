@@ -1,10 +1,10 @@
-"""Counts, lists, durations and titles as people read them."""
+"""Format counts, lists, durations and titles for people."""
 
 from collections.abc import Sequence
 
 
 def counted(number: float, noun: str) -> str:
-    """`1 file`, `2 files`, `1.5 seconds`."""
+    """Format a count: `1 file`, `2 files`, `1.5 seconds`."""
     amount = f"{number:,}" if isinstance(number, int) else f"{number:g}"
     return f"{amount} {noun}{'' if number == 1 else 's'}"
 
@@ -15,12 +15,12 @@ def duration_text(milliseconds: int) -> str:
 
 
 def short_line(text: str, chars_max: int = 80) -> str:
-    """The beginning of a text in one line, without marks of code."""
+    """Return the beginning of a text on one line, without code marks."""
     line = " ".join(text.split()).replace("`", "'")
     return line if len(line) <= chars_max else f"{line[: chars_max - 1]}…"
 
 
 def listed(numbers: Sequence[int]) -> str:
-    """`1`, `1 and 3`, `1, 2 and 3`."""
+    """Join items: `1`, `1 and 3`, `1, 2 and 3`."""
     *most, last = map(str, numbers)
     return f"{', '.join(most)} and {last}" if most else last

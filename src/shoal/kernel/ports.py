@@ -1,4 +1,4 @@
-"""The ports: what the core needs from the outside, each with one contract suite in shoal.testing.contracts."""
+"""The ports of the core. Each has a contract suite in shoal.testing.contracts."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -41,28 +41,28 @@ class Provider(Protocol):
 
     @property
     def name(self) -> str:
-        """The name in the configuration, e.g. `openai`."""
+        """Name in the configuration, for example `openai`."""
         ...
 
     def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
-        """Call the model. Ends with exactly one ModelDone or ModelFailed; never raises but CancelledError.
+        """Call the model. Ends with exactly one ModelDone or ModelFailed. Raises only CancelledError.
 
-        Closing the iterator or cancelling ends the call at the provider too.
+        Closing the iterator or cancelling also ends the call at the provider.
         """
         ...
 
     async def models(self) -> list[ModelInfo]:
-        """The models offered, which also shows that the key is valid. Raises ProviderRefused or ProviderDown."""
+        """List the models, which also validates the key. Raises ProviderRefused or ProviderDown."""
         ...
 
     async def close(self) -> None:
-        """Give connections back."""
+        """Close connections."""
         ...
 
 
 class Route(msgspec.Struct, frozen=True):
-    """Where a model name leads: the provider, its own name for the model, and the model's window in tokens (0 where
-    nobody knows it)."""
+    """The result of resolving a model name: the provider, its name for the model, and the context window in tokens (0
+    if unknown)."""
 
     provider: Provider
     model: str
@@ -74,11 +74,11 @@ class Models(Protocol):
     """All configured providers and their models."""
 
     def route(self, name: str) -> Route:
-        """Find `PROVIDER/MODEL` or a bare model name. Raises InvalidInput naming what is configured."""
+        """Find `PROVIDER/MODEL` or a bare model name. Raises InvalidInput that lists the configured ones."""
         ...
 
     def usd(self, route: Route, usage: Usage) -> float | None:
-        """What this use costs in US dollars; None when the price is unknown (never a guess of 0)."""
+        """Return the cost in US dollars, or None if the price is unknown."""
         ...
 
 
@@ -86,7 +86,7 @@ class Models(Protocol):
 
 
 class Mount(msgspec.Struct, frozen=True):
-    """A host directory and its place inside the sandbox."""
+    """A host directory and its path inside the sandbox."""
 
     host: Path
     inside: str
@@ -94,13 +94,12 @@ class Mount(msgspec.Struct, frozen=True):
 
 
 class RunFile(msgspec.Struct, frozen=True):
-    """A file that a command may only run as it was when a person allowed it.
+    """A file that a command may run only as a person allowed it.
 
-    `path` is where the command finds it, links followed, and `host` where it is on the host. `digest` is the SHA-256
-    (hex) of the bytes; empty: there must be no file. `identity` is its device, inode and `st_ctime_ns`. Where `content`
-    is given, a sandbox that can shows the command these bytes in the file's place, with the rights `mode`. `folders`
-    are those on the way to it, by the command's path, inode and `st_mtime_ns`: whoever puts another file or folder into
-    its place changes one of them.
+    `path` is the command's path with links resolved, and `host` the host's. `digest` is the SHA-256 (hex) of the bytes;
+    empty means that no file may exist. `identity` is its device, inode and `st_ctime_ns`. If `content` is given, a
+    sandbox may mount these bytes over the file, with the permissions `mode`. `folders` are its parents by the command's
+    path, inode and `st_mtime_ns`: replacing a file or folder changes one of them.
     """
 
     path: str
@@ -113,14 +112,14 @@ class RunFile(msgspec.Struct, frozen=True):
 
 
 SeeOutput: TypeAlias = Callable[[int, bytes], None]
-"""Is given each piece of a command's standard output (1) and error (2) as it comes; may neither wait nor fail."""
+"""Receives each piece of a command's standard output (1) and error (2). Must neither wait nor fail."""
 
 
 class Command(msgspec.Struct, frozen=True):
-    """One shell command for a sandbox. `cwd` is a host path below a mount; `env` comes beside PATH and HOME.
+    """One shell command for a sandbox. `cwd` is a host path below a mount. `env` is added to PATH and HOME.
 
-    `runs` are files that have to be as they were allowed; else it raises ContentChanged. `see` is told what it writes,
-    which is in the result all the same.
+    `runs` are files that must be unchanged since they were allowed; otherwise ContentChanged is raised. `see` receives
+    the output, which is also in the result.
     """
 
     text: str
@@ -135,7 +134,7 @@ class Command(msgspec.Struct, frozen=True):
 
 
 class CommandResult(msgspec.Struct, frozen=True):
-    """How a command ended. A stream longer than `output_bytes_max` is cut there and marked so."""
+    """The result of a command. A stream longer than `output_bytes_max` is cut and marked."""
 
     stdout: bytes
     stderr: bytes
@@ -146,7 +145,7 @@ class CommandResult(msgspec.Struct, frozen=True):
 
 
 class Sandbox(Protocol):
-    """Runs commands. Cancelling `run` kills the whole process tree, `setsid` children included, before it returns."""
+    """Runs commands. Cancelling `run` kills the whole process tree, including `setsid` children, before it returns."""
 
     @property
     def name(self) -> str:
@@ -155,40 +154,40 @@ class Sandbox(Protocol):
 
     @property
     def isolated(self) -> bool:
-        """False when a command sees the whole machine; then every command is asked for."""
+        """False if commands see the whole machine. Shoal then asks before each command."""
         ...
 
     async def run(self, command: Command) -> CommandResult:
-        """Run it. Raises SandboxError when it cannot be started."""
+        """Run a command. Raises SandboxError if it cannot start."""
         ...
 
     def inside(self, path: Path, mounts: Sequence[Mount]) -> str:
-        """The path by which commands (and the model) know this host path; itself where nothing is mapped."""
+        """Return the path of a host path for commands and the model. Unchanged outside all mounts."""
         ...
 
     def outside(self, path: str, mounts: Sequence[Mount]) -> Path:
-        """The host path of a path as commands know it; unchanged where no mount holds it."""
+        """Return the host path of a command's path. Unchanged outside all mounts."""
         ...
 
     async def close(self) -> None:
-        """Give back what is held between commands."""
+        """Release resources kept between commands."""
         ...
 
 
 Enclose: TypeAlias = Callable[[Command], AbstractAsyncContextManager[tuple[str, ...]]]
-"""What a sandbox offers to hold a process for as long as it likes to run: the argument vector that runs the command
-inside, while the block lasts. Raises SandboxError."""
+"""Runs a long-lived process in a sandbox: yields the argument vector that runs the command inside, valid while the
+block lasts. Raises SandboxError."""
 
 
 class ToolOutput(msgspec.Struct, frozen=True):
     """A tool's result. `tainted_by` names the untrusted source of the text, if any.
 
-    `is_piece` means that the model requested a piece of a stored result, so it is not stored again. `answers` means
-    that the tool gave the person the turn's answer, so the turn's last text is not posted. `is_pending` means that the
-    result will follow: the turn rests until its thread is woken, and the call then runs again. `found` lists newly
-    available tools; their definitions follow the text. `exit_code` is a command's exit code. `raw` is a command's full
-    output if the text is only its last state on a terminal; it is stored instead of the text. `quotes` are files of
-    which the text shows a name or a line: their marks taint it as well. `links` are addresses that it gives to be read.
+    `is_piece`: the model requested a piece of a stored result, so it is not stored again. `answers`: the tool gave the
+    person the turn's answer, so the turn's last text is not posted. `is_pending`: the result will follow. The turn
+    waits until its thread is woken, and the call then runs again. `found` lists newly available tools; their
+    definitions follow the text. `exit_code` is a command's exit code. `raw` is a command's full output if the text is
+    only its last state on a terminal; it is stored instead of the text. `quotes` are files whose name or content the
+    text shows; if these are tainted, so is the text. `links` are addresses that may be read afterwards.
     """
 
     text: str
@@ -206,14 +205,14 @@ class ToolOutput(msgspec.Struct, frozen=True):
 
 
 class ToolServices(Protocol):
-    """What built-in tools may ask of the rest of Shoal."""
+    """Services for built-in tools."""
 
     artifacts: Files
-    """Where results are kept whole."""
+    """Store of full results."""
 
     @property
     def virtual_folders(self) -> Sequence["VirtualFolder"]:
-        """What file tools show beside the folders of the disk."""
+        """Virtual folders of the file tools."""
         ...
 
     async def post(self, post: NewPost) -> None:
@@ -222,9 +221,9 @@ class ToolServices(Protocol):
 
 
 class ToolContext(msgspec.Struct, frozen=True):
-    """The place and the caller of a tool call, built by the executor and never from model output.
+    """The thread and the caller of a tool call, built by the executor and never from model output.
 
-    `tools` are the agent's tools here that no profile hides. `timezone` is the asker's.
+    `tools` are the agent's tools that no profile hides. `timezone` is the asker's.
     """
 
     thread: ThreadId
@@ -243,40 +242,40 @@ class ToolContext(msgspec.Struct, frozen=True):
 
     @property
     def chat(self) -> ThreadId:
-        """Where people read along: the thread itself, or the one at the root of a subagent's."""
+        """Return the thread that people read: this one, or the root of a subagent's."""
         return self.purpose.caller.root if self.purpose.caller is not None else self.thread
 
     @property
     def within(self) -> str:
-        """What the ids of the threads begin with of which the call may tell something; empty for all."""
+        """Return the thread id prefix that the call may see; empty means all."""
         return self.purpose.audience.within(self.chat)
 
 
 class Invocation(Protocol):
-    """A call whose arguments are validated and resolved: what is shown, decided on and run is this one object."""
+    """A call with validated and resolved arguments. The same object is shown, decided and run."""
 
     @property
     def actions(self) -> tuple[Action, ...]:
-        """Everything the call will do; never empty."""
+        """All actions of the call, at least one."""
         ...
 
     @property
     def shown(self) -> str:
-        """The exact content for a person to approve, e.g. the command, or the path and the diff."""
+        """The exact content for approval, for example the command, or the path and the diff."""
         ...
 
     @property
     def canonical(self) -> str:
-        """Canonical JSON of all that determines the effect (resolved arguments, cwd, environment that matters)."""
+        """Canonical JSON of all that determines the effect: resolved arguments, cwd, relevant environment."""
         ...
 
     async def run(self) -> ToolOutput:
-        """Do it. Raises ToolError for a failure the model should read; must kill what it started when cancelled."""
+        """Run the call. Raises ToolError for failures the model should read. Must kill its processes when cancelled."""
         ...
 
 
 class VirtualFile(NamedTuple):
-    """A file of a virtual folder as a turn sees it. `path` is the file on the disk that it shows parts of."""
+    """A file in a virtual folder, as a turn sees it. `path` is the file on disk whose parts it shows."""
 
     shown: str
     text: str
@@ -284,9 +283,9 @@ class VirtualFile(NamedTuple):
 
 
 class VirtualFolder(NamedTuple):
-    """A folder that the tools for files offer and no mount has, such as `/memory`. Its functions raise ToolError.
+    """A folder that exists only for the file tools, such as `/memory`. Its functions raise ToolError.
 
-    `names` returns the paths of its files. `change` plans to replace a file's text, as a call of the tool of a name.
+    `names` returns the paths of its files. `change` plans a new text for a file, as a call of the named tool.
     """
 
     root: str
@@ -296,16 +295,16 @@ class VirtualFolder(NamedTuple):
 
 
 class Tool(Protocol):
-    """Something a model can call."""
+    """A tool that a model can call."""
 
     @property
     def spec(self) -> ToolSpec:
-        """What the model is told."""
+        """Definition for the model."""
         ...
 
     @property
     def traits(self) -> Traits:
-        """What the tool is."""
+        """Traits of the tool."""
         ...
 
     def prepare(self, arguments: str, context: ToolContext) -> Invocation:
@@ -314,26 +313,26 @@ class Tool(Protocol):
 
 
 class Embeddings(Protocol):
-    """Turns texts into vectors that are close to each other where the texts mean the same."""
+    """Converts texts to vectors that are close for similar meanings."""
 
     @property
     def name(self) -> str:
-        """The model, PROVIDER/MODEL; vectors of others cannot be compared with its own."""
+        """The model, PROVIDER/MODEL. Vectors of different models are not comparable."""
         ...
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        """A vector for each, all of the same length. Raises ProviderDown and ProviderRefused."""
+        """Return a vector for each text, all of the same length. Raises ProviderDown and ProviderRefused."""
         ...
 
     async def close(self) -> None:
-        """Close connections, unload a model."""
+        """Close connections and unload the model."""
         ...
 
 
 class Speech(Protocol):
-    """Turns what somebody said into text, and text into speech.
+    """Speech recognition and synthesis.
 
-    A price is None where nobody knows it, and 0 for what runs on a machine of one's own.
+    Prices are None if unknown, and 0 for local programs.
     """
 
     @property
@@ -343,20 +342,20 @@ class Speech(Protocol):
 
     @property
     def usd_per_minute(self) -> float | None:
-        """What recognising a minute costs."""
+        """Price of recognizing one minute."""
         ...
 
     @property
     def usd_per_million_chars(self) -> float | None:
-        """What speaking a million characters costs."""
+        """Price of synthesizing a million characters."""
         ...
 
     async def hear(self, audio: bytes, media_type: str) -> Heard:
-        """What is said in a recording. Raises ProviderDown, where another try may help, and ProviderRefused."""
+        """Transcribe a recording. Raises ProviderDown if a retry may help, otherwise ProviderRefused."""
         ...
 
     async def say(self, text: str, form: AudioFormat) -> Spoken:
-        """The text as a recording, in `form` where that can be had. Raises ProviderDown and ProviderRefused."""
+        """Synthesize a text, in `form` if available. Raises ProviderDown and ProviderRefused."""
         ...
 
     async def close(self) -> None:
@@ -368,95 +367,95 @@ class Speech(Protocol):
 
 
 class InboxPort(Protocol):
-    """What adapters call with what people do. What somebody writes within `pause_seconds` belongs together."""
+    """Receives people's actions from adapters. Messages of one person within `pause_seconds` belong together."""
 
     pause_seconds: float
     commands: CommandTable
 
     async def send(self, message: Inbound) -> Receipt:
-        """Accept a message durably, or say why not; returns in about a millisecond and never waits for a turn.
+        """Accept a message durably, or return the reason why not. Takes about a millisecond and never waits for a turn.
 
-        A slash command is obeyed instead, and a stranger turned away, with a pairing code where that is due.
+        A slash command is run instead. A stranger is turned away, with a pairing code if enabled.
         """
         ...
 
     async def admits(self, message: Prompt) -> bool:
-        """Whether its author may speak there, for adapters that do something before `send`; strangers are turned away
-        as there."""
+        """Whether the author may speak there, for adapters that do work before `send`. Turns strangers away like
+        `send`."""
         ...
 
     async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
-        """Settle an approval; returns what it became. Raises NotFound, Conflict (decided already), Gone (expired),
+        """Decide an approval and return the result. Raises NotFound, Conflict (already decided), Gone (expired),
         Forbidden (`by` may not decide it) or InvalidInput (it can only be allowed once)."""
         ...
 
     async def decide_card(
         self, card: CardId, allow: bool, by: Asker, numbers: Sequence[int] = (), scope: Scope = "once"
     ) -> str:
-        """Allow or deny the calls of a card that wait, or those of these numbers; returns what to tell the person.
+        """Allow or deny the waiting calls of a card, or those with these numbers. Returns the text for the person.
 
-        Allowing some denies the rest, all in one transaction. Raises what `decide` does; nothing is decided then."""
+        Allowing some denies the rest, in one transaction. Raises like `decide`, and then decides nothing."""
         ...
 
     async def choose(self, card: CardId, ticked: Sequence[int], by: Asker) -> str:
-        """Have a card show a tick for each call; returns what to tell the person where that is done in words."""
+        """Show a checkbox for each call on a card. Returns instructions for platforms without buttons."""
         ...
 
     async def listens(self, thread: ThreadId) -> Listen:
-        """What is answered in the thread's channel. Raises StoreError."""
+        """Return which messages are answered in the thread's channel. Raises StoreError."""
         ...
 
     async def react(self, reaction: Reaction) -> str:
-        """Do what an emoji on one of our messages says; returns what to tell whoever put it there, often nothing.
+        """Handle an emoji on one of the agent's messages. Returns the text for the person, often empty.
 
         Raises StoreError.
         """
         ...
 
     async def command(self, asked: CommandRequest) -> str:
-        """Do what a slash command asks, once a key; returns what to tell (markdown, maybe empty). Raises StoreError."""
+        """Run a slash command once per key. Returns the answer in Markdown, possibly empty. Raises StoreError."""
         ...
 
     async def suggestions(self, asked: CommandRequest) -> Sequence[str]:
-        """Whole arguments that one who writes a command, so far with this one, may mean; none for who may not speak."""
+        """Return completions for a partly written command argument. Empty for people without access."""
         ...
 
     async def thread_of(self, channel: str, message_id: str, key: str = "") -> ThreadId | None:
-        """The thread that a message belongs to: one of ours by its id, somebody's prompt by its key.
+        """Return the thread of a message: one of the agent's by its id, a person's prompt by its key.
 
-        `channel` is `PLATFORM:CHANNEL:`, the beginning of the ids of that channel's threads. Raises StoreError.
+        `channel` is `PLATFORM:CHANNEL:`, the prefix of the ids of that channel's threads. Raises StoreError.
         """
         ...
 
 
 @runtime_checkable
 class ChannelHost(Protocol):
-    """What an adapter can do besides, where the platform lets a bot make rooms."""
+    """An adapter whose platform lets bots create rooms."""
 
     async def create_channel(self, name: str, beside: str = "") -> str:
-        """Make a channel, in the server or team of the channel `beside`; returns its id. Raises PlatformError."""
+        """Create a channel in the server or team of the channel `beside`, and return its id. Raises PlatformError."""
         ...
 
     async def has_channel(self, channel: str) -> bool:
-        """Whether the channel is there and the bot may write to it. Raises PlatformError when that is not known."""
+        """Whether the channel exists and the bot may write to it. Raises PlatformError if unknown."""
         ...
 
 
 class ChatAdapter(Protocol):
-    """A chat platform under one account."""
+    """One account on a chat platform."""
 
     @property
     def platform(self) -> str:
-        """The first part of its thread ids."""
+        """First part of its thread ids."""
         ...
 
     @property
     def limits(self) -> ChatLimits:
-        """What it can do."""
+        """Its capabilities."""
         ...
 
     async def run(self, inbox: InboxPort) -> None:
-        """Receive until cancelled; reconnect with backoff by itself."""
+        """Receive until cancelled, reconnecting with backoff."""
         ...
 
     async def post(self, post: OutboundPost) -> str:
@@ -468,16 +467,15 @@ class ChatAdapter(Protocol):
         ...
 
     async def typing(self, thread: ThreadId, status: str) -> None:
-        """Show what the agent does, in words that go on from its name; an empty status ends it. Failures are ignored
-        by the caller."""
+        """Show the agent's status, phrased to follow its name. Empty clears it. The caller ignores failures."""
         ...
 
     async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
-        """Post to a channel; returns the thread this opens. Given a `key`, as in OutboundPost. Raises PlatformError."""
+        """Post to a channel and return the thread this opens. `key` is as in OutboundPost. Raises PlatformError."""
         ...
 
     def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
-        """Messages the platform has of a thread, or of a channel outside of threads (WHOLE_CHANNEL), oldest first.
+        """Return the platform's messages in a thread, or in a channel outside of threads (WHOLE_CHANNEL), oldest first.
 
         Raises PlatformError.
         """
@@ -507,8 +505,8 @@ class TellsOwner(Protocol):
 # ---- settings ----
 
 ONCE = "once"
-"""A scope of settings for what is done once for its key and cannot come again later than `bookkeeping_days`. A value
-begins with when that was, in microseconds, and is forgotten like a message that was taken in."""
+"""Settings scope for work done once per key that cannot recur after `bookkeeping_days`. A value begins with its time in
+microseconds, and expires like an accepted message."""
 
 
 def channel_names(platform: str) -> str:
@@ -517,83 +515,83 @@ def channel_names(platform: str) -> str:
 
 
 class Settings(Protocol):
-    """Small durable values by scope (a server, a platform's polling offset, the last active channel)."""
+    """Small durable values by scope, for example a platform's polling offset or the last active channel."""
 
     async def get(self, scope: str, key: str) -> str | None:
-        """The value, or None."""
+        """Return the value, or None."""
         ...
 
     async def put(self, scope: str, key: str, value: str) -> None:
-        """Set it."""
+        """Set the value."""
         ...
 
     async def swap(self, scope: str, key: str, expected: str | None, value: str) -> bool:
-        """Set it if it is still as expected (None: not set); False when somebody was faster."""
+        """Set the value if it is still as expected (None: not set). Returns False otherwise."""
         ...
 
     async def page(self, scope: str, after: str = "", limit: int = 1000) -> list[tuple[str, str]]:
-        """Keys and values of a scope by key, at most `limit` of those after the key `after`."""
+        """Return keys and values of a scope in key order, at most `limit` after the key `after`."""
         ...
 
     async def drop(self, scope: str, key: str, expected: str) -> bool:
-        """Forget it if it is still as expected; False when it is not."""
+        """Delete the value if it is still as expected. Returns False otherwise."""
         ...
 
 
-# ---- the engine, and watching ----
+# ---- engine and live events ----
 
 SignalKind: TypeAlias = Literal["steer", "abort", "decision"]
 
 
 class ThreadHandler(Protocol):
-    """What an engine drives; implemented by the orchestrator."""
+    """The work that an engine schedules; implemented by the orchestrator."""
 
     async def advance(self, thread: ThreadId) -> None:
-        """Run whatever the thread has to do until nothing is left or it waits for a person."""
+        """Run the thread's work until nothing is left or it waits for a person."""
         ...
 
     def signal(self, thread: ThreadId, kind: SignalKind, turn: TurnId) -> None:
-        """Make a change of the thread's rows known to this turn, if it runs here; never waits."""
+        """Tell a turn in this process that the thread's rows changed. Never waits."""
         ...
 
 
 class Engine(Protocol):
-    """Decides which worker advances which thread, now; knows nothing of what a turn is."""
+    """Decides which worker advances which thread."""
 
     @property
     def running(self) -> int:
-        """How many threads are being advanced in this process."""
+        """Number of threads being advanced in this process."""
         ...
 
     @property
     def is_ready(self) -> bool:
-        """Whether it takes work now."""
+        """Whether it accepts work now."""
         ...
 
     async def started(self) -> None:
-        """Wait until it takes work for the first time."""
+        """Wait until it first accepts work."""
         ...
 
     async def confirm(self, thread: ThreadId) -> None:
-        """Return while this process still advances the thread; for what must not be done once another has it.
+        """Return if this process still advances the thread. Call it before work that another process must not repeat.
 
-        Raises StaleEpoch when it was given to another process, StoreError when that cannot be known.
+        Raises StaleEpoch if another process has it, StoreError if that is unknown.
         """
         ...
 
     async def wake(self, thread: ThreadId) -> None:
-        """See to it that `advance(thread)` runs soon; any number of wakes before it starts are one.
+        """Make `advance(thread)` run soon. Several wakes before it starts count as one.
 
-        A wake while it runs makes it run once more. At most one `advance` of a thread runs at a time.
+        A wake while it runs makes it run once more. At most one `advance` per thread runs at a time.
         """
         ...
 
     async def woken(self, thread: ThreadId) -> None:
-        """Told after a transaction of the store that made work; wakes the thread where that was not part of it."""
+        """Called after a transaction that created work. Wakes the thread unless the transaction did."""
         ...
 
     async def signal(self, thread: ThreadId, kind: SignalKind, turn: TurnId) -> None:
-        """Tell whoever advances the thread that a row about this turn of it changed."""
+        """Tell the worker that advances the thread that a row of this turn changed."""
         ...
 
     async def run(self, handler: ThreadHandler) -> None:
@@ -601,19 +599,19 @@ class Engine(Protocol):
         ...
 
     async def drain(self, seconds: float) -> None:
-        """Take no new work, give running turns this long, then cancel them; they go on at the next start."""
+        """Accept no new work, give running turns this long, then cancel them. They continue at the next start."""
         ...
 
 
 class LiveHub(Protocol):
-    """Publishes what happens in threads to whoever watches in this process."""
+    """Publishes live events to watchers in this process."""
 
     def publish(self, events: Sequence[Event]) -> None:
-        """Journal events that are now durable."""
+        """Publish journal events that are now durable."""
         ...
 
     def show(self, thread: ThreadId, turn: TurnId, data: LiveData) -> None:
-        """A live event; cheap when nobody watches."""
+        """Publish a live event. Cheap without watchers."""
         ...
 
     def watched(self, thread: ThreadId) -> bool:
@@ -622,4 +620,4 @@ class LiveHub(Protocol):
 
 
 Completion: TypeAlias = Callable[[ThreadId, TurnId, str], Awaitable[None]]
-"""For an embedding program: called with thread, turn and reply when a turn has finished."""
+"""Callback for embedding programs, with the thread, turn and reply of a finished turn."""

@@ -11,13 +11,13 @@ from shoal.kernel.markup import Dialect
 from shoal.kernel.speech import AudioFormat
 
 REPEATED = "(possibly a repeat)\n"
-"""What begins a post that may stand there already, where nobody can tell."""
+"""Prefix of a post that may be a duplicate."""
 WRITING = " …"
-"""What a preview ends with while more of it is to come."""
+"""Suffix of an unfinished preview."""
 
 
 class Window(msgspec.Struct, frozen=True):
-    """At most `posts` posts in any `seconds` seconds, counted for a thread, a channel or the whole account."""
+    """A rate limit of `posts` in any `seconds` seconds, per thread, channel or account."""
 
     posts: int
     seconds: float
@@ -33,7 +33,7 @@ class ChatLimits(msgspec.Struct, frozen=True):
     `reactions` names where emojis on a bot's messages reach it without further setup; `direct` means everywhere except
     in groups. `voice` is the format of spoken answers, empty if people could not play them. `album_max` is the number
     of files per message. `edits_notify` means that finishing an edited message needs no new message to notify people.
-    `buttons_max` is how many buttons a message may have, where it may have any.
+    `buttons_max` limits the buttons of a message, if it may have any.
     `marks_max` limits the marks of its dialect; 0 means no limit.
     """
 
@@ -60,7 +60,7 @@ class ChatLimits(msgspec.Struct, frozen=True):
     marks_max: int = 0
 
     def length(self, text: str) -> int:
-        """How long `text` is, as the platform counts."""
+        """Return the length of `text`, as the platform counts."""
         match self.text_unit:
             case "characters":
                 return len(text)
@@ -71,32 +71,32 @@ class ChatLimits(msgspec.Struct, frozen=True):
 
 
 class Button(msgspec.Struct, frozen=True):
-    """A choice under a message; `value` comes back with the click."""
+    """A button below a message. A click returns its `value`."""
 
     label: str
     value: str
 
 
 CHOOSING = "Tick what you allow."
-"""The answer to a press that made a card show its ticks."""
+"""Answer after a click that made a card show its checkboxes."""
 
 
 def ticks(numbers: Iterable[int]) -> int:
-    """The numbers of calls as bits, the first call's the lowest."""
+    """Encode the numbers of calls as bits, with the first call lowest."""
     return sum(1 << (number - 1) for number in set(numbers))
 
 
 def ticked_numbers(mask: str) -> tuple[int, ...]:
-    """The numbers in a button's value. Raises ValueError for what is not hexadecimal."""
+    """Decode the numbers in a button's value. Raises ValueError unless hexadecimal."""
     bits = int(mask or "0", 16)
     return tuple(at + 1 for at in range(bits.bit_length()) if bits >> at & 1)
 
 
 class OutboundPost(msgspec.Struct, frozen=True):
-    """One message for a platform, already short enough. `key` is its idempotency key, stable over retries.
+    """One message for a platform, within its limits. `key` is its idempotency key, stable over retries.
 
-    `album` are further files of it, where the platform's messages hold several; a `voice` is one recording.
-    `maybe_posted`: an earlier try may have reached the platform.
+    `album` are additional files on platforms that allow several. `voice` marks a recording. `maybe_posted`: an earlier
+    attempt may have reached the platform.
     """
 
     thread: ThreadId
@@ -113,31 +113,31 @@ class OutboundPost(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class ReadsBack(Protocol):
-    """An adapter that can look for its posts, where the platform forgets keys sooner than posts are given up."""
+    """An adapter that can search for its posts, for platforms that forget keys before posts are given up."""
 
     async def find_posted(self, post: OutboundPost) -> Sequence[str]:
-        """The ids of the bot's messages that an earlier try of this post may have left, oldest first.
+        """Return ids of the bot's messages that may be an earlier attempt of this post, oldest first.
 
-        Others that say the same may be among them. Empty where it may not read. Raises PlatformError.
+        May include other messages with the same text. Empty without read access. Raises PlatformError.
         """
         ...
 
 
 @runtime_checkable
 class Deletes(Protocol):
-    """An adapter whose platform lets a bot delete what it posted."""
+    """An adapter whose platform lets a bot delete its messages."""
 
     async def delete(self, thread: ThreadId, message_id: str) -> None:
-        """Delete a message of the bot. Raises PlatformError, never a passing one for a message that is gone."""
+        """Delete a message of the bot. Raises PlatformError, never a temporary one for a missing message."""
         ...
 
 
 @runtime_checkable
 class HasAround(Protocol):
-    """An adapter whose threads are inside chats that accept posts as well."""
+    """An adapter whose threads are inside chats that also accept posts."""
 
     def around(self, thread: ThreadId) -> ThreadId | None:
-        """Return the chat around a thread as a thread to post to, or None for a whole chat."""
+        """Return the chat that contains a thread, as a thread to post to, or None for a whole chat."""
         ...
 
 
@@ -145,7 +145,7 @@ PREVIEW = "preview:"
 
 
 def preview_key(turn: TurnId) -> str:
-    """The key of a turn's preview, by which posts of it are known."""
+    """Return the idempotency key of a turn's preview."""
     return f"{PREVIEW}{turn}"
 
 
@@ -154,15 +154,15 @@ def reply_key(turn: TurnId) -> str:
 
 
 def turn_of_reply(post_id: str) -> TurnId:
-    """The turn whose reply this post is; empty when it is none."""
+    """Return the turn whose reply this post is, or an empty string."""
     return TurnId(post_id.removesuffix(":reply") if post_id.endswith(":reply") else "")
 
 
 def turn_of_preview(post_id: str) -> TurnId:
-    """The turn whose preview this post is; empty when it is none."""
+    """Return the turn whose preview this post is, or an empty string."""
     return TurnId(post_id.removeprefix(PREVIEW) if post_id.startswith(PREVIEW) else "")
 
 
 def spoken_id(turn: TurnId) -> str:
-    """The id of the post that says a turn's answer aloud."""
+    """Return the id of the post with a turn's spoken answer."""
     return f"{turn}:voice"

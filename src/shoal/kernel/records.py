@@ -1,4 +1,4 @@
-"""What the store keeps beside the journal: leases, outbox posts, approvals, audit entries, budgets and spend."""
+"""Records of the store besides the journal: leases, outbox posts, approvals, audit entries, budgets and spend."""
 
 import hashlib
 from datetime import datetime
@@ -16,7 +16,7 @@ from shoal.kernel.speech import SpokenReply
 
 
 class Ceiling(msgspec.Struct, frozen=True, order=True):
-    """A bound that a call counts against: `scope` is e.g. `user:fake:ada`, `day` is empty where none ends it."""
+    """A budget limit that a call counts against. `scope` is for example `user:fake:ada`. An empty `day` never ends."""
 
     scope: str
     day: str
@@ -25,7 +25,7 @@ class Ceiling(msgspec.Struct, frozen=True, order=True):
 
 
 class Reservation(msgspec.Struct, frozen=True):
-    """What a model call may cost at most. One with the same id replaces it; it lapses at `expires_at`."""
+    """The maximum cost of a model call. Another one with the same id replaces it. Expires at `expires_at`."""
 
     id: str
     ceilings: tuple[Ceiling, ...]
@@ -35,7 +35,7 @@ class Reservation(msgspec.Struct, frozen=True):
 
 
 class BudgetStatus(msgspec.Struct, frozen=True):
-    """How much of a ceiling of [budget] is spent or reserved; a maximum of 0 is no ceiling."""
+    """Spent and reserved amounts of a limit of [budget]. A maximum of 0 means no limit."""
 
     scope: str
     day: str
@@ -46,7 +46,7 @@ class BudgetStatus(msgspec.Struct, frozen=True):
 
     @property
     def share(self) -> float:
-        """The part of the ceiling that is used, the greater of the two."""
+        """Used share of the limit, in dollars or tokens, whichever is larger."""
         usd = self.usd / self.usd_max if self.usd_max else 0.0
         return max(usd, self.tokens / self.tokens_max if self.tokens_max else 0.0)
 
@@ -69,7 +69,7 @@ class BudgetStatus(msgspec.Struct, frozen=True):
 
 
 class Reserved(msgspec.Struct, frozen=True):
-    """The answer: `blocked` is the ceiling that the call would break; then nothing is reserved."""
+    """The result of a reservation. `blocked` is the limit that the call would exceed; nothing is reserved then."""
 
     standings: tuple[BudgetStatus, ...]
     blocked: BudgetStatus | None = None
@@ -79,8 +79,8 @@ class Reserved(msgspec.Struct, frozen=True):
 
 
 class ThreadInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A thread as lists show it. `retry_at`: when its turn, which waits for its model, asks again. `model` was chosen
-    for this thread; empty is its agent's."""
+    """A thread in lists. `retry_at` is the next retry of a turn that waits for its model. `model` was chosen for this
+    thread; empty means its agent's."""
 
     thread: ThreadId
     agent: str
@@ -98,8 +98,8 @@ class ThreadInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class DeletedThread(msgspec.Struct, frozen=True):
-    """What went with a thread: its events and those of its subagents' threads. `digest` is the SHA-256 of these, each
-    as a line of thread, number, turn, type, time in microseconds and data, with tabs between."""
+    """The deleted content of a thread: its events and those of its subagents' threads. `digest` is the SHA-256 of all
+    of them, each as a line of thread, number, turn, type, time in microseconds and data, separated by tabs."""
 
     threads: int
     events: int
@@ -107,12 +107,12 @@ class DeletedThread(msgspec.Struct, frozen=True):
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """The right to advance a thread. Every append carries its epoch; a later lease makes it stale.
+    """The right to advance a thread. Every append carries its epoch. A later lease makes it stale.
 
-    The model's window holds the events after `window_seq`; the open turn began with event `turn_seq`. `steers` tells
-    that messages for the open turn wait; `waiting` are those that the next turn answers, until `open_turn` takes them.
-    Event `branch_seq` began the branch that the conversation is on; 0 where it never had but one.
-    `model` was chosen for the thread. `created_at` (microseconds) is another once it was deleted and begun anew.
+    The model's context contains the events after `window_seq`. The open turn began with event `turn_seq`. `steers`:
+    messages wait for the open turn. `waiting` are the messages for the next turn, until `open_turn` takes them. Event
+    `branch_seq` started the current branch; 0 if there is only one. `model` was chosen for the thread. `created_at`
+    (microseconds) changes if the thread is deleted and started again.
     """
 
     thread: ThreadId
@@ -128,7 +128,7 @@ class Lease(msgspec.Struct, frozen=True):
 
     @property
     def prompt(self) -> Prompt | None:
-        """What the next turn answers."""
+        """Return the message that the next turn answers."""
         return self.waiting.prompt if self.waiting is not None else None
 
     branch_seq: int = 0
@@ -136,16 +136,17 @@ class Lease(msgspec.Struct, frozen=True):
     created_at: int = 0
 
 
-# ---- what one commit carries ----
+# ---- commits ----
 
 PostKind: TypeAlias = Literal["text", "file", "card", "ephemeral", "edit", "opening", "voice"]
 
 
 class Opening(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a post to a channel begins: `prompt`, whose thread is `unopened`, is accepted in the thread that opens.
+    """Work that starts with a post to a channel: `prompt`, with an `unopened` thread, is accepted in the thread that
+    the post opens.
 
-    How it went is noted with the `trigger` that wants it; one that fails `disables` it, if that was to be the last try;
-    of one that `recurs`, only if it was refused.
+    The outcome is recorded with its `trigger`. A failure `disables` the trigger if this was the last attempt; if it
+    `recurs`, only if the post was refused.
     """
 
     prompt: Prompt
@@ -155,7 +156,7 @@ class Opening(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class CopyOf(msgspec.Struct, frozen=True):
-    """The thread that a post opens is a copy of `source` up to event `after`."""
+    """The thread that a post opens becomes a copy of `source` up to event `after`."""
 
     source: ThreadId
     after: int
@@ -163,13 +164,13 @@ class CopyOf(msgspec.Struct, frozen=True):
 
 
 class NewPost(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A message for a platform, to be put into the outbox. `id` is its idempotency key's stem.
+    """A message for the outbox. `id` is the stem of its idempotency key.
 
-    A card has buttons for `approval`, an approval or a card of several; with `only_once` none that allows it for the
-    whole thread; other posts have the `buttons` they name. `ways` says how a card of several is decided in words.
-    `note` is for the journal of the thread that it is posted to or opens, which nobody in it asked
-    for. An `edit` changes what the post `edits` has left on the platform (empty: the card of `approval`). Of a `voice`
-    the text is spoken when it is its turn, for `spoken`.
+    A card has buttons for `approval`, an approval or a card of several. With `only_once`, none of them allows the call
+    for the whole thread. Other posts have their `buttons`. `ways` explains how to decide a card of several in words.
+    `note` is added to the journal of the thread that it is posted to or opens. An `edit` changes the messages of the
+    post `edits` (empty: the card of `approval`). The text of a `voice` post is synthesized when it is due, for
+    `spoken`.
     """
 
     id: str
@@ -192,15 +193,15 @@ class NewPost(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 CallOutcome: TypeAlias = Literal["ran", "failed", "changed", "asked_anew", "stopped", "interrupted", "not_run"]
-"""What became of an allowed call."""
+"""Outcomes of an allowed call."""
 
 
 class NewApproval(msgspec.Struct, frozen=True):
-    """A question to a person, bound by `digest` to exactly what will run.
+    """A request for approval, bound by `digest` to exactly what will run.
 
-    `call_digest` leaves out the content that the call depends on (`covers`), so that the same call is known again when
-    that has changed. `shown_in` is where people are asked; empty is the thread itself. `needs_trust` is set where
-    untrusted content raised the question: somebody untrusted who asked for the call cannot allow it.
+    `call_digest` excludes the content that the call depends on (`covers`), which identifies the same call after that
+    content changed. `shown_in` is the thread where people are asked; empty means this thread. `needs_trust`: untrusted
+    content caused the request, so an untrusted person who asked for the call cannot allow it.
     """
 
     id: ApprovalId
@@ -220,9 +221,9 @@ class NewApproval(msgspec.Struct, frozen=True):
 
 
 class AuditEntry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something that was checked, decided or done. `detail` must be free of secrets.
+    """A check, decision or action for the audit. `detail` must not contain secrets.
 
-    `token` is the name of the access token that `user` came with; empty for the owner's own.
+    `token` is the name of the access token of `user`; empty for the owner's token.
     """
 
     kind: str
@@ -237,7 +238,7 @@ class AuditEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PastCheck(msgspec.Struct, frozen=True):
-    """An action that was checked, what was decided, how often, and where and when last."""
+    """A checked action, the decision, how often it occurred, and where and when last."""
 
     action: str
     decision: Decision
@@ -247,9 +248,9 @@ class PastCheck(msgspec.Struct, frozen=True):
 
 
 class Spend(msgspec.Struct, frozen=True):
-    """Usage of one finished model call; `usd` is None when the price is unknown.
+    """Usage of one finished model call. `usd` is None if the price is unknown.
 
-    It settles its `reservation`. If that has expired, because the call took longer or the clock was changed, it counts
+    It settles its `reservation`. If that has expired, because the call took longer or the clock changed, it counts
     against `ceilings`. An empty `day` means today in UTC.
     """
 
@@ -265,7 +266,7 @@ class Spend(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """How long one step or tool call took, for the console."""
+    """Duration of one step or tool call, for the console."""
 
     number: int
     description: str
@@ -274,7 +275,7 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What a child's end does to its parent: wake it, put a note into its journal, or start a turn of it with that."""
+    """The effect of a subagent's end on its parent: wake it, add a note to its journal, or start a turn."""
 
     thread: ThreadId
     note: UserSaid | None = None
@@ -282,9 +283,10 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class AdmittedCalls(msgspec.Struct, frozen=True):
-    """Calls that start with the message that makes them, with the checkpoint before them and the checks that let them.
+    """Calls that start in the same commit as their message, with the checkpoint before them and their permission
+    checks.
 
-    They do so only if the thread is still as it was when they were admitted: its last event is `last_seq`, nobody has
+    They start only if the thread is unchanged since they were admitted: its last event is `last_seq`, nobody has
     stopped the turn, and no steer waits.
     """
 
@@ -294,7 +296,7 @@ class AdmittedCalls(msgspec.Struct, frozen=True):
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """What becomes durable together: all of it or nothing, but for `starts`, which may be left out.
+    """Everything that becomes durable together: all or nothing, except that `starts` may be omitted.
 
     `approvals` are asked for together; the post of their card is among the posts. `use_approval` spends an allowed
     one; `outcomes` change the cards of allowed calls; `void_approvals` cancels the turn's open ones, journaled first.
@@ -329,10 +331,10 @@ class Commit(msgspec.Struct, frozen=True):
 
 
 class Committed(msgspec.Struct, frozen=True):
-    """The events as stored; others' events may stand before them, which their numbers tell.
+    """The stored events. Their numbers show whether other events precede them.
 
-    `aborting`: a person has stopped the turn, which goes on to its end and nowhere else. After `finish_turn`, `waiting`
-    are those that the next turn answers, `told` what was journaled in the parent, and `claimed` the posts that were.
+    `aborting`: a person has stopped the turn, so it must end. After `finish_turn`, `waiting` are the messages for the
+    next turn, `told` the event journaled in the parent, and `claimed` the claimed posts.
     """
 
     events: tuple[Event, ...]
@@ -343,7 +345,7 @@ class Committed(msgspec.Struct, frozen=True):
 
     @property
     def prompt(self) -> Prompt | None:
-        """What the next turn answers."""
+        """Return the message that the next turn answers."""
         return self.waiting.prompt if self.waiting is not None else None
 
 
@@ -351,7 +353,7 @@ class Committed(msgspec.Struct, frozen=True):
 
 
 class Artifact(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A result that a thread keeps whole in the artifact files, by digest. `name` is the tool it came from."""
+    """A full result stored in the artifact files, by digest. `name` is its tool."""
 
     thread: ThreadId
     digest: str
@@ -367,7 +369,7 @@ class Artifact(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A conversation that was saved: the row of a file below the agent's `sessions/`."""
+    """A saved conversation: the row of a file in the agent's `sessions/`."""
 
     id: str
     thread: ThreadId
@@ -378,7 +380,7 @@ class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ContextWindow(msgspec.Struct, frozen=True):
-    """How far a thread's journal reaches, and after which event the model's window begins."""
+    """The last event of a thread's journal, and the event after which the model's context begins."""
 
     thread: ThreadId
     window_seq: int
@@ -391,10 +393,10 @@ class ContextWindow(msgspec.Struct, frozen=True):
 
 
 class OutboxRow(msgspec.Struct, frozen=True):
-    """A post on its way. `part` is the first piece not yet posted; `attempts` counts the tries of that piece.
+    """A post in the outbox. `part` is the first piece not yet posted; `attempts` counts attempts of that piece.
 
-    `claims` tells this claim from later ones: what an older holder says of a retry or a failure does not count. It is 0
-    for one that was claimed when it was enqueued.
+    `claims` numbers the claims: a retry or failure reported by an older holder is ignored. It is 0 for a post that was
+    claimed when enqueued.
     """
 
     id: str
@@ -408,14 +410,14 @@ class OutboxRow(msgspec.Struct, frozen=True):
 
 
 class DeliveryStatus(msgspec.Struct, frozen=True):
-    """What has become of a post, and why it was given up or put back last."""
+    """The state of a post, and why it was last given up or returned."""
 
     state: Literal["pending", "sending", "sent", "failed"]
     error: str = ""
 
 
 class Backlog(msgspec.Struct, frozen=True):
-    """How much work waits: prompts in mailboxes, the oldest of them, and turns that are open."""
+    """Waiting work: prompts in mailboxes, the oldest of them, and open turns."""
 
     prompts: int
     oldest_at: datetime | None
@@ -426,10 +428,10 @@ class Backlog(msgspec.Struct, frozen=True):
 
 
 class Approval(NewApproval, frozen=True, omit_defaults=True, kw_only=True):
-    """A question to a person and what became of it. `used` approvals have run.
+    """A request for approval and its result. `used` ones have run.
 
-    `decided_trust` and `decided_roles` are the trust and the roles of the person who decided, on the platform
-    `decided_on`; `covers` is the content that the decision is about. `outcome` says how an allowed call ended.
+    `decided_trust` and `decided_roles` are those of the person who decided, on the platform `decided_on`. `covers` is
+    the content that was decided on. `outcome` is the result of an allowed call.
     """
 
     thread: ThreadId
@@ -446,19 +448,19 @@ class Approval(NewApproval, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def asked_in(self) -> ThreadId:
-        """The thread in which people were asked."""
+        """Return the thread in which people were asked."""
         return self.shown_in or self.thread
 
 
 class Revision(msgspec.Struct, frozen=True):
-    """What became of a change to a message; `events` are what was journaled."""
+    """The result of a changed message. `events` are the journaled ones."""
 
     receipt: Receipt
     events: tuple[Event, ...] = ()
 
 
 class Settlement(msgspec.Struct, frozen=True):
-    """A decision as stored; `event` is its journal entry."""
+    """A stored decision and its journal `event`."""
 
     approval: Approval
     verdict: Verdict
@@ -480,8 +482,8 @@ class AuditRow(msgspec.Struct, frozen=True):
 
 
 class BrokenChain(msgspec.Struct, frozen=True):
-    """Where a chain does not hold: entry `number` is missing or changed (`at` and `action` are what it says), or all
-    are whole and the chain does not end where its head says, after `length` entries."""
+    """The first fault of an audit chain: entry `number` is missing or changed (with its `at` and `action`), or the
+    chain does not end after `length` entries, as its head says."""
 
     chain: str
     number: int
@@ -501,7 +503,7 @@ class BrokenChain(msgspec.Struct, frozen=True):
 
 
 class Verification(msgspec.Struct, frozen=True):
-    """How many chains there are, how many entries of theirs are whole, and the first fault of each broken one."""
+    """The number of chains, the number of intact entries, and the first fault of each broken chain."""
 
     chains: int
     entries: int
@@ -523,8 +525,7 @@ class UsageRow(msgspec.Struct, frozen=True):
 
 
 class ThreadUsage(msgspec.Struct, frozen=True):
-    """Total usage of a thread; `usd` is None when no call had a price. `estimated` counts calls with estimated
-    tokens."""
+    """Total usage of a thread. `usd` is None if no call had a price. `estimated` counts calls with estimated tokens."""
 
     thread: ThreadId
     calls: int
@@ -543,19 +544,19 @@ class StoredStep(msgspec.Struct, frozen=True):
 
 
 CASES_CHAIN = "checks"
-"""The audit chain of calls that ran in throw-away workspaces, for an agent's cases."""
+"""Audit chain of calls in temporary workspaces, for an agent's cases."""
 GENESIS = "0" * 64
-"""The `previous` of a chain's first entry."""
+"""Value of `previous` in a chain's first entry."""
 
 _encoder = msgspec.json.Encoder(order="sorted")
 
 
 def canonical_entry(entry: AuditEntry) -> str:
-    """The entry as it is stored: JSON with sorted keys and without defaults; equal entries have equal text."""
+    """Encode an entry for storage: JSON with sorted keys and without defaults. Equal entries have equal text."""
     return _encoder.encode(entry).decode()
 
 
 def entry_hash(previous: str, chain: str, number: int, micros: int, entry: str) -> str:
-    """SHA-256 (hex) over the previous hash, the chain's name, the entry's number from 1, its time and its stored
-    text."""
+    """Return the SHA-256 (hex) of the previous hash, the chain's name, the entry's number from 1, its time and its
+    stored text."""
     return hashlib.sha256(f"{previous}\n{chain}\n{number}\n{micros}\n{entry}".encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Files of the home are regular files and folders are folders: anything else there is refused, and its path is told."""
+"""Read files in the home that must be regular files or folders. Errors name the path."""
 
 import errno
 import os
@@ -10,20 +10,21 @@ from shoal.kernel.errors import InvalidInput
 
 
 def regular_only(path: str, flags: int, mode: int = 0o666) -> int:
-    """An opener for `open`. Raises OSError for anything else: a pipe would block, and a device may never end."""
+    """Opener for `open` that accepts only regular files. Raises OSError otherwise: a pipe would block, and a device may
+    never end."""
     try:
         descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, mode)
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
             return descriptor
         os.close(descriptor)
     except OSError as error:
-        if error.errno not in (errno.EISDIR, errno.ENXIO):  # a folder; a socket, or a pipe that nobody reads
+        if error.errno not in (errno.EISDIR, errno.ENXIO):  # a folder, a socket, or a pipe without a reader
             raise
     raise OSError(errno.EINVAL, "It is not a regular file", path)
 
 
 def read_regular(path: Path, bytes_max: int = -1) -> bytes:
-    """A regular file, or no more than the beginning of it. Raises OSError, also for what is none."""
+    """Read a regular file, or only its beginning. Raises OSError, also for anything else."""
     with open(path, "rb", buffering=0, opener=regular_only) as file:
         return file.read(bytes_max)
 
@@ -39,7 +40,7 @@ def decode_settings(data: bytes) -> str:
 
 
 def ensure_folder(path: Path) -> None:
-    """Make a folder where there is none. Raises InvalidInput where something is in its place."""
+    """Create a folder if missing. Raises InvalidInput if something else has its path."""
     try:
         if not path.is_dir():
             path.mkdir(parents=True, exist_ok=True)
@@ -48,9 +49,9 @@ def ensure_folder(path: Path) -> None:
 
 
 def unusable(path: Path, error: OSError) -> InvalidInput:
-    """What to raise where something of the home cannot be used."""
+    """Return the error for an unusable file or folder in the home."""
     reason = error.strerror
     if isinstance(error, FileExistsError | NotADirectoryError):
         path, reason = next(part for part in (path, *path.parents) if os.path.lexists(part)), "It is not a folder"
     called = f"{path.parent.name}/{path.name}"
-    return InvalidInput(f"{called} cannot be used: {reason}. Correct what is there; the change takes effect at once.")
+    return InvalidInput(f"{called} cannot be used: {reason}. Fix it; the change takes effect immediately.")

@@ -1,4 +1,4 @@
-"""What the configuration may hold, read off its records: which keys there are, of which type, and what is allowed."""
+"""Derive from the configuration's records which keys exist, their types and allowed values."""
 
 import re
 import types
@@ -13,13 +13,13 @@ from shoal.kernel.settings import Config
 from shoal.kernel.settings_platforms import PlatformsSettings
 
 Hint: TypeAlias = object
-"""A type as an annotation spells it; what can be asked of it is below."""
+"""A type annotation. The functions below inspect it."""
 
 UNSETTABLE = ((Config, "home"), (PlatformsSettings, "accounts"))
 
 
 class Key(NamedTuple):
-    """A key of a section: its name, its type with bounds, and whether it has to be given."""
+    """A key of a section: its name, its type with limits, and whether it is required."""
 
     name: str
     hint: Hint
@@ -28,7 +28,7 @@ class Key(NamedTuple):
 
 @cache
 def keys(section: type[msgspec.Struct]) -> dict[str, Key]:
-    """The keys of a section by name, in the order of the record."""
+    """Return a section's keys by name, in the order of the record."""
     hints = get_type_hints(section, include_extras=True)
     return {
         field.name: Key(field.name, hints[field.name], field.required)
@@ -38,7 +38,7 @@ def keys(section: type[msgspec.Struct]) -> dict[str, Key]:
 
 
 def bare(hint: Hint) -> Hint:
-    """The type without its bounds."""
+    """Return the type without its limits."""
     return get_args(hint)[0] if get_origin(hint) is Annotated else hint
 
 
@@ -48,30 +48,30 @@ def is_section(hint: Hint) -> TypeGuard[type[msgspec.Struct]]:
 
 
 def table_of(hint: Hint) -> Hint | None:
-    """What the values of a table with free names are; None when the type is no such table."""
+    """Return the value type of a table with free names, or None for other types."""
     return get_args(hint)[1] if get_origin(hint) is dict else None
 
 
 def list_of(hint: Hint) -> Hint | None:
-    """What the entries of a list are; None when the type is no list."""
+    """Return the item type of a list, or None for other types."""
     return get_args(hint)[0] if get_origin(hint) is tuple else None
 
 
 def choices(hint: Hint) -> tuple[Hint, ...]:
-    """The types a value may have, one by one."""
+    """Return the types a value may have."""
     return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
 
 
 def takes_text(hint: Hint) -> bool:
-    """Whether text is a value of the type."""
+    """Whether the type accepts text."""
     kinds = [bare(choice) for choice in choices(bare(hint))]
     return any(kind is str or kind is Secret or get_origin(kind) is Literal for kind in kinds)
 
 
 def find(root: Hint, path: tuple[str, ...]) -> Hint | None:
-    """The type at a path of keys below a type, such as the record of the file; None when there is no such key.
+    """Return the type at a path of keys, or None if the key does not exist.
 
-    Where a platform may have several accounts, a number chooses one and may be left out.
+    For a platform with several accounts, an optional number selects one.
     """
     hint = root
     for name in path:
@@ -92,9 +92,8 @@ def find(root: Hint, path: tuple[str, ...]) -> Hint | None:
 
 
 def refusal(error: Exception, kind: Hint = object, *, table: str = "an object") -> str:
-    """What the complaint about a text that should be a value of this type says, as a sentence without its point: the
-    key, what was found there, and what is allowed; or where it is not valid JSON or TOML at all. `table` is what a
-    value with keys is called there."""
+    """Convert a decoding error to a sentence without a full stop: the key, its value and what is allowed, or the
+    position of invalid JSON or TOML. `table` is the word for a value with keys."""
     if not isinstance(error, msgspec.ValidationError):
         return _unreadable(error)
     message, _, path = str(error).partition(" - at `")
@@ -120,7 +119,7 @@ def refusal(error: Exception, kind: Hint = object, *, table: str = "an object") 
             return f"{what} cannot be {value[1]}"
         named = re.fullmatch(r"Expected `([^`]++)`((?:[^,]|,(?! got `))*+)(?:, got `(.+)`)?", message)
         if named is None:
-            return f"{what} has another form than it needs"
+            return f"{what} has the wrong form"
         wanted = ", or ".join(_TYPES.get(one, one) for one in named[1].split(" | "))
         return f"{what} has to be {wanted}{named[2]}{f', and is {_TYPES.get(named[3], named[3])}' if named[3] else ''}"
     if allowed(hint) == "a table":
@@ -136,22 +135,22 @@ def _unreadable(error: Exception) -> str:
         )
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
-    if not isinstance(error, msgspec.DecodeError):  # one of tomllib's
+    if not isinstance(error, msgspec.DecodeError):  # from tomllib
         what, _, place = str(error).partition(" (at ")
         at = f" at {place.rstrip(')')}" if place else ""
         return f"it is not valid TOML{at}: {_toml_problem(what)}"
-    found = re.search(r"\(byte (\d+)\)", str(error))  # msgspec's complaint about a text that is no JSON
+    found = re.search(r"\(byte (\d+)\)", str(error))  # msgspec's error for invalid JSON
     return f"it is not valid JSON at byte {found[1]}" if found else "it is not valid JSON: its end is missing"
 
 
 _TOML_PROBLEMS = (
     (r"Cannot (?:declare \((.+)\) twice|redefine namespace \((.+)\)|mutate immutable namespace \((.+)\))",
-     "the table [{}] is there already"),
-    (r"Cannot overwrite a value", "a key is there twice, or is both a value and a table"),
-    (r"Duplicate inline table key '(.+)'", "the key {} is there twice"),
+     "the table [{}] is defined twice"),
+    (r"Cannot overwrite a value", "a key is defined twice, or is both a value and a table"),
+    (r"Duplicate inline table key '(.+)'", "the key {} is defined twice"),
     (r"Exceeds the limit .+", "a number has too many digits"),
     (r"Unescaped '\\' in a string", "in a \"string\" \\ is written \\\\, in a 'string' it is not"),
-    (r"Expected newline or end of document after a statement", "something follows the end of a value"),
+    (r"Expected newline or end of document after a statement", "unexpected text after a value"),
     (r"Invalid value", "a value is missing, or is text without quotes"),
     (r"Invalid statement|Invalid initial character for a key part", "a line is neither key = value nor a [table]"),
     (r"Expected '=' after a key in a key/value pair", "an = is missing after a key"),
