@@ -117,8 +117,8 @@ class CardItem(msgspec.Struct, frozen=True):
     """A call's position on its card, and what the card says about it.
 
     `card` is empty if the call has its own card. Otherwise it is call `number` (from 1) of `total`. `agent` asks on
-    behalf of `person`. `why` is the model's sentence, as plain text. `staged`: the card ends a turn that continued without
-    the results of its calls. `files` describes that turn's changes in Markdown, on the first call.
+    behalf of `person`. `why` is the model's sentence, as plain text. `staged`: the card ends a turn that continued
+    without the results of its calls. `files` describes that turn's changes in Markdown, on the first call.
     """
 
     card: CardId = CardId("")
