@@ -25,7 +25,7 @@ class CheckpointsSettings(Section, frozen=True, kw_only=True):
     """Settings for the snapshots that show and undo a turn's changes to files."""
 
     days: Annotated[float, Meta(ge=0, le=10_000)] = 14.0
-    """Days that changes can be undone. 0 stores nothing."""
+    """How long changes can be undone, in days. 0 stores nothing."""
     files_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 50_000
     """Maximum number of files and folders in a snapshot, starting at the top of the workspace."""
     bytes_max: Annotated[int, Meta(ge=0)] = 268_435_456

@@ -1,6 +1,6 @@
-"""The configuration as records, a section a class: each part of the system is given the section that is its own.
+"""The configuration as records, one class per section. Each part of the system receives only its own section.
 
-Each key's default and description are what docs/configuration.md shows; `shoal.config` reads and checks them.
+docs/configuration.md is generated from the defaults and descriptions. `shoal.config` reads and checks the values.
 """
 
 import shlex
@@ -20,7 +20,7 @@ SectionT = TypeVar("SectionT", bound=Section)
 
 
 class ModelSettings(Section, frozen=True, kw_only=True):
-    """The model that answers where an agent names none."""
+    """The model for agents that name none."""
 
     live = frozenset({"name"})
 
@@ -29,440 +29,445 @@ class ModelSettings(Section, frozen=True, kw_only=True):
     max_output_tokens: Annotated[int, Meta(ge=1)] = 4096
     """Longest answer of one model call, in tokens."""
     temperature: Annotated[float, Meta(ge=0, le=2)] = 1.0
-    """How freely the model chooses its words; 1.0, the providers' own, is not sent: some models refuse the field."""
+    """Sampling temperature. 1.0, the providers' default, is not sent, because some models refuse the field."""
     context_tokens_max: Annotated[int, Meta(ge=0)] = 0
-    """Window to use, in tokens; 0 takes what the catalogue knows of the model, and 128,000 where that is nothing."""
+    """Context window to use, in tokens. 0 takes the model's known window, or 128,000 if it is unknown."""
     fallback: tuple[str, ...] = ()
-    """Further models, tried in order when a provider is down or out of quota."""
+    """Fallback models, tried in order when a provider is down or out of quota."""
     outage_seconds: Annotated[float, Meta(ge=0)] = 3600.0
-    """How long a person's message waits for a model that is down, busy or out of reach, in seconds; 0 fails at once."""
+    """How long a person's message waits for an unavailable model, in seconds. 0 fails immediately."""
 
 
 DollarsPerMillion: TypeAlias = Annotated[float, Meta(ge=0, le=1_000_000)]
 Price: TypeAlias = DollarsPerMillion | dict[Literal["input", "output", "cached", "cache_write"], DollarsPerMillion]
-"""US dollars a million tokens, for all of them or by kind. A kind that is not named costs what input does."""
+"""US dollars per million tokens, for all of them or by kind. A kind without a price costs the same as input."""
 
 
 class ProviderSettings(Section, frozen=True, kw_only=True):
-    """A service that runs models, under a name of yours; anthropic, openai, gemini, openrouter, ollama and local bring
-    their kind and address along."""
+    """A service that runs models, under a name that you choose. The names anthropic, openai, gemini, openrouter, ollama
+    and local imply their kind and address."""
 
     live = frozenset({"kind", "base_url", "api_key", "model_file", "price", "prices"})
 
     kind: Annotated[str, Meta(examples=["anthropic", "openai", "openai-responses", "gemini", "local"])]
-    """API protocol; openai is Chat Completions, which most services and servers offer."""
+    """API protocol. openai means Chat Completions, which most services and servers offer."""
     base_url: Annotated[str, Meta(pattern=URL_OR_EMPTY)] = ""
-    """Where its API starts, version part included; empty takes the kind's own."""
+    """Base URL of the API, including the version. Empty takes the kind's own."""
     api_key: Secret = NO_SECRET
-    """The key; empty for servers that need none."""
+    """API key. Empty for servers that need none."""
     models: tuple[str, ...] = ()
-    """Models to offer beside those the provider lists; the first is its default."""
+    """Models to offer in addition to the provider's list. The first is its default."""
     headers: dict[str, Secret] = {}
-    """Further HTTP headers of each request."""
+    """Additional HTTP headers of each request."""
     timeout_seconds: Annotated[float, Meta(gt=0)] = 120.0
-    """Longest silence within one answer, in seconds; five times as long where the server keeps the connection open."""
+    """Longest silence within one answer, in seconds. Five times as long if the server keeps the connection alive."""
     model_file: str = ""
     """For kind local: the GGUF file, absolute or below the home directory."""
     price: Price | None = None
-    """US dollars a million tokens, a number or { input = 0.5, output = 1.5, cached = 0.05 }; 0 is a price. Without it
-    the public price lists count where they know the model; kind local and Ollama are free."""
+    """US dollars per million tokens: a number or { input = 0.5, output = 1.5, cached = 0.05 }. 0 means free. Without
+    it, public price lists apply if they contain the model. Kind local and Ollama are free."""
     prices: dict[str, Price] = {}
-    """The same for single models, by name: { "qwen3-32b" = { input = 0.2, output = 0.6 } }."""
+    """Price of single models, by name: { "qwen3-32b" = { input = 0.2, output = 0.6 } }."""
 
 
 class DatabaseSettings(Section, frozen=True, kw_only=True):
-    """Where journals and queues are kept."""
+    """Storage of journals and queues."""
 
     url: Secret = NO_SECRET
-    """Database of many machines, postgresql://USER:PASSWORD@HOST/NAME; empty is SQLite in the home directory."""
+    """Database for several machines, postgresql://USER:PASSWORD@HOST/NAME. Empty means SQLite in the home directory."""
     synchronous: Literal["full", "normal"] = "full"
-    """SQLite: full survives a power cut, normal only a crash of the process, and is faster."""
+    """SQLite: full survives a power failure. normal is faster but survives only a crash of the process."""
     connections_max: Annotated[int, Meta(ge=2, le=1000)] = 10
-    """PostgreSQL connections of one process."""
+    """PostgreSQL: connections per process."""
     bookkeeping_days: Annotated[float, Meta(ge=0, le=10_000)] = 30.0
-    """How long rows that only served delivery are kept once they are done, in days; 0 is without end."""
+    """How long finished delivery rows are kept, in days. 0 keeps them permanently."""
 
 
 class FilesSettings(Section, frozen=True, kw_only=True):
-    """Where stored results, messages' files and workspaces are when several machines share the work."""
+    """Storage of results, message files and workspaces for several machines."""
 
     url: Annotated[str, Meta(pattern=r"^$|^s3://[A-Za-z0-9][A-Za-z0-9._-]*(/\S*)?$")] = ""
-    """An S3-compatible store, s3://BUCKET/PREFIX; empty keeps all in the home directory, which may be shared."""
+    """An S3-compatible store, s3://BUCKET/PREFIX. Empty keeps all files in the home directory, which may be shared."""
     endpoint: Annotated[str, Meta(pattern=URL_OR_EMPTY)] = ""
-    """Address of a store that is not Amazon's."""
+    """Address of the store, unless it is Amazon's."""
     region: str = ""
-    """The bucket's region; empty takes AWS_REGION."""
+    """Region of the bucket. Empty takes AWS_REGION."""
     access_key: Secret = NO_SECRET
-    """Id of the key; empty takes the usual AWS variables or the machine's role."""
+    """Access key id. Empty takes the usual AWS variables or the machine's role."""
     secret_key: Secret = NO_SECRET
     """The key."""
     workspace_sync: bool = True
-    """With a url: whether workspaces and threads' files follow their work; false where they are on a shared volume."""
+    """With a url: whether workspaces and threads' files are synchronized. false if they are on a shared volume."""
 
 
 class TurnsSettings(Section, frozen=True, kw_only=True):
-    """Bounds of one turn."""
+    """Limits of one turn."""
 
     steps_max: Annotated[int, Meta(ge=1, le=10_000)] = 25
-    """Model calls a turn may take; then one last call without tools answers."""
+    """Model calls per turn. After that, one last call without tools answers."""
     tool_errors_in_a_row_max: Annotated[int, Meta(ge=1)] = 5
-    """Failed tool calls in a row that end the turn's tool use; skipped, cut-off and denied ones do not count."""
+    """Failed tool calls in a row that end the turn's tool use. Skipped, interrupted and denied ones do not count."""
     steer: Literal["skip", "finish"] = "skip"
-    """What a message to a running turn does to the step's remaining tool calls."""
+    """Effect of a message to a running turn on the step's remaining tool calls."""
     timeout_seconds: Annotated[float, Meta(gt=0)] = 3600.0
-    """Longest a turn may work, in seconds; waiting for a person does not count."""
+    """Longest turn, in seconds, not counting time that it waits for a person."""
     model_attempts_max: Annotated[int, Meta(ge=1, le=100)] = 4
-    """Tries of one model call before the fallback model."""
+    """Attempts of one model call before the fallback model."""
     retry_base_seconds: Annotated[float, Meta(gt=0)] = 1.0
-    """First pause before a retry, in seconds; it doubles each time."""
+    """First pause before a retry, in seconds. It doubles each time."""
     retry_after_seconds_max: Annotated[float, Meta(gt=0)] = 60.0
-    """Longest pause a provider may ask for, in seconds; a longer one counts as down."""
+    """Longest pause that a provider may request, in seconds. With a longer one, it counts as down."""
     default_response: Annotated[str, Meta(min_length=1)] = (
         "I have nothing to add. Tell me if you expected something else."
     )
-    """What is said when the model returns nothing."""
+    """Answer when the model returns nothing."""
 
 
 class MailboxSettings(Section, frozen=True, kw_only=True):
     """A thread's queue."""
 
     prompts_max: Annotated[int, Meta(ge=1, le=1000)] = 5
-    """Turns that may wait in one thread, more are answered with "busy"; what one person writes in a row is one."""
+    """Turns that may wait in one thread. More are answered with "busy". Consecutive messages of one person count as
+    one."""
     pause_seconds: Annotated[float, Meta(ge=0, le=60)] = 1.5
-    """Pause, in seconds, after which somebody who writes in several messages is answered; 0 answers each by itself."""
+    """How long to wait for further messages of the same person, in seconds. 0 answers each message separately."""
     idle_seconds: Annotated[float, Meta(gt=0)] = 300.0
-    """Quiet time after which a thread's agent is dropped from memory, in seconds."""
+    """Idle time after which a thread is removed from memory, in seconds."""
 
 
 class ThreadsSettings(Section, frozen=True, kw_only=True):
-    """Conversations as lists show them."""
+    """Conversations in lists."""
 
     live = frozenset({"titles"})
 
     titles: Literal["auto", "words", "model"] = "auto"
-    """What a new thread is called: its first words, or what a model finds after the first turn. `auto` asks the model
-    only where that is known to cost less than 0.05 cents."""
+    """Title of a new thread: its first words, or a model's suggestion after the first turn. `auto` asks the model only
+    if that is known to cost less than 0.05 cents."""
     title_model: str = ""
-    """The model that finds titles; empty takes the agent's."""
+    """Model for titles. Empty takes the agent's."""
 
 
 class ContextSettings(Section, frozen=True, kw_only=True):
-    """What the model gets to see."""
+    """What the model sees."""
 
     reserve_tokens: Annotated[int, Meta(ge=0)] = 16_384
-    """Kept free of the window for the answer and for compaction, in tokens."""
+    """Reserved for the answer and for compaction, in tokens."""
     keep_recent_tokens: Annotated[int, Meta(ge=0)] = 20_000
-    """Newest part that compaction leaves word for word, in tokens."""
+    """Newest part that compaction keeps verbatim, in tokens."""
     window_hours: Annotated[float, Meta(ge=0)] = 24.0
-    """How far back the window reaches, in hours; 0 is without end."""
+    """How far back the context reaches, in hours. 0 means no limit."""
     events_share: Annotated[float, Meta(gt=0, le=1)] = 0.7
     """Share of the input for the conversation."""
     artifacts_share: Annotated[float, Meta(ge=0, lt=1)] = 0.2
     """Share of the input for excerpts of stored results."""
     artifact_chars_min: Annotated[int, Meta(ge=200)] = 2000
-    """Tool results longer than this are stored whole and shown as an excerpt, in characters."""
+    """Tool results longer than this are stored, and the model sees an excerpt, in characters."""
     artifact_excerpt_chars: Annotated[int, Meta(ge=200, le=100_000)] = 2000
-    """How much of a stored result the model sees, in characters: its beginning and its end."""
+    """Length of the excerpt of a stored result, in characters: its beginning and its end."""
     artifact_days: Annotated[float, Meta(ge=0, le=10_000)] = 30.0
-    """How long stored results are kept, in days; 0 is without end."""
+    """How long stored results are kept, in days. 0 keeps them permanently."""
     backfill_messages_max: Annotated[int, Meta(ge=0, le=1000)] = 50
-    """How many messages of the platform that were missed are read in before a turn; 0 is off."""
+    """Missed messages of the platform that are read before a turn. 0 turns this off."""
     backfill_hours: Annotated[float, Meta(gt=0)] = 24.0
-    """How old a missed message may be, in hours."""
+    """Maximum age of a missed message, in hours."""
     attachment_bytes_max: Annotated[int, Meta(ge=1024)] = 26_214_400
-    """Largest attachment that is downloaded, in bytes."""
+    """Largest attachment to download, in bytes."""
     attachment_image_bytes_max: Annotated[int, Meta(ge=1024)] = 3_000_000
-    """Largest image that is sent to the model, in bytes; a larger one is made smaller. At most 3 MB count."""
+    """Largest image sent to the model, in bytes. Larger ones are scaled down. Values above 3 MB have no effect."""
     attachment_wait_seconds: Annotated[float, Meta(ge=0, le=600)] = 20.0
-    """How long a turn waits for its attachments, in seconds; what takes longer comes in the background."""
+    """How long a turn waits for its attachments, in seconds. The rest is downloaded in the background."""
     tokenizer: Literal["estimate", "exact"] = "estimate"
-    """How a request is counted before it is sent: by its bytes, or with OpenAI's vocabulary (extra `tokens`)."""
+    """How tokens are counted before a request: from its bytes, or with OpenAI's vocabulary (extra `tokens`)."""
     daily_notes_days: Annotated[int, Meta(ge=0, le=366)] = 3
-    """How many days of daily notes stand in the prompt."""
+    """How many days of daily notes the prompt contains."""
 
 
 SANDBOX_KINDS = ("auto", "bubblewrap", "docker", "host")
-"""Those that are built in."""
+"""Built-in sandboxes."""
 
 
 class SandboxSettings(Section, frozen=True, kw_only=True):
-    """What commands can reach while they run."""
+    """Limits and network access of commands."""
 
     kind: Annotated[str, Meta(examples=["auto", "bubblewrap", "docker", "host"])] = "auto"
-    """Auto takes bubblewrap; where that is missing, every command is asked for. Extensions' go by their own names."""
+    """auto takes bubblewrap if available; otherwise Shoal asks before commands that may change something. Extensions
+    have their own names."""
     network: Literal["off", "on"] | tuple[str, ...] = "off"
-    """What commands reach, through a proxy: nothing, public addresses, or the hosts of a list only."""
+    """What commands can reach, through a proxy: nothing, public addresses, or only the listed hosts."""
     ports: tuple[Annotated[int, Meta(ge=1, le=65535)], ...] = (80, 443)
     """Ports that commands reach at public addresses with network = "on"."""
     timeout_seconds: Annotated[float, Meta(gt=0)] = 120.0
-    """Longest run of a command that sets no limit itself, in seconds."""
+    """Time limit of commands that set none, in seconds."""
     output_bytes_max: Annotated[int, Meta(ge=1024)] = 10_485_760
-    """Longest output kept of one stream, in bytes."""
+    """Longest output per stream, in bytes."""
     memory_bytes_max: Annotated[int, Meta(ge=0)] = 2_147_483_648
-    """Memory of a command, in bytes; 0 sets no limit."""
+    """Memory of a command, in bytes. 0 means no limit."""
     processes_max: Annotated[int, Meta(ge=0)] = 256
-    """Processes a command may have at once; 0 sets no limit."""
+    """Concurrent processes of a command. 0 means no limit."""
     workspace_bytes_max: Annotated[int, Meta(ge=0)] = 2_147_483_648
-    """What an agent's workspace and a thread's /scratch may each hold, in bytes; 0 sets no limit."""
+    """Largest size of an agent's workspace and of a thread's /scratch, in bytes. 0 means no limit."""
     workspace_files_max: Annotated[int, Meta(ge=0)] = 200_000
-    """Files and folders that they may each hold; 0 sets no limit."""
+    """Largest number of files and folders in each of them. 0 means no limit."""
     disk_free_bytes_min: Annotated[int, Meta(ge=0)] = 536_870_912
-    """What commands leave free on the disk of these folders, in bytes; 0 sets no limit."""
+    """Free space that commands must leave on the disk, in bytes. 0 means no limit."""
     image: str = ""
-    """Docker: image of the containers."""
+    """Docker: image for new containers."""
     container: str = ""
     """Docker: a running container to use instead of new ones."""
 
 
 class ProfileSettings(Section, frozen=True, kw_only=True):
-    """Rules for what an agent may do: regular expressions that must match a whole action. What matches deny is refused,
-    else what matches allow runs, else what matches ask is asked. Of the rest the effect decides, or it is refused."""
+    """Rules for an agent's actions: regular expressions that must match a whole action. An action that matches deny is
+    refused; otherwise one that matches allow runs; otherwise one that matches ask needs approval. For all other actions
+    the effect decides, or they are refused."""
 
     extends: str = ""
-    """Profile whose rules are taken over first."""
+    """Profile whose rules are inherited."""
     deny: tuple[str, ...] = ()
     """Actions that are refused."""
     allow: tuple[str, ...] = ()
-    """Actions that run without a question."""
+    """Actions that run without approval."""
     ask: tuple[str, ...] = ()
-    """Actions a person is asked about."""
+    """Actions that need approval."""
     trusted_allow: tuple[str, ...] = ()
-    """Actions that run without a question even after untrusted content was read."""
+    """Actions that run without approval even after untrusted content was read."""
     effects: bool = False
-    """Whether the effect of an action decides where no rule matches it: what reads or can be undone runs, the rest is
-    asked."""
+    """Whether the effect decides if no rule matches an action: reads and undoable changes run, the rest needs approval.
+    """
     stages: bool = False
     """Whether calls whose result the agent does not need, such as messages elsewhere, wait for one question at the end
     of the turn. Each of the others is asked about before the turn continues."""
 
 
 class OverrideSettings(Section, frozen=True, kw_only=True):
-    """Rules laid over a profile where every selector holds; an empty selector holds always. A later override is asked
-    before an earlier one, and none takes a deny back."""
+    """Additional rules that apply if every selector matches. An empty selector always matches. Later overrides take
+    precedence, and none can remove a deny."""
 
     agents: tuple[str, ...] = ()
-    """Names of agents it is for."""
+    """Agents that it applies to, by name."""
     platforms: tuple[str, ...] = ()
-    """Platforms it is for."""
+    """Platforms that it applies to."""
     channels: tuple[str, ...] = ()
-    """Channels it is for, PLATFORM:CHANNEL or the channel alone."""
+    """Channels that it applies to: PLATFORM:CHANNEL, or only the channel."""
     kinds: tuple[Literal["direct", "group"], ...] = ()
-    """Kinds of conversation it is for."""
+    """Kinds of conversation that it applies to."""
     users: tuple[str, ...] = ()
-    """Users it is for, PLATFORM:USER or the user alone."""
+    """Users that it applies to: PLATFORM:USER, or only the user."""
     roles: tuple[str, ...] = ()
-    """Roles it is for; one of them suffices."""
+    """Roles that it applies to. One of them is enough."""
     deny: tuple[str, ...] = ()
     """Actions that are refused."""
     allow: tuple[str, ...] = ()
-    """Actions that run without a question."""
+    """Actions that run without approval."""
     ask: tuple[str, ...] = ()
-    """Actions a person is asked about."""
+    """Actions that need approval."""
     trusted_allow: tuple[str, ...] = ()
-    """Actions that run without a question even after untrusted content was read."""
+    """Actions that run without approval even after untrusted content was read."""
 
 
 class PermissionsSettings(Section, frozen=True, kw_only=True):
-    """Who may do what, and who decides when a person is asked."""
+    """Permissions and approvals."""
 
     live = frozenset({"profiles", "overrides"})
 
     default_profile: Annotated[str, Meta(min_length=1)] = "standard"
-    """Profile of agents that name none: open, standard, guarded, locked, or one of yours."""
+    """Profile of agents that name none: open, standard, guarded, locked, or your own."""
     approvers: tuple[str, ...] = ()
-    """User ids that may decide beside the one who asked, e.g. telegram:4711."""
+    """User ids that may decide in addition to the person who asked, such as telegram:4711."""
     ask_expires_seconds: Annotated[int, Meta(ge=1)] = 3600
-    """Time until an unanswered question counts as refused, in seconds."""
+    """Time until an undecided approval expires, in seconds."""
     covered_files_max: Annotated[int, Meta(ge=0)] = 5_000
-    """Most code files of an agent's folders that an approval of a command covers that may run any of them. Beyond it
-    the command can only be allowed once, and only the files that it names are covered."""
+    """Largest number of code files that an approval covers for a command that may run any of them. With more files, the
+    command can only be allowed once, and only the files that it names are covered."""
     covered_bytes_max: Annotated[int, Meta(ge=0)] = 67_108_864
-    """Most bytes of files that are read for one approval, with the same end."""
+    """Largest size of files read for one approval, in bytes, with the same effect."""
     profiles: dict[str, ProfileSettings] = {}
     """Your own profiles, by name."""
     overrides: tuple[OverrideSettings, ...] = ()
-    """Rules for certain agents, places and people."""
+    """Rules for specific agents, conversations and people."""
 
 
 class LinkedPerson(Section, frozen=True, kw_only=True):
-    """Somebody whose identities are one person: what one may, all may; budgets, approvals and rules count for all."""
+    """A person with several identities. Permissions, budgets and approvals apply to all of them together."""
 
     identities: tuple[Annotated[str, Meta(pattern=r"^[^:\s]+:\S+$")], ...]
-    """User ids with their platform, e.g. telegram:4711 and discord:1234; the first one is the person in budgets."""
+    """User ids with their platform, such as telegram:4711 and discord:1234. The first one names the person in budgets.
+    """
     roles: tuple[str, ...] = ()
-    """Roles the person has on all platforms, beside those a platform gives."""
+    """Roles on all platforms, in addition to those from a platform."""
     usd_per_day: Annotated[float, Meta(ge=0)] = 0.0
-    """US dollars the person may spend a day, in the place of budget.usd_per_user_day; 0 leaves that in force."""
+    """US dollars per day, instead of budget.usd_per_user_day. 0 keeps that limit."""
     tokens_per_day: Annotated[int, Meta(ge=0)] = 0
-    """Tokens the person may spend a day, in and out, in the place of budget.tokens_per_user_day."""
+    """Tokens per day, input and output, instead of budget.tokens_per_user_day. 0 keeps that limit."""
     timezone: str = ""
-    """IANA name of the person's time zone; what they choose with /timezone counts more."""
+    """IANA name of the person's time zone. Their choice with /timezone takes precedence."""
 
 
 class AccessSettings(Section, frozen=True, kw_only=True):
-    """Who is who."""
+    """People and their identities."""
 
     people: dict[str, LinkedPerson] = {}
-    """People with several identities, roles or ceilings of their own, by a name of your choice."""
+    """People with several identities, roles or personal budgets, by a name that you choose."""
 
 
 class BudgetSettings(Section, frozen=True, kw_only=True):
-    """Ceilings of what models may cost. 0 sets no ceiling."""
+    """Budget limits for models. 0 means no limit."""
 
     usd_per_turn: Annotated[float, Meta(ge=0)] = 0.0
-    """US dollars a turn."""
+    """US dollars per turn."""
     usd_per_thread_day: Annotated[float, Meta(ge=0)] = 0.0
-    """US dollars a thread and day."""
+    """US dollars per thread and day."""
     usd_per_user_day: Annotated[float, Meta(ge=0)] = 0.0
-    """US dollars a user and day."""
+    """US dollars per user and day."""
     usd_per_agent_day: Annotated[float, Meta(ge=0)] = 0.0
-    """US dollars an agent and day."""
+    """US dollars per agent and day."""
     usd_per_day: Annotated[float, Meta(ge=0)] = 0.0
-    """US dollars a day, all together."""
+    """US dollars per day in total."""
     usd_total: Annotated[float, Meta(ge=0)] = 0.0
-    """US dollars in all, ever."""
+    """US dollars in total, permanently."""
     tokens_per_turn: Annotated[int, Meta(ge=0)] = 0
-    """Tokens a turn, in and out."""
+    """Tokens per turn, input and output."""
     tokens_per_thread_day: Annotated[int, Meta(ge=0)] = 0
-    """Tokens a thread and day, in and out."""
+    """Tokens per thread and day, input and output."""
     tokens_per_user_day: Annotated[int, Meta(ge=0)] = 0
-    """Tokens a user and day, in and out."""
+    """Tokens per user and day, input and output."""
     tokens_per_agent_day: Annotated[int, Meta(ge=0)] = 0
-    """Tokens an agent and day, in and out."""
+    """Tokens per agent and day, input and output."""
     tokens_per_day: Annotated[int, Meta(ge=0)] = 0
-    """Tokens a day, in and out, all together."""
+    """Tokens per day in total, input and output."""
     tokens_total: Annotated[int, Meta(ge=0)] = 0
-    """Tokens in all, ever, in and out."""
+    """Tokens in total, permanently, input and output."""
     usd_per_stranger_day: Annotated[float, Meta(ge=0)] = 0.0
-    """US dollars a day for somebody whom only the `*` of an allow-list lets in."""
+    """US dollars per day for each person admitted only by `*` in an allow-list."""
     tokens_per_stranger_day: Annotated[int, Meta(ge=0)] = 200_000
-    """Tokens a day for somebody whom only the `*` of an allow-list lets in."""
+    """Tokens per day for each person admitted only by `*` in an allow-list."""
     usd_strangers_per_day: Annotated[float, Meta(ge=0)] = 0.0
-    """US dollars a day for all of these people together, however many accounts they have."""
+    """US dollars per day for all of these people together."""
     tokens_strangers_per_day: Annotated[int, Meta(ge=0)] = 1_000_000
-    """Tokens a day for all of these people together."""
+    """Tokens per day for all of these people together."""
     unpriced: Literal["refuse", "allow"] = "refuse"
-    """What becomes of a model without a known price while a ceiling in US dollars is set."""
+    """Handling of models without a known price while a limit in US dollars is set."""
 
 
 class WebSettings(Section, frozen=True, kw_only=True):
     """The page, the HTTP API and the platforms' webhooks."""
 
     host: Annotated[str, Meta(min_length=1)] = "127.0.0.1"
-    """Address to listen on; anything but 127.0.0.1 is open to the network."""
+    """Address to listen on. Anything except 127.0.0.1 is reachable from the network."""
     port: Annotated[int, Meta(ge=0, le=65535)] = 8420
-    """Port to listen on; 0 takes a free one."""
+    """Port to listen on. 0 takes a free one."""
     token: Secret = NO_SECRET
-    """What a client must show; empty takes the token file in the home directory."""
+    """Access token for clients. Empty takes the token file in the home directory."""
     allow: tuple[Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")], ...] = ()
-    """People with a token of their own who are trusted, by the NAME of web:NAME; what others of them write taints."""
+    """Trusted people with their own token, by the NAME of web:NAME. Messages of other token holders taint a turn."""
     allowed_origins: tuple[str, ...] = ()
-    """Origins of other pages that may call the API, e.g. https://chat.example.org."""
+    """Origins of other pages that may call the API, such as https://chat.example.org."""
     trusted_proxies: tuple[Annotated[str, Meta(pattern=r"^[0-9A-Fa-f:.]+(/[0-9]{1,3})?$")], ...] = ()
-    """Addresses or networks of TLS proxies whose X-Forwarded-Proto counts; a proxy on this machine's loopback does."""
+    """Addresses or networks of TLS proxies whose X-Forwarded-Proto is trusted. Proxies on loopback always are."""
     public_url: Annotated[str, Meta(pattern=URL_OR_EMPTY)] = ""
-    """Address under which platforms reach this server for webhooks."""
+    """Public address of this server, for webhooks of platforms."""
     push: bool = True
-    """Whether browsers may ask for notifications of approvals and answers, which needs the extra `push`."""
+    """Whether browsers can subscribe to notifications of approvals and answers (extra `push`)."""
     push_services: tuple[Annotated[str, Meta(pattern=r"^https?://[^/\s]+$")], ...] = ()
-    """Push services of your own that are not public, e.g. https://push.example.org; any other has to be."""
+    """Your own private push services, such as https://push.example.org. All others must be public."""
 
 
 class EngineSettings(Section, frozen=True, kw_only=True):
-    """How work is shared out and handed over."""
+    """Distribution of work."""
 
     concurrency: Annotated[int, Meta(ge=1)] = 1000
-    """Threads that one process advances at the same time."""
+    """Concurrent threads per process."""
     drain_seconds: Annotated[float, Meta(ge=0)] = 30.0
-    """Time running turns get at a stop, in seconds; the rest goes on at the next start."""
+    """Time for running turns at shutdown, in seconds. Unfinished ones continue at the next start."""
     heartbeat_seconds: Annotated[float, Meta(gt=0)] = 2.0
-    """PostgreSQL: pause between a worker's signs of life, in seconds."""
+    """PostgreSQL: interval of a worker's heartbeats, in seconds."""
     stalled_seconds: Annotated[float, Meta(gt=0)] = 10.0
-    """PostgreSQL: silence after which a worker's threads go to another, in seconds."""
+    """PostgreSQL: silence after which another worker takes over, in seconds."""
 
 
 class AgentsSettings(Section, frozen=True, kw_only=True):
-    """Who answers."""
+    """Agents."""
 
     default_agent: Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_-]*$")] = "main"
-    """Agent of channels that are bound to none."""
+    """Agent of channels without a binding."""
     managers: tuple[str, ...] = ()
-    """Who may make, bind, change and destroy agents and choose settings of a place, beside the owner and
-    permissions.approvers: PLATFORM:USER, role:NAME, or PLATFORM:role:NAME."""
+    """Who may create, bind, change and delete agents and choose the settings of a conversation, in addition to the
+    owner and permissions.approvers: PLATFORM:USER, role:NAME, or PLATFORM:role:NAME."""
 
 
 class SubagentsSettings(Section, frozen=True, kw_only=True):
-    """Bounds of what agents give to subagents and to each other."""
+    """Limits of tasks for subagents and other agents."""
 
     depth_max: Annotated[int, Meta(ge=0, le=10)] = 3
-    """How deep calls may nest; 0 allows none."""
+    """Nesting depth of calls. 0 allows none."""
     running_max: Annotated[int, Meta(ge=1, le=100)] = 5
-    """How many of a conversation's subagents are at work at the same time."""
+    """Concurrent subagents of one conversation."""
     steps_max: Annotated[int, Meta(ge=1)] = 25
-    """Model calls of one subagent; never more than turns.steps_max."""
+    """Model calls per subagent, at most turns.steps_max."""
 
 
 class ToolsSettings(Section, frozen=True, kw_only=True):
     """Settings of built-in tools."""
 
     brave_api_key: Secret = NO_SECRET
-    """Key of the Brave search API; without it web_search asks DuckDuckGo."""
+    """Key of the Brave search API. Without it, web_search uses DuckDuckGo."""
     hardware: bool = False
     """Whether agents have tools for I2C and SPI devices of this machine (extra `hardware`). Profiles other than open
     still deny them."""
 
 
 class LoggingSettings(Section, frozen=True, kw_only=True):
-    """What the log says, on stderr."""
+    """The log on standard error."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """Least weight of what is written."""
+    """Minimum log level."""
     json: bool = False
-    """One JSON object a line instead of text."""
+    """Whether to write one JSON object per line instead of text."""
 
 
 MCP_NAME = r"[a-z0-9][a-z0-9-]{0,23}"
-"""What a server can be called; no `_`, so that `mcp_SERVER_TOOL` says which server is meant."""
+"""Valid server names. Without `_`, so `mcp_SERVER_TOOL` is unambiguous."""
 
 
 class McpServerSettings(Section, frozen=True, kw_only=True):
-    """A server of the Model Context Protocol, under a name of your choice (lower-case letters, digits and -). Its tools
-    are called mcp_NAME_TOOL. Give a command or a url."""
+    """A server of the Model Context Protocol, under a name that you choose (lower-case letters, digits and -). Its
+    tools are called mcp_NAME_TOOL. Set a command or a url."""
 
     live = frozenset({"enabled", "command", "args", "env", "url", "headers"})
 
     enabled: bool = True
-    """Whether it is used."""
+    """Whether the server is used."""
     command: str = ""
-    """Program that is started and spoken to over its standard input and output."""
+    """Program to start, which communicates over its standard input and output."""
     args: tuple[str, ...] = ()
     """Its arguments."""
     env: dict[str, Secret] = {}
-    """Its environment, beside PATH, HOME, USER, LOGNAME, SHELL and TERM; it gets nothing else of Shoal's."""
+    """Its environment, in addition to PATH, HOME, USER, LOGNAME, SHELL and TERM. It inherits nothing else."""
     sandbox: bool = False
-    """Whether it runs in bubblewrap, with [sandbox]'s network and a folder of its own, and not as a program here."""
+    """Whether it runs in bubblewrap, with the network of [sandbox] and its own folder, instead of directly on the host.
+    """
     url: Annotated[str, Meta(pattern=URL_OR_EMPTY)] = ""
-    """Address of a server that runs already and speaks streamable HTTP; private addresses are allowed here."""
+    """Address of a running server with streamable HTTP. Private addresses are allowed here."""
     headers: dict[str, Secret] = {}
-    """HTTP headers of each request to it, such as Authorization."""
+    """HTTP headers of each request, such as Authorization."""
     tools: tuple[str, ...] = ()
-    """The tools to take, by the server's own names; empty takes all."""
+    """Tools to use, by the server's names. Empty uses all."""
     timeout_seconds: Annotated[float, Meta(gt=0, le=900)] = 60.0
-    """Longest wait for it to start, and for each answer, in seconds."""
+    """Longest wait for the start and for each answer, in seconds."""
 
     @property
     def identity(self) -> str:
-        """What the server is: a change of it ends approvals."""
+        """Identity of the server. A change ends approvals."""
         return self.url or shlex.join([self.command, *self.args])
 
 
 class Config(Section, frozen=True, kw_only=True):
-    """The whole configuration. `home` is where it was read from; it is not a key of the file."""
+    """The whole configuration. `home` is its directory and not a key of the file."""
 
     home: Path
     timezone: str = ""
-    """IANA name of the time zone by which days begin and times are read and shown, such as Europe/Berlin. Empty takes
-    this machine's, or UTC where several machines share a database."""
+    """IANA name of the time zone for days and times, such as Europe/Berlin. Empty takes this machine's, or UTC if
+    several machines share a database."""
     model: ModelSettings = ModelSettings()
     providers: dict[str, ProviderSettings] = {}
     database: DatabaseSettings = DatabaseSettings()
@@ -487,13 +492,13 @@ class Config(Section, frozen=True, kw_only=True):
     logging: LoggingSettings = LoggingSettings()
 
     def section(self, kind: type[SectionT]) -> SectionT:
-        """Return the section that a feature has in the file, by its record."""
+        """Return a feature's section by its record."""
         values = (getattr(self, name) for name in self.__struct_fields__)
         return next((value for value in values if isinstance(value, kind)), None) or kind()
 
     @property
     def zone(self) -> str:
-        """The IANA name of the configured time zone, or of this machine's."""
+        """Return the IANA name of the configured time zone, or this machine's."""
         if self.timezone:
             return zone_named(self.timezone).key
         return "UTC" if self.database.url else local_zone()

@@ -1,4 +1,4 @@
-"""Speech as data: what was said in a recording, a text as a recording, and how long one lasts, by its own bytes."""
+"""Records of recognized and synthesized speech, and the duration of a recording from its bytes."""
 
 import struct
 from typing import Annotated, Literal, TypeAlias
@@ -10,47 +10,47 @@ from shoal.kernel.messages import Author, Usage
 from shoal.kernel.section import Section
 
 VoiceMode: TypeAlias = Literal["on", "off", "auto"]
-"""Whether answers are spoken: always, never, or where the person spoke."""
+"""Whether answers are spoken: always, never, or after voice messages."""
 VOICE_MODES: tuple[VoiceMode, ...] = ("on", "off", "auto")
 VOICE = "voice"
-"""The scope of settings that has a channel's VoiceMode, by `PLATFORM:CHANNEL:`."""
+"""Settings scope of a channel's VoiceMode, by `PLATFORM:CHANNEL:`."""
 AudioFormat: TypeAlias = Literal["ogg", "mp3"]
-"""What platforms want a spoken answer in: Ogg with Opus, as voice notes are, or MP3, which players everywhere play."""
+"""Formats of spoken answers: Ogg with Opus for voice notes, or MP3 for all players."""
 MEDIA_TYPES: dict[AudioFormat, str] = {"ogg": "audio/ogg", "mp3": "audio/mpeg"}
 _BYTES_A_SECOND_MIN = 50
-"""No codec needs less for a second, not even of silence; who tells of more seconds is damaged."""
+"""Minimum bytes per second of any codec. A recording that claims more seconds is damaged."""
 _OPUS_RATE = 48_000
 _PCM_HEAD = struct.Struct("<4sI4s4sIHHIIHH4sI")
 
 
 class SpeechSettings(Section, frozen=True, kw_only=True):
-    """Voice messages: what hears them, and what speaks answers; see docs/voice.md."""
+    """Speech recognition of voice messages and spoken answers; see docs/voice.md."""
 
     recognition: Annotated[str, Meta(pattern=r"^$|^moonshine$|^[^/\s]+/\S+$")] = ""
-    """What hears voice messages and recordings: a model, PROVIDER/MODEL, or moonshine, in this process and for English
-    (extra `voice`); empty: they stay files."""
+    """Recognizes voice messages and recordings: a model, PROVIDER/MODEL, or moonshine, local and English only (extra
+    `voice`). Empty: they stay files."""
     speaking: Annotated[str, Meta(pattern=r"^$|^espeak-ng$|^[^/\s]+/\S+$")] = ""
-    """What speaks: a model, PROVIDER/MODEL, or espeak-ng, a program on this machine; empty: answers are written."""
+    """Speaks answers: a model, PROVIDER/MODEL, or espeak-ng, a local program. Empty: answers are only written."""
     voice: str = ""
-    """Which of its voices, by the name that it has there; empty: its usual one."""
+    """Name of the voice. Empty takes the default."""
     answers: VoiceMode = "auto"
-    """Whether answers are spoken, too, where nobody chose with /voice: auto is when the person spoke."""
+    """Whether answers are also spoken if nobody chose with /voice. auto: after voice messages."""
     language: str = ""
-    """The language that is spoken to the agent, such as `de`; empty: whichever it is."""
+    """Language of voice messages, such as `de`. Empty detects it."""
     seconds_max: Annotated[float, Meta(gt=0)] = 900.0
-    """How long a recording may last that is recognised, in seconds."""
+    """Longest recording to recognize, in seconds."""
     bytes_max: Annotated[int, Meta(ge=1024)] = 25_000_000
-    """How large it may be, in bytes; most services take 25 MB."""
+    """Largest recording to recognize, in bytes. Most services accept 25 MB."""
     chars_max: Annotated[int, Meta(ge=50, le=4000)] = 2_000
-    """How much of an answer is spoken, in characters; all of it stands in the text."""
+    """Longest part of an answer to speak, in characters. The text is always complete."""
     usd_per_minute: Annotated[float, Meta(ge=0)] | None = None
-    """What recognising a minute costs, where the price of the model is not known; 0 on a machine of one's own."""
+    """Price of recognizing a minute, in US dollars, if the model's price is unknown. 0 for your own machine."""
     usd_per_million_chars: Annotated[float, Meta(ge=0)] | None = None
-    """The same for speaking a million characters."""
+    """Price of speaking a million characters, in US dollars, if the model's price is unknown."""
 
 
 class Heard(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What was said in a recording, how long that lasted (0 where nobody said), and what recognising it took."""
+    """The transcript of a recording, its duration (0 if unknown), and its usage."""
 
     text: str
     seconds: float = 0.0
@@ -59,7 +59,7 @@ class Heard(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Spoken(msgspec.Struct, frozen=True):
-    """A text as a recording, and what making it took."""
+    """A synthesized recording and its usage."""
 
     audio: bytes
     media_type: str
@@ -67,7 +67,7 @@ class Spoken(msgspec.Struct, frozen=True):
 
 
 class SpokenReply(msgspec.Struct, frozen=True, omit_defaults=True):
-    """For whom a post is spoken, and by which agent: who pays for it."""
+    """The person and agent that pay for a spoken post."""
 
     agent: str
     author: Author
@@ -75,7 +75,7 @@ class SpokenReply(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def seconds_of(audio: bytes) -> float:
-    """How long a recording lasts; 0 where its bytes do not tell that simply, or tell what cannot be. Never raises."""
+    """Return the duration of a recording in seconds, or 0 if unknown or implausible. Never raises."""
     seconds = _seconds_told(audio)
     return seconds if seconds <= len(audio) / _BYTES_A_SECOND_MIN + 1 else 0.0
 
@@ -107,7 +107,7 @@ def _seconds_told(audio: bytes) -> float:
 
 
 def wav_of(samples: bytes, rate: int) -> bytes:
-    """One channel of 16-bit samples as a WAV file."""
+    """Encode one channel of 16-bit samples as a WAV file."""
     size = len(samples)
     return (
         _PCM_HEAD.pack(b"RIFF", 36 + size, b"WAVE", b"fmt ", 16, 1, 1, rate, rate * 2, 2, 16, b"data", size) + samples

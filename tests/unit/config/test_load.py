@@ -75,7 +75,7 @@ def test_an_empty_home_has_every_default(tmp_path: Path) -> None:
         ),
         ("[permissions.overrides]\nkinds = ['x']", "permissions.overrides.kinds is a list; allowed: a list of"),
         ("[[permissions.overrides]]\nallow = ['[']", 'permissions.overrides.0.allow has the pattern "["'),
-        ("[platforms.telegram]\n", "platforms.telegram.token is missing; give it, or set enabled = false."),
+        ("[platforms.telegram]\n", "platforms.telegram.token is missing; set it, or set enabled = false."),
         ("[platforms.telegramm]\n", "platforms.telegramm is not a known key; did you mean telegram?"),
         ("[platforms]\ntelegram = 3", "platforms.telegram is 3; allowed: a table, or several with [[ ]]."),
         ("[platforms.slack]\nbot_token = 'x'", "platforms.slack.app_token is missing; Socket Mode needs it"),

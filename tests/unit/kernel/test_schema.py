@@ -36,7 +36,7 @@ class Booking(msgspec.Struct, forbid_unknown_fields=True):
         ({}, "`listen` is missing"),
         ([], "it has to be an object"),
         ({"listen": "all", "about": "x" * 9}, "`about` has to be text of at most 8 characters"),
-        ({"listen": "all", "at": "noon"}, "`at` has another form than it needs"),
+        ({"listen": "all", "at": "noon"}, "`at` has the wrong form"),
     ],
 )
 def test_what_is_wrong_is_told_with_what_is_allowed(given: object, said: str) -> None:
@@ -48,10 +48,10 @@ def test_what_is_wrong_is_told_with_what_is_allowed(given: object, said: str) ->
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[budget]\na=1\n[budget]\n", "the table [budget] is there already"),
-        ("[a.b]\n[a]\nb.c=1", "the table [a.b] is there already"),
-        ("a=1\na=2", "a key is there twice, or is both a value and a table"),
-        ("x={a=1,a=2}", "the key a is there twice"),
+        ("[budget]\na=1\n[budget]\n", "the table [budget] is defined twice"),
+        ("[a.b]\n[a]\nb.c=1", "the table [a.b] is defined twice"),
+        ("a=1\na=2", "a key is defined twice, or is both a value and a table"),
+        ("x={a=1,a=2}", "the key a is defined twice"),
         ("x = " + "1" * 5000, "a number has too many digits"),
         ("x = yes", "a value is missing, or is text without quotes"),
         ('x = "a', "the closing quotes of a string are missing"),

@@ -11,32 +11,33 @@ from shoal.kernel.section import Problem, Section
 
 
 class HookSettings(Section, frozen=True, kw_only=True):
-    """Calls to POST /hooks/NAME that start a turn, in a thread or in a new one of a channel."""
+    """Calls to POST /hooks/NAME that start a turn in a thread, or in a new thread of a channel."""
 
     secret: Secret = NO_SECRET
-    """What callers prove that they know, at least 16 characters."""
+    """Secret of the callers, at least 16 characters."""
     template: str = ""
-    """What the agent is told; {{ a.b }} is a value of the JSON body, {{ body }} all of it. Empty is the body alone."""
+    """Text for the agent. {{ a.b }} is a value of the JSON body, {{ body }} all of it. Empty means only the body."""
     thread: str = ""
-    """Thread it goes into, PLATFORM:CHANNEL:THREAD."""
+    """Thread for the turn, PLATFORM:CHANNEL:THREAD."""
     channel: str = ""
-    """Or the channel in which each call opens a thread, PLATFORM:CHANNEL."""
+    """Or a channel in which each call opens a thread, PLATFORM:CHANNEL."""
     agent: str = ""
-    """Who answers; empty is the thread's or channel's agent."""
+    """Agent that answers. Empty means the agent of the thread or channel."""
     repeat_seconds: Annotated[float, Meta(ge=0, le=604_800)] = 43_200.0
-    """After how many seconds the same body with a bearer secret is a new call; 0: at once. Signed ones go by text."""
+    """Time after which the same body with a bearer secret is a new call, in seconds. 0: always. Signed calls are
+    compared by text."""
 
 
 class TriggersSettings(Section, frozen=True, kw_only=True):
-    """What starts turns by itself."""
+    """Triggers that start turns."""
 
     catch_up_seconds: Annotated[int, Meta(ge=0)] = 3600
-    """How late a one-time trigger may still run after downtime, in seconds."""
+    """How late a one-time trigger may run after downtime, in seconds."""
     outage_seconds: Annotated[float, Meta(ge=0)] = 86_400.0
-    """How long a trigger's turn waits for a model that is down, busy or out of reach, in seconds; 0 fails at once. A
-    one-time trigger also waits so long for room in its conversation's queue, and at least 12 minutes."""
+    """How long a trigger's turn waits for an unavailable model, in seconds. 0 fails immediately. A one-time trigger
+    waits equally long for space in its conversation's queue, and at least 12 minutes."""
     heartbeat_minutes: Annotated[float, Meta(ge=0)] = 0.0
-    """Time between looks at HEARTBEAT.md, in minutes; 0 is off."""
+    """Interval of checks of HEARTBEAT.md, in minutes. 0 turns them off."""
     webhooks: dict[str, HookSettings] = {}
     """Webhooks by name."""
 
