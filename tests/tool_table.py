@@ -8,9 +8,9 @@
 from pathlib import Path
 from typing import get_args
 
+from shoal.features.mcp import kinds
 from shoal.kernel.traits import ANYTHING, Effect, Traits, Treatment
 from shoal.permissions.effects import ANSWERS, WORDS, EffectCase
-from shoal.tools.mcp import kinds
 from tests.known_tools import TRAITS
 
 PAGE = Path(__file__).parents[1] / "docs/permissions.md"

@@ -35,7 +35,6 @@ from shoal.services import Services
 from shoal.store.store import Store
 from shoal.threads.forks import Forks
 from shoal.threads.orchestrator import Orchestrator
-from shoal.tools.mcp.connection import McpServers
 from shoal.tools.registry import Registry
 
 
@@ -59,7 +58,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
         backend = await stack.enter_async_context(opening)
         store, hub = Store(backend.driver, clock), Hub()
         state: State = "stopped" if role == "offline" else "starting"
-        runtime = Runtime(backend.engine, config.engine.drain_seconds, state)
+        runtime = Runtime(backend.engine, config.engine.drain_seconds, state, role=role)
         services = Services(LiveConfig(config), home, store, hub, runtime)
         services.add(backend, Backend)
         services.add(clock, Clock)
@@ -110,7 +109,8 @@ async def _running(services: Services, role: Role) -> AsyncGenerator[None]:
         await services[Forks].end_forks()
         if backend.recovers:
             await orchestrator.recover()
-        await services[McpServers].wait_ready()
+        for wait in runtime.before_ready:
+            await wait()
         runtime.state = "running"
         try:
             yield

@@ -46,7 +46,7 @@ class CliCommand(NamedTuple):
 class Feature(NamedTuple):
     """What a feature consists of. In each entry, `services` are those of the running system (`shoal.services`).
 
-    settings       sections of the file, by the name of their tables
+    settings       sections of the file, by the name of their tables: a struct, or dict[str, …] for [TABLE.NAME]
     open           `open(services)` returns an async context manager, which is left when Shoal has stopped
     services       classes with `of(services)`. Each is made at the start
     attach         `attach(services)` registers what the core calls: virtual folders, rows that expire, background work
@@ -55,6 +55,7 @@ class Feature(NamedTuple):
     routes         endpoints of the API
     paths          what their paths begin with, as in `surfaces/http/table.py`
     cli            subcommands of `shoal`
+    expects        `patterns(config)` returns patterns for the names of tools that come and go while Shoal runs
     doctor         `look(context, config)` yields findings for `shoal doctor` (`shoal.surfaces.cli.findings`)
 
     The file `queries.sql` in the folder has the feature's named queries.
@@ -70,6 +71,7 @@ class Feature(NamedTuple):
     routes: str = ""
     paths: tuple[str, ...] = ()
     cli: tuple[CliCommand, ...] = ()
+    expects: str = ""
     doctor: str = ""
 
     def load(self, entry: str) -> object:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from shoal.agents.registry import AgentRegistry, RuntimeInfo
+from shoal.backend import Role
 from shoal.connections import Connections
 from shoal.kernel.ids import make_thread_id
 from shoal.kernel.live_config import LiveConfig
@@ -15,7 +16,6 @@ from shoal.notices import Notices
 from shoal.permissions.effects import in_words
 from shoal.services import Services
 from shoal.tools.executor import Executor
-from shoal.tools.mcp.connection import McpServers
 from shoal.tools.registry import Registry
 from shoal.turn.context import ContextBuilder
 
@@ -25,13 +25,16 @@ State = Literal["starting", "running", "draining", "stopped"]
 @dataclass
 class Runtime:
     """How far starting or stopping has come. In the role `offline` the state is `stopped` all along.
-    `before_turns` are awaited once the engine has started, before turns go on."""
+    `before_turns` are awaited once the engine has started, before turns go on, `before_ready` before it counts as
+    running."""
 
     engine: Engine
     drain_seconds: float
     state: State = "starting"
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     before_turns: list[Callable[[], Awaitable[None]]] = field(default_factory=list[Callable[[], Awaitable[None]]])
+    before_ready: list[Callable[[], Awaitable[None]]] = field(default_factory=list[Callable[[], Awaitable[None]]])
+    role: Role = "all"
 
     async def drain(self) -> None:
         """Stop intake, give running turns `engine.drain_seconds`, leave the rest to the next start."""
@@ -40,11 +43,12 @@ class Runtime:
         await self.engine.drain(self.drain_seconds)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Status:
-    """Reads what `info` shows."""
+    """Reads what `info` shows. `servers` describes connected tool servers."""
 
     services: Services
+    servers: Callable[[], tuple[str, ...]] = tuple
 
     def info(self) -> RuntimeInfo:
         """Current status of all services."""
@@ -64,6 +68,6 @@ class Status:
             sandbox=sandbox.name,
             isolated=sandbox.isolated,
             notes=tuple(services[Notices].notes),
-            mcp=tuple(server.state.told for server in services[McpServers].connections),
+            mcp=self.servers(),
             asks=in_words(services[Executor].situation),
         )

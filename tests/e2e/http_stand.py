@@ -22,6 +22,9 @@ from shoal.engine.local import LocalEngine
 from shoal.features.backups.places import DirectoryPlace
 from shoal.features.backups.service import Backups
 from shoal.features.backups.settings import BackupSettings
+from shoal.features.mcp.pins import Pins
+from shoal.features.mcp.servers import McpServers
+from shoal.features.mcp.settings import McpServerSettings
 from shoal.features.openai_api.routes import Conversations
 from shoal.features.processes.service import ProcessService, ProcessSettings, ProcessTable
 from shoal.features.processes.store import ProcessStore
@@ -52,7 +55,7 @@ from shoal.kernel.messages import Author, Inbound, Prompt, Receipt, Usage
 from shoal.kernel.permissions import Asker
 from shoal.kernel.ports import ChatAdapter, Models, SignalKind
 from shoal.kernel.records import Commit, NewPost, Opening
-from shoal.kernel.settings import McpServerSettings, WebSettings
+from shoal.kernel.settings import WebSettings
 from shoal.models.catalog import Catalog
 from shoal.net.connections import default_tls
 from shoal.notices import Notices
@@ -78,8 +81,6 @@ from shoal.threads.pairing import Pairing
 from shoal.threads.timezones import TimeZones
 from shoal.threads.voice import VoiceService
 from shoal.tools.executor import LiveToolServices
-from shoal.tools.mcp.connection import McpServers
-from shoal.tools.mcp.pins import Pins
 from shoal.tools.prompt_files import PromptFiles
 from shoal.tools.registry import Registry
 from shoal.tools.tainted_files import MarkedFiles

@@ -60,6 +60,7 @@ EVALS = Parts(
     cli=("replay", "compare", "cases", "check"),
 )
 RECALL = Parts("recall", ("recall", "search_history"), sections=("recall",))
+MCP = Parts("mcp", commands=("mcp",), routes=("/api/mcp",), cli=("mcp",), sections=("mcp",))
 UNDO = Parts(
     "undo",
     commands=("undo",),
@@ -112,6 +113,7 @@ class Without:
         EVALS,
         RECALL,
         UNDO,
+        MCP,
         BACKUPS,
         TRIGGERS,
         SELF_EDIT,

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from tests.e2e.http_stand import Served, served
 
-from shoal.tools.mcp.definitions import Definition, definition_digest, definition_text
-from shoal.tools.mcp.pins import CHAIN
+from shoal.features.mcp.definitions import Definition, definition_digest, definition_text
+from shoal.features.mcp.pins import CHAIN
 
 
 @pytest.fixture

@@ -16,12 +16,13 @@ from shoal.agents.registry import AgentRegistry
 from shoal.app import NO_OVERRIDES, Overrides, open_app
 from shoal.config import load_config
 from shoal.connections import Connections
+from shoal.features.mcp.servers import McpServers
+from shoal.features.mcp.setup import shown_server
 from shoal.kernel.home import Home
 from shoal.kernel.ports import Models
 from shoal.net.connections import default_tls
 from shoal.services import Services
 from shoal.setup.choices import platforms
-from shoal.setup.live import shown_server
 from shoal.store.store import Store
 from shoal.surfaces.cli.init import make_home
 from shoal.surfaces.http.options import WebOptions
@@ -31,13 +32,12 @@ from shoal.testing.model.fake import FakeSettings
 from shoal.testing.platforms.telegram import TOKEN as BOT
 from shoal.testing.platforms.telegram import FakeTelegram
 from shoal.threads.access_tokens import AccessTokens, NewToken
-from shoal.tools.mcp.connection import McpServers
 from shoal.tools.registry import Registry
 from shoal.turn.compaction import ThreadTitles
 
 OTHER_BOT = "999999:AAFakeTokenForTestsOnly"
 ADA = 7
-MCP_SERVER = Path(__file__).parents[1] / "unit" / "tools" / "mcp_servers" / "odd_server.py"
+MCP_SERVER = Path(__file__).parents[1] / "unit" / "features" / "mcp" / "odd_server.py"
 
 
 class Stand(msgspec.Struct):

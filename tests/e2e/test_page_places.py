@@ -10,6 +10,8 @@ from tests.e2e.http_stand import TOKEN, Served, served
 from tests.e2e.page_api import PageApi
 from tests.e2e.page_kit import THREAD, opened, violations
 
+from shoal.features.mcp.definitions import Definition, definition_digest, definition_text
+from shoal.features.mcp.kinds import hints_of
 from shoal.features.processes.logs import log_of
 from shoal.features.processes.records import Hook, Process, ProcessEnd, ProcessSpec
 from shoal.features.processes.store import ProcessStore
@@ -19,8 +21,6 @@ from shoal.kernel.events import AssistantSaid, ToolFinished, ToolStarted, UserSa
 from shoal.kernel.ids import CallId, ThreadId
 from shoal.kernel.messages import Author, Prompt, ToolCall
 from shoal.testing.chat import FakeChat
-from shoal.tools.mcp.definitions import Definition, definition_digest, definition_text
-from shoal.tools.mcp.kinds import hints_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("page")]
 

@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 from tests.scenarios.kit import Door, calls
 
+from shoal.features.mcp.connection import McpState
+from shoal.features.mcp.pins import Pins
+from shoal.features.mcp.servers import McpServers
 from shoal.kernel.events import ToolFinished
 from shoal.kernel.traits import Traits
 from shoal.permissions.access import AccessRules
@@ -17,13 +20,11 @@ from shoal.store.store import Store
 from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import World, scenario
 from shoal.tools.functions import tool
-from shoal.tools.mcp.connection import McpServers, McpState
-from shoal.tools.mcp.pins import Pins
 from shoal.tools.registry import Registry
 
 pytestmark = pytest.mark.skipif(find_spec("mcp") is None, reason="the extra mcp is not installed")
 
-ODD = Path(__file__).parents[1] / "unit" / "tools" / "mcp_servers" / "odd_server.py"
+ODD = Path(__file__).parents[1] / "unit" / "features" / "mcp" / "odd_server.py"
 SETTINGS: dict[str, object] = {
     "mcp": {
         "odd": {"command": sys.executable, "args": [str(ODD)]},

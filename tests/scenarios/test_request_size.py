@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal.features.mcp.kinds import UNCONFIRMED
 from shoal.kernel.events import ApprovalRequested, AssistantSaid, ToolFinished, ToolStarted
 from shoal.kernel.messages import MORE_TOOLS, ModelRequest
 from shoal.kernel.traits import Traits
@@ -20,7 +21,6 @@ from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.model.tokens import shared_prefix_bytes
 from shoal.testing.scenario import World, scenario
 from shoal.tools.functions import tool
-from shoal.tools.mcp.kinds import UNCONFIRMED
 from shoal.tools.registry import Registry
 
 ALIASES = {"view", "create_file", "str_replace", "search_history", "brave_search"}

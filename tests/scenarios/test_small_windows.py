@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from shoal.app import Overrides, open_app
 from shoal.config import load_config
+from shoal.features.mcp.kinds import UNCONFIRMED
 from shoal.kernel.clock import SystemClock
 from shoal.kernel.events import ToolFinished, TurnFinished
 from shoal.kernel.messages import ModelRequest
@@ -16,7 +17,6 @@ from shoal.testing.chat import OPEN, FakeChat
 from shoal.testing.model import Call, FakeModel, Refusal, Reply, Seen
 from shoal.testing.scenario import FakeModels, World, scenario
 from shoal.tools.functions import tool
-from shoal.tools.mcp.kinds import UNCONFIRMED
 from shoal.tools.registry import Registry
 from shoal.turn.tokens import ROUGHLY
 

@@ -73,7 +73,7 @@ BUILT: dict[str, tuple[str, str]] = {
 PLAIN = (
     "shoal.kernel.lazy_re: pattern",  # those of its callers are found there
     "re.escape",  # nothing but a name of the home's own files, or a text as it is
-    "shoal.tools.mcp.schemas: pattern",  # only parsed
+    "shoal.features.mcp.schemas: pattern",  # only parsed
     "shoal.permissions.patterns: ",  # one character is matched, or the pattern is only parsed
     "shoal.markdown.unfinished: f'(?<!`)`{{{run}}}(?!`)'",
 )

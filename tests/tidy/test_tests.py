@@ -15,7 +15,7 @@ NAMED_TUPLES = {"_asdict", "_fields", "_make", "_replace"}
 FOREIGN = {"_exit", "_find_component", "_from_value", "_protected_args", "_setupstate"}
 """Private names of the standard library, simcord, click and pytest, which have no public ones for it."""
 PATCHES = ("setattr", "getattr", "delattr")
-MOVING = ("features/triggers/test_postgres.py", "surfaces/cli/test_mcp.py", "tools/mcp_servers/")
+MOVING = ("features/triggers/test_postgres.py",)
 """Tests of features whose folder is still being made."""
 TESTS = [path for path in python_files("tests", "packages") if "src" not in path.parts]
 

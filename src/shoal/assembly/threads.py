@@ -48,8 +48,6 @@ from shoal.threads.timezones import TimeZones
 from shoal.threads.voice import VoiceService
 from shoal.tools.executor import LiveToolServices
 from shoal.tools.hooks import HookRunner
-from shoal.tools.mcp.connection import McpServers
-from shoal.tools.mcp.definitions import any_tool_of
 from shoal.tools.prompt_files import PromptFiles
 from shoal.tools.registry import Registry
 from shoal.tools.tainted_files import MarkedFiles
@@ -117,12 +115,11 @@ def open_agents(services: Services, overrides: Overrides, role: Role) -> None:
     config, agents, models, tools = live.current, services[AgentRegistry], services[Models], services[Registry]
     adapters, standing, profiles = services[Adapters], services[Standing], services[Profiles]
     orchestrator, outlets, links = services[Orchestrator], services[LiveToolServices], services[Links]
-    prompt_files, mcp = services[PromptFiles], services[McpServers]
+    prompt_files = services[PromptFiles]
     forks, voice = services[Forks], services[VoiceService]
 
     def known_tools() -> list[str]:
-        away = [name for name, server in live.current.mcp.items() if server.enabled and name not in mcp.up]
-        return [*tools.names(), *map(any_tool_of, away)]
+        return [*tools.names(), *tools.away()]
 
     configured: Mapping[str, ChatAdapter | None] = adapters
     if role == "offline":

@@ -1,4 +1,4 @@
-"""Opens what a turn needs: tools, MCP servers, the context, spending, and the loop."""
+"""Opens what a turn needs: tools, the context, spending, and the loop."""
 
 import asyncio
 from functools import partial
@@ -21,7 +21,6 @@ from shoal.net.fetch import GuardedFetcher
 from shoal.notices import Notices
 from shoal.permissions.access import Links
 from shoal.permissions.profiles import Profiles
-from shoal.sandbox.choose import server_enclosure
 from shoal.services import Services
 from shoal.store.store import Store
 from shoal.threads.admissions import Admissions
@@ -31,8 +30,6 @@ from shoal.tools.checkpoints import Checkpoints
 from shoal.tools.documents import DocumentStates
 from shoal.tools.executor import Executor, LiveToolServices
 from shoal.tools.hooks import HookRunner
-from shoal.tools.mcp.connection import McpServers
-from shoal.tools.mcp.pins import Pins
 from shoal.tools.prompt_files import PromptFiles
 from shoal.tools.registry import Registry, lookup_tools, standard_tools
 from shoal.tools.storage import open_checkpoints
@@ -45,7 +42,7 @@ from shoal.turn.tokens import meter_as_set
 
 
 def open_tools(services: Services, overrides: Overrides, role: Role) -> None:
-    """Open the tools, the MCP servers, and the executor."""
+    """Open the tools and the executor."""
     config, home, clock, store = services[LiveConfig].current, services[Home], services[Clock], services[Store]
     outlets, prompt_files = services[LiveToolServices], services[PromptFiles]
     tools, agenda, fetcher = Registry(), Agenda(), overrides.fetcher or GuardedFetcher()
@@ -55,9 +52,6 @@ def open_tools(services: Services, overrides: Overrides, role: Role) -> None:
         *extension_tools(config.tools),
     ):
         tools.add(tool)
-    pins = Pins(store.settings, store.audit, clock, config.mcp)
-    servers, enclosure = config.mcp if role not in ("serve", "offline") else {}, server_enclosure(config.sandbox)
-    mcp = McpServers(servers, home, tools, clock, enclosure, pins, services[Notices].tell_owner)
     hooks, hub = HookRunner({**extension_hooks(), **overrides.hooks}), services[LiveHub]
     sandbox = services[Sandbox]
     checkpoints = open_checkpoints(config.checkpoints, services[Files], home, services[MarkedFiles])
@@ -82,8 +76,6 @@ def open_tools(services: Services, overrides: Overrides, role: Role) -> None:
         tools,
         agenda,
         DocumentStates(),
-        pins,
-        mcp,
         hooks,
         checkpoints,
         executor,

@@ -29,7 +29,6 @@ from shoal.threads.departures import Departures
 from shoal.threads.orchestrator import Orchestrator
 from shoal.tools.executor import LiveToolServices
 from shoal.tools.hooks import HookRunner
-from shoal.tools.mcp.connection import McpServers
 from shoal.tools.storage import Retention
 
 
@@ -48,8 +47,6 @@ def add_upkeep(services: Services, role: Role) -> None:
     backend.add_single("database check", upkeep.keep("database check", look_through))
     retention = partial(store.bookkeeping.run, bookkeeping_days(config, store.bookkeeping.repeat_seconds))
     backend.add_single("row retention", upkeep.keep("row retention", retention))
-    for server in services[McpServers].connections:
-        backend.begin(f"mcp {server.server.name}", server.run)
     backend.add_service(upkeep.keep("messages that end Shoal", partial(watch_begun, services[Begun], clock)))
     if services[HookRunner].runs_after_turns:
         backend.add_service(services[HookRunner].run)

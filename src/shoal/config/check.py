@@ -1,14 +1,15 @@
 """Rules that concern more than one key, checked on the whole configuration."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from typing import cast
 
 from shoal.config.defaults import BUILTIN_PROFILES, PROVIDER_KINDS
 from shoal.extensions import extensions
 from shoal.kernel.errors import ConfigError, InvalidInput
 from shoal.kernel.ids import OWN_PLATFORMS, SUBAGENTS
-from shoal.kernel.section import Problem, Section
-from shoal.kernel.settings import MCP_NAME, SANDBOX_KINDS, Config, PermissionsSettings
+from shoal.kernel.section import Problem, Section, header_problems
+from shoal.kernel.settings import SANDBOX_KINDS, Config, PermissionsSettings
 from shoal.kernel.zones import zone_named
 from shoal.platforms.record import BUILT_IN
 
@@ -30,7 +31,7 @@ def check(config: Config) -> Iterator[Problem]:
         if provider.kind not in PROVIDER_KINDS and provider.kind not in extensions("shoal.providers"):
             known = ", ".join(PROVIDER_KINDS)
             yield ("providers", name, "kind"), f'is "{provider.kind}"; allowed: {known}, or that of an extension'
-        yield from _headers(("providers", name, "headers"), provider.headers)
+        yield from (((("providers", name, *keys)), problem) for keys, problem in header_problems(provider.headers))
         prices = {("price",): provider.price, **{("prices", model): price for model, price in provider.prices.items()}}
         for key, price in prices.items():
             if isinstance(price, dict) and "input" not in price:
@@ -54,15 +55,6 @@ def check(config: Config) -> Iterator[Problem]:
     kind = config.sandbox.kind
     if kind not in SANDBOX_KINDS and kind not in extensions("shoal.sandboxes"):
         yield ("sandbox", "kind"), f'is "{kind}"; allowed: {", ".join(SANDBOX_KINDS)}, or that of an extension'
-    for name, server in config.mcp.items():
-        if not re.fullmatch(MCP_NAME, name):
-            yield ("mcp", name), "has a name that tools cannot carry; allowed: 1 to 24 lower-case letters, digits and -"
-        yield from _headers(("mcp", name, "headers"), server.headers)
-        if server.enabled and bool(server.command) == bool(server.url):
-            found = "and url are both given" if server.command else "is missing"
-            yield ("mcp", name, "command"), f"{found}; allowed: a command to start the server, or the url of one"
-        if server.sandbox and server.url:
-            yield ("mcp", name, "sandbox"), "is true for a url; allowed: only with a command, which it encloses"
     seen: dict[str, str] = {}
     for name, person in config.access.people.items():
         for identity in person.identities:
@@ -73,13 +65,11 @@ def check(config: Config) -> Iterator[Problem]:
         section = getattr(config, name)
         if isinstance(section, Section):
             yield from (((name, *keys), problem) for keys, problem in section.problems())
+        elif isinstance(section, dict):
+            for table, one in cast("dict[str, object]", section).items():
+                if isinstance(one, Section):
+                    yield from (((name, table, *keys), problem) for keys, problem in one.problems(table))
     yield from _platforms(config)
-
-
-def _headers(path: tuple[str, ...], headers: Iterable[str]) -> Iterator[Problem]:
-    for name in headers:
-        if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):  # RFC 9110, 5.1
-            yield path, f"has the name {ascii(name)[:60]}; allowed: letters, digits and -, as in X-Api-Key"
 
 
 def _permissions(settings: PermissionsSettings) -> Iterator[Problem]:

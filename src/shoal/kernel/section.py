@@ -1,6 +1,7 @@
 """What the sections of the configuration have in common."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from typing import ClassVar, TypeAlias
 
 import msgspec
@@ -21,6 +22,14 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     live: ClassVar[frozenset[str]] = frozenset()
 
-    def problems(self) -> Iterator[Problem]:
-        """What is wrong between its keys, where the types of single keys do not say it."""
+    def problems(self, name: str = "") -> Iterator[Problem]:
+        """What is wrong between its keys, where the types of single keys do not say it. `name` is that of a table of
+        which there may be several, such as [mcp.NAME]."""
         yield from ()
+
+
+def header_problems(headers: Iterable[str]) -> Iterator[Problem]:
+    """Yield the key `headers` for each name that no HTTP header can have."""
+    for name in headers:
+        if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):  # RFC 9110, 5.1
+            yield ("headers",), f"has the name {ascii(name)[:60]}; allowed: letters, digits and -, as in X-Api-Key"

@@ -3,7 +3,6 @@
 docs/configuration.md is generated from the defaults and descriptions. `shoal.config` reads and checks the values.
 """
 
-import shlex
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias, TypeVar
 
@@ -425,42 +424,6 @@ class LoggingSettings(Section, frozen=True, kw_only=True):
     """Whether to write one JSON object per line instead of text."""
 
 
-MCP_NAME = r"[a-z0-9][a-z0-9-]{0,23}"
-"""Valid server names. Without `_`, so `mcp_SERVER_TOOL` is unambiguous."""
-
-
-class McpServerSettings(Section, frozen=True, kw_only=True):
-    """A server of the Model Context Protocol, under a name that you choose (lower-case letters, digits and -). Its
-    tools are called mcp_NAME_TOOL. Set a command or a url."""
-
-    live = frozenset({"enabled", "command", "args", "env", "url", "headers"})
-
-    enabled: bool = True
-    """Whether the server is used."""
-    command: str = ""
-    """Program to start, which communicates over its standard input and output."""
-    args: tuple[str, ...] = ()
-    """Its arguments."""
-    env: dict[str, Secret] = {}
-    """Its environment, in addition to PATH, HOME, USER, LOGNAME, SHELL and TERM. It inherits nothing else."""
-    sandbox: bool = False
-    """Whether it runs in bubblewrap, with the network of [sandbox] and its own folder, instead of directly on the host.
-    """
-    url: Annotated[str, Meta(pattern=URL_OR_EMPTY)] = ""
-    """Address of a running server with streamable HTTP. Private addresses are allowed here."""
-    headers: dict[str, Secret] = {}
-    """HTTP headers of each request, such as Authorization."""
-    tools: tuple[str, ...] = ()
-    """Tools to use, by the server's names. Empty uses all."""
-    timeout_seconds: Annotated[float, Meta(gt=0, le=900)] = 60.0
-    """Longest wait for the start and for each answer, in seconds."""
-
-    @property
-    def identity(self) -> str:
-        """Identity of the server. A change ends approvals."""
-        return self.url or shlex.join([self.command, *self.args])
-
-
 class Config(Section, frozen=True, kw_only=True):
     """The whole configuration. `home` is its directory and not a key of the file."""
 
@@ -488,7 +451,6 @@ class Config(Section, frozen=True, kw_only=True):
     subagents: SubagentsSettings = SubagentsSettings()
     tools: ToolsSettings = ToolsSettings()
     speech: SpeechSettings = SpeechSettings()
-    mcp: dict[str, McpServerSettings] = {}
     logging: LoggingSettings = LoggingSettings()
 
     def section(self, kind: type[SectionT]) -> SectionT:

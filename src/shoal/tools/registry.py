@@ -32,11 +32,12 @@ SELECTIONS_MAX = 256
 
 
 class Registry:
-    """The tools, and `traits` of them by name."""
+    """The tools, and `traits` of them by name. `away` returns patterns for the names of those that may come back."""
 
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
         self._tools: dict[str, Tool] = {}
         self.traits = TraitsByName()
+        self.away: Callable[[], Iterable[str]] = tuple
         self._selections: dict[tuple[bool, bool, tuple[str, ...]], Offer] = {}
         self._offers: dict[tuple[tuple[str, ...], Callable[[str], bool]], Offer] = {}
         for tool in tools:

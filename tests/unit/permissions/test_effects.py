@@ -7,6 +7,8 @@ from typing import get_args
 import pytest
 from msgspec.structs import replace
 
+from shoal.features.mcp.kinds import TRAITS as KINDS
+from shoal.features.mcp.kinds import UNCONFIRMED
 from shoal.kernel.permissions import Action, Asker, Decision
 from shoal.kernel.settings import OverrideSettings, ProfileSettings
 from shoal.kernel.traits import Effect, Traits, TraitsByName
@@ -14,8 +16,6 @@ from shoal.permissions.actions import shell_actions
 from shoal.permissions.effects import ANSWERS, EffectCase, Situation, effect_of, in_words
 from shoal.permissions.profiles import Profile, Profiles, compile_profile, decide_all, hidden
 from shoal.permissions.taint import MESSAGE_OF, Source, TaintState, gate, sink_of
-from shoal.tools.mcp.kinds import TRAITS as KINDS
-from shoal.tools.mcp.kinds import UNCONFIRMED
 from tests.known_tools import TRAITS
 
 SEALED = Situation(isolated=True, sealed=True, covered=True, trusted=True)

@@ -7,13 +7,13 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from shoal.features.mcp.kinds import TRAITS as KINDS
 from shoal.kernel.permissions import Action
 from shoal.kernel.traits import TraitsByName
 from shoal.permissions.actions import shell_actions
 from shoal.permissions.effects import Situation
 from shoal.permissions.profiles import Profiles, decide_all
 from shoal.permissions.taint import MESSAGE_OF, Source, TaintState, gate
-from shoal.tools.mcp.kinds import TRAITS as KINDS
 from tests.known_tools import TRAITS
 
 CONFIRMED = {"mcp_mail_delete": KINDS["write"], "mcp_web_fetch": KINDS["read_outside"], "mcp_mail_find": KINDS["read"]}

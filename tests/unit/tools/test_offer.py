@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from shoal.extensions import extension_tools
+from shoal.features.mcp.kinds import UNCONFIRMED
 from shoal.features.memory.files import MemoryEdit
 from shoal.features.memory.tools import note_tool, remember_tool
 from shoal.kernel.errors import ToolError
@@ -17,7 +18,6 @@ from shoal.kernel.messages import MORE_TOOLS, ToolCall, ToolSpec
 from shoal.kernel.settings import SandboxSettings, ToolsSettings
 from shoal.testing.contracts.tool import tool_context
 from shoal.tools.functions import tool
-from shoal.tools.mcp.kinds import UNCONFIRMED
 from shoal.tools.offer import (
     ADDED_MAX,
     FOUND_CHARS_MAX,

@@ -1,9 +1,13 @@
-"""Tools of MCP servers."""
+"""MCP servers: connections that last, their tools, and what the owner confirms of them."""
 
 from shoal.feature import CliCommand, Feature
 
 FEATURE = Feature(
     name="mcp",
+    settings={"mcp": "settings:SERVERS"},
+    services=("servers:McpServers", "setup:McpSetup"),
+    attach="attach:attach",
+    expects="settings:tool_patterns",
     routes="routes:routes",
     paths=("/api/mcp", "/api/mcp-servers/*/confirm"),
     chat_commands="commands:chat_commands",

@@ -2,14 +2,14 @@
 
 import click
 
+from shoal.features.mcp.definitions import DIGEST_CHARS
+from shoal.features.mcp.kinds import KINDS, WORDS, Kind
 from shoal.features.mcp.routes import McpServerView, McpToolView, McpView
 from shoal.kernel.errors import InvalidInput, NotFound
 from shoal.surfaces.cli.client import call_api, get, path_part
 from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.output import print_records, printable, tell, when
 from shoal.text.order import natural
-from shoal.tools.mcp.definitions import DIGEST_CHARS
-from shoal.tools.mcp.kinds import KINDS, WORDS, Kind
 
 mcp = click.Group(
     "mcp",

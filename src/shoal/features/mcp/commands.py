@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING
 
+from shoal.features.mcp.definitions import DIGEST_CHARS
+from shoal.features.mcp.kinds import KINDS, Kind
+from shoal.features.mcp.pins import Pins, ServerPins
 from shoal.kernel.commands import ChatCommand, CommandRequest, CommandSpec
 from shoal.kernel.errors import Forbidden, InvalidInput
-from shoal.tools.mcp.definitions import DIGEST_CHARS
-from shoal.tools.mcp.kinds import KINDS, Kind
-from shoal.tools.mcp.pins import Pins, ServerPins
 
 if TYPE_CHECKING:
     from shoal.services import Services

@@ -3,6 +3,9 @@
 import asyncio
 from collections.abc import AsyncGenerator
 
+from shoal.features.mcp.pins import Pins
+from shoal.features.mcp.servers import McpServers
+from shoal.features.mcp.settings import servers_of
 from shoal.kernel.clock import SystemClock
 from shoal.kernel.errors import ShoalError
 from shoal.kernel.phrases import counted
@@ -11,25 +14,23 @@ from shoal.sandbox.choose import server_enclosure
 from shoal.surfaces.cli.context import CommandContext
 from shoal.surfaces.cli.findings import DoctorFinding, fail, ok, warn
 from shoal.surfaces.cli.output import when
-from shoal.tools.mcp.connection import McpServers
-from shoal.tools.mcp.pins import Pins
 from shoal.tools.registry import Registry
 
 
 async def look_at_servers(context: CommandContext, config: Config) -> AsyncGenerator[DoctorFinding]:
     """Connect every server, and list what waits for the owner."""
-    if not config.mcp:
+    if not servers_of(config):
         return
     clock = SystemClock()
     try:
         listed = await asyncio.to_thread(
-            context.read, lambda store: Pins(store.settings, store.audit, clock, config.mcp).listed()
+            context.read, lambda store: Pins(store.settings, store.audit, clock, servers_of(config)).listed()
         )
     except ShoalError:  # the database check reports it
         listed = []
     pinned = {one.server: one for one in listed}
     enclose = server_enclosure(config.sandbox)
-    for state in await McpServers(config.mcp, context.home, Registry(), clock, enclose).probe():
+    for state in await McpServers(servers_of(config), context.home, Registry(), clock, enclose).probe():
         check, known = f"mcp {state.server}", pinned.get(state.server)
         if state.status != "up":
             yield fail(check, state.why, f"Correct [mcp.{state.server}], or set enabled = false there.")

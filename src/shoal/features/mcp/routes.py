@@ -5,11 +5,12 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from shoal.surfaces.http.endpoints import ADMINS, READERS, Routes
+from shoal.features.mcp.definitions import DIGEST_CHARS
+from shoal.features.mcp.kinds import Kind
+from shoal.features.mcp.pins import Pin, Pins, ServerPins, State
+from shoal.features.mcp.setup import McpServerState, McpSetup, NewMcpServer
+from shoal.surfaces.http.endpoints import ADMINS, READERS, Removed, Routes
 from shoal.threads.principals import Principal
-from shoal.tools.mcp.definitions import DIGEST_CHARS
-from shoal.tools.mcp.kinds import Kind
-from shoal.tools.mcp.pins import Pin, Pins, ServerPins, State
 
 routes = Routes()
 Digest = Annotated[str, msgspec.Meta(min_length=DIGEST_CHARS, max_length=64)]
@@ -63,6 +64,12 @@ class McpConfirmation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kinds: dict[str, Kind] = {}
 
 
+class McpSwitch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether the server is used."""
+
+    enabled: bool
+
+
 def _tool_view(pin: Pin) -> McpToolView:
     definition = pin.offered or pin.allowed
     digest = definition.digest if definition is not None else ""
@@ -95,3 +102,28 @@ async def confirm_mcp(pins: Pins, by: Principal, name: str, body: McpConfirmatio
     """Confirm what kinds a server's tools are; 404 for a server that was not connected yet or a tool that waits, 409
     when its tools have changed since."""
     return _server_view(await pins.confirm(name, body.digest, body.kinds, by.person))
+
+
+@routes("GET /api/mcp-servers", READERS)
+async def mcp_servers(setup: McpSetup, by: Principal) -> tuple[McpServerState, ...]:
+    """The configured MCP servers, how each is, and its tools; the owner sees their arguments too, without secrets."""
+    return setup.servers(for_owner=by.asker.trust == "owner")
+
+
+@routes("POST /api/mcp-servers", ADMINS, status=201, owner_only=True)
+async def add_mcp_server(setup: McpSetup, by: Principal, body: NewMcpServer) -> McpServerState:
+    """Add an MCP server, once it has answered; 400 with the reason why it does not, 409 for a name that is taken."""
+    return await setup.add(body, by.person)
+
+
+@routes("PATCH /api/mcp-servers/{name}", ADMINS, owner_only=True)
+async def switch_mcp_server(setup: McpSetup, by: Principal, name: str, body: McpSwitch) -> McpServerState:
+    """Connect an MCP server again, or end its connection."""
+    return await setup.switch(name, body.enabled, by.person)
+
+
+@routes("DELETE /api/mcp-servers/{name}", ADMINS, owner_only=True)
+async def remove_mcp_server(setup: McpSetup, by: Principal, name: str) -> Removed:
+    """Take an MCP server out of the configuration."""
+    await setup.remove(name, by.person)
+    return Removed(True)

@@ -41,7 +41,7 @@ class TriggersSettings(Section, frozen=True, kw_only=True):
     webhooks: dict[str, HookSettings] = {}
     """Webhooks by name."""
 
-    def problems(self) -> Iterator[Problem]:
+    def problems(self, name: str = "") -> Iterator[Problem]:
         """What is wrong with webhooks."""
         for name, hook in self.webhooks.items():
             at = ("webhooks", name)

@@ -1,11 +1,15 @@
 """The tools and the sandbox of a Shoal with some configuration, without starting one."""
 
+from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import chain
+from typing import cast
 
 from shoal.agents.lifecycle import Checks
 from shoal.agents.toolbox import built_in_traits
 from shoal.config import Config
 from shoal.extensions import extension_sandbox, extension_tools
+from shoal.feature import features
 from shoal.kernel.errors import ShoalError
 from shoal.kernel.ports import Sandbox
 from shoal.kernel.traits import NO_TOOLS, TraitsByName
@@ -13,7 +17,6 @@ from shoal.models.catalog import Catalog, existing_model
 from shoal.permissions.effects import Situation
 from shoal.permissions.profiles import Profiles
 from shoal.sandbox.choose import open_sandbox
-from shoal.tools.mcp.definitions import any_tool_of
 
 
 async def sandbox_here(config: Config) -> Sandbox | None:
@@ -42,8 +45,9 @@ def agent_checks(config: Config, catalog: Catalog) -> Checks:
 
 def tool_names(config: Config) -> tuple[str, ...]:
     """The names of all tools; patterns for those of MCP servers."""
-    known = known_traits(config).items()
-    return (*(name for name, _ in known), *(any_tool_of(name) for name, one in config.mcp.items() if one.enabled))
+    expects = [feature.load(feature.expects) for feature in features() if feature.expects]
+    patterns = (cast("Callable[[Config], Iterable[str]]", patterns_of)(config) for patterns_of in expects)
+    return (*(name for name, _ in known_traits(config).items()), *chain.from_iterable(patterns))
 
 
 def known_traits(config: Config) -> TraitsByName:

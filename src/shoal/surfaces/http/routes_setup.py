@@ -5,9 +5,9 @@ from typing import Annotated
 import msgspec
 
 from shoal.setup.chats import Account, ChatEntered, ChatSetup
-from shoal.setup.live import LiveSetup, McpServerState, NewMcpServer, SetupState, Titles
+from shoal.setup.live import LiveSetup, SetupState, Titles
 from shoal.setup.models import ModelAnswered, ModelChosen, ModelSetup, OfferedModels, ProviderTried
-from shoal.surfaces.http.endpoints import ADMINS, READERS, Removed, Routes
+from shoal.surfaces.http.endpoints import ADMINS, READERS, Routes
 from shoal.threads.principals import Principal
 
 routes = Routes()
@@ -114,28 +114,3 @@ async def own_platform(chats: ChatSetup, by: Principal, platform: str, body: Own
 async def switch_platform(chats: ChatSetup, by: Principal, platform: str, body: Switch) -> Account:
     """Connect an account again, or end its connection."""
     return await chats.switch(platform, body.enabled, by.person)
-
-
-@routes("GET /api/mcp-servers", READERS)
-async def mcp_servers(setup: LiveSetup, by: Principal) -> tuple[McpServerState, ...]:
-    """The configured MCP servers, how each is, and its tools; the owner sees their arguments too, without secrets."""
-    return setup.mcp(for_owner=by.asker.trust == "owner")
-
-
-@routes("POST /api/mcp-servers", ADMINS, status=201, owner_only=True)
-async def add_mcp_server(setup: LiveSetup, by: Principal, body: NewMcpServer) -> McpServerState:
-    """Add an MCP server, once it has answered; 400 with the reason why it does not, 409 for a name that is taken."""
-    return await setup.put_mcp(body, by.person)
-
-
-@routes("PATCH /api/mcp-servers/{name}", ADMINS, owner_only=True)
-async def switch_mcp_server(setup: LiveSetup, by: Principal, name: str, body: Switch) -> McpServerState:
-    """Connect an MCP server again, or end its connection."""
-    return await setup.switch_mcp(name, body.enabled, by.person)
-
-
-@routes("DELETE /api/mcp-servers/{name}", ADMINS, owner_only=True)
-async def remove_mcp_server(setup: LiveSetup, by: Principal, name: str) -> Removed:
-    """Take an MCP server out of the configuration."""
-    await setup.remove_mcp(name, by.person)
-    return Removed(True)

@@ -168,7 +168,7 @@ def test_broken_agents_and_skills_are_told(shoal: Shoal, home: Path) -> None:
 def test_each_mcp_server_is_tried(shoal: Shoal, home: Path) -> None:
     pytest.importorskip("mcp", reason="the extra mcp is not installed")
     shoal("init")
-    odd = ROOT / "tests" / "unit" / "tools" / "mcp_servers" / "odd_server.py"
+    odd = ROOT / "tests" / "unit" / "features" / "mcp" / "odd_server.py"
     (home / "shoal.toml").write_text(
         f"[mcp.odd]\ncommand = '{sys.executable}'\nargs = ['{odd}']\ntools = ['echo']\n"
         "[mcp.gone]\ncommand = '/nowhere/server'\n[mcp.off]\nenabled = false\ncommand = '/nowhere/server'\n"
@@ -178,7 +178,7 @@ def test_each_mcp_server_is_tried(shoal: Shoal, home: Path) -> None:
     assert found["mcp gone"]["status"] == "fail"
     assert "[mcp.gone]" in found["mcp gone"]["todo"]
     assert "mcp off" not in found
-    assert logging.getLogger("shoal.tools.mcp.connection").level == logging.NOTSET, "it is quiet for that look alone"
+    assert logging.getLogger("shoal.features.mcp.connection").level == logging.NOTSET, "it is quiet for that look alone"
 
 
 @pytest.mark.parametrize(

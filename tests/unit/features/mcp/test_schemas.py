@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal.features.mcp.schemas import KEYWORDS, NODES_MAX, SCHEMA_BYTES_MAX, Json, own_names, portable
 from shoal.kernel.errors import InvalidInput
 from shoal.models.schema_dialects import narrowed
-from shoal.tools.mcp.schemas import KEYWORDS, NODES_MAX, SCHEMA_BYTES_MAX, Json, own_names, portable
 
 Node = dict[str, Any]
 COMMON = KEYWORDS - frozenset(

@@ -8,7 +8,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 from tests.tidy.source import ROOT
-from tests.unit.tools.mcp_servers.stand import configured, connected
+from tests.unit.features.mcp.stand import configured, connected
 
 from shoal.kernel.secret import Secret
 

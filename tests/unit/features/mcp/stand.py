@@ -6,13 +6,13 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from shoal.features.mcp.connection import McpConnection, McpState, Status
+from shoal.features.mcp.pins import Pins
+from shoal.features.mcp.settings import McpServerSettings
+from shoal.features.mcp.transport import McpServer
 from shoal.kernel.ports import Enclose, ToolContext, ToolOutput
-from shoal.kernel.settings import McpServerSettings
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.tool import tool_context
-from shoal.tools.mcp.connection import McpConnection, McpState, Status
-from shoal.tools.mcp.pins import Pins
-from shoal.tools.mcp.transport import McpServer
 from shoal.tools.registry import Registry
 
 ODD = str(Path(__file__).with_name("odd_server.py"))

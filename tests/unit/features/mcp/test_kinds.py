@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoal.features.mcp.kinds import KINDS, TRAITS, UNCONFIRMED, Hints, Kind, hints_of, offer_text, traits_of
 from shoal.kernel.traits import Traits
-from shoal.tools.mcp.kinds import KINDS, TRAITS, UNCONFIRMED, Hints, Kind, hints_of, offer_text, traits_of
 
 
 def kind_of(**annotations: object) -> Kind:

@@ -27,25 +27,23 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 import anyio
 import msgspec
 
+from shoal.features.mcp.definitions import Definition, definition_digest, definition_text, described, tool_name
+from shoal.features.mcp.kinds import UNCONFIRMED, hints_of, traits_of
+from shoal.features.mcp.pins import InForce, Pins, Tell
+from shoal.features.mcp.transport import LastWords, McpServer, failures, opened
 from shoal.installation import how_to_add
 from shoal.kernel.clock import Clock, retry_delay
 from shoal.kernel.errors import InvalidInput, SandboxError, ShoalError, StoreError, ToolError
-from shoal.kernel.home import Home
 from shoal.kernel.messages import ToolSpec
 from shoal.kernel.permissions import Action
 from shoal.kernel.phrases import counted
 from shoal.kernel.ports import Enclose, Invocation, ToolContext, ToolOutput
 from shoal.kernel.schema import refusal
-from shoal.kernel.settings import McpServerSettings
 from shoal.kernel.traits import Traits
 from shoal.kernel.untrusted import UNREADABLE
 from shoal.net.connections import network_reason
 from shoal.tools.attachments import keep_copy
 from shoal.tools.functions import Prepared, canonical
-from shoal.tools.mcp.definitions import Definition, definition_digest, definition_text, described, tool_name
-from shoal.tools.mcp.kinds import UNCONFIRMED, hints_of, traits_of
-from shoal.tools.mcp.pins import InForce, Pins, Tell
-from shoal.tools.mcp.transport import LastWords, McpServer, failures, opened
 from shoal.tools.output import visible
 from shoal.tools.registry import Registry
 
@@ -53,7 +51,7 @@ if TYPE_CHECKING:
     from mcp import types
     from mcp.client.session import ClientSession
 
-    from shoal.tools.mcp.schemas import Json
+    from shoal.features.mcp.schemas import Json
 
 ARGUMENTS_CHARS_MAX = 1_000_000
 
@@ -97,7 +95,7 @@ class McpTool:
         try:
             values = msgspec.json.decode(arguments.strip() or "{}", type=dict[str, object])
             if self._names:
-                from shoal.tools.mcp.schemas import own_names
+                from shoal.features.mcp.schemas import own_names
 
                 values = cast("dict[str, object]", own_names(cast("Json", values), self._names))
         except UNREADABLE as error:
@@ -259,7 +257,7 @@ class McpConnection:
             from mcp import types
             from mcp.client.session import ClientSession
 
-            from shoal.tools.mcp.wire import TolerantDispatcher
+            from shoal.features.mcp.wire import TolerantDispatcher
 
             logging.getLogger("mcp").setLevel(logging.CRITICAL)  # what goes wrong is logged here, once
             logging.getLogger("client").setLevel(logging.CRITICAL)
@@ -312,7 +310,7 @@ class McpConnection:
     async def _listed(self, session: "ClientSession") -> list[object]:
         from mcp import MCPError, types
 
-        from shoal.tools.mcp.wire import RAW, listed
+        from shoal.features.mcp.wire import RAW, listed
 
         tools, cursors, cursor = list[object](), set[str](), ""
         for page in range(PAGES_MAX):
@@ -421,8 +419,8 @@ class McpConnection:
         """Call a tool by the server's name for it. Raises ToolError when the server cannot be asked."""
         from mcp import MCPError, types
 
-        from shoal.tools.mcp.results import marked, output_of, source_of
-        from shoal.tools.mcp.wire import RAW
+        from shoal.features.mcp.results import marked, output_of, source_of
+        from shoal.features.mcp.wire import RAW
 
         session, server = self._session, self.server.name
         if session is None or self.state.status != "up":
@@ -463,7 +461,7 @@ def definition_of(server: str, tool: object) -> tuple[str, Definition]:
     from mcp import types
     from pydantic import ValidationError
 
-    from shoal.tools.mcp.schemas import portable
+    from shoal.features.mcp.schemas import portable
 
     given = cast("dict[str, object]", tool) if isinstance(tool, dict) else {}
     own = given.get("name")
@@ -495,69 +493,3 @@ def _reason(error: Exception) -> str:
     if isinstance(error, ShoalError):
         return " ".join(str(error).split())[:300]
     return f"{network_reason(error)[:300].rstrip('.')}."
-
-
-START_SECONDS = 5.0
-"""How long a start waits for the servers' first answers."""
-
-
-class McpServers:
-    """The connections to all enabled servers of [mcp]; nothing is imported or started before they run."""
-
-    def __init__(
-        self,
-        servers: Mapping[str, McpServerSettings],
-        home: Home,
-        registry: Registry,
-        clock: Clock,
-        enclose: Enclose | None,
-        pins: Pins | None = None,
-        tell: Tell | None = None,
-    ) -> None:
-        self.connections: list[McpConnection] = []
-        self._make = partial(McpConnection, registry=registry, clock=clock, enclose=enclose, pins=pins, tell=tell)
-        self._folder = home.root / "mcp"
-        for name, server in servers.items():
-            if server.enabled:
-                self.add(name, server)
-
-    def add(self, name: str, server: McpServerSettings) -> McpConnection:
-        """A connection to one more server; whoever adds it runs it."""
-        made = self._make(McpServer(name, server, self._folder / name))
-        self.connections.append(made)
-        return made
-
-    def drop(self, name: str) -> None:
-        """Know a server no more, whose connection has ended."""
-        for one in [one for one in self.connections if one.server.name == name]:
-            self.connections.remove(one)
-            one.release()
-
-    @property
-    def up(self) -> frozenset[str]:
-        return frozenset(one.server.name for one in self.connections if one.state.status == "up")
-
-    async def wait_ready(self, seconds: float = START_SECONDS) -> None:
-        """Wait until each server has been tried once, but no longer than this: a slow one comes later."""
-        try:
-            async with asyncio.timeout(seconds):
-                for connection in self.connections:
-                    await connection.settled.wait()
-        except TimeoutError:
-            log.warning("MCP servers are slow to start; their tools appear once they have")
-
-    async def probe(self) -> list[McpState]:
-        """Connect each server once, see all that it offers, and let it go again; without pins nothing is stored."""
-        states, level = list[McpState](), log.level
-        log.setLevel(logging.CRITICAL)  # the caller reports all of it
-        try:
-            async with anyio.create_task_group() as tasks:
-                for connection in self.connections:
-                    tasks.start_soon(connection.run)
-                for connection in self.connections:
-                    await connection.settled.wait()
-                    states.append(connection.state)
-                tasks.cancel_scope.cancel()
-        finally:
-            log.setLevel(level)
-        return states

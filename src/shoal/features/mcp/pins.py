@@ -25,21 +25,26 @@ import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
+from shoal.features.mcp.definitions import DIGEST_CHARS, NO_DEFINITION, TEXT_CHARS_MAX, Definition, tool_name
+from shoal.features.mcp.kinds import WORDS, Kind, offer_text
+from shoal.features.mcp.settings import McpServerSettings, servers_of
 from shoal.kernel.clock import Clock
 from shoal.kernel.errors import Conflict, NotFound, StoreCorrupt
+from shoal.kernel.live_config import LiveConfig
 from shoal.kernel.ports import Settings
 from shoal.kernel.records import AuditEntry
 from shoal.kernel.schema import refusal
-from shoal.kernel.settings import McpServerSettings
 from shoal.kernel.untrusted import UNREADABLE
 from shoal.store.audit import AuditLog
-from shoal.tools.mcp.definitions import DIGEST_CHARS, NO_DEFINITION, TEXT_CHARS_MAX, Definition, tool_name
-from shoal.tools.mcp.kinds import WORDS, Kind, offer_text
+from shoal.store.store import Store
+
+if TYPE_CHECKING:
+    from shoal.services import Services
 
 log = logging.getLogger(__name__)
 
@@ -191,6 +196,11 @@ class Pins:
         self.know(servers)
         self.watchers: list[Callable[[], None]] = []
         """Called when something was decided in this process."""
+
+    @classmethod
+    def of(cls, services: "Services") -> "Pins":
+        store, config = services[Store], services[LiveConfig].current
+        return cls(store.settings, store.audit, services[Clock], servers_of(config))
 
     def know(self, servers: Mapping[str, McpServerSettings]) -> None:
         """Keep what is allowed of these servers, as they are configured now."""

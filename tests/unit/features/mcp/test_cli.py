@@ -10,12 +10,13 @@ import pytest
 from tests.unit.surfaces.cli.conftest import Shoal, running
 
 from shoal.config import load_config
+from shoal.features.mcp.definitions import Definition, definition_digest, definition_text
+from shoal.features.mcp.kinds import Kind, hints_of
+from shoal.features.mcp.pins import Pins
+from shoal.features.mcp.settings import servers_of
 from shoal.kernel.clock import SystemClock
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
-from shoal.tools.mcp.definitions import Definition, definition_digest, definition_text
-from shoal.tools.mcp.kinds import Kind, hints_of
-from shoal.tools.mcp.pins import Pins
 
 SETTINGS = f"[mcp.odd]\ncommand = {sys.executable!r}\nargs = ['-c', 'pass']\n"
 
@@ -42,7 +43,8 @@ def sees(home: Path, **tools: str) -> dict[str, str]:
             )
             for name, words in tools.items()
         }
-        used = await Pins(store.settings, store.audit, clock, load_config(home, {}).mcp).in_force("odd", offered)
+        servers = servers_of(load_config(home, {}))
+        used = await Pins(store.settings, store.audit, clock, servers).in_force("odd", offered)
         await store.close()
         return {name: found.description for name, (_, found, _) in used.items()}
 
@@ -118,7 +120,8 @@ def lists(home: Path, tools: Mapping[str, object]) -> dict[str, Kind | None]:
                 f"mcp_mail_{name}",
                 Definition(definition_digest(said), definition_text(said), name, "{}", {}, hints_of(said)),
             )
-        used = await Pins(store.settings, store.audit, clock, load_config(home, {}).mcp).in_force("mail", offered)
+        servers = servers_of(load_config(home, {}))
+        used = await Pins(store.settings, store.audit, clock, servers).in_force("mail", offered)
         await store.close()
         return {name: one.kind for name, one in used.items()}
 

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
-from tests.unit.tools.mcp_servers.stand import Stand, configured, connected
+from tests.unit.features.mcp.stand import Stand, configured, connected
 
 from shoal.kernel.ports import ToolOutput
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from PIL import Image as Picture
 
+from shoal.features.mcp import results
+from shoal.features.mcp.results import output_of
 from shoal.kernel.ports import ToolOutput
-from shoal.tools.mcp import results
-from shoal.tools.mcp.results import output_of
 
 Block = dict[str, object]
 

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import anyio
 from anyio.abc import ObjectReceiveStream
 
+from shoal.features.mcp.settings import McpServerSettings
 from shoal.kernel.errors import ShoalError
 from shoal.kernel.ports import Command, Enclose, Mount
 from shoal.kernel.secret import Secret
-from shoal.kernel.settings import McpServerSettings
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
@@ -72,7 +72,7 @@ def _mended(item: "SessionMessage | Exception") -> "list[SessionMessage | Except
 
     if not isinstance(item, ValidationError):
         return [item]
-    from shoal.tools.mcp.wire import mended
+    from shoal.features.mcp.wire import mended
 
     errors = item.errors(include_url=False)
     of_whole = [
@@ -135,7 +135,7 @@ async def _over_http(server: McpServerSettings) -> "AsyncGenerator[TransportStre
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
 
-    from shoal.tools.mcp.wire import mended_event, mended_json
+    from shoal.features.mcp.wire import mended_event, mended_json
 
     class Mended(httpx2.AsyncByteStream):
         """A response body for the package: not compressed, no longer than a message may be, with repaired messages."""

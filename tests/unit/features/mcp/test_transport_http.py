@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 from tests.connections import listening
-from tests.unit.tools.mcp_servers.stand import configured, connected
+from tests.unit.features.mcp.stand import configured, connected
 
+from shoal.features.mcp.kinds import TRAITS
+from shoal.features.mcp.pins import Pins
+from shoal.features.mcp.transport import MESSAGE_BYTES_MAX, McpServer
 from shoal.kernel.secret import Secret
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.database import empty_database
-from shoal.tools.mcp.kinds import TRAITS
-from shoal.tools.mcp.pins import Pins
-from shoal.tools.mcp.transport import MESSAGE_BYTES_MAX, McpServer
 
 pytest.importorskip("mcp", reason="the extra mcp is not installed")
 PROGRAM = Path(__file__).with_name("http_server.py")

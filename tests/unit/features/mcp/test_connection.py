@@ -14,15 +14,15 @@ from pathlib import Path
 import psutil
 import pytest
 from tests.processes import until
-from tests.unit.tools.mcp_servers.stand import ODD, configured, connected, odd
+from tests.unit.features.mcp.stand import ODD, configured, connected, odd
 
+from shoal.features.mcp.connection import CHECK_SECONDS, LISTINGS_MAX, TOOLS_MAX, McpConnection
+from shoal.features.mcp.transport import LastWords, McpServer
 from shoal.kernel.errors import ToolError
 from shoal.kernel.secret import Secret
 from shoal.sandbox.bubblewrap import BubblewrapSandbox
 from shoal.sandbox.limits import CommandLimits
 from shoal.testing.clock import ManualClock
-from shoal.tools.mcp.connection import CHECK_SECONDS, LISTINGS_MAX, TOOLS_MAX, McpConnection
-from shoal.tools.mcp.transport import LastWords, McpServer
 from shoal.tools.registry import Registry
 
 pytest.importorskip("mcp", reason="the extra mcp is not installed")
@@ -245,7 +245,7 @@ def test_a_child_dies_with_us_even_when_we_are_killed(tmp_path: Path) -> None:
     script = f"""
 import asyncio, sys
 from pathlib import Path
-from tests.unit.tools.mcp_servers.stand import connected, odd
+from tests.unit.features.mcp.stand import connected, odd
 async def main():
     async with connected(Path({str(tmp_path)!r}), odd(Path({str(tmp_path)!r}), "stubborn")) as stand:
         await stand.becomes("up")

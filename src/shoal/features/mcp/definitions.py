@@ -13,8 +13,8 @@ from typing import TypeAlias, cast
 
 import msgspec
 
+from shoal.features.mcp.kinds import Hints
 from shoal.text.shown import strip_controls
-from shoal.tools.mcp.kinds import Hints
 from shoal.tools.output import visible
 
 NAME_CHARS_MAX = 64
@@ -52,11 +52,6 @@ def tool_name(server: str, tool: str) -> str:
         return clean
     digest = hashlib.sha256(wanted.encode("utf-8", errors="replace")).hexdigest()[:8]
     return f"{clean[: NAME_CHARS_MAX - 9]}_{digest}"
-
-
-def any_tool_of(server: str) -> str:
-    """A pattern for the names of a server's tools, whichever they are."""
-    return f"mcp_{server}_*"
 
 
 def described(server: str, description: str) -> str:

@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.unit.tools.mcp_servers.stand import Stand, connected, odd
+from tests.unit.features.mcp.stand import Stand, connected, odd
 
+from shoal.features.mcp.definitions import DIGEST_CHARS, Definition, definition_digest, definition_text
+from shoal.features.mcp.pins import CHAIN, TELL_SECONDS, Pin, Pins, ServerPins, change_notice, compared
+from shoal.features.mcp.settings import McpServerSettings
 from shoal.kernel.errors import Conflict, NotFound
-from shoal.kernel.settings import McpServerSettings
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat_peer import MemorySettings
 from shoal.testing.database import empty_database
-from shoal.tools.mcp.definitions import DIGEST_CHARS, Definition, definition_digest, definition_text
-from shoal.tools.mcp.pins import CHAIN, TELL_SECONDS, Pin, Pins, ServerPins, change_notice, compared
 
 SERVERS = {"odd": "python odd", "even": "python even"}
 Offer = dict[str, tuple[str, Definition]]

@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.tools.mcp_servers.stand import connected, odd
+from tests.unit.features.mcp.stand import connected, odd
 
+from shoal.features.mcp.definitions import Definition, definition_digest, definition_text
+from shoal.features.mcp.kinds import KINDS, TRAITS, UNCONFIRMED, Kind, hints_of
+from shoal.features.mcp.pins import CHAIN, InForce, Pins, ServerPins
+from shoal.features.mcp.settings import McpServerSettings
 from shoal.kernel.errors import Conflict, NotFound
-from shoal.kernel.settings import McpServerSettings
 from shoal.store.sqlite import SqliteDriver
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.chat_peer import MemorySettings
 from shoal.testing.database import empty_database
-from shoal.tools.mcp.definitions import Definition, definition_digest, definition_text
-from shoal.tools.mcp.kinds import KINDS, TRAITS, UNCONFIRMED, Kind, hints_of
-from shoal.tools.mcp.pins import CHAIN, InForce, Pins, ServerPins
 
 READS = {"readOnlyHint": True, "openWorldHint": False}
 READS_OUTSIDE = {"readOnlyHint": True}

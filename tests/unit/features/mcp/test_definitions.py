@@ -5,7 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.tools.mcp.definitions import DESCRIPTION_CHARS_MAX, described, tool_name
+from shoal.features.mcp.definitions import DESCRIPTION_CHARS_MAX, described, tool_name
 
 
 @given(st.from_regex(r"[a-z0-9][a-z0-9-]{0,23}", fullmatch=True), st.text(min_size=1))

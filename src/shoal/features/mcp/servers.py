@@ -1,0 +1,97 @@
+"""The connections to all enabled servers of [mcp]."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+import anyio
+
+from shoal.features.mcp.connection import McpConnection, McpState, log
+from shoal.features.mcp.pins import Pins, Tell
+from shoal.features.mcp.settings import McpServerSettings, servers_of
+from shoal.features.mcp.transport import McpServer
+from shoal.kernel.clock import Clock
+from shoal.kernel.home import Home
+from shoal.kernel.live_config import LiveConfig
+from shoal.kernel.ports import Enclose
+from shoal.notices import Notices
+from shoal.running import Runtime
+from shoal.sandbox.choose import server_enclosure
+from shoal.tools.registry import Registry
+
+if TYPE_CHECKING:
+    from shoal.services import Services
+
+START_SECONDS = 5.0
+"""How long a start waits for the servers' first answers."""
+
+
+class McpServers:
+    """The connections to all enabled servers of [mcp]; nothing is imported or started before they run."""
+
+    def __init__(
+        self,
+        servers: Mapping[str, McpServerSettings],
+        home: Home,
+        registry: Registry,
+        clock: Clock,
+        enclose: Enclose | None,
+        pins: Pins | None = None,
+        tell: Tell | None = None,
+    ) -> None:
+        self.connections: list[McpConnection] = []
+        self._make = partial(McpConnection, registry=registry, clock=clock, enclose=enclose, pins=pins, tell=tell)
+        self._folder = home.root / "mcp"
+        for name, server in servers.items():
+            if server.enabled:
+                self.add(name, server)
+
+    @classmethod
+    def of(cls, services: "Services") -> "McpServers":
+        config, role = services[LiveConfig].current, services[Runtime].role
+        servers = servers_of(config) if role not in ("serve", "offline") else {}
+        enclose, tell = server_enclosure(config.sandbox), services[Notices].tell_owner
+        return cls(servers, services[Home], services[Registry], services[Clock], enclose, services[Pins], tell)
+
+    def add(self, name: str, server: McpServerSettings) -> McpConnection:
+        """A connection to one more server; whoever adds it runs it."""
+        made = self._make(McpServer(name, server, self._folder / name))
+        self.connections.append(made)
+        return made
+
+    def drop(self, name: str) -> None:
+        """Know a server no more, whose connection has ended."""
+        for one in [one for one in self.connections if one.server.name == name]:
+            self.connections.remove(one)
+            one.release()
+
+    @property
+    def up(self) -> frozenset[str]:
+        return frozenset(one.server.name for one in self.connections if one.state.status == "up")
+
+    async def wait_ready(self, seconds: float = START_SECONDS) -> None:
+        """Wait until each server has been tried once, but no longer than this: a slow one comes later."""
+        try:
+            async with asyncio.timeout(seconds):
+                for connection in self.connections:
+                    await connection.settled.wait()
+        except TimeoutError:
+            log.warning("MCP servers are slow to start; their tools appear once they have")
+
+    async def probe(self) -> list[McpState]:
+        """Connect each server once, see all that it offers, and let it go again; without pins nothing is stored."""
+        states, level = list[McpState](), log.level
+        log.setLevel(logging.CRITICAL)  # the caller reports all of it
+        try:
+            async with anyio.create_task_group() as tasks:
+                for connection in self.connections:
+                    tasks.start_soon(connection.run)
+                for connection in self.connections:
+                    await connection.settled.wait()
+                    states.append(connection.state)
+                tasks.cancel_scope.cancel()
+        finally:
+            log.setLevel(level)
+        return states

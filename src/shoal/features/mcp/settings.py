@@ -1,0 +1,77 @@
+"""The tables [mcp.NAME] of the file."""
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Annotated
+
+from msgspec import Meta
+
+from shoal.kernel.secret import Secret
+from shoal.kernel.section import URL_OR_EMPTY, Problem, Section, header_problems
+from shoal.kernel.settings import Config
+
+MCP_NAME = r"[a-z0-9][a-z0-9-]{0,23}"
+"""Valid server names. Without `_`, so `mcp_SERVER_TOOL` is unambiguous."""
+
+
+class McpServerSettings(Section, frozen=True, kw_only=True):
+    """A server of the Model Context Protocol, under a name that you choose (lower-case letters, digits and -). Its
+    tools are called mcp_NAME_TOOL. Set a command or a url."""
+
+    live = frozenset({"enabled", "command", "args", "env", "url", "headers"})
+
+    enabled: bool = True
+    """Whether the server is used."""
+    command: str = ""
+    """Program to start, which communicates over its standard input and output."""
+    args: tuple[str, ...] = ()
+    """Its arguments."""
+    env: dict[str, Secret] = {}
+    """Its environment, in addition to PATH, HOME, USER, LOGNAME, SHELL and TERM. It inherits nothing else."""
+    sandbox: bool = False
+    """Whether it runs in bubblewrap, with the network of [sandbox] and its own folder, instead of directly on the host.
+    """
+    url: Annotated[str, Meta(pattern=URL_OR_EMPTY)] = ""
+    """Address of a running server with streamable HTTP. Private addresses are allowed here."""
+    headers: dict[str, Secret] = {}
+    """HTTP headers of each request, such as Authorization."""
+    tools: tuple[str, ...] = ()
+    """Tools to use, by the server's names. Empty uses all."""
+    timeout_seconds: Annotated[float, Meta(gt=0, le=900)] = 60.0
+    """Longest wait for the start and for each answer, in seconds."""
+
+    @property
+    def identity(self) -> str:
+        """Identity of the server. A change ends approvals."""
+        return self.url or shlex.join([self.command, *self.args])
+
+    def problems(self, name: str = "") -> Iterator[Problem]:
+        if not re.fullmatch(MCP_NAME, name):
+            yield (), "has a name that tools cannot carry; allowed: 1 to 24 lower-case letters, digits and -"
+        yield from header_problems(self.headers)
+        if self.enabled and bool(self.command) == bool(self.url):
+            found = "and url are both given" if self.command else "is missing"
+            yield ("command",), f"{found}; allowed: a command to start the server, or the url of one"
+        if self.sandbox and self.url:
+            yield ("sandbox",), "is true for a url; allowed: only with a command, which it encloses"
+
+
+SERVERS = dict[str, McpServerSettings]
+"""[mcp]: the servers by name."""
+
+
+def servers_of(config: Config) -> Mapping[str, McpServerSettings]:
+    """The configured servers by name."""
+    servers: Mapping[str, McpServerSettings] = getattr(config, "mcp", {})
+    return servers
+
+
+def tool_patterns(config: Config) -> Iterator[str]:
+    """Patterns for the names of all tools of enabled servers."""
+    return (any_tool_of(name) for name, server in servers_of(config).items() if server.enabled)
+
+
+def any_tool_of(server: str) -> str:
+    """A pattern for the names of a server's tools, whichever they are."""
+    return f"mcp_{server}_*"

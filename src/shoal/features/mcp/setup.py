@@ -1,0 +1,204 @@
+"""Adds, switches and removes MCP servers while Shoal runs. Each is tried, then written, then in force."""
+
+import asyncio
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
+from urllib.parse import urlsplit
+
+import anyio
+import msgspec
+
+from shoal.backend import Backend
+from shoal.config import Config
+from shoal.config.secrets import learned_from, watch_secrets
+from shoal.features.mcp.connection import McpState
+from shoal.features.mcp.pins import Pins
+from shoal.features.mcp.servers import McpServers
+from shoal.features.mcp.settings import McpServerSettings, servers_of
+from shoal.kernel.clock import Clock
+from shoal.kernel.errors import Conflict, InvalidInput, NotFound
+from shoal.kernel.home import Home
+from shoal.kernel.live_config import LiveConfig
+from shoal.kernel.secret import Secret
+from shoal.permissions.redact import Redactor
+from shoal.sandbox.choose import server_enclosure
+from shoal.setup.changes import Changes, Entered
+from shoal.setup.writing import without_table
+from shoal.text.order import natural
+from shoal.text.toml_edit import Value
+from shoal.tools.registry import Registry
+
+if TYPE_CHECKING:
+    from shoal.services import Services
+
+CONNECT_SECONDS = 5.0
+"""How long an answer waits for a server, which was tried before, to be connected."""
+
+SecretName = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$", max_length=100, description="a name of letters, digits, - and _"
+    ),
+]
+ServerName = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=64, description="a name of small letters, digits, - and _"
+    ),
+]
+
+
+class NewMcpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An MCP server: a `command` with its `args`, or a `url`. `env` and `headers` hold secrets."""
+
+    name: ServerName
+    command: Entered = ""
+    args: tuple[Entered, ...] = ()
+    url: Entered = ""
+    env: dict[SecretName, Entered] = {}
+    headers: dict[SecretName, Entered] = {}
+
+
+class McpServerState(msgspec.Struct, frozen=True):
+    """A configured MCP server, and how it is. `where` is its program or the host of its address. Only the owner is
+    shown `args`, or the rest of the address, and the names in `env` and `headers` (`secrets`), without secret values.
+    """
+
+    name: str
+    where: str
+    args: tuple[str, ...]
+    secrets: tuple[str, ...]
+    enabled: bool
+    status: Literal["off", "starting", "up", "lost", "down"]
+    tools: tuple[str, ...]
+    why: str
+    waiting: int
+    left_out: tuple[str, ...] = ()
+    """Tools of it that no model can be told of, each with the reason."""
+
+
+class McpSetup:
+    """The configured servers. `by` is always a person, PLATFORM:USER, for the audit log."""
+
+    def __init__(self, services: "Services") -> None:
+        self._changes = services[Changes]
+        self._home = services[Home]
+        self._config = services[LiveConfig]
+        self._clock = services[Clock]
+        self._backend = services[Backend]
+        self._servers = services[McpServers]
+        self._pins = services[Pins]
+        self._redactor = services[Redactor]
+
+    @classmethod
+    def of(cls, services: "Services") -> "McpSetup":
+        return cls(services)
+
+    def servers(self, *, for_owner: bool = True) -> tuple[McpServerState, ...]:
+        """Every configured MCP server, and how it is; arguments are the owner's alone, and masked."""
+        states = {one.server.name: one.state for one in self._servers.connections}
+        found = list[McpServerState]()
+        for name, server in sorted(servers_of(self._config.current).items(), key=lambda one: natural(one[0])):
+            state = states.get(name, McpState(name))
+            status = state.status if name in states else "off"
+            where, args = shown_server(server.url, server.command, server.args)
+            secrets = (*server.env, *server.headers)
+            told = (status, state.tools, self._redactor.redact(state.why), state.waiting)
+            private = (tuple(map(self._redactor.redact, args)), secrets) if for_owner else ((), ())
+            left_out = tuple(map(self._redactor.redact, state.left_out))
+            found.append(McpServerState(name, where, *private, server.enabled, *told, left_out))
+        return tuple(found)
+
+    async def add(self, wanted: NewMcpServer, by: str) -> McpServerState:
+        """Add an MCP server, once it has answered. Raises InvalidInput with the reason why it does not, Conflict."""
+        name = wanted.name
+        async with self._changes.changing(f"MCP server {name}", by):
+            if name in servers_of(self._config.current):
+                raise Conflict(f"There is an MCP server {name} already. Remove it first, or take another name.")
+            table = f"mcp.{name}"
+            values: dict[str, Value] = {f"{table}.url": wanted.url, f"{table}.command": wanted.command}
+            values[f"{table}.args"] = wanted.args
+            values = {key: value for key, value in values.items() if value}
+            if bool(wanted.url) == bool(wanted.command):
+                raise InvalidInput("Give a command or an address, one of both.")
+            secrets = {f"{table}.env.{key}": value for key, value in wanted.env.items()}
+            secrets |= {f"{table}.headers.{key}": value for key, value in wanted.headers.items()}
+            for key, value in (*wanted.env.items(), *wanted.headers.items()):
+                learned_from(key, Secret("value", value), self._redactor.learn)(value)
+            state = await self._probe(name, servers_of(self._changes.loaded({**values, **secrets}))[name])
+            if state.status != "up":
+                raise InvalidInput(f"The server does not answer. {state.why}".strip())
+            await self._apply(await self._changes.write(values, secrets), name)
+        return next(one for one in self.servers() if one.name == name)
+
+    async def switch(self, name: str, enabled: bool, by: str) -> McpServerState:
+        """Connect a configured MCP server, or end its connection. Raises NotFound, InvalidInput."""
+        async with self._changes.changing(f"{'on' if enabled else 'off'} MCP server {name}", by):
+            self._check_known(name)
+            await self._end(name)
+            await self._apply(await self._changes.write({f"mcp.{name}.enabled": enabled}, {}), name)
+        return next(one for one in self.servers() if one.name == name)
+
+    async def remove(self, name: str, by: str) -> None:
+        """Take an MCP server out of the configuration. Raises NotFound, InvalidInput."""
+        async with self._changes.changing(f"remove MCP server {name}", by):
+            self._check_known(name)
+            await asyncio.to_thread(without_table, self._home, ("mcp", name))
+            await self._end(name)
+            for secret in self._home.secrets.glob(f"mcp.{name}.*"):
+                secret.unlink()
+            await self._apply(self._changes.loaded({}), name)
+
+    def _check_known(self, name: str) -> None:
+        if name not in servers_of(self._config.current):
+            raise NotFound(f"There is no MCP server {name[:80]!r} in the configuration.")
+
+    async def _end(self, name: str) -> None:
+        await self._backend.end(f"mcp {name}")
+        self._servers.drop(name)
+
+    async def _apply(self, config: Config, name: str) -> None:
+        self._config.current = msgspec.structs.replace(self._config.current, mcp=servers_of(config))
+        self._pins.know(servers_of(config))
+        watch_secrets(self._config.current, self._redactor.learn)
+        if name in servers_of(config) and servers_of(config)[name].enabled:
+            connection = self._servers.add(name, servers_of(config)[name])
+            self._backend.begin(f"mcp {name}", connection.run)
+            with anyio.move_on_after(CONNECT_SECONDS):
+                await connection.settled.wait()
+
+    async def _probe(self, name: str, server: McpServerSettings) -> McpState:
+        """How a server is when it is connected once, beside what runs."""
+        trial = McpServers({}, self._home, Registry(), self._clock, server_enclosure(self._config.current.sandbox))
+        connection, found = trial.add(name, server), list[McpState]()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(connection.run)
+            await connection.settled.wait()
+            found.append(connection.state)
+            tasks.cancel_scope.cancel()
+        return found[0]
+
+
+_SECRET_NAME = re.compile(r"(?i)(key|token|secret|pass|pwd|auth|cred|bearer)")
+_SECRET_LOOK = re.compile(r"(?=[^\d]*\d)(?=[^A-Za-z]*[A-Za-z])[A-Za-z0-9_+=.-]{20,}")
+_MASK = "•••"
+
+
+def shown_server(url: str, command: str, args: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """What an MCP server is, and its arguments or the rest of its address, without what may be a secret: what follows a
+    name like `--token`, and what looks like a key."""
+    if url:
+        address = urlsplit(url)
+        path = "/".join(_MASK if _SECRET_LOOK.fullmatch(one) else one for one in address.path.split("/"))
+        rest = f"{'' if path == '/' else path}{f'?{_MASK}' if address.query else ''}"
+        return f"{address.scheme}://{address.netloc.rpartition('@')[2]}", (rest,) if rest else ()
+    shown, is_secret = list[str](), False
+    for one in args:
+        name, equals, _ = one.partition("=")
+        if equals and _SECRET_NAME.search(name):
+            shown.append(f"{name}={_MASK}")
+        else:
+            shown.append(_MASK if is_secret or _SECRET_LOOK.fullmatch(one) else one)
+        is_secret = one.startswith("-") and not equals and bool(_SECRET_NAME.search(name))
+    return command, tuple(shown)
