@@ -67,6 +67,19 @@ class Server(msgspec.Struct, frozen=True):
     status: str
 
 
+class Offer(msgspec.Struct, frozen=True):
+    """A server whose tools the owner can confirm as `digest` names them."""
+
+    server: str
+    digest: str
+
+
+class Offers(msgspec.Struct, frozen=True):
+    """All of them."""
+
+    servers: list[Offer]
+
+
 class Data(msgspec.Struct, frozen=True):
     """The part of an event's data that matters here."""
 
@@ -103,14 +116,18 @@ class Shoal:
                     if event.thread in self.events:
                         self.events[event.thread].put_nowait(event)
 
-    async def servers_up(self) -> None:
-        """Wait until every MCP server is connected."""
+    async def confirm_servers(self) -> None:
+        """Wait until every MCP server is connected, and confirm what its annotations propose, as its owner does."""
         async with asyncio.timeout(WAIT_SECONDS):
             while True:
                 answer = (await self.client.get("/api/mcp-servers")).raise_for_status()
                 if all(one.status == "up" for one in msgspec.json.decode(answer.content, type=list[Server])):
-                    return
+                    break
                 await asyncio.sleep(0.2)
+        answer = (await self.client.get("/api/mcp")).raise_for_status()
+        for one in msgspec.json.decode(answer.content, type=Offers).servers:
+            path, body = f"/api/mcp-servers/{one.server}/confirm", {"digest": one.digest}
+            (await self.client.post(path, json=body)).raise_for_status()
 
     async def asked(self, thread: str, *, pending: bool) -> dict[str, list[Asked]]:
         """The cards of a thread, each with its calls in their order."""
@@ -191,7 +208,7 @@ async def running(home: Path) -> AsyncGenerator[Shoal]:
             headers = {"Authorization": f"Bearer {token.strip()}"}
             async with httpx2.AsyncClient(base_url=ready[1], headers=headers, timeout=60, trust_env=False) as client:
                 shoal = Shoal(client)
-                await shoal.servers_up()
+                await shoal.confirm_servers()
                 listening = asyncio.create_task(shoal.listen())
                 yield shoal
                 listening.cancel()
