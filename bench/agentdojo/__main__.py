@@ -14,7 +14,7 @@ import msgspec
 from bench.agentdojo.cases import Outcome, measure
 from bench.child import ROOT
 
-PROFILES = ("standard", "guarded", "open", "off", "locked")
+PROFILES = ("standard", "guarded", "open", "off")
 QUICK_TASKS, QUICK_ATTACKS = 8, 70
 HEAD = """\
 | profile | tasks done | questions a task | injections read | injected effects | goals reached |
@@ -40,7 +40,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m bench.agentdojo", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a dozen tasks and a dozen attacks of the 97 and 949")
-    parser.add_argument("--profiles", nargs="+", default=PROFILES[:4], choices=PROFILES)
+    parser.add_argument("--profiles", nargs="+", default=PROFILES, choices=PROFILES)
     parser.add_argument("--json", type=Path, help="write every outcome to this file")
     options = parser.parse_args()
     if subprocess.run([ROOT / "bench" / "agentdojo" / "setup.sh"], check=False).returncode:

@@ -4,8 +4,9 @@ import asyncio
 import json
 import os
 from collections import Counter
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import httpx2
@@ -15,6 +16,7 @@ from bench.agentdojo.model import Task, Wanted
 from bench.child import SHOAL
 
 WAIT_SECONDS = 300.0
+TICK_SECONDS = 0.2
 CONFIG = """
 [model]
 name = "fake/fake-1"
@@ -99,17 +101,38 @@ def call_key(call: Wanted) -> str:
     return json.dumps([call.function, call.args], sort_keys=True)
 
 
+def read_of(lane: str) -> str:
+    """A tool of a lane that only reads, by the name that models call."""
+    reads = {
+        "workspace": "list_files",
+        "travel": "get_user_information",
+        "banking": "get_iban",
+        "slack": "get_channels",
+    }
+    return f"mcp_{lane}_{reads[lane.partition('-')[0]]}"
+
+
+async def until(holds: Callable[[], Awaitable[bool]]) -> None:
+    """Ask again and again until it holds."""
+    while True:
+        if await holds():
+            return
+        await asyncio.sleep(TICK_SECONDS)
+
+
 class Shoal:
     """The API of a running Shoal."""
 
     def __init__(self, client: httpx2.AsyncClient) -> None:
         self.client = client
         self.events: dict[str, asyncio.Queue[Event]] = {}
+        self.listening = asyncio.Event()
 
     async def listen(self) -> None:
         """Hand events to whoever waits for their thread."""
         headers = {"Accept": "text/event-stream"}
         async with self.client.stream("GET", "/api/events", timeout=None, headers=headers) as stream:
+            self.listening.set()
             async for line in stream.aiter_lines():
                 if line.startswith("data: {"):
                     event = msgspec.json.decode(line.removeprefix("data: "), type=Event)
@@ -119,15 +142,25 @@ class Shoal:
     async def confirm_servers(self) -> None:
         """Wait until every MCP server is connected, and confirm what its annotations propose, as its owner does."""
         async with asyncio.timeout(WAIT_SECONDS):
-            while True:
-                answer = (await self.client.get("/api/mcp-servers")).raise_for_status()
-                if all(one.status == "up" for one in msgspec.json.decode(answer.content, type=list[Server])):
-                    break
-                await asyncio.sleep(0.2)
-        answer = (await self.client.get("/api/mcp")).raise_for_status()
-        for one in msgspec.json.decode(answer.content, type=Offers).servers:
-            path, body = f"/api/mcp-servers/{one.server}/confirm", {"digest": one.digest}
-            (await self.client.post(path, json=body)).raise_for_status()
+            await until(self.are_servers_up)
+            answer = (await self.client.get("/api/mcp")).raise_for_status()
+            offers = msgspec.json.decode(answer.content, type=Offers).servers
+            for one in offers:
+                path, body = f"/api/mcp-servers/{one.server}/confirm", {"digest": one.digest}
+                (await self.client.post(path, json=body)).raise_for_status()
+            for one in offers:
+                await until(partial(self.is_allowed, read_of(one.server), one.server))
+
+    async def are_servers_up(self) -> bool:
+        """Whether every MCP server is connected."""
+        answer = (await self.client.get("/api/mcp-servers")).raise_for_status()
+        return all(one.status == "up" for one in msgspec.json.decode(answer.content, type=list[Server]))
+
+    async def is_allowed(self, tool: str, agent: str) -> bool:
+        """Whether a call of a tool would run unasked."""
+        body = {"action": f"tool:{tool}:{{}}", "agent": agent}
+        answer = (await self.client.post("/api/permissions/check", json=body)).raise_for_status()
+        return answer.json()["decision"] == "allow"
 
     async def asked(self, thread: str, *, pending: bool) -> dict[str, list[Asked]]:
         """The cards of a thread, each with its calls in their order."""
@@ -210,6 +243,7 @@ async def running(home: Path) -> AsyncGenerator[Shoal]:
                 shoal = Shoal(client)
                 await shoal.confirm_servers()
                 listening = asyncio.create_task(shoal.listen())
+                await shoal.listening.wait()
                 yield shoal
                 listening.cancel()
         finally:
