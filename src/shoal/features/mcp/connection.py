@@ -197,7 +197,7 @@ class McpConnection:
         self._warned: set[tuple[str, str]] = set()
         self._digest = hashlib.sha256(self.server.settings.identity.encode()).hexdigest()
         if self.pins is not None:
-            self.pins.watchers.append(self._stir.set)
+            self.pins.watchers.append((self.server.name, self._stir.set))
 
     async def run(self) -> None:
         """Connect, and connect again whenever the server is lost, until cancelled."""
@@ -303,7 +303,7 @@ class McpConnection:
     def release(self) -> None:
         """Hear of decisions on its tools no more."""
         if self.pins is not None:
-            self.pins.watchers.remove(self._stir.set)
+            self.pins.watchers.remove((self.server.name, self._stir.set))
 
     # ---- the registry ----
 

@@ -194,8 +194,8 @@ class Pins:
         self._audit = audit
         self._clock = clock
         self.know(servers)
-        self.watchers: list[Callable[[], None]] = []
-        """Called when something was decided in this process."""
+        self.watchers: list[tuple[str, Callable[[], None]]] = []
+        """By server: called when something of its tools was decided in this process."""
 
     @classmethod
     def of(cls, services: "Services") -> "Pins":
@@ -268,7 +268,7 @@ class Pins:
             changed = replace(known, tools=tools, is_asked=True)
             if await self._swap(server, raw, changed):
                 await self._note("confirm", [pin for pin in tools.values() if pin.name in chosen], "allow", by)
-                self._stir()
+                self._stir(server)
                 return changed
         raise Conflict("Others change the tools of this server all the time. Try again.")
 
@@ -301,13 +301,14 @@ class Pins:
                 changed = replace(pin, denied=(*pin.denied, offered.digest)[-DENIED_MAX:])
             if await self._swap(server, raw, replace(known, tools={**known.tools, found[name]: changed})):
                 await self._note("decide", [pin], "allow" if allow else "deny", by)
-                self._stir()
+                self._stir(server)
                 return changed
         raise Conflict("Others change the tools of this server all the time. Try again.")
 
-    def _stir(self) -> None:
-        for stir in self.watchers:
-            stir()
+    def _stir(self, server: str) -> None:
+        for name, stir in self.watchers:
+            if name == server:
+                stir()
 
     async def _read(self, server: str) -> tuple[str | None, ServerPins | None]:
         raw = await self._settings.get(SCOPE, self._key(server))

@@ -61,6 +61,15 @@ async def confirmed(pins: Pins, **kinds: Kind) -> ServerPins:
     return await pins.confirm("odd", (await known(pins)).digest, kinds, OWNER)
 
 
+async def test_only_the_connection_of_the_server_hears_of_a_decision(pins: Pins) -> None:
+    await pins.in_force("odd", offer(find=READS))
+    heard: list[str] = []
+    for server in ("odd", "even"):
+        pins.watchers.append((server, lambda server=server: heard.append(server)))
+    await confirmed(pins)
+    assert heard == ["odd"]
+
+
 async def test_until_the_owner_confirms_nothing_has_a_kind(pins: Pins) -> None:
     asked: list[str] = []
 
