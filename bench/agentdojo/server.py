@@ -169,7 +169,7 @@ def main(names: list[str]) -> None:
         routes += [route(f"/{name}/begin", lane.begin), route(f"/{name}/end", lane.end), Mount(f"/{name}", lane.app)]
     with socket.create_server(("127.0.0.1", 0)) as listening:
         print(f"http://127.0.0.1:{listening.getsockname()[1]}", flush=True)
-        config = uvicorn.Config(Starlette(routes=routes, lifespan=running), log_level="error", lifespan="on")
+        config = uvicorn.Config(Starlette(routes=routes, lifespan=running), log_level="error", timeout_keep_alive=3600)
         asyncio.run(uvicorn.Server(config).serve(sockets=[listening]))
 
 
