@@ -11,5 +11,6 @@ FEATURE = Feature(
     attach="idle:attach",
     chat_commands="commands:chat_commands",
     routes="routes:routes",
+    paths=("/api/threads/*/new", "/api/threads/*/snapshots"),
     cli=(CliCommand("snapshot", "Saved conversations.", "cli:snapshot", group="threads"),),
 )

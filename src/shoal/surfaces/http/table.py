@@ -16,7 +16,8 @@ from shoal.surfaces.http.endpoints import Endpoint, Routes, starlette_routes
 class RouteModule(NamedTuple):
     """A module with endpoints: `load` returns them, and each of their paths is below one of `paths`.
 
-    In `paths`, `*` is any segment, and `$` at the end means that nothing follows.
+    In `paths`, `*` is any segment, and `$` at the end means that nothing follows. A module without `paths` is imported
+    for any call.
     """
 
     name: str
@@ -35,7 +36,7 @@ class RouteModule(NamedTuple):
     def serves(self, path: str) -> bool:
         """Whether an endpoint of the module may serve this path."""
         segments = path.split("/")
-        return any(_is_below(segments, pattern.split("/")) for pattern in self.paths)
+        return not self.paths or any(_is_below(segments, pattern.split("/")) for pattern in self.paths)
 
 
 PAGE = RouteModule("page", ("/console", "/$", "/favicon.ico$"))
@@ -109,11 +110,18 @@ class LazyRoutes:
         self._routers: dict[tuple[str, ...], Router] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        modules = modules_of(scope["path"])
+        await self._route(modules_of(scope["path"]), scope, receive, send)
+
+    async def _route(self, modules: tuple[RouteModule, ...], scope: Scope, receive: Receive, send: Send) -> None:
         names = tuple(module.name for module in modules)
         if names not in self._routers:
-            self._routers[names] = Router(self._bound(modules), redirect_slashes=False)
+            others = None if modules == MODULES else self._call_any
+            self._routers[names] = Router(self._bound(modules), redirect_slashes=False, default=others)
         await self._routers[names](scope, receive, send)
+
+    async def _call_any(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a path that the table has, and none of its modules."""
+        await self._route(MODULES, scope, receive, send)
 
     def bind_all(self) -> None:
         """Bind every endpoint once. Raises LookupError for one that takes a service which does not exist."""

@@ -28,3 +28,7 @@ def test_what_needs_no_token_is_known_by_its_path() -> None:
         assert is_open(path), path
     for path in ("/api/threads", "/metrics", "/platforms", "/healthz/more", "/nothing", "/v1/models"):
         assert not is_open(path), path
+
+
+def test_a_module_without_paths_is_asked_for_any_path() -> None:
+    assert MODULES[0]._replace(paths=()).serves("/api/threads")
