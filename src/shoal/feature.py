@@ -26,6 +26,7 @@ FEATURES = (
     "triggers",
     "self_edit",
     "snapshots",
+    "standing_rules",
 )
 """The built-in features: the names of folders, in the order in which they are opened."""
 

@@ -34,6 +34,7 @@ from shoal.threads.access_gate import AccessGate, OpenInbox
 from shoal.threads.access_tokens import AccessTokens
 from shoal.threads.actor import ActorServices
 from shoal.threads.admissions import Admissions
+from shoal.threads.always import AlwaysAllow
 from shoal.threads.attachments import Attachments
 from shoal.threads.backfill import Backfill
 from shoal.threads.commands import AgentCommands, CommandRouter
@@ -105,7 +106,7 @@ def open_threads(services: Services, role: Role, stack: AsyncExitStack) -> None:
     )
     tokens = services[AccessTokens]
     departures = Departures(store, clock, presence, services[Pairing], tokens, orchestrator.send, notices.tell_owner)
-    for service in (attachments, voice, forks, orchestrator, departures):
+    for service in (attachments, voice, forks, orchestrator, AlwaysAllow(orchestrator, store), departures):
         services.add(service)
 
 
@@ -139,6 +140,7 @@ def open_agents(services: Services, overrides: Overrides, role: Role) -> None:
         AgentCommands(
             store, agents, lifecycle, versions, links, may_manage=may_manage, check_keys=partial(key_lines, models)
         ),
+        services[AlwaysAllow],
         check_model=checks.model,
         known_models=partial(model_names, models),
         activities=services[ContextBuilder].activities,
@@ -147,7 +149,8 @@ def open_agents(services: Services, overrides: Overrides, role: Role) -> None:
     )
     for command in (*extension_commands(), *overrides.commands):
         commands.add(command)
-    inbox, admissions, pairing = OpenInbox(orchestrator, commands), services[Admissions], services[Pairing]
+    inbox = OpenInbox(orchestrator, commands, services[AlwaysAllow])
+    admissions, pairing = services[Admissions], services[Pairing]
     connections = Connections(
         adapters,
         configured,

@@ -28,7 +28,7 @@ from shoal.kernel.permissions import ALONE, NO_COVERAGE, Asker, Audience, CardIt
 
 Outcome: TypeAlias = Literal["done", "aborted", "failed", "limit"]
 Verdict: TypeAlias = Literal["allow", "deny", "expired", "cancelled"]
-Scope: TypeAlias = Literal["once", "thread"]
+Scope: TypeAlias = Literal["once", "thread", "always"]
 
 
 class UserSaid(msgspec.Struct, frozen=True, omit_defaults=True):

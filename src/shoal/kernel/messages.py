@@ -353,6 +353,11 @@ def verdict_of(emoji: str) -> bool | None:
     return True if name in YES else False if name in NO else None
 
 
+def means_always(emoji: str) -> bool:
+    """Whether an emoji allows what a card asks from now on: infinity, which some platforms name."""
+    return _LOOKS.sub("", emoji).partition("::")[0] in ("♾", "infinity")
+
+
 Inbound: TypeAlias = Prompt | Steer | FollowUp | Abort | Retry | Edit | Deletion
 
 

@@ -30,6 +30,13 @@ Trust: TypeAlias = Literal["untrusted", "trusted", "owner"]
 TRUST_ORDER: dict[Trust, int] = {"untrusted": 0, "trusted": 1, "owner": 2}
 
 
+PUSH = " git push:"
+"""Stands behind the tool in the other name of a push, which says where to: `tool:bash git push:ADDRESS BRANCH`."""
+BY_ITSELF = " alone:"
+"""Stands behind the tool in the other name of a command that does one thing, which its whole text decides:
+`tool:bash alone:rm -r build`."""
+
+
 class Action(msgspec.Struct, frozen=True):
     """One action of a call: `tool:<name>:<detail>`, built only from resolved arguments.
 
@@ -113,6 +120,26 @@ class ValueOrigin(msgspec.Struct, frozen=True, omit_defaults=True):
     source: str = ""
 
 
+class StandingRule(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The narrowest rule by which a call would have run unasked: `allow` are patterns of its actions, `words` say what
+    they cover. It holds for one agent, for one person (their identities, PLATFORM:USER), and where that person asked:
+    in direct conversations, or in one channel (PLATFORM:CHANNEL).
+
+    `answered` is how often people were asked about the same lately, `allowed` how often they allowed it.
+    """
+
+    allow: tuple[str, ...] = ()
+    words: str = ""
+    agent: str = ""
+    users: tuple[str, ...] = ()
+    channel: str = ""
+    answered: int = 0
+    allowed: int = 0
+
+
+NO_RULE = StandingRule()
+
+
 class CardItem(msgspec.Struct, frozen=True):
     """A call's position on its card, and what the card says about it.
 
@@ -130,6 +157,8 @@ class CardItem(msgspec.Struct, frozen=True):
     origins: tuple[ValueOrigin, ...] = ()
     staged: bool = False
     files: str = ""
+    always: StandingRule = NO_RULE
+    """The rule that the owner may make of it."""
 
     @property
     def foreign(self) -> tuple[str, ...]:

@@ -401,6 +401,20 @@ class InboxPort(Protocol):
         """Show a checkbox for each call on a card. Returns instructions for platforms without buttons."""
         ...
 
+    async def always(
+        self, asked: ApprovalId | CardId, by: Asker, numbers: Sequence[int] = (), *, or_thread: bool = False
+    ) -> str:
+        """Allow a call, or those of a card, and make their rules; returns what to tell the person.
+
+        Raises what `decide` does, Forbidden for all but the owner, and InvalidInput where no rule can be made; nothing
+        is decided then. With `or_thread` it is allowed for the whole thread where no rule is made."""
+        ...
+
+    async def take_back(self, asked: str, by: Asker, thread: str = "") -> str:
+        """Remove the rules that `always` made of a call or a card, named by its id, or in a `thread` by the id's end;
+        returns what to tell the person. Raises NotFound, Conflict, Forbidden and InvalidInput."""
+        ...
+
     async def listens(self, thread: ThreadId) -> Listen:
         """Return which messages are answered in the thread's channel. Raises StoreError."""
         ...

@@ -438,7 +438,8 @@ class Approval(NewApproval, frozen=True, omit_defaults=True, kw_only=True):
     turn: TurnId
     state: Literal["pending", "allow", "deny", "expired", "cancelled", "used"]
     created_at: datetime
-    scope: Scope = "once"
+    scope: Scope | Literal["withdrawn"] = "once"
+    """Withdrawn: the rule of a call that was always allowed was taken back."""
     decided_by: str = ""
     decided_at: datetime | None = None
     decided_trust: Trust | None = None

@@ -12,7 +12,7 @@ import msgspec
 
 from shoal.kernel import lazy_re
 from shoal.kernel.ids import OWN_PLATFORMS, ThreadId, is_personal, thread_address
-from shoal.kernel.messages import Author, verdict_of
+from shoal.kernel.messages import Author, means_always, verdict_of
 from shoal.kernel.permissions import Asker, Audience, Trust
 from shoal.kernel.records import Approval
 
@@ -235,16 +235,19 @@ _NO = (
     "no,? thanks|deny|no|reject|n|ablehnen|nein|refuser|non|denegar|rechazar|nega|negar|não|nao|запретить|нет|"
     "拒绝|拒否|いいえ"
 )
-_ALWAYS = "always|thread|immer|toujours|siempre|sempre|всегда|总是|常に"
+_ALWAYS = "always|immer|toujours|siempre|sempre|всегда|总是|常に"
+_LONGER = f"{_ALWAYS}|thread"
 _ALL = "all|alle|alles|tout|tous|todo|todos|tutto|tutti|tudo|все|всё|全部|すべて"
 _AND = "and|und|et|y|e|и|和|と"
 _ANSWER = lazy_re.compile(
-    rf"[/!]?(?:(?P<yes>{_YES}|(?P<do>do))|(?P<no>{_NO}|(?P<discard>discard)))(?:\s+(?P<first>{_ALWAYS}))?"
+    rf"[/!]?(?:(?P<yes>{_YES}|{_ALWAYS}|(?P<do>do))|(?P<no>{_NO}|(?P<discard>discard)))(?:\s+(?P<first>{_LONGER}))?"
     rf"(?:\s+(?P<all>{_ALL}))?(?:\s+[#`(]*(?P<id>[A-Za-z0-9_-]{{4,64}})[`)]*)?(?P<numbers>(?:(?:\s+|\s*,\s*|\s+(?:{_AND})\s+)"
-    rf"[1-9][0-9]?){{1,32}})?(?:\s+(?P<last>{_ALWAYS}))?[.,!。！]*",
+    rf"[1-9][0-9]?){{1,32}})?(?:\s+(?P<last>{_LONGER}))?[.,!。！]*",
     re.IGNORECASE,
 )
 
+_IS_ALWAYS = lazy_re.compile(_ALWAYS, re.IGNORECASE)
+_TAKE_BACK = lazy_re.compile(r"[/!]?take\s+back\s+[#`(]*([A-Za-z0-9_-]{4,64})[`)]*[.!]*", re.IGNORECASE)
 _NUMBER = lazy_re.compile(r"[0-9]+")
 
 
@@ -254,7 +257,7 @@ class WrittenDecision(msgspec.Struct, frozen=True):
 
     approval: str
     allow: bool
-    scope: Literal["once", "thread"] = "once"
+    scope: Literal["once", "thread", "always"] = "once"
     numbers: tuple[int, ...] = ()
     of_set: bool = False
 
@@ -286,8 +289,8 @@ def may_decide(approval: Approval, by: Asker, approvers: Sequence[str] = (), *, 
 
 
 def parse_answer(text: str) -> WrittenDecision | None:
-    """A decision written as a message: `allow`, `no`, 👍, `deny ID`, `allow ID always`, `allow 1 3`, in a few
-    languages, and `do all`, `do ID 1 3`, `discard`; else None.
+    """A decision written as a message: `allow`, `no`, 👍, ♾, `deny ID`, `allow ID thread`, `always ID`, `allow 1 3`, in
+    a few languages, and `do all`, `do ID 1 3`, `discard`; else None.
 
     The whole message has to be that, so that a sentence that mentions it decides nothing.
     """
@@ -296,11 +299,20 @@ def parse_answer(text: str) -> WrittenDecision | None:
     verdict = None if text.isascii() else verdict_of(text.strip())
     if verdict is not None:
         return WrittenDecision("", verdict)
+    if means_always(text.strip()):
+        return WrittenDecision("", True, "always")
     found = _ANSWER.fullmatch(text.strip())
     if found is None:
         return None
     allow = found["yes"] is not None
-    always = bool(found["first"] or found["last"])
+    words = [word.lower() for word in (found["yes"], found["first"], found["last"]) if word]
+    scope = "thread" if "thread" in words else "always" if any(map(_IS_ALWAYS.fullmatch, words)) else "once"
     numbers = tuple(dict.fromkeys(int(digits) for digits in _NUMBER.findall(found["numbers"] or "")))
-    scope, of_set = "thread" if allow and always else "once", bool(found["do"] or found["discard"])
-    return WrittenDecision(found["id"] or "", allow, scope, numbers, of_set)
+    of_set = bool(found["do"] or found["discard"])
+    return WrittenDecision(found["id"] or "", allow, scope if allow else "once", numbers, of_set)
+
+
+def parse_take_back(text: str) -> str:
+    """The id in `take back ID`, which takes a card's rule back; empty for any other message."""
+    found = _TAKE_BACK.fullmatch(text.strip()) if len(text) <= ANSWER_CHARS_MAX else None
+    return found[1] if found is not None else ""

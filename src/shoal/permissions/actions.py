@@ -14,11 +14,13 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
+from msgspec.structs import replace
+
 from shoal.files.mounts import alike_everywhere, follow_links
-from shoal.kernel.permissions import Action
+from shoal.kernel.permissions import BY_ITSELF, PUSH, Action
 from shoal.kernel.ports import Mount
 from shoal.permissions.code_files import is_code, runs_as_code
-from shoal.permissions.git import Repository, holds_repository, repository_at
+from shoal.permissions.git import Repository, holds_repository, pushed_to, repository_at
 from shoal.shell.commands import Part, Taken
 from shoal.shell.options import Effect
 from shoal.shell.reader import take_apart
@@ -91,6 +93,7 @@ class CommandPaths:
         startup = [name for name in startup if (host := self._to_host(name)) is not None and os.path.lexists(host)]
         runs += startup
         harmless = effect.harmless and self._writes_are_harmless(effect, places) and not startup
+        also: tuple[str, ...] = ()
         if effect.git:
             repositories = [self._repository(place) for place in places or ()]
             runs += [name for one in repositories for path in one.files for name in self._seen(path)]
@@ -99,16 +102,19 @@ class CommandPaths:
             harmless = harmless and not (self._adds and any(map(holds_repository, {one.top for one in repositories})))
             if reads is not None:
                 reads += [name for one in repositories for path in one.read for name in self._seen(path)]
+            if not part.opaque and len(repositories) == 1 and (target := pushed_to(repositories[0], part.text)):
+                also = (f"{begin.removesuffix(':')}{PUSH}{target}",)
         if effect.harmless and not harmless:
             reads = None
         return Action(
             begin + part.text,
+            also=also,
             opaque=part.opaque,
             naming=begin + part.naming if part.naming else "",
             harmless=harmless,
             reads=None if reads is None else tuple(dict.fromkeys(reads)),
             runs=tuple(dict.fromkeys(runs)),
-            runs_more=effect.runs_more or (bool(effect.git) and not harmless),
+            runs_more=effect.runs_more or (bool(effect.git) and not harmless and not also),
             writes=self._written(effect, places) if harmless and effect.git not in _WRITE_REPOSITORY else None,
         )
 
@@ -356,10 +362,19 @@ def shell_actions(
             actions.append(Action(begin + part.text, whole=True))
         else:
             actions.append(paths.action(begin, part))
+    simple = [number for number, action in enumerate(actions) if not action.whole]
+    if len(simple) == 1 and _is_all_of(actions[simple[0]]):
+        alone = f"tool:{tool_name}{BY_ITSELF}{command.strip()}"
+        actions[simple[0]] = replace(actions[simple[0]], also=(alone,))
     if all(action.whole for action in actions):
         actions.insert(0, Action(begin, harmless=True))
     hidden = _fragments(tool_name, command) if any(action.opaque for action in actions) else []
     return tuple(dict.fromkeys([*actions, whole, *hidden]))
+
+
+def _is_all_of(action: Action) -> bool:
+    """Whether nothing decides what a simple command does but its words."""
+    return not (action.harmless or action.opaque or action.also or action.runs or action.runs_more)
 
 
 @lru_cache(maxsize=COMMANDS_KEPT_MAX)

@@ -10,7 +10,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
@@ -29,6 +29,15 @@ _INERT_VALUES = {"core.repositoryformatversion": "0", "core.bare": "false"}
 _HEADER = re.compile(r'\[([A-Za-z0-9-]+)(?: "((?:[^"\\\n]|\\["\\])*)")?\]\s*(?:[#;].*)?')
 _ENTRY = re.compile(r"([A-Za-z][A-Za-z0-9-]*)(?:\s*+=\s*+([^\\\r\x00]*+))?")
 _HEAD = re.compile(r"ref: refs/[A-Za-z0-9._/@+-]+\n|[0-9a-f]{40}\n")
+_PUSH = re.compile(
+    r"git push(?: (?:-u|--set-upstream|-q|--quiet|-v|--verbose))*(?: ([A-Za-z0-9][\w.-]*)(?: ([A-Za-z0-9][\w./-]*))?)?",
+    re.ASCII,
+)
+_ON_BRANCH = re.compile(r"ref: refs/heads/([A-Za-z0-9][\w./-]*)\n", re.ASCII)
+_ADDRESS = re.compile(
+    r"(?:(?:https?|ssh|git|file)://(?:[\w.-]+@)?|[\w.-]+@[\w.-]+:(?!:)|/)[\w.~%/-]+(?::[0-9]+/[\w.~%/-]+)?", re.ASCII
+)
+"""An address without a password; not one that has git run a helper."""
 _SAMPLE = ".sample"
 _GITLINK = b"\x00\x00\xe0\x00"  # the mode of an entry of the index that is another repository
 _BARE = ("HEAD", "objects", "refs")
@@ -36,12 +45,13 @@ _BARE = ("HEAD", "objects", "refs")
 
 class Repository(msgspec.Struct, frozen=True):
     """What was found, as host paths: the files that decide what git runs, whether they let it run nothing, the top of
-    the work tree, and the folders that git reads."""
+    the work tree, the folders that git reads, and the repository's own directory."""
 
     files: tuple[str, ...] = ()
     inert: bool = False
     top: str = ""
     read: tuple[str, ...] = ()
+    git_dir: str = ""
 
 
 def repository_at(
@@ -70,7 +80,40 @@ def repository_at(
         has_hooks = any(not name.endswith(_SAMPLE) for name in os.listdir(hooks))
     except OSError as error:
         has_hooks = not isinstance(error, FileNotFoundError)
-    return Repository((*configs, hooks), inert and not has_hooks and not _has_more(git_dir), top or "", read)
+    inert = inert and not has_hooks and not _has_more(git_dir)
+    return Repository((*configs, hooks), inert, top or "", read, git_dir)
+
+
+def pushed_to(repository: Repository, command: str) -> str:
+    """The address and the branch that a `git push` changes there and nothing more, as ADDRESS BRANCH; empty where that
+    is not beyond doubt, as for a forced one, for one that pushes tags, or in a repository that may run something."""
+    words = _PUSH.fullmatch(command)
+    head = _ON_BRANCH.fullmatch(_text(f"{repository.git_dir}/HEAD")) if repository.git_dir else None
+    if words is None or head is None or not repository.inert:
+        return ""
+    settings = _settings(repository.files[:-1])
+    if settings.get("push.default", ["simple"])[-1] not in ("simple", "current") or "push.followtags" in settings:
+        return ""
+    branch = words[2] if words[2] not in (None, "HEAD") else head[1]
+    remote = words[1] or settings.get(f"branch.{head[1]}.remote", ["origin"])[-1]
+    if any(f"remote.{remote}.{key}" in settings for key in ("push", "pushurl", "mirror")):
+        return ""
+    urls = settings.get(f"remote.{remote}.url", [])
+    return f"{urls[0]} {branch}" if len(urls) == 1 and _ADDRESS.fullmatch(urls[0]) else ""
+
+
+def _settings(configs: Iterable[str]) -> dict[str, list[str]]:
+    """The values of each key of inert configuration files, the key's first and last part in lower case."""
+    values: dict[str, list[str]] = {}
+    for path in configs:
+        section = ""
+        for line in _text(path).split("\n"):
+            stripped = line.strip(" \t")
+            if (header := _HEADER.fullmatch(stripped)) is not None:
+                section = header[1].lower() + (f".{header[2]}" if header[2] is not None else "")
+            elif (entry := _ENTRY.fullmatch(stripped)) is not None:
+                values.setdefault(f"{section}.{entry[1].lower()}", []).append((entry[2] or "").strip())
+    return values
 
 
 def holds_repository(top: str) -> bool:

@@ -12,7 +12,7 @@ from datetime import datetime
 import msgspec
 
 from shoal.kernel.ids import ThreadId
-from shoal.kernel.permissions import NO_COVERAGE, Action, Decision
+from shoal.kernel.permissions import NO_COVERAGE, Action, Coverage, Decision
 from shoal.kernel.records import Approval, PastCheck
 from shoal.permissions.effects import STRICTEST, Situation
 from shoal.permissions.profiles import Profile, decide
@@ -101,10 +101,13 @@ def _a_rule_would_do(asked: Approval) -> bool:
     own, such as untrusted content, and what it covers, if anything, are the files of git for one git command."""
     if asked.needs_trust or asked.reason:
         return False
-    covers = asked.covers
     is_git = len(asked.actions) == 1 and asked.actions[0].startswith("tool:bash:git ")
-    only_git = is_git and not covers.others and all(_GIT_FILE.fullmatch(file.path) for file in covers.files)
-    return covers == NO_COVERAGE or (only_git and not covers.sends)
+    return asked.covers == NO_COVERAGE or (is_git and covers_only_git(asked.covers))
+
+
+def covers_only_git(covers: Coverage) -> bool:
+    """Whether what a call runs beside its own words is what decides what git runs, and nothing else."""
+    return not (covers.others or covers.sends) and all(_GIT_FILE.fullmatch(file.path) for file in covers.files)
 
 
 def _patterns(actions: Sequence[str], profile: Profile, situation: Situation) -> tuple[str, ...]:

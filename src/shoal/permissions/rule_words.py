@@ -12,7 +12,8 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 
 from shoal.kernel.errors import InvalidInput
-from shoal.kernel.traits import TraitsByName
+from shoal.kernel.permissions import BY_ITSELF, PUSH
+from shoal.kernel.traits import Traits, TraitsByName
 from shoal.permissions.built_in import ALIKE_READERS, ALIKE_WEB, ALIKE_WRITERS, BUILT_IN, built_in_rules
 
 Subject: TypeAlias = Literal["command", "read", "write", "web", "tool"]
@@ -116,11 +117,38 @@ def words_of(pattern: str, traits: TraitsByName) -> str:
         return words
     subject = subject_of(pattern, traits)
     if subject is None:
-        return ""
+        return _words_of_one(pattern, traits)
     if subject.what == "tool":
         return f"all that the tool {subject.text} does"
     more = {"command": ", whatever follows it", "web": " and what is below it"}.get(subject.what, " and all below it")
     return f"{_TITLES[subject.what]} {subject.text}{more if subject.beginning else ''}"
+
+
+def _words_of_one(pattern: str, traits: TraitsByName) -> str:
+    """What a pattern for exactly one action is about; empty for any other."""
+    text = re.sub(r"\\(\W)", r"\1", pattern)
+    name, _, detail = text.removeprefix("tool:").partition(":")
+    if not text.startswith("tool:") or not detail or literal_pattern(text) != pattern:
+        return ""
+    tool, _, view = name.partition(" ")
+    if f" {view}:" == PUSH:
+        address, _, branch = detail.rpartition(" ")
+        return f"git push to {address}, for {branch}"
+    if f" {view}:" == BY_ITSELF:
+        return f"exactly the command {detail}"
+    match traits.of(tool):
+        case Traits(names="address"):
+            return f"reading the page {detail}"
+        case Traits(names="listed" | "shown"):
+            return f"reading {detail}"
+        case Traits(names="edited" | "replaced"):
+            return f"writing {detail}"
+        case Traits(names="sent"):
+            return f"sending {detail}"
+        case Traits(harm="message"):
+            return f"{tool} to {detail}, whatever it says"
+        case _:
+            return f"{tool} with exactly {detail}"
 
 
 @lru_cache(maxsize=4)

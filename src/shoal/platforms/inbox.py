@@ -111,9 +111,10 @@ async def submit(prompt: Prompt, inbox: InboxPort) -> str:
 async def press(value: str, thread: ThreadId, author: Author, inbox: InboxPort) -> str:
     """Do what a button's value says; returns what to tell the person who pressed it. Raises StoreError.
 
-    `allow:ID`, `thread:ID` and `deny:ID` decide an approval; `all:CARD` and `none:CARD` all calls of a card,
-    `pick:CARD:TICKS` changes its ticks and `take:CARD:TICKS` allows those and denies the rest; `retry:TURN`,
-    `retry:TURN:MODEL` and `retry:TURN:stop` act on a turn that waits for its model.
+    `allow:ID`, `thread:ID` and `deny:ID` decide an approval; `always:ID` makes its rule as well, which `back:ID`
+    removes. `all:CARD` and `none:CARD` decide all calls of a card, `pick:CARD:TICKS` changes its ticks, and
+    `take:CARD:TICKS` allows those and denies the rest. `retry:TURN`, `retry:TURN:MODEL` and `retry:TURN:stop` act on a
+    turn that waits for its model.
     """
     verb, _, what = value.partition(":")
     try:
@@ -125,6 +126,10 @@ async def press(value: str, thread: ThreadId, author: Author, inbox: InboxPort) 
                 return "Denied." if state == "deny" else "Allowed."
             case "all" | "none" if what:
                 return await inbox.decide_card(CardId(what), verb == "all", author.asker(thread, "untrusted"))
+            case "always" if what:
+                return await inbox.always(ApprovalId(what), author.asker(thread, "untrusted"))
+            case "back" if what:
+                return await inbox.take_back(ApprovalId(what), author.asker(thread, "untrusted"))
             case "pick" | "take" if what:
                 card, _, mask = what.partition(":")
                 asker, numbers = author.asker(thread, "untrusted"), ticked_numbers(mask)

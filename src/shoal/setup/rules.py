@@ -98,6 +98,14 @@ def with_override(text: str, override: OverrideSettings) -> str:
     return with_element(text, _OVERRIDES, len(_overrides(text)), fields)
 
 
+def without_override(text: str, override: OverrideSettings) -> str:
+    """The text of shoal.toml without a set of rules. Raises Conflict where it is not there, and CannotPlace."""
+    for number, one in reversed([*enumerate(_overrides(text))]):
+        if one == override:
+            return with_element(text, _OVERRIDES, number, None)
+    raise Conflict(GONE)
+
+
 def _changed(text: str, was: OwnRule, now: OwnRule | None) -> str:
     if was.profile:
         before = _profile(text, was.profile)

@@ -163,6 +163,15 @@ class Approvals(StorePart):
         refuse_decided(calls)
         yield from put_post(card_choice(calls[0].asked_in, calls, ticked, post, page), at)
 
+    @writes_at
+    def withdraw(self, at: datetime, approvals: Sequence[ApprovalId]) -> Script[None]:
+        """Note that the rules of these calls, of one card, were taken back, on the card too."""
+        changed: list[Approval] = []
+        for approval in approvals:
+            if (yield from query("approval_withdraw", id=approval)):
+                changed += [_approval(row) for row in (yield from query("approval_one", id=approval))]
+        yield from _change_cards(changed, at)
+
     async def grants(self, thread: ThreadId, call_digest: str) -> list[Approval]:
         """The approvals by which people allowed this call for the whole thread, newest first, at most GRANTS_MAX."""
         rows = await self._read("approval_grants", thread=thread, call_digest=call_digest, limit=GRANTS_MAX)

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 from shoal.kernel.ids import ApprovalId, ThreadId
 from shoal.kernel.markup import fenced
-from shoal.kernel.permissions import CardItem, Coverage, ValueOrigin
+from shoal.kernel.permissions import CardItem, Coverage, StandingRule, ValueOrigin
 from shoal.kernel.phrases import counted, listed, short_line
 from shoal.kernel.posts import Button, ticks
 from shoal.kernel.records import Approval, CallOutcome, NewApproval, NewPost
@@ -132,11 +132,12 @@ def approval_of(post_id: str) -> ApprovalId:
 
 def card_post(thread: ThreadId, calls: Sequence[NewApproval], page: str = "") -> NewPost:
     """The post that asks for calls: one by itself, or all of one card."""
-    first = calls[0]
+    first, offers = calls[0], _offers(calls)
     if not first.item.card:
         only_once = bool(first.covers.uncovered)
-        text = _joined(_call_text(first, page, CARD_CHARS_MAX), escaped_markdown(_asks(first.item)))
-        return NewPost(card_id(first.id), thread, text, "card", approval=first.id, only_once=only_once)
+        text = _joined(_call_text(first, page, CARD_CHARS_MAX), escaped_markdown(_asks(first.item)), offers)
+        buttons = single_buttons(first.id, only_once=only_once, always=True) if offers else ()
+        return NewPost(card_id(first.id), thread, text, "card", approval=first.id, buttons=buttons, only_once=only_once)
     card, short = first.item.card, first.item.card[-SHORT_ID_CHARS:]
     do, refuse = ("do", "discard") if first.item.staged else ("allow", "deny")
     some = f", `{do} {short} 1 {len(calls)}` for some by their numbers" if 1 < len(calls) <= CARD_CALLS_MAX else ""
@@ -177,9 +178,13 @@ def card_edit(thread: ThreadId, calls: Sequence[Approval]) -> NewPost:
     """The post that changes a card to what became of its calls; the buttons go, unless some still wait. Platforms that
     cannot edit skip it."""
     first, states = calls[0], [_state_of(call) for call in calls]
+    version = ",".join(states) + (":withdrawn" if any(call.scope == "withdrawn" for call in calls) else "")
+    back = (Button("Take back the rule", f"back:{first.item.card or first.id}"),)
+    back = back if any(call.scope == "always" for call in calls) else ()
     if not first.item.card:
-        text = f"{_truth(first)}\n\n{card_text(first.id, first.shown)}"
-        return NewPost(f"{card_id(first.id)}:{states[0]}", thread, text, "edit", approval=first.id)
+        text = _joined(_truth(first), _made(first), card_text(first.id, first.shown))
+        post = f"{card_id(first.id)}:{version}"
+        return NewPost(post, thread, text, "edit", approval=first.id, buttons=back)
     card, chars_max = first.item.card, _share(len(calls))
     if len(calls) > CARD_CALLS_MAX:
         counts = Counter(states)
@@ -195,13 +200,16 @@ def card_edit(thread: ThreadId, calls: Sequence[Approval]) -> NewPost:
             approval=card,
             buttons=buttons,
         )
-    parts = [f"**{call.item.number}.** {_truth(call)}\n{card_text(call.id, call.shown, chars_max)}" for call in calls]
+    parts = [
+        _joined(f"**{call.item.number}.** {_truth(call)}", _made(call), card_text(call.id, call.shown, chars_max))
+        for call in calls
+    ]
     if first.item.files and all(call.state in ("deny", "expired") for call in calls):
         parts.append(f"The files that the turn changed stay. `/undo {first.turn}` restores them.")
     waiting = [call for call in calls if call.state == "pending"]
     return NewPost(
-        f"{card_id(card)}:{','.join(states)}", thread, "\n\n".join(parts), "edit",
-        edits=card_id(card), approval=card, buttons=card_buttons(waiting) if waiting else (),
+        f"{card_id(card)}:{version}", thread, "\n\n".join(parts), "edit",
+        edits=card_id(card), approval=card, buttons=card_buttons(waiting) if waiting else back,
     )  # fmt: skip
 
 
@@ -209,19 +217,66 @@ def card_buttons(calls: Sequence[NewApproval]) -> tuple[Button, ...]:
     """The buttons that decide these calls of a card. Calls that only untrusted text asked for are not ticked."""
     card = calls[0].item.card
     ticked = [call.item.number for call in calls if not call.item.foreign]
+    always = (Button("Always allow all", f"always:{card}"),) if all(call.item.always.allow for call in calls) else ()
     if calls[0].item.staged:
         all_label = f"Do all {len(calls)}" if len(calls) > CARD_CALLS_MAX else "Do all" if len(calls) > 1 else "Do it"
         choose = Button("Choose", f"pick:{card}:{ticks(ticked):x}")
         return (
             Button(short_line(f"{all_label}{_including(calls)}", LABEL_CHARS_MAX), f"all:{card}"),
             *([choose] if 1 < len(calls) <= CARD_CALLS_MAX else []),
+            *always,
             Button("Discard", f"none:{card}"),
         )
     return (
         Button(short_line(f"Allow all{_including(calls)}", LABEL_CHARS_MAX), f"all:{card}"),
         Button("Choose", f"pick:{card}:{ticks(ticked):x}"),
+        *always,
         Button("Deny", f"none:{card}"),
     )
+
+
+def single_buttons(approval: str, *, only_once: bool, always: bool = False) -> tuple[Button, ...]:
+    """The buttons that decide a call with a card of its own."""
+    return (
+        Button("Allow once", f"allow:{approval}"),
+        *(() if only_once else (Button("Allow for this thread", f"thread:{approval}"),)),
+        *((Button("Always allow", f"always:{approval}"),) if always else ()),
+        Button("Deny", f"deny:{approval}"),
+    )
+
+
+def rule_text(rule: StandingRule) -> str:
+    """What a call's rule covers, for its person."""
+    where = "in this channel" if rule.channel else "directly"
+    return f"{rule.words}, in the workspace of {rule.agent}, when you ask {where}"
+
+
+def offer_text(rule: StandingRule) -> str:
+    """What the owner may always allow, and what that would have decided before; empty where nothing is offered."""
+    if not rule.allow:
+        return ""
+    times = f"You answered this {counted(rule.answered, 'time')} lately and allowed it {counted(rule.allowed, 'time')}."
+    return f"Always allow: {rule_text(rule)}. {times if rule.answered else 'You were not asked this before.'}"
+
+
+def _offers(calls: Sequence[NewApproval]) -> str:
+    """What may always be allowed, and how to say so in words."""
+    if not all(call.item.always.allow for call in calls):
+        return ""
+    named = (calls[0].item.card or calls[0].id)[-SHORT_ID_CHARS:]
+    offers = [escaped_markdown(offer_text(call.item.always)) for call in calls]
+    return "\n".join([*offers, f"To do so in words, write `always {named}`."])
+
+
+def _made(call: Approval) -> str:
+    """What became of the rule that a call's card made; empty where it made none."""
+    words = escaped_markdown(rule_text(call.item.always))
+    if call.scope == "withdrawn":
+        return f"The rule was taken back: {words}."
+    if call.scope != "always":
+        return ""
+    named = (call.item.card or call.id)[-SHORT_ID_CHARS:]
+    return f"Always allowed: {words}. To take it back, write `take back {named}`."
 
 
 def origins_text(origins: Sequence[ValueOrigin]) -> str:
@@ -264,7 +319,7 @@ def _whole_text(calls: Sequence[NewApproval], page: str) -> str:
         f"**{call.item.number}.** {escaped_markdown(strip_controls(call.tool))}\n{_call_text(call, page, chars_max)}"
         for call in calls
     ]
-    return "\n\n".join([head, *parts])
+    return _joined(head, *parts, _offers(calls))
 
 
 def _staged_text(calls: Sequence[NewApproval], page: str) -> str:

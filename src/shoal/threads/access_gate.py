@@ -43,6 +43,7 @@ from shoal.kernel.records import NewPost
 from shoal.permissions.access import (
     Bucket,
     parse_answer,
+    parse_take_back,
 )
 from shoal.store.cards import approval_of
 from shoal.store.store import Store
@@ -52,6 +53,7 @@ from shoal.threads.scope import Scopes
 from shoal.threads.whereabouts import note_latest
 
 if TYPE_CHECKING:
+    from shoal.threads.always import AlwaysAllow
     from shoal.threads.commands import CommandRouter
     from shoal.threads.orchestrator import Orchestrator
 
@@ -77,12 +79,14 @@ ASK_FOR_CODE = (
 class OpenInbox:
     """Implements `InboxPort` for people who are let in already: behind the gates, and for platforms without one."""
 
-    def __init__(self, orchestrator: "Orchestrator", commands: "CommandRouter") -> None:
+    def __init__(self, orchestrator: "Orchestrator", commands: "CommandRouter", always: "AlwaysAllow") -> None:
         self.send = orchestrator.send
         self.decide = orchestrator.decide
         self.decide_card = orchestrator.decide_card
         self.choose = orchestrator.choose
-        self.react = orchestrator.react
+        self.always = always.always
+        self.take_back = always.take_back
+        self.react = always.react
         self.thread_of = orchestrator.thread_of
         self.listens = orchestrator.listens
         self.pause_seconds = orchestrator.mailbox.pause_seconds
@@ -184,6 +188,16 @@ class AccessGate:
         """Have a card show its ticks, for somebody who may speak."""
         return await self._inner.choose(card, ticked, await self._admitted(by))
 
+    async def always(
+        self, asked: ApprovalId | CardId, by: Asker, numbers: Sequence[int] = (), *, or_thread: bool = False
+    ) -> str:
+        """Allow calls and make their rules, for the owner."""
+        return await self._inner.always(asked, await self._admitted(by), numbers, or_thread=or_thread)
+
+    async def take_back(self, asked: str, by: Asker, thread: str = "") -> str:
+        """Remove the rules of a card, for the owner."""
+        return await self._inner.take_back(asked, await self._admitted(by), thread)
+
     async def _admitted(self, by: Asker) -> Asker:
         """Somebody with their trust here. Raises Forbidden for a stranger."""
         found = await self._admissions.of(by.platform, Author(by.user, by.name, by.roles, trusted=False), by.channel)
@@ -277,6 +291,15 @@ class AccessGate:
                 said = str(error)
             await self._say(message, said)
             return True
+        if named := parse_take_back(message.text):
+            try:
+                said = await self._inner.take_back(named, author.asker(message.thread, trust), message.thread)
+            except NotFound:  # these words mean something else
+                return False
+            except (Conflict, Forbidden, InvalidInput) as error:
+                said = str(error)
+            await self._say(message, said)
+            return True
         answer = parse_answer(message.text)
         if answer is None:
             return False
@@ -295,7 +318,10 @@ class AccessGate:
         if len(cards) != 1 or (answer.numbers and not meant[0].item.card):
             return False
         try:
-            if len(meant) > 1 or answer.numbers:
+            if answer.scope == "always":
+                named = meant[0].item.card or meant[0].id
+                said = await self._inner.always(named, by, answer.numbers, or_thread=True)
+            elif len(meant) > 1 or answer.numbers:
                 card = meant[0].item.card
                 said = await self._inner.decide_card(card, answer.allow, by, answer.numbers, answer.scope)
             else:

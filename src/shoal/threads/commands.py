@@ -39,6 +39,7 @@ from shoal.kernel.zones import local_time, zone_named
 from shoal.permissions.access import Links, WrittenDecision, parse_answer
 from shoal.store.cards import SHORT_ID_CHARS
 from shoal.store.store import Store
+from shoal.threads.always import AlwaysAllow
 from shoal.threads.forks import Forks
 from shoal.threads.orchestrator import CHOOSES_NO_MODEL, Orchestrator
 from shoal.threads.scope import AUDIENCE
@@ -127,6 +128,7 @@ class CommandRouter:
         clock: Clock,
         links: Links,
         agent_commands: "AgentCommands",
+        always: AlwaysAllow,
         *,
         check_model: Callable[[str], None],
         known_models: Callable[[], Sequence[str]],
@@ -137,6 +139,7 @@ class CommandRouter:
         self._voice = voice
         self._timezones = timezones
         self._orchestrator = orchestrator
+        self._always = always
         self._store = store
         self._numbers = ThreadNumbers(store.settings)
         self._agents = agents
@@ -417,6 +420,9 @@ class CommandRouter:
                 for one in {one.item.card or one.id: one for one in meant}.values()
             ]
             return _listed(["Several questions wait here. Say which:", *lines], "")
+        if answer.scope == "always":
+            named = meant[0].item.card or meant[0].id
+            return await self._always.always(named, asked.asker, answer.numbers, or_thread=True)
         if (card := meant[0].item.card) and (len(meant) > 1 or answer.numbers):
             return await self._orchestrator.decide_card(card, answer.allow, asked.asker, answer.numbers)
         await self._orchestrator.decide(meant[0].id, answer.allow, asked.asker)

@@ -40,7 +40,7 @@ from shoal.kernel.home import Home
 from shoal.kernel.hooks import PlannedCall
 from shoal.kernel.ids import ApprovalId, ThreadId, TurnId
 from shoal.kernel.messages import MORE_TOOLS, ToolCall
-from shoal.kernel.permissions import STRICTNESS, TRUST_ORDER, Action, Asker, CardItem, Decision
+from shoal.kernel.permissions import NO_RULE, STRICTNESS, TRUST_ORDER, Action, Asker, CardItem, Decision, StandingRule
 from shoal.kernel.phrases import counted
 from shoal.kernel.ports import Invocation, LiveHub, Mount, Sandbox, ToolContext, ToolOutput, ToolServices, VirtualFolder
 from shoal.kernel.records import Approval, AuditEntry, NewApproval, NewPost
@@ -53,7 +53,9 @@ from shoal.permissions.effects import Situation, can_stage, only_reads
 from shoal.permissions.fetching import fetched_by
 from shoal.permissions.profiles import Profile, decide_all, hidden_by
 from shoal.permissions.redact import Redactor
+from shoal.permissions.standing import standing_rule, with_past
 from shoal.permissions.taint import Source, TaintState, gate, trusted
+from shoal.store.cards import CARD_CALLS_MAX
 from shoal.store.store import Store
 from shoal.text.shown import strip_controls
 from shoal.tools.coverage import NOTHING, Content, ContentReader, coverage_key, swapped_of
@@ -131,7 +133,10 @@ class MustAsk(msgspec.Struct, frozen=True):
     can_stage: bool = False
 
     def on_card(self, item: CardItem) -> Self:
-        """The same, at its place on a card."""
+        """The same, at its place on a card. No rule is offered for what only untrusted text asked for, nor on a card
+        with too many calls to be read one by one."""
+        has_rule = not item.foreign and item.total <= CARD_CALLS_MAX
+        item = replace(item, always=self.approval.item.always if has_rule else NO_RULE)
         approval, event = replace(self.approval, item=item), replace(self.event, item=item)
         return replace(self, approval=approval, event=event)
 
@@ -195,6 +200,7 @@ class Executor:
         self._gap = gap
         self._gaps: dict[TurnId, str] = {}
         self._reads: dict[TurnId, WebReads] = {}
+        self._past: tuple[TurnId, list[Approval]] = TurnId(""), []
         self._hub = hub
         self._hooks = hooks
         self.page = config.web.public_url.rstrip("/")
@@ -250,6 +256,7 @@ class Executor:
         looks = all(action.whole or only_reads(action, isolated=isolated) for action in actions)
         if decision == "allow" and tool.traits.runs_commands and self._asks_for_commands and not looks:
             decision, reason = "ask", "No sandbox isolates commands on this machine."
+        ruled = None
         if self._hooks.asks_before_calls:
             ruled = await self._hooks.before_call(_planned(call, context, invocation, decision, taint))
             if ruled is not None:
@@ -279,9 +286,27 @@ class Executor:
                 return self._ask(asking, self._content.changes(found.covers, content.coverage, SINCE_ASKED))
             return Admitted(call, tool.traits, invocation, started, audit, found.id, content, by_person=True)
         why_not = "" if asks_anyway else await self._why_not_granted(asking, taint)
-        if why_not is not None:
-            return self._ask(asking, why_not)
-        return Admitted(call, tool.traits, invocation, started, audit, ApprovalId(""), content)
+        if why_not is None:
+            return Admitted(call, tool.traits, invocation, started, audit, ApprovalId(""), content)
+        has_reason = bool(why_not or reason or raised or ruled or taint.active or (gap and tool.traits.runs_commands))
+        if decision == "ask" and not has_reason and await self._marked_taint(actions, context) is None:
+            asking = asking._replace(always=await self._standing_rule(asking, situation))
+        return self._ask(asking, why_not)
+
+    async def _standing_rule(self, asking: "_Asking", situation: Situation) -> StandingRule:
+        """The rule that the owner may make of a call that only the rules and its effect ask about."""
+        context, actions = asking.context, asking.invocation.actions
+        traits, asker = self.registry.traits.of(asking.call.name), context.asker
+        stays_asked = traits.runs_commands and self._asks_for_commands
+        if stays_asked or context.bounds or asker.trust != "owner" or not asker.user:
+            return NO_RULE
+        covers, agent = asking.content.coverage, context.agent.name
+        rule = standing_rule(actions, covers, context.profile, situation, asker, agent)
+        if not rule.allow or any(self.redactor.redact(pattern) != pattern for pattern in rule.allow):
+            return NO_RULE
+        if self._past[0] != context.turn:
+            self._past = context.turn, await self._approvals.search(pending=False)
+        return with_past(rule, self._named(asking.invocation), self._past[1])
 
     async def _why_not_granted(self, asking: "_Asking", taint: TaintState) -> str | None:
         """Why what was allowed for the whole thread does not let the call run (empty: nothing was); None if it does."""
@@ -557,6 +582,7 @@ class Executor:
             call_digest=asking.call_digest,
             covers=coverage,
             needs_trust=asking.needs_trust,
+            item=CardItem(always=asking.always),
         )
         event = ApprovalRequested(
             approval.id, call.id, call.name, approval.actions, approval.shown, approval.expires_at, reason, coverage
@@ -598,6 +624,7 @@ class _Asking(NamedTuple):
     reason: str = ""
     audit: tuple[AuditEntry, ...] = ()
     needs_trust: bool = False
+    always: StandingRule = NO_RULE
 
     @property
     def call_digest(self) -> str:

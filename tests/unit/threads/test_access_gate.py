@@ -71,6 +71,15 @@ class Inside:
     async def choose(self, card: CardId, ticked: Sequence[int], by: Asker) -> str:
         return CHOOSING
 
+    async def always(
+        self, asked: ApprovalId | CardId, by: Asker, numbers: Sequence[int] = (), *, or_thread: bool = False
+    ) -> str:
+        self.decided.append((ApprovalId(asked), True, by.user))
+        return f"Always allowed for {by.trust}."
+
+    async def take_back(self, asked: str, by: Asker, thread: str = "") -> str:
+        return f"Taken back by {by.trust}."
+
     async def admits(self, message: Prompt) -> bool:
         return True
 

@@ -155,6 +155,10 @@ update approvals set state = 'used' where id = :id and state = 'allow' returning
 -- Note what became of an allowed call.
 update approvals set outcome = :outcome where id = :id;
 
+-- name: approval_withdraw
+-- Note that the rule of an approval was taken back; nothing when it made none, or it was taken back before.
+update approvals set scope = 'withdrawn' where id = :id and scope = 'always' returning id;
+
 -- name: approvals_cancel
 -- The turn ended: its open questions are void.
 update approvals set state = 'cancelled', decided_at = :now

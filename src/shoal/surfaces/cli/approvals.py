@@ -5,7 +5,7 @@ import click
 from shoal.surfaces.cli.client import call_api, find_server, get, path_part
 from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.output import VERDICTS, print_json, print_records, printable, tell, when
-from shoal.surfaces.http.routes_approvals import ApprovalDecided, ApprovalView
+from shoal.surfaces.http.routes_approvals import ApprovalDecided, ApprovalView, RuleTakenBack
 
 approvals = click.Group(
     "approvals",
@@ -38,7 +38,7 @@ def show_approval(context: CommandContext, id: str, as_json: bool) -> None:
         print(f"The model says: “{printable(found.item.why)}”")
     if found.item.card:
         print(f"Call {found.item.number} of {found.item.total} on card {found.item.card}")
-    for said in (found.runs, found.reason, found.values):
+    for said in (found.runs, found.reason, found.values, found.always):
         if said:
             print(printable(said))
     print(f"\n{printable(found.shown)}")
@@ -46,13 +46,22 @@ def show_approval(context: CommandContext, id: str, as_json: bool) -> None:
 
 @command(approvals, example="shoal approvals allow 01K9V3")
 @click.option("--thread", "for_thread", is_flag=True, help="Allow the same for the whole thread.")
+@click.option("--always", is_flag=True, help="Also make the rule that `approvals show` names. Only the owner may.")
 @click.option(
     "--call", "calls", type=int, multiple=True, help="Allow only this call of the card. The others are denied."
 )
-def allow(context: CommandContext, id: str, for_thread: bool, calls: tuple[int, ...]) -> None:
+def allow(context: CommandContext, id: str, for_thread: bool, always: bool, calls: tuple[int, ...]) -> None:
     """Allow what the question shows, once. The ID of a card allows all of its calls."""
-    body: dict[str, object] = {"decision": "allow", "scope": "thread" if for_thread else "once", "calls": calls}
-    _decide(context, id, body, "Allowed.")
+    if for_thread and always:
+        raise click.UsageError("Choose one: --thread or --always.")
+    scope = "thread" if for_thread else "always" if always else "once"
+    _decide(context, id, {"decision": "allow", "scope": scope, "calls": calls}, "Allowed.")
+
+
+@command(approvals, "take-back", example="shoal approvals take-back 01K9V3")
+def take_back(context: CommandContext, id: str) -> None:
+    """Remove the rule that `allow ID --always` made. Shoal asks again from the next turn on."""
+    print(call_api(context, "DELETE", f"/api/approvals/{path_part(id)}/always", into=RuleTakenBack).message)
 
 
 @command(approvals, example="shoal approvals deny 01K9V3")

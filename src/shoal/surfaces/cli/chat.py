@@ -13,7 +13,7 @@ from contextlib import aclosing
 import click
 import msgspec
 
-from shoal.kernel.errors import Conflict, Gone, InvalidInput, NotFound, ShoalError
+from shoal.kernel.errors import Conflict, Forbidden, Gone, InvalidInput, NotFound, ShoalError
 from shoal.kernel.events import (
     ApprovalRequested,
     ApprovalSettled,
@@ -38,7 +38,7 @@ from shoal.kernel.ids import ApprovalId, CallId, ThreadId, TurnId, parse_thread_
 from shoal.kernel.messages import SILENT, ToolCall, Usage
 from shoal.kernel.phrases import counted
 from shoal.kernel.posts import OutboundPost
-from shoal.permissions.access import WrittenDecision, parse_answer
+from shoal.permissions.access import WrittenDecision, parse_answer, parse_take_back
 from shoal.surfaces.cli.completion import agent_option
 from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.output import (
@@ -121,7 +121,7 @@ COMMANDS = {
     "steer": "TEXT: hand it to the running turn",
     "new": "start anew: the agent forgets this conversation, the journal does not",
     "status": "how things stand",
-    "allow": "answer the oldest question; /allow thread: the same for the whole thread; /allow 1 3: two of several",
+    "allow": "answer the oldest question; /allow thread, /allow always: for longer; /allow 1 3: two of several",
     "deny": "answer the oldest question; /deny 2 one of several",
     "thinking": "what the model thought last",
     "help": "the commands",
@@ -129,7 +129,14 @@ COMMANDS = {
 }
 """What the chat does itself; the commands of all chats are there, too."""
 
-ANSWERS = {"y": "allow", "yes": "allow", "t": "thread", "n": "deny", "no": "deny"}
+ANSWERS = {"y": "allow", "yes": "allow", "t": "thread", "a": "always", "n": "deny", "no": "deny"}
+
+
+def _verdict_of(answer: WrittenDecision) -> str:
+    """One of the values of ANSWERS."""
+    if not answer.allow:
+        return "deny"
+    return "allow" if answer.scope == "once" else answer.scope
 
 
 class RunningCall(msgspec.Struct):
@@ -270,8 +277,9 @@ class TerminalChat:
             if self.is_held and text.lower() in ANSWERS:
                 await self._decide(ANSWERS[text.lower()])
             elif answer is not None and not answer.approval and (answer.of_set or self.is_held):
-                word = "deny" if not answer.allow else "thread" if answer.scope == "thread" else "allow"
-                await self._decide(word, answer.numbers, of_set=answer.of_set)
+                await self._decide(_verdict_of(answer), answer.numbers, of_set=answer.of_set)
+            elif named := parse_take_back(text):
+                self.screen.line(await self.link.take_back(named))
             elif text.startswith("/"):
                 return await self._command(text)
             elif text:
@@ -328,8 +336,7 @@ class TerminalChat:
                 self.screen.line("\n".join([*lines, f"tokens   {used} since this chat was opened"]))
             case "/allow" | "/deny":
                 answer = parse_answer(f"{name} {rest}".strip()) or WrittenDecision("", name == "/allow")
-                word = "deny" if not answer.allow else "thread" if answer.scope == "thread" else "allow"
-                await self._decide(word, answer.numbers)
+                await self._decide(_verdict_of(answer), answer.numbers)
             case "/thinking":
                 self.screen.said(self.thinking.last.strip() or "The model has shown no thinking yet.")
             case "/help":
@@ -371,14 +378,19 @@ class TerminalChat:
         card = request.item.card
         of_card = [one for one, other in self.questions.items() if card and other.item.card == card]
         try:
-            if len(of_card) > 1 or numbers or request.item.staged:
+            if answer == "always":
+                self.screen.line(await self.link.always(card or approval, numbers))
+                if card:
+                    return
+            elif len(of_card) > 1 or numbers or request.item.staged:
                 if not card:
                     raise InvalidInput("One call waits here, so there are no numbers to choose from.")
                 self.screen.line(await self.link.decide_card(card, allow=answer != "deny", numbers=numbers))
                 return  # the journal says what became of each
-            scope = "thread" if answer == "thread" else "once"
-            await self.link.decide(approval, allow=answer != "deny", scope=scope)
-        except InvalidInput as refused:  # the question stays open
+            else:
+                scope = "thread" if answer == "thread" else "once"
+                await self.link.decide(approval, allow=answer != "deny", scope=scope)
+        except (InvalidInput, Forbidden) as refused:  # the question stays open
             self.screen.told(f"! {refused}")
             return
         except (NotFound, Conflict, Gone) as error:

@@ -38,7 +38,7 @@ from shoal.kernel.events import (
 from shoal.kernel.messages import Author, ToolCall
 from shoal.kernel.phrases import counted
 from shoal.kernel.untrusted import UNREADABLE
-from shoal.store.cards import coverage_text, origins_text
+from shoal.store.cards import coverage_text, offer_text, origins_text
 
 CELL_CHARS_MAX = 60
 RESULT_LINES_MAX = 12
@@ -218,13 +218,16 @@ def request_lines(request: ApprovalRequested) -> Iterator[str]:
     else:
         yield f"  ? The agent asks to run {which}{printable(request.tool)}:"
     yield from (f"{VERBATIM}{line}" for line in printable(request.shown).expandtabs(8).split("\n"))
-    besides = (coverage_text(request.covers), origins_text(item.origins), why(request))
+    offer = offer_text(item.always)
+    besides = (coverage_text(request.covers), origins_text(item.origins), why(request), offer)
     yield from _indented("\n".join(filter(None, besides)))
     if item.staged and item.number == item.total:
         some = f", `do 1 {item.total}` for some" if item.total > 1 else ""
         yield f"  Write `do all` to do {'it' if item.total == 1 else 'all of it'}{some}, or `discard`."
     elif item.card and item.number == item.total:
         yield f"  Answer y for all {item.total}, n for none, or choose: allow 1 {item.total}"
+    elif offer:
+        yield "  Answer y for once, t for this thread, a for always, n for no"
 
 
 def why(request: ApprovalRequested) -> str:

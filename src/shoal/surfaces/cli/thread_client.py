@@ -18,6 +18,7 @@ from shoal.kernel.posts import OutboundPost
 from shoal.kernel.records import ThreadInfo
 from shoal.surfaces.cli.client import Busy, Client, client_of, find_server, path_part, started
 from shoal.surfaces.cli.context import CommandContext
+from shoal.surfaces.http.routes_approvals import ApprovalView
 
 if TYPE_CHECKING:
     from shoal.platforms.local import TerminalAdapter
@@ -104,6 +105,22 @@ class ThreadClient:
         """Decide the calls of a card that wait; what became of them. Raises NotFound, Conflict, Gone, InvalidInput."""
         body = {"decision": "allow" if allow else "deny", "calls": list(numbers)}
         answer = await self._client.call("POST", f"/api/approvals/{path_part(card)}", body, into=dict[str, str])
+        return answer["message"]
+
+    async def always(self, asked: ApprovalId | CardId, numbers: Sequence[int]) -> str:
+        """Allow a call, or calls of a card, and make their rules; what to tell. Raises what `decide_card` does, and
+        Forbidden."""
+        body = {"decision": "allow", "scope": "always", "calls": list(numbers)}
+        answer = await self._client.call("POST", f"/api/approvals/{path_part(asked)}", body, into=dict[str, str])
+        return answer["message"]
+
+    async def take_back(self, named: str) -> str:
+        """Remove the rule of a card, named by its id or the id's end; what to tell. Raises NotFound and Conflict."""
+        path = f"/api/approvals?pending=false&thread={path_part(self._thread)}"
+        asked = await self._client.call("GET", path, into=list[ApprovalView])
+        names = [one.item.card or one.id for one in asked if one.scope == "always"]
+        name = next((one for one in names if one.upper().endswith(named.upper())), named)
+        answer = await self._client.call("DELETE", f"/api/approvals/{path_part(name)}/always", into=dict[str, str])
         return answer["message"]
 
     async def command(self, text: str) -> str:

@@ -5,15 +5,16 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from shoal.kernel.errors import NotFound
+from shoal.kernel.errors import Forbidden, NotFound
 from shoal.kernel.events import Scope
 from shoal.kernel.ids import ApprovalId, CardId, parse_thread_id
 from shoal.kernel.permissions import CardItem, Coverage
 from shoal.kernel.records import Approval
-from shoal.store.cards import coverage_text, origins_text
+from shoal.store.cards import coverage_text, offer_text, origins_text
 from shoal.store.store import Store
-from shoal.surfaces.http.endpoints import DECIDERS, READERS, Routes, view
+from shoal.surfaces.http.endpoints import ADMINS, DECIDERS, READERS, Routes, view
 from shoal.surfaces.http.routes_threads import authors
+from shoal.threads.always import ONLY_THE_OWNER, AlwaysAllow
 from shoal.threads.orchestrator import Orchestrator
 from shoal.threads.principals import Principal, may_use
 
@@ -29,8 +30,10 @@ class ApprovalView(msgspec.Struct, frozen=True):
 
     `covers` is the content that it runs: `files` with their sizes (-1: not there) and SHA-256, the number of `others`,
     and why not all of it is covered (`uncovered`); the answer cannot be for the whole thread then. `runs` says it in
-    words. `item` is the call's place on the card that asks for it (`card` is empty where it has one of its own), with
-    the model's own sentence and where its values come from; `values` says that in words. `outcome` says how it ended.
+    words. `always` says which rule the caller may make of it, or has made where `scope` is "always"; it is empty where
+    none can be made. `item` is the call's place on the card that asks for it (`card` is empty where it has one of its
+    own), with the model's own sentence and where its values come from; `values` says that in words. `outcome` says how
+    it ended.
     """
 
     id: str
@@ -45,12 +48,13 @@ class ApprovalView(msgspec.Struct, frozen=True):
     item: CardItem
     values: str
     outcome: str
+    always: str
     covers: Coverage
     reason: str
     asked_by: str
     asked_by_name: str
     state: Literal["pending", "allow", "deny", "expired", "cancelled", "used"]
-    scope: Scope
+    scope: Scope | Literal["withdrawn"]
     decided_by: str
     created_at: datetime
     expires_at: datetime
@@ -59,8 +63,9 @@ class ApprovalView(msgspec.Struct, frozen=True):
 
 class DecisionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The answer to an approval: for this one call, or for the same call with the same content in the whole thread,
-    which is an error where `uncovered` says why that cannot be. Of a card, `calls` are the numbers of those that are
-    meant (none: all that wait): allowing some denies the rest, denying some leaves the rest."""
+    which is an error where `uncovered` says why that cannot be. With "always" the owner makes the rule that `always`
+    names as well. Of a card, `calls` are the numbers of those that are meant (none: all that wait): allowing some
+    denies the rest, denying some leaves the rest."""
 
     decision: Literal["allow", "deny"]
     scope: Scope = "once"
@@ -68,20 +73,28 @@ class DecisionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ApprovalDecided(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the approval became. Of a card, `state` is the decision and `message` says what became of each call."""
+    """What the approval became. Of a card, `state` is the decision and `message` says what became of each call; with
+    "always", which rule was made."""
 
     id: str
     state: str
     message: str = ""
 
 
-async def _approval_view(store: Store, approval: Approval) -> ApprovalView:
+class RuleTakenBack(msgspec.Struct, frozen=True):
+    """What became of the rule, in words."""
+
+    message: str
+
+
+async def _approval_view(store: Store, by: Principal, approval: Approval) -> ApprovalView:
     info = await store.journal.thread(approval.asked_in)
     title, agent, name = (info.title, info.agent, "") if info else ("", "", "")
     if info is not None and approval.state == "pending":
         user = approval.asked_by.rpartition(":")[2]
         name = next((one.name for one in await authors(store, info.thread, info.last_seq) if one.id == user), "")
     more = {"title": title, "agent": agent, "asked_by_name": name}
+    more["always"] = offer_text(approval.item.always) if makes_rules(by) else ""
     more |= {"runs": coverage_text(approval.covers), "values": origins_text(approval.item.origins)}
     return view(ApprovalView, approval, **more)
 
@@ -97,13 +110,13 @@ async def approvals(
         journal = store.journal
         shown = {one: await may_use(by, journal, one) for one in {approval.thread for approval in found}}
         found = [approval for approval in found if shown[approval.thread]][:limit]
-    return [await _approval_view(store, approval) for approval in found]
+    return [await _approval_view(store, by, approval) for approval in found]
 
 
 @routes("GET /api/approvals/{id}", READERS, narrows=True)
 async def approval(store: Store, by: Principal, id: str) -> ApprovalView:
     """One approval."""
-    return await _approval_view(store, await _known_approval(store, by, id))
+    return await _approval_view(store, by, await _known_approval(store, by, id))
 
 
 async def _known_approval(store: Store, by: Principal, id: str) -> Approval:
@@ -116,10 +129,14 @@ async def _known_approval(store: Store, by: Principal, id: str) -> Approval:
 
 @routes("POST /api/approvals/{id}", DECIDERS, narrows=True)
 async def decide(
-    store: Store, orchestrator: Orchestrator, by: Principal, id: str, body: DecisionRequest
+    store: Store, orchestrator: Orchestrator, always: AlwaysAllow, by: Principal, id: str, body: DecisionRequest
 ) -> ApprovalDecided:
     """Answer an approval, or all calls of a card by the card's id; 409 when it was decided already, 410 when it has
-    expired. Nothing of a card is decided then."""
+    expired, 403 for a rule that the caller may not make. Nothing of a card is decided then."""
+    if body.scope == "always" and body.decision == "allow":
+        if not makes_rules(by):
+            raise Forbidden(f"{ONLY_THE_OWNER} Allow it once instead.")
+        return ApprovalDecided(id, "allow", await always.always(ApprovalId(id), by.asker, body.calls))
     calls = await store.approvals.on_card(CardId(id))
     if calls and await may_use(by, store.journal, calls[0].thread):
         card = calls[0].item.card
@@ -128,3 +145,14 @@ async def decide(
     found = await _known_approval(store, by, id)
     state = await orchestrator.decide(found.id, body.decision == "allow", by.asker, body.scope)
     return ApprovalDecided(id, state)
+
+
+@routes("DELETE /api/approvals/{id}/always", ADMINS, owner_only=True)
+async def take_back(always: AlwaysAllow, by: Principal, id: str) -> RuleTakenBack:
+    """Remove the rule that allowing this always has made; 409 when it is not in force any more. Only the owner may."""
+    return RuleTakenBack(await always.take_back(id, by.asker))
+
+
+def makes_rules(by: Principal) -> bool:
+    """Whether the caller may make rules: the owner, with a token that may change rules."""
+    return by.asker.trust == "owner" and by.token.scope == "admin"

@@ -276,6 +276,7 @@ class Inbox:
         self.decided: list[tuple[ApprovalId, bool, Asker, Scope]] = []
         self.decided_cards: list[tuple[CardId, bool, tuple[int, ...]]] = []
         self.chosen: list[tuple[CardId, tuple[int, ...]]] = []
+        self.taken_back: list[str] = []
         self.requests: list[CommandRequest] = []
         self.commands = CommandTable()
         self.threads: dict[str, ThreadId] = {}
@@ -326,6 +327,20 @@ class Inbox:
         self.chosen.append((card, tuple(ticked)))
         await self._tell()
         return CHOOSING
+
+    async def always(
+        self, asked: ApprovalId | CardId, by: Asker, numbers: Sequence[int] = (), *, or_thread: bool = False
+    ) -> str:
+        """Note it."""
+        self.decided.append((ApprovalId(asked), True, by, "always"))
+        await self._tell()
+        return "Always allowed."
+
+    async def take_back(self, asked: str, by: Asker, thread: str = "") -> str:
+        """Note it."""
+        self.taken_back.append(asked)
+        await self._tell()
+        return "The rule is taken back."
 
     async def listens(self, thread: ThreadId) -> Listen:
         """What `listen` says."""

@@ -152,6 +152,7 @@ export const api = {
   beginComparison: (wanted, usdMax) => call("POST", "/api/comparisons", { wanted, usd_max: usdMax }),
   removeComparison: (id) => call("DELETE", `/api/comparisons/${encodeURIComponent(id)}`),
   saveCase: (thread, fields) => call("POST", `${at(thread)}/cases`, fields),
+  takeBack: (id) => call("DELETE", `/api/approvals/${encodeURIComponent(id)}/always`),
   decide: (id, decision, scope, calls = []) => call("POST", `/api/approvals/${encodeURIComponent(id)}`, calls.length ? { decision, scope, calls } : { decision, scope }),
   triggers: () => call("GET", "/api/triggers"),
   calendar: () => call("GET", `/api/triggers/calendar?${new URLSearchParams({ timezone: Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC" })}`),

@@ -54,7 +54,8 @@ function OpenCard({ approval, tool, session }) {
       ${sent === `${decision}-${scope}` ? "Sending…" : label}
     </button>
   `;
-  const asked = askedBy(session.state.approvals.find((record) => record.id === approval.id));
+  const record = session.state.approvals.find((one) => one.id === approval.id);
+  const asked = askedBy(record);
   const shown = approval.shown.trim() ? approval.shown : approval.actions.join("\n");
   return html`
     <div class="approval" role="group" ref=${card} aria-label=${`${tool} asks for approval: ${visible(shown).slice(0, 100)}`}>
@@ -66,11 +67,13 @@ function OpenCard({ approval, tool, session }) {
       ${runs(approval.covers).map((line) => html`<p class="reason">${line}</p>`)}
       <${Origins} item=${approval.item} />
       <p class="reason"><b>Why it asks:</b> ${visible(approval.reason || "your permission rules say to ask before this.")}</p>
+      ${record?.always && html`<p class="reason">${visible(record.always)}</p>`}
       ${approval.actions.length > 0 && html`<${Actions} actions=${approval.actions} />`}
       <div class="choices">
         ${canDecide()
           ? html`${button("Allow once", "primary", "allow", "once")}
               ${!approval.covers?.uncovered && button("Allow for this thread", "plain", "allow", "thread")}
+              ${record?.always && button("Always allow", "plain", "allow", "always")}
               ${button("Deny", "plain danger", "deny", "once")}`
           : html`<span>Waits for someone who may decide it.</span>`}
         <span class="faint" title=${fullTime(approval.expiresAt)}>expires ${ago(approval.expiresAt)}</span>
@@ -97,11 +100,11 @@ export function CallsCard({ calls, session }) {
   const foreign = calls.filter((call) => sourcesOf(call.item).length);
   const chosen = ticked ? numbers.filter((number) => ticked.includes(number)) : numbers;
   const isSeen = calls.every((call) => !chosen.includes(call.item.number) || seen.includes(call.id));
-  const decide = async (decision) => {
+  const decide = async (decision, scope = "once") => {
     if (sent || (decision === "allow" && (!isSeen || !chosen.length))) return;
-    setSent(decision);
+    setSent(scope === "always" ? scope : decision);
     setProblem("");
-    const failure = await session.decide(calls[0].item.card, decision, "once", decision === "allow" ? chosen : numbers);
+    const failure = await session.decide(calls[0].item.card, decision, scope, decision === "allow" ? chosen : numbers);
     setProblem(failure);
     setSent("");
   };
@@ -111,6 +114,7 @@ export function CallsCard({ calls, session }) {
   const [yes, no] = staged ? ["Do", "discard"] : ["Allow", "deny"];
   const all = staged && numbers.length === 1 ? "Do it" : `${yes} all${including}`;
   const label = ticked ? `${yes} ${listed(chosen) || "none"}${chosen.length < numbers.length ? `, ${no} the rest` : ""}` : all;
+  const canAlways = chosen.length > 0 && calls.every((call) => call.always || !chosen.includes(call.item.number));
   const asked = askedBy(calls[0]);
   return html`
     <div class="approval calls" role="group" ref=${card} aria-label=${`${calls.length} calls ask for approval`}>
@@ -132,6 +136,7 @@ export function CallsCard({ calls, session }) {
             ${runs(call.covers).map((line) => html`<p class="reason">${line}</p>`)}
             <${Origins} item=${call.item} />
             ${call.reason && html`<p class="reason"><b>Why it asks:</b> ${visible(call.reason)}</p>`}
+            ${call.always && html`<p class="reason">${visible(call.always)}</p>`}
             ${call.actions.length > 0 && html`<${Actions} actions=${call.actions} />`}
           </section>
         `,
@@ -143,6 +148,7 @@ export function CallsCard({ calls, session }) {
               ${ticked
                 ? html`<button type="button" class="plain" onClick=${() => setTicked(null)}>Back</button>`
                 : numbers.length > 1 && html`<button type="button" class="plain" onClick=${() => setTicked(calls.filter((call) => !sourcesOf(call.item).length).map((call) => call.item.number))}>Choose</button>`}
+              ${canAlways && html`<button type="button" class="plain" aria-disabled=${Boolean(sent) || !isSeen} onClick=${() => decide("allow", "always")}>${sent === "always" ? "Sending…" : `Always allow ${ticked ? listed(chosen) : "all"}`}</button>`}
               <button type="button" class="plain danger" aria-disabled=${Boolean(sent)} onClick=${() => decide("deny")}>${sent === "deny" ? "Sending…" : staged ? "Discard" : ticked ? "Deny all" : "Deny"}</button>`
           : html`<span>Waits for someone who may decide it.</span>`}
         <span class="faint" title=${fullTime(calls[0].expires_at)}>expires ${ago(calls[0].expires_at)}</span>

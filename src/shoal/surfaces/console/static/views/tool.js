@@ -46,6 +46,7 @@ export const ToolRow = memo(function ToolRow({ item, thread, session }) {
           <span class="tool-state">${isBad && html`<span class="mark-bad" aria-hidden="true">✗ </span>`}${state}${item.state === "running" && html`<${Elapsed} sinceMs=${item.sinceMs || Date.parse(item.startedAt)} before=", " />`}</span>
         </button>
         ${item.approval?.decision && html`<p class=${`verdict is-${item.approval.decision}`}>${outcome(item)}</p>`}
+        ${item.approval?.decision === "allow" && item.approval.scope === "always" && html`<${Later} load=${madeRule} approval=${item.approval} />`}
         ${item.approval && !item.approval.decision && html`<div class="asks"><${Later} load=${approvalCard} approval=${item.approval} tool=${item.name} session=${session} /></div>`}
         ${item.state === "running" && item.written && html`<${Written} text=${item.written} />`}
         <div id=${panel} class="tool-panel" hidden=${!open}>${open && html`<${Details} item=${item} thread=${thread} />`}</div>
@@ -60,7 +61,7 @@ function outcome(item) {
   const by = approval.by ? ` by ${approval.by === me.author ? "you" : visible(approval.by)}` : "";
   switch (approval.decision) {
     case "allow": {
-      const scope = approval.scope === "thread" ? "Allowed for this thread" : "Allowed once";
+      const scope = { thread: "Allowed for this thread", always: "Always allowed" }[approval.scope] || "Allowed once";
       return `${scope}${by}, ${ran(item)}`;
     }
     case "deny":
@@ -95,6 +96,8 @@ function ran(item) {
 }
 
 const approvalCard = () => import("./approval.js").then((found) => found.ApprovalCard);
+
+const madeRule = () => import("./maderule.js").then((found) => found.MadeRule);
 
 /** The end of what a running call has written: text alone, whatever it is. */
 function Written({ text }) {

@@ -1,0 +1,77 @@
+"""The narrowest rule by which a call that a person is asked about would run unasked. Pure.
+
+    the call                        its rule is about
+    -----------------------------   ----------------------------------------------------------------------------
+    git push                        the address and the branch that it pushes to, while nothing else runs with it
+    any other command               exactly this command, if its words alone decide what it does
+    a message, a page, a file       this recipient, address or path
+    another tool, an MCP server's   exactly these arguments
+
+No rule is made for what lasts, holds a secret, hides what it runs, or runs content that may change behind the same
+words. Nor is one for a question that has a reason of its own, such as untrusted content: the executor asks for none.
+"""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from shoal.kernel.permissions import NO_COVERAGE, NO_RULE, PUSH, Action, Asker, Coverage, StandingRule
+from shoal.kernel.phrases import short_line
+from shoal.kernel.records import Approval
+from shoal.kernel.settings import OverrideSettings
+from shoal.kernel.traits import TraitsByName
+from shoal.permissions.effects import Situation, effect_of
+from shoal.permissions.hindsight import PATTERN_CHARS_MAX, covers_only_git
+from shoal.permissions.profiles import Profile, decide
+from shoal.permissions.rule_words import literal_pattern, words_of
+from shoal.permissions.taint import CONFIDENTIAL, sink_of
+
+WORDS_CHARS_MAX = 300
+
+
+def standing_rule(
+    actions: Sequence[Action], covers: Coverage, profile: Profile, situation: Situation, asker: Asker, agent: str
+) -> StandingRule:
+    """The rule that covers these actions, which the profile does not deny, and as little else as a rule can; NO_RULE
+    where none may be made."""
+    names: list[str] = []
+    for action in actions:
+        if action.whole or decide(profile, action, situation).decision == "allow":
+            continue
+        name = _narrowest(action, profile.traits, situation)
+        if not name.isprintable() or not 0 < len(name) <= PATTERN_CHARS_MAX:
+            return NO_RULE
+        names.append(name)
+    only_pushes = all(PUSH in name for name in names)
+    if not names or not (covers == NO_COVERAGE or (only_pushes and covers_only_git(covers))):
+        return NO_RULE
+    allow = tuple(literal_pattern(name) for name in dict.fromkeys(names))
+    words = " and ".join(words_of(pattern, profile.traits) for pattern in allow)
+    channel = "" if asker.kind == "direct" else f"{asker.platform}:{asker.channel}"
+    return StandingRule(allow, short_line(words, WORDS_CHARS_MAX), agent, asker.identities, channel)
+
+
+def _narrowest(action: Action, traits: TraitsByName, situation: Situation) -> str:
+    """The name of an action that says most of what it does; empty where a rule would have to cover more."""
+    tool = traits.of(action.tool)
+    lasts = effect_of(action, traits, situation) == "lasting" or tool.harm in ("agent", "lasting")
+    if action.opaque or lasts or sink_of(action, traits, situation) == CONFIDENTIAL:
+        return ""
+    if tool.takes_commands:
+        return next((name for name in action.also if not name.startswith("tool:write:")), "")
+    return action.text if action.detail else ""
+
+
+def override_of(rule: StandingRule) -> OverrideSettings:
+    """The rule as the configuration has it."""
+    if rule.channel:
+        return OverrideSettings(agents=(rule.agent,), users=rule.users, channels=(rule.channel,), allow=rule.allow)
+    return OverrideSettings(agents=(rule.agent,), users=rule.users, kinds=("direct",), allow=rule.allow)
+
+
+def with_past(rule: StandingRule, actions: Sequence[str], past: Sequence[Approval]) -> StandingRule:
+    """The rule with how often its agent asked its person the same, and how often they allowed it."""
+    same = [one for one in past if one.item.agent == rule.agent and one.asked_by in rule.users]
+    same = [one for one in same if one.actions == tuple(actions) or one.item.always.allow == rule.allow]
+    allowed = sum(one.state in ("allow", "used") for one in same)
+    return replace(rule, answered=allowed + sum(one.state == "deny" for one in same), allowed=allowed)

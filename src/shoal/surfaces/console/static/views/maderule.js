@@ -1,0 +1,22 @@
+// The rule that a decision has made, which the owner takes back where it was made.
+
+import { api } from "../api.js";
+import { html, useState } from "../dom.js";
+import { visible } from "../format.js";
+import { isOwner } from "../me.js";
+import { useAttempt } from "./lists.js";
+import { Words } from "./words.js";
+
+export function MadeRule({ approval }) {
+  const [done, setDone] = useState("");
+  const [attempt, problem] = useAttempt(() => {});
+  const { words, agent, channel } = approval.item?.always || {};
+  const back = () => attempt(async () => setDone((await api.takeBack(approval.item?.card || approval.id)).message));
+  return html`
+    <p class="verdict">
+      ${done || (words && `Rule: ${visible(words)}, in the workspace of ${visible(agent)}, when you ask ${channel ? "in this channel" : "directly"}. `)}
+      ${!done && isOwner() && html`<button type="button" class="quiet" onClick=${back}>Take back the rule</button>`}
+    </p>
+    ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
+  `;
+}

@@ -1,0 +1,135 @@
+"""A yes for good: the owner allows a call and makes the rule that its card proposes, and takes the rule back.
+
+The rule is written first. Where the decision then does not count, because somebody else was faster or the time is up,
+the rule is removed again, so a rule never comes of a press that decided nothing.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from shoal.kernel.errors import Conflict, Forbidden, Gone, InvalidInput, NotFound, ShoalError
+from shoal.kernel.events import Scope
+from shoal.kernel.ids import ApprovalId, CardId
+from shoal.kernel.messages import Reaction, means_always
+from shoal.kernel.permissions import Asker, StandingRule
+from shoal.kernel.records import Approval
+from shoal.store.approvals import card_verdicts
+from shoal.store.cards import SHORT_ID_CHARS, approval_of, rule_text
+from shoal.store.store import Store
+from shoal.threads.orchestrator import GONE, Orchestrator
+
+ONLY_THE_OWNER = "Only the owner makes rules."
+NO_RULE_HERE = "No rule can be made of this, because it would allow more than you see."
+UNWRITTEN = "Rules cannot be changed here."
+NOTHING_TO_TAKE_BACK = "No rule of this card is in force. `shoal permissions rules` lists all rules."
+
+
+class StandingRules(Protocol):
+    """The owner's rules, where they are written."""
+
+    async def add(self, rule: StandingRule, by: str) -> bool:
+        """Write a rule, in force from the next turn on; False when it is there. Raises InvalidInput where it cannot."""
+        ...
+
+    async def remove(self, rule: StandingRule, by: str) -> bool:
+        """Remove a rule; False when it is not there. Raises InvalidInput where it cannot."""
+        ...
+
+
+class AlwaysAllow:
+    """Makes and takes back the rules of cards. `rules` is where they are written; None where nothing writes them."""
+
+    def __init__(self, orchestrator: Orchestrator, store: Store) -> None:
+        self._orchestrator = orchestrator
+        self._approvals, self._outbox = store.approvals, store.outbox
+        self.rules: StandingRules | None = None
+
+    async def always(
+        self, asked: ApprovalId | CardId, by: Asker, numbers: Sequence[int] = (), *, or_thread: bool = False
+    ) -> str:
+        """See `InboxPort.always`."""
+        calls = await self._calls(asked)
+        verdicts = card_verdicts(calls, True, numbers)
+        allowed = [call for call in calls if verdicts.get(call.id) == "allow"]
+        reason = self._why_not(by) or ("" if all(call.item.always.allow for call in allowed) else NO_RULE_HERE)
+        if reason and or_thread:
+            await self._decide(calls, by, numbers, "thread")
+            return f"Allowed in this thread only. {reason}"
+        if reason:
+            raise (Forbidden if reason == ONLY_THE_OWNER else InvalidInput)(f"{reason} Allow it once instead.")
+        added: list[StandingRule] = []
+        try:
+            for rule in dict.fromkeys(call.item.always for call in allowed):
+                if await self._written.add(rule, by.identity):
+                    added += [rule]
+            await self._decide(calls, by, numbers, "always")
+        except ShoalError:
+            for rule in added:
+                await self._written.remove(rule, by.identity)
+            raise
+        words = "; ".join(dict.fromkeys(rule_text(call.item.always) for call in allowed))
+        named = (calls[0].item.card or calls[0].id)[-SHORT_ID_CHARS:]
+        return f"Always allowed: {words}. To take it back, write `take back {named}`."
+
+    async def take_back(self, asked: str, by: Asker, thread: str = "") -> str:
+        """See `InboxPort.take_back`."""
+        if reason := self._why_not(by):
+            raise Forbidden(reason)
+        recent = [one for one in await self._approvals.search(pending=False) if one.scope == "always"]
+        if thread:
+            names = [one.item.card or one.id for one in recent if one.asked_in == thread]
+            asked = next((name for name in names if name.upper().endswith(asked.upper())), asked)
+        made = [call for call in await self._calls(asked) if call.scope == "always"]
+        if not made:
+            raise Conflict(NOTHING_TO_TAKE_BACK)
+        rules = [call.item.always for call in made]
+        for rule in rules:
+            await self._written.remove(rule, by.identity)
+        made += [one for one in recent if any(_is_same(one.item.always, rule) for rule in rules)]
+        await self._approvals.withdraw(list(dict.fromkeys(one.id for one in made)))
+        for place in {one.asked_in for one in made}:
+            self._orchestrator.services.senders.poke(place)
+        return "The rule is taken back. From the next turn on, Shoal asks about this again."
+
+    async def react(self, reaction: Reaction) -> str:
+        """See `InboxPort.react`; one emoji makes a card's rule."""
+        if not means_always(reaction.emoji):
+            return await self._orchestrator.react(reaction)
+        asked = approval_of(await self._outbox.post_of(reaction.thread, reaction.message_id))
+        if not asked:
+            return ""
+        try:
+            await self.always(asked, reaction.author.asker(reaction.thread, reaction.trust))
+        except (NotFound, Gone, Forbidden, InvalidInput, Conflict) as error:
+            call = await self._approvals.get(asked)
+            return "" if call is not None and call.scope == "always" else str(error)
+        return ""
+
+    async def _decide(self, calls: Sequence[Approval], by: Asker, numbers: Sequence[int], scope: Scope) -> None:
+        if card := calls[0].item.card:
+            await self._orchestrator.decide_card(card, True, by, numbers, scope)
+        else:
+            await self._orchestrator.decide(calls[0].id, True, by, scope)
+
+    async def _calls(self, asked: str) -> list[Approval]:
+        if calls := await self._approvals.on_card(CardId(asked)):
+            return calls
+        call = await self._approvals.get(ApprovalId(asked))
+        if call is None:
+            raise NotFound(GONE)
+        return [call]
+
+    def _why_not(self, by: Asker) -> str:
+        """Why this person can make no rules; empty where they can."""
+        if self._orchestrator.services.links.people.asker(by).trust != "owner":
+            return ONLY_THE_OWNER
+        return "" if self.rules is not None else UNWRITTEN
+
+    @property
+    def _written(self) -> StandingRules:
+        assert self.rules is not None
+        return self.rules
+
+
+def _is_same(one: StandingRule, other: StandingRule) -> bool:
+    return (one.allow, one.agent, one.users, one.channel) == (other.allow, other.agent, other.users, other.channel)
