@@ -9,7 +9,7 @@ FEATURE = Feature(
     attach="attach:attach",
     expects="settings:tool_patterns",
     routes="routes:routes",
-    paths=("/api/mcp", "/api/mcp-servers/*/confirm"),
+    paths=("/api/mcp", "/api/mcp-servers"),
     chat_commands="commands:chat_commands",
     cli=(
         CliCommand(

@@ -65,7 +65,7 @@ MODULES = (
     RouteModule("routes_changes", ("/api/changes",)),
     RouteModule("routes_access", ("/api/me", "/api/tokens", "/api/access", "/api/permissions")),
     RouteModule("routes_agents", ("/api/agents", "/api/bindings", "/api/info", "/api/skills")),
-    RouteModule("routes_setup", ("/api/setup", "/api/platforms", "/api/mcp-servers")),
+    RouteModule("routes_setup", ("/api/setup", "/api/platforms")),
     *(RouteModule(feature.name, feature.paths, feature) for feature in features() if feature.routes),
     PAGE,
 )
