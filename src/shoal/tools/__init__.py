@@ -1,1 +1,1 @@
-"""What a model may call: the registry and the one executor that every call goes through."""
+"""Tools that a model may call: the registry, and the executor that runs every call."""

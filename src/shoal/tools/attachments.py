@@ -1,4 +1,4 @@
-"""Files that people and models are given: their type by content, images made to fit, copies that no tool can change."""
+"""Files given to people and models: media types by content, image conversion, and copies that no tool can change."""
 
 import hashlib
 import io
@@ -51,7 +51,7 @@ EXECUTABLE = "application/x-executable"
 
 
 def media_type_of(content: bytes) -> str:
-    """The media type by content: `text/plain` for any text, `application/octet-stream` for what is not known."""
+    """Return the media type by content: `text/plain` for any text, `application/octet-stream` if unknown."""
     if content[:4] == b"RIFF":
         return _RIFF.get(content[8:12], "application/octet-stream")
     if content[4:8] == b"ftyp":
@@ -63,7 +63,7 @@ def media_type_of(content: bytes) -> str:
 
 
 PIXELS_MAX = 1568
-"""Longest side that models look at; the providers make larger ones smaller themselves, and charge for it."""
+"""Longest side sent to models. Providers shrink larger images themselves, and charge for them."""
 IMAGE_BYTES_MAX = 3_000_000
 """Largest image that every provider accepts. In base64, which their limits count, it has 4 MB.
 
@@ -72,7 +72,7 @@ Anthropic and Bedrock accept 5 MB of base64 and 8,000 pixels, or 2,000 pixels if
 WebP.
 """
 AREA_MAX = 60_000_000
-"""Largest image that is opened at all, in pixels."""
+"""Largest image that is opened, in pixels."""
 HALVINGS_MAX = 5
 _OPENED = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF", "ICO", "AVIF")
 _SENT = {"PNG": "image/png", "JPEG": "image/jpeg"}
@@ -91,7 +91,7 @@ def fit_image(content: bytes, bytes_max: int = IMAGE_BYTES_MAX) -> tuple[bytes, 
     A suitable image is returned unchanged. Others become a PNG or JPEG, scaled down if necessary; an animation is
     reduced to its first frame. The content determines the format.
 
-    Without Pillow, which is an extra, only the image's head is checked, and the image is sent unchanged or not at all.
+    Without the optional Pillow, only the image's header is checked, and the image is sent unchanged or rejected.
     Blocking. Raises InvalidInput for an image that is damaged, truncated, huge or unusable.
     """
     content = without_damaged_extras(content)
@@ -143,7 +143,7 @@ def fit_image(content: bytes, bytes_max: int = IMAGE_BYTES_MAX) -> tuple[bytes, 
             picture.save(target, "JPEG", quality=85)
         if target.tell() <= bytes_max:
             return target.getvalue(), "image/png" if picture.mode == "RGBA" else "image/jpeg"
-        side = max(1, side // 2)  # a tiny picture may carry a long colour profile
+        side = max(1, side // 2)  # a tiny picture can have a long colour profile
     raise InvalidInput(f"an image may have {bytes_max:,} bytes")
 
 
@@ -164,7 +164,7 @@ def _by_head(content: bytes, head: ImageHead | None, bytes_max: int) -> tuple[by
 
 
 SIDE_MAX = 2000
-"""Longest side of an image that nothing can scale down."""
+"""Longest side of an image when Pillow is not installed."""
 
 
 def _why_not(content: bytes) -> str:

@@ -1,7 +1,7 @@
-"""Checkpoints: how a workspace was before a turn's first call that may change files, and how it was at its end.
+"""Checkpoints: the state of a workspace before a turn's first call that may change files, and at the turn's end.
 
-What a turn did to files is what differs between the two. Whoever else changed files of the same workspace in between
-has a hand in that; `features/undo/undo.py` finds other turns that did. A turn without such a call costs nothing here.
+The difference between the two is what the turn did. Other changes to the same workspace in between are included;
+`features/undo/undo.py` finds other turns that made some. A turn without such a call costs nothing.
 """
 
 import asyncio
@@ -26,10 +26,10 @@ from shoal.tools.tainted_files import MarkedFiles
 from shoal.tools.trees import Names, Scan, SeenFolder, Trees
 
 SEEN_SECONDS = 21_600.0
-"""How long what was read of a workspace spares reading it again; then all of it is stored anew where it is gone."""
+"""How long a scan is reused. Afterwards everything that is missing from the store is stored again."""
 SEEN_WORKSPACES_MAX = 32
 SEEN_FOLDERS_MAX = 20_000
-"""Of how many workspaces, and of how many folders together, that is held in memory."""
+"""Most workspaces, and most folders of all of them, held in memory."""
 
 
 class _Seen(NamedTuple):
@@ -38,7 +38,7 @@ class _Seen(NamedTuple):
 
 
 class Checkpoints:
-    """Takes and keeps checkpoints, those of a workspace apart from all others."""
+    """Takes and stores checkpoints, separately for each workspace."""
 
     def __init__(self, files: Files, home: Home, marked: MarkedFiles, settings: CheckpointsSettings) -> None:
         self._files = files
@@ -49,7 +49,7 @@ class Checkpoints:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def name_of(self, workspace: Path) -> str:
-        """By what name a workspace is known on every machine: its place in the home directory, where it lies there."""
+        """Return a workspace's name, the same on every machine: its path in the home directory if it is below it."""
         home = self._home.root
         return str(workspace.relative_to(home) if workspace.is_relative_to(home) else workspace)
 
@@ -66,7 +66,7 @@ class Checkpoints:
             yield
 
     async def before(self, started: Sequence[Admitted], workspace: Path, author: str) -> tuple[Checkpointed, ...]:
-        """The checkpoint before calls that are about to start; nothing where none of them may change files."""
+        """Return the checkpoint before these calls, or None if none of them may change files."""
         if not self._settings.days or not any(may_write(one.traits, one.invocation.actions) for one in started):
             return ()
         name = self.name_of(workspace)
@@ -79,7 +79,7 @@ class Checkpoints:
         return (Checkpointed(name, taken.tree, author, taken.notes),)
 
     async def after(self, before: Checkpointed | None) -> tuple[FilesChanged, ...]:
-        """How the workspace is at the end of a turn that was checkpointed."""
+        """Return the workspace at the end of a turn that was checkpointed."""
         if before is None:
             return ()
         if not before.tree:
@@ -94,7 +94,7 @@ class Checkpoints:
         return (FilesChanged(taken.tree, changed, tuple(dict.fromkeys((*before.notes, *taken.notes)))),)
 
     async def take(self, workspace: str) -> Scan:
-        """Store how a workspace is now, for whoever has it alone. Raises OSError, StoreError."""
+        """Store the current state of a workspace, which the caller must hold alone. Raises OSError, StoreError."""
         path, now = self.path_of(workspace), time.monotonic()
         marks, trees = await self._marked.marks(path), self.trees(workspace)
         seen = self._seen.pop(workspace, None)
@@ -105,11 +105,11 @@ class Checkpoints:
         while len(self._seen) > SEEN_WORKSPACES_MAX or (
             len(self._seen) > 1 and sum(len(one.folders) for one in self._seen.values()) > SEEN_FOLDERS_MAX
         ):
-            del self._seen[next(iter(self._seen))]  # the one that was used longest ago
+            del self._seen[next(iter(self._seen))]  # the least recently used
         return scan
 
     async def gap(self, workspace: Path) -> str:
-        """What of a workspace could not be undone, in a sentence; empty when a checkpoint covers all of it."""
+        """Return a sentence about the part of a workspace that cannot be undone, or an empty string."""
         if not self._settings.days:
             return "Checkpoints are switched off."
         name = self.name_of(workspace)
@@ -120,11 +120,11 @@ class Checkpoints:
             return f"The workspace could not be read or kept ({system_words(error)})."
 
     def marking(self, workspace: str, source: str, seconds_max: float) -> AbstractAsyncContextManager[None]:
-        """While the block runs, at most so long, what changes in a workspace is marked; nothing without a source."""
+        """Mark changes in a workspace while the block runs, for at most this long. Does nothing without a source."""
         return self._marked.during([self.path_of(workspace)], source, seconds_max)
 
     def known(self) -> set[str]:
-        """The workspaces of agents of which checkpoints were taken on this machine."""
+        """Return the agents' workspaces that have checkpoints on this machine."""
         names = map(self.name_of, self._home.root.glob("agents/*/workspace"))
         return {name for name in names if is_text(name) and self._lock(name).exists()}
 
@@ -132,7 +132,7 @@ class Checkpoints:
         return self._home.data / "checkpoints" / f"{digest_of(workspace.encode())}.lock"
 
     async def sweep(self, workspace: str, roots: Collection[str]) -> int:
-        """Delete what none of these trees of a workspace names; returns how many contents went."""
+        """Delete the contents of a workspace that none of these trees names. Returns how many were deleted."""
         async with self.alone(workspace):
             self._seen.pop(workspace, None)
             trees = self.trees(workspace)
@@ -147,7 +147,7 @@ def may_write(traits: Traits, actions: Sequence[Action]) -> bool:
 
 
 def files_of(changes: Sequence[TreeChange]) -> list[TreeChange]:
-    """Changes without those of folders that come or go with what is in them."""
+    """Return the changes without those of folders that appear or disappear with their content."""
     found: list[TreeChange] = []
     for change, following in zip(changes, [*changes[1:], None], strict=False):
         one = change.before or change.after

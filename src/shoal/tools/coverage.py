@@ -1,4 +1,4 @@
-"""What a command runs, by its content: the files that an approval covers, so that what was shown is what runs.
+"""The files that an approval of a command covers, by content, so that the code that runs is the code that was approved.
 
 what an action names             what is covered
 ------------------------------   ------------------------------------------------------------------------------
@@ -39,22 +39,22 @@ from shoal.tools.jail import SANDBOX_FILES, is_systems, open_resolved, resolve
 from shoal.tools.openat import closing_file
 
 DIGESTS_KEPT_MAX = 20_000
-"""Digests of files that are kept by what `stat` tells of the file."""
+"""File digests kept, keyed by what `stat` reports."""
 SETTLED_NS = 2_000_000_000
-"""A digest is kept only of a file that has not changed for so long: a later change then shows in its times."""
+"""A digest is kept only if the file has been unchanged for this long, so that a later change shows in its times."""
 LISTINGS_KEPT_MAX = 8
-"""Listings of code files that are kept to say which of them changed."""
+"""Code file listings kept, to name the files that changed."""
 BOUND_BYTES_MAX = 4_194_304
-"""Longest file whose bytes are held to be run."""
+"""Longest file that is held in memory until it runs."""
 NAMED_MAX = 200
-"""Most files and folders that a command may name to run; more are not covered."""
+"""Most files and folders that a command may name to run. A longer command is not covered."""
 CHANGES_SHOWN_MAX = 5
 TRIES = 3
-"""How often a file is read that is moved about at the same time."""
+"""Attempts to read a file that is being moved."""
 TICK_NS = 20_000_000
-"""File systems stamp changes by a clock that may run this much behind: two of them can bear one time."""
+"""Clock granularity of file systems: two changes within it can have the same time."""
 DEPTH_MAX = 64
-"""Most folders inside each other that are looked into."""
+"""Deepest nesting of folders that is searched."""
 
 _GIT_DATA = frozenset(
     {"objects", "logs", "refs", "packed-refs", "index", "HEAD", "ORIG_HEAD", "FETCH_HEAD", "COMMIT_EDITMSG", "shallow"}
@@ -63,7 +63,7 @@ _SCRIPTS = frozenset(
     {".sh", ".bash", ".zsh", ".py", ".js", ".mjs", ".cjs", ".ts", ".pl", ".rb", ".php", ".awk", ".sed", ".lua", ".jq"}
 )
 _INCLUDES = lazy_re.compile(rb"^[ \t]*(?:#!|[-s]?include\b|source\b|\.[ \t]).*", re.MULTILINE)
-"""Lines by which scripts and makefiles take in other files."""
+"""Lines by which scripts and makefiles include other files."""
 _WORD = lazy_re.compile(r"[\w@%+=:,./~-]+")
 _FOLDER = lazy_re.compile(r"(?:.*[=:,])?[./~]*")
 
@@ -73,7 +73,7 @@ _Value = TypeVar("_Value")
 
 
 class Content(msgspec.Struct, frozen=True):
-    """What a call runs: as people are shown it, and as the sandbox gets it."""
+    """The content that a call runs: as shown to people, and as passed to the sandbox."""
 
     coverage: Coverage = NO_COVERAGE
     runs: tuple[RunFile, ...] = ()
@@ -83,8 +83,8 @@ NOTHING = Content()
 
 
 class ContentReader:
-    """Reads what commands run, for one approval at most so many code files, and bytes of files in all. Its methods
-    block and may be called from several threads."""
+    """Reads what commands run, within limits on code files and total bytes for each approval. Its methods block and may
+    be called from several threads."""
 
     def __init__(self, files_max: int = 5_000, bytes_max: int = 67_108_864) -> None:
         self.files_max = files_max
@@ -94,7 +94,8 @@ class ContentReader:
         self._listings: OrderedDict[str, Mapping[str, str]] = OrderedDict()
 
     def read(self, actions: Sequence[Action], mounts: Sequence[Mount], *, mapped: bool, fetched: str = "") -> Content:
-        """What a call with these actions runs now. `fetched` names what it brings in, which nobody can foresee."""
+        """Read what a call with these actions would run now. `fetched` names content that it downloads, which nobody
+        can foresee."""
         parts = [action for action in actions if not action.whole]
         running = [action for action in parts if action.runs or action.runs_more]
         if not running:
@@ -104,7 +105,7 @@ class ContentReader:
             look.uncovered(f"it may run {fetched}")
         named = [path for action in running for path in action.runs]
         others = [action for action in parts if action not in running]
-        if len(running) > 1:  # git changes files by what it stores in ways that are not covered
+        if len(running) > 1:  # git changes files through stored state that is not covered
             git = [one for one in running if one.text.partition(":")[2].partition(":")[2].startswith("git ")]
             others += [action for action in git if not action.harmless]
         is_plain = all(action.harmless for action in others)
@@ -118,7 +119,7 @@ class ContentReader:
         if len(set(named)) > NAMED_MAX:
             look.uncovered(f"it names more than {NAMED_MAX} files to run")
         hiding = [action for action in running if action.runs_more]
-        # What a part writes for another to run, or an interpreter is told by a here-document, may name files too.
+        # A file that one part writes for another to run, or a here-document for an interpreter, may name files too.
         says_more = not is_plain or any(action.opaque and not action.runs for action in hiding)
         listing = look.code(hiding, actions if says_more else hiding) if hiding else None
         others_digest = ""
@@ -131,7 +132,7 @@ class ContentReader:
         return Content(coverage, tuple(look.runs))
 
     def changes(self, before: Coverage, now: Coverage, since: str) -> str:
-        """What differs, in words, a sentence a file; `since` ends "… changed since". Empty when nothing does."""
+        """Describe the differences, a sentence for each file. `since` ends "… changed since". Empty if none."""
         old = {file.path: file for file in before.files}
         new = {file.path: file for file in now.files}
         absent = CoveredFile("", -1, "")
@@ -160,7 +161,7 @@ class ContentReader:
         return " ".join(found[:CHANGES_SHOWN_MAX]) + (f" {more} more files changed." if more > 0 else "")
 
     def digest(self, file: int, found: os.stat_result) -> str:
-        """The SHA-256 (hex) of an open file, known again by what `stat` tells of it. Raises OSError."""
+        """Return the SHA-256 (hex) of an open file, cached by what `stat` reports. Raises OSError."""
         key = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
         with self._lock:
             if known := self._digests.get(key, ""):
@@ -175,7 +176,7 @@ class ContentReader:
 
 
 def _keep(kept: OrderedDict[_Key, _Value], key: _Key, value: _Value, entries_max: int) -> None:
-    """Note it as used last, and drop what was used longest ago."""
+    """Store it as the most recently used, and drop the least recently used."""
     kept[key] = value
     kept.move_to_end(key)
     while len(kept) > entries_max:
@@ -183,7 +184,7 @@ def _keep(kept: OrderedDict[_Key, _Value], key: _Key, value: _Value, entries_max
 
 
 class _Look:
-    """One reading: what was found so far, within the limits."""
+    """One reading: its results so far, within the limits."""
 
     def __init__(self, reader: ContentReader, mounts: Sequence[Mount], *, mapped: bool) -> None:
         self.files: list[CoveredFile] = []
@@ -196,11 +197,11 @@ class _Look:
         self._bytes_left = reader.bytes_max
 
     def uncovered(self, why: str) -> None:
-        """Note why not all that may run is covered; the first reason counts."""
+        """Record why not everything that may run is covered. The first reason is the one reported."""
         self.why = self.why or why
 
     def name(self, path: str, *, may_bind: bool) -> None:
-        """Cover a file or folder that is named."""
+        """Cover a named file or folder."""
         place = resolve(path, self._mounts, mapped=self._mapped)
         if place is None:
             self.uncovered(f"it cannot be known where {short(path)} leads")
@@ -230,7 +231,8 @@ class _Look:
             self.uncovered(f"{short(shown)} cannot be read ({why})")
 
     def _folders(self, place: MountedPath) -> tuple[tuple[str, int, int], ...]:
-        """The folders on the way to a file, as they have been for a moment: what is put into one later shows in it."""
+        """Return the folders on the path to a file, if unchanged for a moment: later additions then show in their
+        times."""
         ways = [MountedPath("", place.mount, place.parts[:depth]) for depth in range(len(place.parts))]
         try:
             found = [way.host.lstat() for way in ways]
@@ -242,13 +244,13 @@ class _Look:
         return tuple((self._found_at(way), one.st_ino, one.st_mtime_ns) for way, one in zip(ways, found, strict=True))
 
     def _found_at(self, place: MountedPath) -> str:
-        """The path by which a command finds it."""
+        """Return the path by which a command finds it."""
         return str(PurePosixPath(place.mount.inside, *place.parts) if self._mapped else place.host)
 
     def _read(
         self, place: MountedPath, shown: str, folders: tuple[tuple[str, int, int], ...], *, may_bind: bool
     ) -> None:
-        """Note what is there now. Raises OSError."""
+        """Record its current content. Raises OSError."""
         try:
             file = open_resolved(place)
         except FileNotFoundError:
@@ -276,7 +278,7 @@ class _Look:
                     self._said += "\n".join(os.fsdecode(line) for line in _INCLUDES.findall(content))
                 else:
                     digest = hashlib.file_digest(stream, "sha256").hexdigest()
-        # A manifest or makefile may be written anew by the program that reads it; other files are only run.
+        # The program that reads a manifest or makefile may rewrite it. Other files are only run.
         suffix = PurePosixPath(place.shown).suffix.lower()
         is_script = suffix in _SCRIPTS or (not suffix and found.st_mode & 0o111) or not is_code(place.shown)
         if not is_script and not (content or b"").startswith(b"#!"):
@@ -289,8 +291,8 @@ class _Look:
         self.runs.append(RunFile(self._found_at(place), digest, place.host, identity, bound, mode, folders))
 
     def code(self, hiding: Sequence[Action], saying: Sequence[Action]) -> dict[str, str] | None:
-        """The digests of what parts may run below the mounts, and links, and of what others name that are `saying` it,
-        but the named files; None beyond the limits."""
+        """Return the digests of code below the mounts that parts may run, of links, and of files that other files
+        mention, except the named files. None if a limit is exceeded."""
         self._said = "\n".join([*(action.text for action in saying), self._said])
         covers_all = any(_says_little(action, self._mounts) for action in hiding)
         named = {file.path.rpartition(" -> ")[2] for file in self.files}
@@ -325,7 +327,7 @@ class _Look:
                 within_git, is_said = entry.name == ".git" or in_git, whole or entry.name in self._said
                 with _entered(folder, entry.name, below) as inner:
                     self._add_code(inner, below, named, found, in_git=within_git, whole=is_said)
-            elif (  # what does not name all that it runs may run these
+            elif (  # a part that does not name all that it runs may run these
                 whole
                 or entry.is_symlink()
                 or is_code(entry.name)
@@ -338,7 +340,7 @@ class _Look:
                     raise _TooMuchError(f"it may run any of more than {self._reader.files_max:,} files")
 
     def _value(self, folder: int, entry: os.DirEntry[str], path: str) -> tuple[int, str]:
-        """The size of a file and what it is: the digest of the content, and before that a link's text."""
+        """Return a file's size and its identity: the digest of its content, prefixed with the text of a link."""
         text = ""
         file: int | None = None
         if entry.is_symlink():
@@ -347,7 +349,7 @@ class _Look:
                 place = resolve(path, self._mounts, mapped=self._mapped)
                 file = open_resolved(place) if place is not None and place.mount in self._mounts else None
         else:
-            with suppress(OSError):  # it went, or cannot be opened, such as a pipe or a socket
+            with suppress(OSError):  # it disappeared, or cannot be opened, such as a pipe or a socket
                 flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
                 file = os.open(entry.name, flags, dir_fd=folder)
         if file is None:
@@ -363,30 +365,30 @@ class _Look:
 
 
 class _TooMuchError(OSError):
-    """There is more than may be read; the text says what."""
+    """A limit was exceeded. The text says which."""
 
 
 def _entered(folder: int, name: str, path: str) -> AbstractContextManager[int]:
-    """A descriptor of a folder in an open one, no link followed. Raises OSError, also where it lies too deep."""
+    """Return a descriptor of a subfolder, without following links. Raises OSError, also if it is nested too deeply."""
     if path.count("/") > DEPTH_MAX:
         raise _TooMuchError(f"the code it may run lies more than {DEPTH_MAX} folders deep")
     return closing_file(os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder))
 
 
 def _entries(folder: int, path: str) -> Iterator[tuple[os.DirEntry[str], str]]:
-    """What is in an open folder, each with its path."""
+    """Return the entries of an open folder with their paths."""
     with os.scandir(folder) as scan:
         for entry in scan:
             yield entry, f"{path}{_readable(entry.name)}"
 
 
 def coverage_key(coverage: Coverage) -> str:
-    """What of a coverage an approval is bound to, as canonical JSON."""
+    """Return what an approval is bound to in a coverage, as canonical JSON."""
     return msgspec.json.encode([coverage.files, coverage.others, coverage.others_digest]).decode()
 
 
 def swapped_of(runs: Sequence[RunFile]) -> str:
-    """The first of the held files that is not the one that was looked at any more; empty when there is none."""
+    """Return the first held file that is no longer the one that was read, or an empty string."""
     for file in runs:
         if file.content is not None and file.host is not None:
             try:
@@ -399,12 +401,12 @@ def swapped_of(runs: Sequence[RunFile]) -> str:
 
 
 def short(path: str) -> str:
-    """A path as people know it: without the workspace's name."""
+    """Return a path as people know it, without the workspace's name."""
     return path.removeprefix("/workspace/")
 
 
 def _says_little(action: Action, mounts: Sequence[Mount]) -> bool:
-    """Whether words of a part that may run any file are known only when it runs, or name a whole mount."""
+    """Whether a part that may run any file has words that are known only when it runs, or names a whole mount."""
     if action.runs and not action.opaque:
         return False
     words = action.text.split(":", 2)[-1].split()
@@ -416,6 +418,6 @@ def _says_little(action: Action, mounts: Sequence[Mount]) -> bool:
 
 
 def _readable(name: str) -> str:
-    """A name as text: one that is no UTF-8 by its bytes."""
+    """Return a name as text, with the bytes escaped that are not UTF-8."""
     raw = os.fsencode(name)
     return name if raw == name.encode(errors="replace") else f"bytes:{raw.hex()}"

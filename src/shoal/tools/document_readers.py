@@ -1,9 +1,9 @@
-"""Reads documents, in a process of its own: `python -m shoal.tools.document_readers KIND` takes one on standard input
+"""Reads documents in a separate process: `python -m shoal.tools.document_readers KIND` reads one from standard input
 and writes a line of JSON for each part.
 
-One from outside may be made to eat memory and time. So this process has little of both, and the kernel ends it when it
-takes more. Office files are zipped XML, of which only the text is read, piece by piece, so that what unpacks to
-gigabytes is given up at ARCHIVE_BYTES_MAX.
+A hostile document may consume memory and time, so the process has tight limits of both, and the kernel ends it when it
+exceeds them. Office files are zipped XML; only their text is read, in pieces, and a file that unpacks to more than
+ARCHIVE_BYTES_MAX is rejected.
 """
 
 import json
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from zipfile import ZipFile
 
 ARCHIVE_BYTES_MAX = 134_217_728
-"""What the parts of an office file may unpack to, all together."""
+"""Most bytes that the parts of an office file may unpack to in total."""
 PAGES_MAX = 2000
 MEMORY_BYTES_MAX = 1_073_741_824
 _DONE_WITH = frozenset(("p", "row", "si", "sp", "sheet", "Relationship"))
@@ -30,11 +30,11 @@ _HEADING = re.compile(r"#{1,6} +(.*)")
 
 
 class CannotRead(Exception):
-    """Why a document cannot be read, as the end of a sentence."""
+    """The reason a document cannot be read, as the end of a sentence."""
 
 
 def pdf_pages(content: bytes) -> Iterator[DocumentPart]:
-    """The pages of a PDF."""
+    """Yield the pages of a PDF."""
     import io
 
     from pypdf import PdfReader
@@ -51,7 +51,7 @@ def pdf_pages(content: bytes) -> Iterator[DocumentPart]:
 
 
 def office_parts(content: bytes) -> Iterator[DocumentPart]:
-    """The text of a .docx, .xlsx or .pptx."""
+    """Yield the text of a .docx, .xlsx or .pptx."""
     import io
     import zipfile
 
@@ -69,14 +69,14 @@ def office_parts(content: bytes) -> Iterator[DocumentPart]:
             yield from slides_of(office)
         else:
             raise CannotRead("it is an archive, which is not searched")
-    except RuntimeError as error:  # of zipfile, for a password
+    except RuntimeError as error:  # raised by zipfile for a password
         raise CannotRead("it is encrypted") from error
     except (zipfile.BadZipFile, SyntaxError, EOFError, KeyError, NotImplementedError) as error:
         raise CannotRead("it is damaged") from error
 
 
 class OfficeArchive:
-    """The parts of an office file, which may unpack to so much together."""
+    """The parts of an office file, with a limit on their total unpacked size."""
 
     def __init__(self, archive: "ZipFile") -> None:
         self._archive = archive
@@ -84,8 +84,8 @@ class OfficeArchive:
         self.left = ARCHIVE_BYTES_MAX
 
     def elements(self, name: str) -> Iterator[tuple[str, "Element"]]:
-        """The elements of a part as they end, with their names without namespaces; what a paragraph or row holds is
-        gone when the next one comes."""
+        """Yield a part's elements as they end, with their names without namespaces. A paragraph or row is discarded
+        when the next one is read."""
         from xml.etree.ElementTree import iterparse
 
         if name not in self.names:
@@ -99,7 +99,7 @@ class OfficeArchive:
 
 
 class _Counted:
-    """A file of an archive that ends the reading when the archive unpacks to too much."""
+    """A file of an archive that stops the reading when the archive unpacks to too much."""
 
     def __init__(self, file: IO[bytes], archive: OfficeArchive) -> None:
         self._file = file
@@ -114,7 +114,7 @@ class _Counted:
 
 
 def word_paragraphs(office: OfficeArchive) -> Iterator[DocumentPart]:
-    """Paragraphs, those of tables too, by the section they stand in."""
+    """Yield paragraphs, including those in tables, with their section."""
     section, number = "", 0
     for tag, paragraph in office.elements("word/document.xml"):
         if tag != "p":
@@ -137,7 +137,7 @@ def word_paragraphs(office: OfficeArchive) -> Iterator[DocumentPart]:
 
 
 def sheet_rows(office: OfficeArchive) -> Iterator[DocumentPart]:
-    """Rows of all sheets, as what their cells show; dates are the numbers that are stored."""
+    """Yield the rows of all sheets with the text of their cells. Dates are their stored numbers."""
     shared = ["".join(one.itertext()) for tag, one in office.elements("xl/sharedStrings.xml") if tag == "si"]
     relations = office.elements("xl/_rels/workbook.xml.rels")
     targets = {one.attrib["Id"]: one.attrib.get("Target", "") for _, one in relations if "Id" in one.attrib}
@@ -173,7 +173,7 @@ def slides_of(office: OfficeArchive) -> Iterator[DocumentPart]:
 
 
 def html_lines(content: bytes) -> Iterator[DocumentPart]:
-    """The lines of a page as Markdown, by the section they stand in."""
+    """Yield the lines of a page as Markdown, with their section."""
     import turbohtml
 
     page, section = turbohtml.parse(content), ""
@@ -186,7 +186,7 @@ def html_lines(content: bytes) -> Iterator[DocumentPart]:
 
 
 def mail_parts(content: bytes) -> Iterator[DocumentPart]:
-    """The head, what is attached, and the lines of the body."""
+    """Yield the headers, the names of attachments, and the lines of the body."""
     from email import policy
     from email.message import EmailMessage
     from email.parser import BytesParser
@@ -211,7 +211,7 @@ _READERS = {"pdf": pdf_pages, "office": office_parts, "html": html_lines, "mail"
 
 
 def main() -> None:
-    """Read standard input and write a line for each part; exit with EXIT_TOLD and a reason when that fails."""
+    """Read standard input and write a line for each part. On failure, print a reason and exit with EXIT_TOLD."""
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS_MAX, SECONDS_MAX))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform == "linux":

@@ -1,7 +1,7 @@
-"""The text of documents in parts, each with its place: PDF, office files, HTML, e-mail and plain text.
+"""The text of documents in parts with their places: PDF, office files, HTML, e-mail and plain text.
 
-What is not plain text is read in a process of its own (tools/document_readers.py), of which nothing is left when the
-caller is cancelled.
+Everything but plain text is read in a separate process (tools/document_readers.py), which ends when the caller is
+cancelled.
 """
 
 import os
@@ -22,23 +22,23 @@ from shoal.tools.output import is_binary, text_of
 
 SECONDS_MAX = 25
 TEXT_CHARS_MAX = 200_000
-"""Of a PDF that is read as a page of the web."""
+"""Most characters of a PDF that is read as a web page."""
 DOCUMENT_BYTES_MAX = 33_554_432
 """Largest file that is read."""
 DOCUMENT_CHARS_MAX = 1_000_000
-"""Of a document that is searched."""
+"""Most characters of a document that are searched."""
 PIECE_CHARS = 900
-"""About how long the pieces are that documents are searched in."""
+"""Approximate length of the pieces that documents are split into for a search."""
 FOLDER_FILES_MAX = 1_000
 FOLDER_DEPTH_MAX = 3
 EXIT_TOLD = 3
-"""How the child ends when it says why a document cannot be read."""
+"""Exit code of the child when it prints a reason."""
 DocumentState: TypeAlias = Callable[[Path], Awaitable[Mapping[Path, str]]]
-"""Returns which documents below a folder are searched, each with what of it is not, if anything."""
+"""Returns the documents below a folder that are searched, each with the part that is not, if any."""
 
 
 class DocumentStates(list[DocumentState]):
-    """All that search documents."""
+    """The document indexes of all features."""
 
 
 _HTML = lazy_re.compile(rb"\s*+(?:<!--(?:[^-]|-(?!->))*+-->\s*+)*+<(?:!doctype html|html)\b", re.IGNORECASE)
@@ -49,7 +49,7 @@ _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 
 
 class DocumentPart(NamedTuple):
-    """A passage and where it stands. Only what is in one `group` (a page, a sheet) is put together to a piece."""
+    """A passage and its place. Only parts of one `group` (a page, a sheet) are joined into a piece."""
 
     group: str
     place: str
@@ -60,9 +60,9 @@ _part_decoder = msgspec.json.Decoder(DocumentPart)
 
 
 def kind_of(name: str, content: bytes) -> str:
-    """How a file is read: `pdf`, `office`, `html`, `mail`, `text`, or empty where it has no text.
+    """Return how a file is read: `pdf`, `office`, `html`, `mail`, `text`, or empty if it has no text.
 
-    Raises ToolError for an office file of the old kind, or an encrypted one.
+    Raises ToolError for an old or encrypted office file.
     """
     suffix = PurePath(name).suffix.lower()
     if content.startswith(b"%PDF-"):
@@ -81,9 +81,9 @@ def kind_of(name: str, content: bytes) -> str:
 
 
 async def document_parts(name: str, content: bytes) -> list[DocumentPart]:
-    """The parts of a document, at most DOCUMENT_CHARS_MAX characters; none where it has no text.
+    """Return the parts of a document, at most DOCUMENT_CHARS_MAX characters; none if it has no text.
 
-    Raises ToolError with the end of a sentence, "it is damaged", for one that cannot be read.
+    Raises ToolError with the end of a sentence ("it is damaged") if it cannot be read.
     """
     kind = kind_of(name, content)
     if kind == "text":
@@ -93,7 +93,7 @@ async def document_parts(name: str, content: bytes) -> list[DocumentPart]:
 
 
 async def pdf_text(content: bytes) -> str:
-    """The text of a PDF's pages, at most TEXT_CHARS_MAX characters. Raises ToolError for one that cannot be read."""
+    """Return the text of a PDF's pages, at most TEXT_CHARS_MAX characters. Raises ToolError if it cannot be read."""
     try:
         parts = await _read_apart("pdf", content)
     except ToolError as error:
@@ -103,7 +103,7 @@ async def pdf_text(content: bytes) -> str:
 
 
 def pieces_of(parts: list[DocumentPart]) -> Iterator[tuple[str, str]]:
-    """Places and texts of about PIECE_CHARS characters: parts of one group together, and what is too long cut."""
+    """Return places and texts of about PIECE_CHARS characters. Parts of one group are joined, and long ones are cut."""
     group = place = ""
     held: list[str] = []
     size = 0
@@ -128,7 +128,7 @@ def pieces_of(parts: list[DocumentPart]) -> Iterator[tuple[str, str]]:
 
 
 def documents_below(folder: Path) -> list[Path]:
-    """The files of a folder, FOLDER_DEPTH_MAX deep, without hidden ones; at most FOLDER_FILES_MAX."""
+    """Return the files of a folder, FOLDER_DEPTH_MAX deep, without hidden ones; at most FOLDER_FILES_MAX."""
     found: list[Path] = []
     for path, folders, names in walk(folder):
         depth = len(Path(path).relative_to(folder).parts)

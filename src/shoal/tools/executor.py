@@ -1,22 +1,24 @@
-"""The one choke point: every tool call of every path is admitted and run here, and nowhere else.
+"""The single choke point: every tool call is admitted and run here, and nowhere else.
 
     arguments ─ prepare (validate, resolve) ─► actions ─ decide (profile, taint) ─► allow ─► run ─► result
                      │ wrong                                   │ deny     │ ask
                      ▼                                         ▼          ▼
                   Refused                                   Refused     MustAsk (an approval bound to the digest)
 
-Hooks of installed packages are asked once the rules and the taint have let a call pass; the stricter decision wins.
+Hooks of installed packages decide after the rules and the taint have allowed a call. The stricter decision wins.
 
-What is decided on, shown and run is one object, the Invocation. An approval names two digests: one of the call, and
-one of the call with the content that it runs (`tools.content`).
+One object, the Invocation, is decided on, shown and run. An approval is bound to two digests: of the call, and of the
+call with the content that it runs (`tools.content`).
 
-    an allow comes back          the call differs: Refused; only the content does: MustAsk anew, saying what changed
-    allowed for the thread       runs unasked with the same content, in a turn that nothing taints, for somebody who is
-                                 trusted as far as who allowed it; else MustAsk, saying which of these it is
-    about to start               the content is compared once more, and by the sandbox at the last moment; when it
-                                 differs now it did not run, and MustAsk anew
+    an approval is answered      if the call differs: Refused; if only the content differs: MustAsk again, with the
+    change
+    allowed for the thread       runs without asking if the content is the same, the turn is untainted, and the person
+    is
+                                 trusted as much as the one who allowed it; otherwise MustAsk, with the reason
+    about to start               the content is compared again, finally by the sandbox just before it runs; if it
+                                 differs, the command does not run: MustAsk again
 
-Nothing here raises but CancelledError and the store's errors.
+Raises only CancelledError and the store's errors.
 """
 
 import asyncio
@@ -83,13 +85,13 @@ PRIVATE = "untrusted content in a private conversation"
 MOVED_ON = "It is another call now that the ones before it have run."
 CHANGED = "What was approved is not what would run now, because something it depends on has changed. Ask again."
 CALL_SECONDS_MAX = 900.0
-"""Longest that a call may take."""
+"""Longest run of a call, in seconds."""
 TURNS_KEPT_MAX = 256
-"""Turns of which is kept what their checkpoint does not restore, and which pages they read unasked."""
+"""Turns whose checkpoint gap and pages read without asking are cached."""
 _LOOKERS = frozenset(
     "true false echo printf pwd cd ls cat head tail grep rg wc cut tr nl find stat file du df date diff test [".split()  # noqa: SIM905
 )
-"""Programs that, where they are known to be harmless, change no file at all."""
+"""Programs that change no file, provided that the permissions consider them harmless."""
 NOT_UPHELD = "The person who allowed it has lost the right to allow it."
 SINCE_ASKED = "you were asked"
 SINCE_ALLOWED = "it was allowed"
@@ -97,7 +99,7 @@ SWAPPED = "{name} was replaced while this ran, so what ran may not be what was a
 
 
 class CallContext(msgspec.Struct, frozen=True):
-    """For whom and where the calls of a turn run. No call may do more than each of `bounds` lets it."""
+    """The audience and place of a turn's calls. Each of `bounds` limits what a call may do."""
 
     thread: ThreadId
     turn: TurnId
@@ -113,17 +115,17 @@ class CallContext(msgspec.Struct, frozen=True):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """The call does not run; the model gets this result."""
+    """The call does not run. The model gets this result."""
 
     result: ToolFinished
     audit: tuple[AuditEntry, ...] = ()
 
 
 class MustAsk(msgspec.Struct, frozen=True):
-    """The call waits for a person, maybe anew: an earlier request of the same call counts no more then.
+    """The call waits for a person. An earlier request of the same call is void.
 
-    `advice` finds out what else they should know, which is awaited once, before they are asked. `can_stage`: the
-    question may wait for the end of the turn.
+    `advice` finds out what else the person should know; it is awaited once, before the request is sent. `can_stage`:
+    the request may wait until the end of the turn.
     """
 
     approval: NewApproval
@@ -133,23 +135,26 @@ class MustAsk(msgspec.Struct, frozen=True):
     can_stage: bool = False
 
     def on_card(self, item: CardItem) -> Self:
-        """The same, at its place on a card. No rule is offered for what only untrusted text asked for, nor on a card
-        with too many calls to be read one by one."""
+        """Return a copy with its position on an approval card. Cards for calls that only untrusted text asked for, and
+        cards with too many calls to read one by one, offer no rule."""
         has_rule = not item.foreign and item.total <= CARD_CALLS_MAX
         item = replace(item, always=self.approval.item.always if has_rule else NO_RULE)
         approval, event = replace(self.approval, item=item), replace(self.event, item=item)
         return replace(self, approval=approval, event=event)
 
     def with_reason(self, more: str) -> Self:
-        """The same, with a further sentence of why."""
+        """Return a copy with a further sentence of the reason."""
         reason = " ".join(f"{self.approval.reason} {strip_controls(more)}".split())
         approval, event = replace(self.approval, reason=reason), replace(self.event, reason=reason)
         return replace(self, approval=approval, event=event)
 
 
 class Admitted(msgspec.Struct, frozen=True):
-    """The call may run, once `started` is durable. `content`: what a person allowed it to run, to be compared then.
-    `by_person`: the call was asked about."""
+    """The call may run once `started` is durable. `content` is what a person allowed it to run, to be compared before
+    the start.
+
+    `by_person`: a person allowed the call.
+    """
 
     call: ToolCall
     traits: Traits
@@ -179,8 +184,8 @@ class Executor:
         upholds: Callable[[Approval], Awaitable[bool]],
         gap: Callable[[Path], Awaitable[str]],
     ) -> None:
-        """`upholds` says whether the person who allowed something could still allow it, `gap` what of a workspace no
-        checkpoint restores (empty when one restores all)."""
+        """Create an executor. `upholds` returns whether the person who allowed something could still allow it. `gap`
+        returns the part of a workspace that no checkpoint restores, or an empty string."""
         self.registry = registry
         self.sandbox = sandbox
         self.is_sealed = sandbox.isolated and config.sandbox.network == "off"
@@ -209,8 +214,8 @@ class Executor:
     async def admit(
         self, call: ToolCall, context: CallContext, request: ApprovalRequested | None, *, asks_anyway: bool = False
     ) -> Refused | MustAsk | Admitted:
-        """Decide on a call. `request` is its allowed approval when it comes back from one. With `asks_anyway` a call
-        that may run is asked about as well."""
+        """Decide on a call. `request` is its answered approval, if there was one. With `asks_anyway`, ask about a call
+        that could run without asking."""
         tool, agent, profiles = self.registry.get(call.name), context.agent, (context.profile, *context.bounds)
         if tool is None or (agent.tools and call.name not in (*agent.tools, MORE_TOOLS)):
             names = ", ".join(spec.name for spec in self.registry.offer(agent.tools, hidden_by(profiles)).listed)
@@ -223,7 +228,7 @@ class Executor:
         actions = invocation.actions
         gap = await self._gap_of(tool.traits, actions, context)
         situation = self._situation(context, context.taint, covered=not gap)
-        # Of several profiles the strictest decides, the first of those that are.
+        # The strictest of several profiles decides; the first one if equal.
         by_profiles = [decide_all(profile, actions, situation) for profile in profiles]
         decision, rulings = max(by_profiles, key=lambda decided: STRICTNESS[decided[0]])
         user, name, turn = context.asker.user, agent.name, context.turn
@@ -237,7 +242,7 @@ class Executor:
             return _refuse(call, DENIED.format(action=strip_controls(worst.action), rule=rule), audit)
         asks, taint = decision == "ask", context.taint
         if not taint.active and self._gated(decision, actions, context, STEERED, situation)[0] != decision:
-            # Marks are looked up only where they would change the decision.
+            # Taint marks are looked up only where they could change the decision.
             taint = await self._marked_taint(actions, context) or taint
         decision, reason = self._gated(
             decision, actions, context, taint, self._situation(context, taint, covered=not gap)
@@ -294,7 +299,7 @@ class Executor:
         return self._ask(asking, why_not)
 
     async def _standing_rule(self, asking: "_Asking", situation: Situation) -> StandingRule:
-        """The rule that the owner may make of a call that only the rules and its effect ask about."""
+        """Return the rule that the owner may create for a call that only the rules and its effect ask about."""
         context, actions = asking.context, asking.invocation.actions
         traits, asker = self.registry.traits.of(asking.call.name), context.asker
         stays_asked = traits.runs_commands and self._asks_for_commands
@@ -309,7 +314,8 @@ class Executor:
         return with_past(rule, self._named(asking.invocation), self._past[1])
 
     async def _why_not_granted(self, asking: "_Asking", taint: TaintState) -> str | None:
-        """Why what was allowed for the whole thread does not let the call run (empty: nothing was); None if it does."""
+        """Return why an approval for the whole thread does not cover the call (empty if there is none), or None if it
+        does."""
         context, why = asking.context, ""
         for grant in await self._approvals.grants(context.thread, asking.call_digest):
             giver = grant.decided_trust
@@ -330,9 +336,8 @@ class Executor:
     async def again(
         self, call: ToolCall, context: CallContext, request: ApprovalRequested | None
     ) -> Refused | Admitted:
-        """A call that was admitted and started before, and may be run again: nothing is decided a second time.
-
-        What a person allowed still has to be what would run now.
+        """Admit a call that was admitted and started before and may be repeated. No new decision is made, but content
+        that a person allowed must be unchanged.
         """
         tool = self.registry.get(call.name)
         if tool is None:
@@ -351,10 +356,10 @@ class Executor:
         return Admitted(call, tool.traits, invocation, started, (), ApprovalId(""), by_person=request is not None)
 
     async def run(self, admitted: Admitted, context: CallContext) -> ToolFinished | MustAsk | None:
-        """Run it and bound what it returns; None while the result is not there yet.
+        """Run a call and bound its result. Returns None while the result is pending.
 
-        A failure is a result; cancelling ends what runs. Where the content that it runs is not what was allowed any
-        more it has not run, and waits for a person anew.
+        A failure is a result, and cancelling ends the run. If the content to run is no longer the approved content, the
+        call does not run and waits for a person again.
         """
         began = self._clock.monotonic()
         actions, allowed = admitted.invocation.actions, admitted.content
@@ -390,13 +395,13 @@ class Executor:
         )
 
     async def source_of(self, actions: Sequence[Action], mounts: Sequence[Mount]) -> str:
-        """What taints the output of a call with these actions: a marked file that it reads, or what it fetches; empty
-        when nothing does. Raises StoreError."""
+        """Return the taint of the output of a call with these actions: a marked file that it reads, or what it fetches.
+        Empty if nothing taints it. Raises StoreError."""
         marked, traits = self._marked, self.registry.traits
         return self._fetched(actions) or await marked.source_of(actions, mounts, traits, mapped=self._maps(mounts))
 
     def _maps(self, mounts: Sequence[Mount]) -> bool:
-        """Whether commands know the mounts by their inside names, not by those of the host."""
+        """Whether commands see the mounts under their names in the sandbox instead of the host's."""
         return self.sandbox.inside(mounts[0].host, mounts) == mounts[0].inside
 
     def _fetched(self, actions: Sequence[Action]) -> str:
@@ -409,11 +414,12 @@ class Executor:
         return await in_thread(lambda: self._content.read(actions, context.mounts, mapped=mapped, fetched=fetched))
 
     async def _watched(self, admitted: Admitted, context: CallContext) -> ToolOutput:
-        """Run it. Marked files that it reads and what it fetches taint its result; what it changes is marked where it
-        was tainted, and stays marked where it changed no content. Raises ContentChanged."""
+        """Run a call and track taint. Marked files that it reads and content that it fetches taint its result. Files
+        that it changes are marked if the call was tainted, and stay marked if their content did not change. Raises
+        ContentChanged."""
         invocation, actions, runs = admitted.invocation, admitted.invocation.actions, admitted.content.runs
         is_command = isinstance(invocation, PreparedCommand)
-        only_looks = is_command and all(map(is_look, actions))  # nothing it reads can be gone after it
+        only_looks = is_command and all(map(is_look, actions))  # nothing it reads can disappear after this
         read = "" if only_looks else await self.source_of(actions, context.mounts)
         chat = self._tool_context(admitted.call, context).chat
         if pages := memory_read(actions, self._home, chat, self.registry.traits):
@@ -434,7 +440,7 @@ class Executor:
             stack.callback(live.close)
             await stack.enter_async_context(self._marked.during(changing, steered_by, CALL_SECONDS_MAX))
             if changes_home:
-                # What others' prompts may name tells nothing of a private conversation.
+                # Names that others' prompts may contain reveal nothing of a private conversation.
                 audience = context.purpose.audience
                 is_persons = all(action.text.startswith("tool:remember:person ") for action in actions)
                 person = audience.speaker if is_persons else audience.person
@@ -464,7 +470,7 @@ class Executor:
         if traits.origin == "foreign" and not output.is_pending:
             output = replace(output, tainted_by=output.tainted_by or f"the tool {name}")
         await self._marked.keep(marked, touched)
-        if is_command and not read:  # what was marked while it ran, too
+        if is_command and not read:  # including files marked while it ran
             read = await self.source_of(actions, context.mounts)
         if swapped := swapped_of(runs):
             output = replace(output, text=f"{output.text}\n[{SWAPPED.format(name=swapped)}]")
@@ -474,7 +480,7 @@ class Executor:
         return replace(output, tainted_by=output.tainted_by or read)
 
     async def _behind(self, said: ToolOutput | ToolError, context: CallContext) -> str:
-        """What taints a text: its own source, or the mark of a file that it quotes. Raises StoreError."""
+        """Return the taint of a text: its own source, or the mark of a file that it quotes. Raises StoreError."""
         if said.tainted_by or not said.quotes:
             return said.tainted_by
         person = context.purpose.audience.person
@@ -484,7 +490,8 @@ class Executor:
         return next((written_after(name, source) for name, source in found if source), "")
 
     async def _show_artifacts(self, call: ToolCall, context: CallContext) -> None:
-        """Before it is decided on a call, which looks at the files that it names."""
+        """Write the stored results to files before deciding on a call, because the decision reads the files that it
+        names."""
         folder = next((mount.host for mount in context.mounts if mount.inside == INSIDE), None)
         if folder is None or not names_artifacts(call, self.registry.traits.of(call.name)):
             return
@@ -541,7 +548,7 @@ class Executor:
 
     @property
     def situation(self) -> Situation:
-        """That of a turn of somebody trusted in which nothing is tainted and a checkpoint restores all files."""
+        """Return the situation of a trusted person's untainted turn whose checkpoint restores all files."""
         return Situation(isolated=self.sandbox.isolated, sealed=self.is_sealed, covered=True, trusted=True)
 
     def _situation(self, context: CallContext, taint: TaintState, *, covered: bool) -> Situation:
@@ -550,9 +557,10 @@ class Executor:
         return replace(self.situation, covered=covered, trusted=trusted, tainted=tainted)
 
     async def _gap_of(self, traits: Traits, actions: Sequence[Action], context: CallContext) -> str:
-        """What a command may change in the workspace that the turn's checkpoint would not restore; empty when nothing.
+        """Return what a command may change in the workspace that the turn's checkpoint would not restore, or an empty
+        string.
 
-        It is looked up once a turn, and only for commands that do more than read in a sealed sandbox.
+        Looked up once a turn, and only for commands that do more than read in a sealed sandbox.
         """
         if not (traits.takes_commands and self.is_sealed):
             return ""
@@ -565,7 +573,7 @@ class Executor:
         return self._gaps[context.turn]
 
     def _ask(self, asking: "_Asking", why: str) -> MustAsk:
-        """Ask a person; `why` is what is to be said beside the reason of the rules."""
+        """Ask a person. `why` is added to the reason of the rules."""
         call, context, coverage = asking.call, asking.context, asking.content.coverage
         reason = strip_controls(self.redactor.redact(" ".join(f"{why} {asking.reason}".split())))
         approval = NewApproval(
@@ -593,7 +601,7 @@ class Executor:
         return MustAsk(approval, event, asking.audit, advice, stages and can_wait)
 
     def _named(self, invocation: Invocation) -> tuple[str, ...]:
-        """The actions as journal and cards name them, without secrets."""
+        """Return the actions without secrets, for journal and cards."""
         return tuple(dict.fromkeys(self.redactor.redact(action.text) for action in invocation.actions))
 
     def _tool_context(self, call: ToolCall, context: CallContext) -> ToolContext:
@@ -615,7 +623,7 @@ class Executor:
 
 
 class _Asking(NamedTuple):
-    """A call that only a person can allow, and the digests that their answer is bound to."""
+    """A call that only a person can allow, and the digests that the answer is bound to."""
 
     call: ToolCall
     context: CallContext
@@ -636,7 +644,7 @@ class _Asking(NamedTuple):
 
 
 def is_look(action: Action) -> bool:
-    """Whether a part of a command changes no file, not even the time of its last change."""
+    """Whether a part of a command changes no file, not even its modification time."""
     program = action.text.split(":", 2)[-1].partition(" ")[0]
     return action.whole or (action.harmless and not action.also and program in _LOOKERS)
 

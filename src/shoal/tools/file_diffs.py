@@ -1,4 +1,4 @@
-"""What changed in a file, as people read it: its diff where both sides are text, else why there is none."""
+"""Changes to a file as people read them: a diff if both sides are text, otherwise the reason why there is none."""
 
 import difflib
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ DIFF_LINES_MAX = 400
 """Longest diff of one file that is shown."""
 FILES_TOLD_MAX = 20
 TOLD_CHARS_MAX = 2_400
-"""Most files that a message in a chat tells of, and the longest diffs together."""
+"""Most files listed in a chat message, and the maximum total length of their diffs."""
 PATH_CHARS_MAX = 120
 
 _LACKS: dict[Lacks, str] = {
@@ -28,15 +28,15 @@ _LACKS: dict[Lacks, str] = {
 
 
 def why_not_restorable(trees: Trees, change: TreeChange, now: TreeEntry | None) -> str:
-    """Why what was there before cannot take the place of what is there `now`; empty where it can, or does already.
+    """Return why the earlier entry cannot replace the present one, or an empty string if it can or already does.
 
-    What is not kept is neither made again nor taken away.
+    Entries that are not stored are neither restored nor deleted.
     """
     before = change.before
     if before is not None and now is not None and alike(replace(now, mode=before.mode), before):
-        return ""  # at most its rights differ
+        return ""  # only the mode may differ
     if before is not None and before.kind in ("socket", "device"):
-        return f"A {before.kind} cannot be made again."
+        return f"A {before.kind} cannot be restored."
     if before is not None and before.lacks:
         return f"What it was is {_LACKS[before.lacks]}, so this cannot be undone."
     goes = now is not None and not (now.kind == "folder" and before is not None and before.kind == "folder")
@@ -53,7 +53,8 @@ def file_change(
     *,
     shows: bool,
 ) -> FileChange:
-    """A change with its diff, without secrets, and why it cannot be undone; without the diff unless it `shows`."""
+    """Return a change with its diff, without secrets, and why it cannot be undone. The diff is omitted unless it
+    `shows`."""
     path, before, after = change
     name = redact(shown_path(path))
     kind = "added" if before is None else "removed" if after is None else "changed"
@@ -76,7 +77,7 @@ def file_change(
 
 
 def changes_text(changes: TurnChanges) -> str:
-    """What a turn did to files, with as much of the diffs as a message has room for, and how to undo it."""
+    """Describe the changes a turn made to files, with as many diffs as fit into a message, and how to undo them."""
     lines = change_lines(changes.files[:FILES_TOLD_MAX], changes.changed, TOLD_CHARS_MAX)
     lines += changes.notes
     beyond = "".join(f"\n- {line}" for line in changes.beyond)
@@ -91,7 +92,7 @@ def changes_text(changes: TurnChanges) -> str:
 
 
 def change_lines(files: Sequence[FileChange], changed: int, room: int) -> list[str]:
-    """The first of so many changed files, as lines of Markdown, with diffs of at most `room` characters together."""
+    """Return the first of the changed files as lines of Markdown, with diffs of at most `room` characters in total."""
     lines: list[str] = []
     for one in files:
         since = f", {SINCE[one.since]}" if one.since else ""
@@ -108,7 +109,7 @@ def change_lines(files: Sequence[FileChange], changed: int, room: int) -> list[s
 
 
 def _text(trees: Trees, entry: TreeEntry | None) -> str | None:
-    """What to compare; None where it cannot be compared."""
+    """Return the text to compare, or None if it cannot be compared."""
     if entry is None or entry.kind == "folder":
         return ""
     if entry.kind == "link":

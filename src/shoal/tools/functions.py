@@ -1,8 +1,8 @@
 """Tools from typed functions: annotations become the schema that the model sees and the validation.
 
-`@tool` makes a tool of a function. One that returns a result is called when the call runs. One that returns an
-`Invocation` (a `Prepared` or a `PreparedCommand`) plans the call instead: it resolves everything the call depends on
-and says what the call will do, and what is shown, decided on and run is that one object.
+`@tool` makes a tool of a function. A function that returns a result is called when the call runs. A function that
+returns an `Invocation` (a `Prepared` or a `PreparedCommand`) plans the call instead: it resolves everything that the
+call depends on and describes what the call will do. That one object is shown, decided on and run.
 """
 
 import asyncio
@@ -24,9 +24,9 @@ from shoal.kernel.traits import RANK_LAST, UNKNOWN, Traits
 from shoal.kernel.untrusted import UNREADABLE
 
 ARGUMENTS_CHARS_MAX = 30_000_000
-"""Longest JSON text of arguments that is looked at."""
+"""Longest JSON text of arguments that is parsed."""
 NAME = lazy_re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""What every provider takes as a tool's name."""
+"""Tool names that every provider accepts."""
 SIGNATURES_MAX = 500
 
 _PARAMETER_LINE = lazy_re.compile(r"\s*(\w+)(?:\s*\([^)]*\))?:\s+(.+)")
@@ -37,9 +37,9 @@ _canonical_encoder = msgspec.json.Encoder(order="sorted")
 
 
 class Prepared(NamedTuple):
-    """An `Invocation`: what it will do, as shown and as canonical JSON, and the doing itself.
+    """An `Invocation`: a description of the call, as shown and as canonical JSON, and the function that runs it.
 
-    `advice` finds out what a person who is asked should know beside that; it may take its time.
+    `advice` finds out what else the person who is asked should know. It may be slow.
     """
 
     actions: tuple[Action, ...]
@@ -55,7 +55,7 @@ class Prepared(NamedTuple):
 class PreparedCommand(NamedTuple):
     """An `Invocation` that runs a command in a sandbox.
 
-    `work` is given the command and what taints its output (empty: nothing), for tools whose output comes later.
+    `work` gets the command and the taint of its output (empty: none), for tools whose output arrives later.
     """
 
     actions: tuple[Action, ...]
@@ -66,7 +66,7 @@ class PreparedCommand(NamedTuple):
     tainted_by: str = ""
 
     def bound(self, runs: tuple[RunFile, ...], tainted_by: str, see: SeeOutput) -> "PreparedCommand":
-        """The same with the files that have to be as they were allowed, what taints its output, and who sees it."""
+        """Return a copy with the files that must be unchanged, the taint of its output, and its audience."""
         return self._replace(command=msgspec.structs.replace(self.command, runs=runs, see=see), tainted_by=tainted_by)
 
     async def run(self) -> ToolOutput:
@@ -76,18 +76,18 @@ class PreparedCommand(NamedTuple):
 def planned(
     name: str, detail: str, work: Callable[[], Awaitable[ToolOutput]], shown: str = "", /, **effect: object
 ) -> Prepared:
-    """A call with the one action `tool:NAME:DETAIL`; people are shown that too, unless `shown` says more."""
+    """Create a call with the single action `tool:NAME:DETAIL`. People see the same, unless `shown` says more."""
     return Prepared((Action(f"tool:{name}:{detail}"),), shown or f"{name} {detail}", canonical(name, **effect), work)
 
 
 def canonical(tool: str, **effect: object) -> str:
-    """Canonical JSON of what determines a call's effect: keys sorted, no spaces."""
+    """Encode what determines a call's effect as canonical JSON: keys sorted, no spaces."""
     return _canonical_encoder.encode({"tool": tool, **effect}).decode()
 
 
 @contextmanager
 def as_tool_error(*errors: type[ShoalError]) -> Generator[None]:
-    """Have the model told, in the same words, what these errors say."""
+    """Report these errors to the model, with their own text."""
     try:
         yield
     except errors as error:
@@ -96,7 +96,7 @@ def as_tool_error(*errors: type[ShoalError]) -> Generator[None]:
 
 @contextmanager
 def quoting(file: Path) -> Generator[None]:
-    """Have what marks a file taint the errors of the block, which quote it."""
+    """Let a file's mark taint the errors of the block, which quote the file."""
     try:
         yield
     except ToolError as error:
@@ -105,7 +105,7 @@ def quoting(file: Path) -> Generator[None]:
 
 
 class FunctionTool(Generic[_Result]):
-    """A tool that calls a function; calling it directly still calls the function."""
+    """A tool that calls a function. Calling the tool directly calls the function."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class FunctionTool(Generic[_Result]):
         return self.function(*positional, **named)
 
     def prepare(self, arguments: str, context: ToolContext) -> Invocation:
-        """Validate the JSON text and plan the call. Raises ToolError, also saying which argument is wrong."""
+        """Validate the JSON text and plan the call. Raises ToolError, which names the wrong argument."""
         name = self.spec.name
         if len(arguments) > ARGUMENTS_CHARS_MAX:
             raise ToolError(f"The arguments of {name} have {len(arguments):,} characters, which is too much.")
@@ -163,7 +163,7 @@ class FunctionTool(Generic[_Result]):
 
 
 class ToolDecorator:
-    """Makes tools of functions. One that is kept under a name says what the tool is before its function exists."""
+    """Creates tools from functions. If it is stored under a name, it describes the tool before its function exists."""
 
     def __init__(self, traits: Traits, name: str) -> None:
         self.traits = traits
@@ -178,7 +178,7 @@ class ToolDecorator:
         return FunctionTool(function, spec, self.traits, signature.arguments, signature.hints)
 
     def alias(self, name: str) -> "ToolDecorator":
-        """The same under another name, for agents that name it."""
+        """Return the same tool under another name."""
         return ToolDecorator(msgspec.structs.replace(self.traits, offered="by_name", rank=RANK_LAST), name)
 
 
@@ -206,7 +206,7 @@ def tool(
 
 
 class _Signature(NamedTuple):
-    """What a function says about its tool."""
+    """A tool's metadata, derived from its function."""
 
     hints: Mapping[str, type]
     description: str
@@ -220,8 +220,8 @@ _signatures: dict[object, _Signature] = {}
 def _signature_of(function: Callable[..., object], name: str) -> _Signature:
     """Read a function's docstring and annotations.
 
-    Each start makes the built-in tools anew, from the same code. A function with the same code, docstring, annotations
-    and defaults is read once.
+    The built-in tools are created again for each start from the same code, so results are cached by code, docstring,
+    annotations and defaults.
     """
     key = None
     if inspect.isfunction(function) and not any(isinstance(hint, str) for hint in function.__annotations__.values()):
@@ -230,7 +230,7 @@ def _signature_of(function: Callable[..., object], name: str) -> _Signature:
     try:
         if (signature := _signatures.get(key)) is not None:
             return signature
-    except TypeError:  # a default or an annotation has no hash
+    except TypeError:  # a default or an annotation is not hashable
         key = None
     hints = get_type_hints(function, include_extras=True)
     description, fields = _documented_fields(function, name, hints)
@@ -251,7 +251,7 @@ def _signature_of(function: Callable[..., object], name: str) -> _Signature:
 def _documented_fields(
     function: Callable[..., object], name: str, hints: Mapping[str, type]
 ) -> tuple[str, list[tuple[str, type] | tuple[str, type, object]]]:
-    """The description, and a field for each parameter with what its line under `Args:` says."""
+    """Return the description, and a field for each parameter with its line under `Args:`."""
     text, _, rest = (inspect.getdoc(function) or "").partition("\nArgs:\n")
     lines = (_PARAMETER_LINE.match(line) for line in rest.split("\n\n")[0].splitlines())
     described = {match[1]: match[2].strip() for match in lines if match}
@@ -275,7 +275,7 @@ def _documented_fields(
 
 
 def schema_of(arguments: type[msgspec.Struct]) -> str:
-    """The JSON Schema of a Struct as compact JSON text: an object without further properties."""
+    """Return the JSON Schema of a Struct as compact JSON text: an object without further properties."""
     (_,), components = msgspec.json.schema_components([arguments], ref_template="#/$defs/{name}")
     schema = components.pop(arguments.__name__)
     schema.pop("title", None)

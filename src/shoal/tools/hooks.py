@@ -14,11 +14,11 @@ T = TypeVar("T")
 
 REASON_CHARS_MAX = 300
 TURNS_WAITING_MAX = 1000
-"""Ended turns that wait for the hooks; of further ones the hooks are not told."""
+"""Most ended turns queued for the hooks. Hooks are not called for further ones."""
 
 
 class HookRunner:
-    """Calls the hooks of all packages, by the names of their entry points and in the order of these."""
+    """Calls the hooks of all packages, sorted by the names of their entry points."""
 
     def __init__(self, hooks: Mapping[str, Hooks]) -> None:
         self._before = [(name, hook.before_call, hook.seconds_max) for name, hook in hooks.items() if hook.before_call]
@@ -28,7 +28,7 @@ class HookRunner:
         self.runs_after_turns = bool(self._after)
 
     async def before_call(self, planned: PlannedCall) -> tuple[str, HookRuling] | None:
-        """Return the strictest ruling on a call and the hook that gave it; None where every hook agrees.
+        """Return the strictest ruling on a call and the hook that gave it, or None if every hook agrees.
 
         A hook that fails or takes too long denies the call. Nothing is raised.
         """
@@ -48,7 +48,7 @@ class HookRunner:
         return strictest
 
     def turn_ended(self, summary: TurnSummary) -> None:
-        """Queue a turn for the hooks; never waits."""
+        """Queue a turn for the hooks. Never waits."""
         if not self.runs_after_turns:
             return
         try:
@@ -57,7 +57,7 @@ class HookRunner:
             log.warning("hooks skipped a turn", extra={"thread_id": summary.thread, "turn": summary.turn})
 
     async def run(self) -> None:
-        """Call the hooks for each turn that ended, one after the other, until cancelled."""
+        """Call the hooks for each turn that ended, one at a time, until cancelled."""
         while True:
             summary = await self._ended.get()
             for name, hook, seconds in self._after:
@@ -69,7 +69,7 @@ class HookRunner:
 
 
 async def call_extension(what: str, seconds: float, call: Awaitable[T]) -> T:
-    """Await code of a package. Raises ExtensionFailed for what it raises by mistake, and after `seconds`."""
+    """Await code of a package. Raises ExtensionFailed if it raises an error, or after `seconds`."""
     try:
         async with asyncio.timeout(seconds):
             return await call

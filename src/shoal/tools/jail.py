@@ -1,14 +1,14 @@
-"""Paths of tools and commands: where they lead, and opening them without a race between check and use.
+"""Resolve paths of tools and commands, and open them without a race between check and use.
 
-A path that a model gives is resolved once, into a `MountedPath`: the mount that holds it and its real place below it,
-links followed. That is what permissions are asked for. It is opened beneath the root's descriptor and without following
-any link, so what is opened is what was named: a link put in the way meanwhile makes the call fail. Writing goes to a
-new file that takes the old one's name, inside one directory descriptor: a reader sees the old content or the new, and a
-hard link elsewhere keeps the old.
+A path that a model gives is resolved once, following links, into a `MountedPath`: the mount that contains it and the
+real path below the mount. Permissions are checked for that path. It is opened beneath the root's descriptor without
+following any link, so a link placed there in the meantime makes the call fail. A write creates a new file and renames
+it over the old one within one directory descriptor: readers see the old content or the new, and hard links elsewhere
+keep the old.
 
 A path of a command is resolved as the command resolves it (`resolve`): in a sandbox that maps its folders, an absolute
-link starts at the sandbox's root. `/scratch/x` is the thread's scratch folder wherever that lies on the host. Elsewhere
-it is the host's path.
+link starts at the sandbox's root. `/scratch/x` is then the thread's scratch folder, wherever it is on the host. Without
+such a sandbox it is the host's path.
 """
 
 import difflib
@@ -29,17 +29,17 @@ from shoal.text.encodings import plain_text
 from shoal.tools.openat import WalkingOpener, best_opener, give_to
 
 FILE_BYTES_MAX = 26_214_400
-"""Longest file that the file tools read or write whole."""
+"""Longest file that the file tools read or write."""
 PATH_BYTES_MAX = 4096
-"""Longest path; the kernel's own limit."""
+"""Longest path. The kernel has the same limit."""
 ENTRIES_MAX = 2000
-"""Most entries of a directory that are listed."""
+"""Most entries listed of a directory."""
 
 NAMES_MAX = 20_000
-"""Names of a directory that are searched for one that looks the same."""
+"""Most names of a directory that are searched for a similar one."""
 
 SANDBOX_FILES = Mount(Path(os.devnull), "/")
-"""Stands for the sandbox's own file system, which is nowhere on the host."""
+"""Stands for the sandbox's own file system, which does not exist on the host."""
 _HOST_FILES = Mount(Path("/"), "/")
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt")
 _DEVICES = frozenset({"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"})
@@ -51,8 +51,8 @@ _RESERVED = ("/workspace", "/scratch", "/skills", "/docs")
 
 
 def resolve(path: str, mounts: Sequence[Mount], *, mapped: bool) -> MountedPath | None:
-    """Where an absolute path, as actions name it, leads, without links; what is missing is kept as written. None for a
-    circle of links, for what each process has of its own, and where commands do not know the host's path that it is."""
+    """Resolve the links of an absolute path as named in an action. Missing parts stay as written. Returns None for a
+    circle of links, for paths that differ for each process, and if commands do not know the host path that results."""
     if mapped and path.startswith(_HOST):
         return None
     if not mapped:
@@ -73,18 +73,18 @@ def resolve(path: str, mounts: Sequence[Mount], *, mapped: bool) -> MountedPath 
 
 
 def open_resolved(place: MountedPath) -> int:
-    """A descriptor of what is there now. Raises OSError, also where a link was put in the way."""
+    """Return a descriptor of the current file. Raises OSError, also if a link was placed there."""
     with best_opener().directory(place.mount.host, place.parts[:-1]) as folder:
         return os.open(place.parts[-1] if place.parts else ".", _READ, dir_fd=folder)
 
 
 def is_systems(path: str) -> bool:
-    """Whether a path is of what a sandbox brings along and no command in it can change."""
+    """Whether a path belongs to the sandbox's own system, which no command can change."""
     return path in _DEVICES or any(PurePosixPath(path).is_relative_to(folder) for folder in _SYSTEM)
 
 
 class Entry(NamedTuple):
-    """A line of a directory listing; `size_bytes` is 0 for what is not a file."""
+    """A line of a directory listing. `size_bytes` is 0 unless it is a file."""
 
     name: str
     kind: str
@@ -93,15 +93,15 @@ class Entry(NamedTuple):
 
 @runtime_checkable
 class RoomKeeper(Protocol):
-    """A sandbox that bounds what the folders hold that commands write."""
+    """A sandbox that limits the size of the folders that commands write to."""
 
     async def require_room(self, mounts: Sequence[Mount]) -> None:
-        """Raise SandboxError when one of the writable folders, or its disk, is full."""
+        """Raise SandboxError if a writable folder or its disk is full."""
         ...
 
 
 class Jail:
-    """The directories that a call may use; relative paths start in the first."""
+    """The directories that a call may use. Relative paths start in the first."""
 
     def __init__(self, roots: Sequence[Mount], opener: WalkingOpener | None = None, *, home: str = "") -> None:
         self._roots = tuple(roots)
@@ -113,12 +113,12 @@ class Jail:
 
         `..` is resolved as text, and `~` is the home of commands.
 
-        If nothing has the name and the file is not new (`is_new`), the path resolves to the only name that looks the
-        same: with another Unicode form, other spaces, quotes or dashes, or another case.
+        If the path does not exist and the file is not to be created (`is_new`), it resolves to the only name that looks
+        the same: with another Unicode form, other spaces, quotes or dashes, or another case.
 
         The prefix `host:` selects a host path that has the same name as a path inside the sandbox. Raises ToolError for
-        an empty path, for one that leads out of the allowed directories by name or by a link, and for a name that is
-        not valid text and could not be stored or posted.
+        an empty path, for one outside the allowed directories, directly or through a link, and for a name that is not
+        valid text and could not be stored or posted.
         """
         if not path or "\0" in path:
             raise ToolError("The path is empty." if not path else "A path cannot contain a NUL character.")
@@ -186,7 +186,8 @@ class Jail:
         return MountedPath(f"{_HOST}{shown}" if is_taken else str(shown), root, parts)
 
     def read(self, place: MountedPath, bytes_max: int = FILE_BYTES_MAX) -> bytes:
-        """A regular file's content. Raises ToolError when it is missing, something else, or longer than `bytes_max`."""
+        """Return a regular file's content. Raises ToolError if it is missing, not a regular file, or longer than
+        `bytes_max`."""
         try:
             with self._parent(place, FileNotFoundError) as parent:
                 name = place.parts[-1]
@@ -204,13 +205,14 @@ class Jail:
         return content
 
     def _similar(self, place: MountedPath) -> list[str]:
-        """Names of files beside a missing one that it may have meant."""
+        """Return the names of files near a missing one that it may have meant."""
         names = {_plain(name).casefold(): name for name in self._names(place, place.parts[:-1])}
         close = difflib.get_close_matches(_plain(place.parts[-1]).casefold(), [*names][:ENTRIES_MAX], n=3)
         return [names[one] for one in close]
 
     def size(self, place: MountedPath) -> int | None:
-        """The size of a file in bytes; None when nothing is there. Raises ToolError when something else is."""
+        """Return the size of a file in bytes, or None if it does not exist. Raises ToolError if it is not a regular
+        file."""
         try:
             with self._parent(place, FileNotFoundError) as parent:
                 return _require_file(os.stat(place.parts[-1], dir_fd=parent, follow_symlinks=False), place)
@@ -218,9 +220,9 @@ class Jail:
             return None
 
     def write(self, place: MountedPath, content: bytes) -> None:
-        """Put `content` there in one step, keeping the mode of what was there, and making missing directories.
+        """Write `content` atomically, preserving the mode of an existing file and creating missing directories.
 
-        Raises ToolError when the root is read-only, something other than a file is there, or the disk is full.
+        Raises ToolError if the root is read-only, the path is not a regular file, or the disk is full.
         """
         self.require_writable(place)
         if len(content) > FILE_BYTES_MAX:
@@ -249,13 +251,14 @@ class Jail:
                 raise
 
     def require_writable(self, place: MountedPath) -> None:
-        """Raise ToolError when the path is under a read-only root."""
+        """Raise ToolError if the path is under a read-only root."""
         if not place.mount.writable:
             writable = ", ".join(root.inside for root in self._roots if root.writable) or "nothing"
             raise ToolError(f"{place.shown} is read only. You may write to: {writable}.")
 
     def entries(self, place: MountedPath) -> tuple[list[Entry], bool]:
-        """What a directory holds, sorted by name, and whether there is more than ENTRIES_MAX. Raises ToolError."""
+        """Return the entries of a directory, sorted by name, and whether it has more than ENTRIES_MAX. Raises
+        ToolError."""
         found: list[Entry] = []
         with (
             _told(place.shown),
@@ -282,7 +285,7 @@ class Jail:
 
 
 def jail_of(context: ToolContext) -> Jail:
-    """The jail of a call: the sandbox's mounts, the workspace first, or everything for an agent that is not restricted.
+    """Return the jail of a call: the sandbox's mounts, the workspace first, or everything for an unrestricted agent.
 
     Outside the mounts a path is known by its name on the host.
     """
@@ -298,7 +301,7 @@ def jail_of(context: ToolContext) -> Jail:
 
 
 async def require_room(context: ToolContext) -> None:
-    """Raise SandboxError when a folder that the call may write holds too much, or its disk is nearly full."""
+    """Raise SandboxError if a folder that the call may write to is too large, or its disk is nearly full."""
     if isinstance(context.sandbox, RoomKeeper):
         await context.sandbox.require_room(context.mounts)
 
@@ -308,7 +311,7 @@ def _plain(name: str) -> str:
 
 
 def _require_file(found: os.stat_result, place: MountedPath) -> int:
-    """The size of a regular file; raises ToolError for anything else."""
+    """Return the size of a regular file. Raises ToolError for anything else."""
     if stat.S_ISREG(found.st_mode):
         return found.st_size
     if stat.S_ISLNK(found.st_mode):
@@ -333,7 +336,7 @@ _TOLD = {
     errno.ENOENT: "does not exist",
     errno.ENOTDIR: "is not below a directory",
     errno.EXDEV: "leads out of the directories you may use",
-    errno.ELOOP: "is or passes a link that was put there meanwhile or leads in a circle",
+    errno.ELOOP: "is or contains a link that is circular or was created in the meantime",
     errno.EACCES: "may not be accessed",
     errno.EPERM: "may not be accessed",
     errno.ENAMETOOLONG: "has too long a name",
@@ -347,7 +350,7 @@ _TOLD = {
 
 @contextmanager
 def _told(path: str, *passed: type[OSError]) -> Generator[None]:
-    """Turn the system's errors into sentences for the model, but for those that the caller wants itself."""
+    """Convert the system's errors into sentences for the model, except those that the caller handles."""
     try:
         yield
     except passed:

@@ -1,11 +1,11 @@
-"""What a running command has written so far, for whoever watches: its end, without secrets, a few times a second.
+"""Live output of a running command for people who watch: its end, without secrets, a few times a second.
 
-The command's result stores all of it; nothing is stored here. A piece of output is only put aside, and of a command
-that writes more the oldest pieces are let go. Text is made of them SHOW_SECONDS later, and only where somebody watches.
+The command's result stores the whole output; nothing is stored here. Pieces of output are queued, and the oldest are
+dropped if a command writes too much. They become text SHOW_SECONDS later, and only if a person watches.
 
-A secret may be written in several pieces, so that what could yet become one is held back (`Redactor.redact_begun`), in
-each of the two streams by itself. Where pieces were let go the middle of a secret may come first: as much as the
-longest secret takes is left out then, up to the next line.
+A secret may arrive in several pieces, so text that could become one is held back (`Redactor.redact_begun`), separately
+for each of the two streams. After dropped pieces the text may start in the middle of a secret: as much as the longest
+secret, up to the next line, is omitted.
 """
 
 import asyncio
@@ -21,23 +21,23 @@ from shoal.permissions.redact import Redactor
 from shoal.tools.output import visible
 
 SHOW_SECONDS = 0.25
-"""How often output is shown, at most."""
+"""Shortest time between two updates."""
 QUIET_SHOWS = 20
-"""After so many times without anything new the same is shown again, to who has come meanwhile."""
+"""Updates without new output after which it is sent again, for people who started to watch."""
 KEEP_BYTES = 131_072
-"""Output that waits to be shown."""
+"""Most output queued to be shown."""
 SECRET_CHARS_MAX = 24_576
-"""As long as a secret can be, and text that is held back."""
+"""Length of the longest secret, and of text that is held back."""
 SHOWN_BYTES_MAX = 3_000
-"""Of the end that is shown; as JSON it fits into one notification of PostgreSQL, whatever it is."""
+"""Characters of the end that is shown. As JSON it always fits into one notification of PostgreSQL."""
 
 _STYLES = lazy_re.compile(r"\x1b\[[0-9;:?]*[ -/]*[@-~]")
 _WRITTEN_OVER = lazy_re.compile(r"(?<![^\n\r])(?:[^\n\r]++|(?<!\r))\r++(?=[^\n\r])")
-"""What a terminal shows no more, as all but the last of a progress."""
+"""Text that a terminal overwrites, such as all but the last line of a progress bar."""
 
 
 class LiveOutput:
-    """One call's. `take` is its command's `see`."""
+    """The live output of one call. Pass `take` as its command's `see`."""
 
     def __init__(
         self, hub: LiveHub, thread: ThreadId, turn: TurnId, call_id: CallId, redactor: Redactor, clock: Clock
@@ -57,7 +57,7 @@ class LiveOutput:
         self._timer: asyncio.TimerHandle | None = None
 
     def take(self, stream: int, data: bytes) -> None:
-        """Put a piece aside, to be shown soon."""
+        """Queue a piece, to be shown soon."""
         self._pieces.append((stream, data))
         self._size += len(data)
         while self._size > KEEP_BYTES:
@@ -68,7 +68,7 @@ class LiveOutput:
             self._timer = asyncio.get_running_loop().call_later(SHOW_SECONDS, self.show)
 
     def show(self) -> None:
-        """Show the end of what there is, where somebody watches; and soon again."""
+        """Show the end of the output if a person watches, and schedule the next update."""
         self._timer = asyncio.get_running_loop().call_later(SHOW_SECONDS, self.show)
         self._quiet = 0 if self._pieces else (self._quiet + 1) % QUIET_SHOWS
         if self._quiet or not self._hub.watched(self._thread):
@@ -87,14 +87,14 @@ class LiveOutput:
         self._hub.show(self._thread, self._turn, OutputShown(self._call_id, _end_of(visible(text)), seconds))
 
     def close(self) -> None:
-        """The call has ended: its result says the rest."""
+        """End the updates. The call's result has the rest."""
         if self._timer is not None:
             self._timer.cancel()
         self._pieces.clear()
 
 
 class StreamText:
-    """One stream's text that is not settled yet, and how much is still to be left out, with the line it ends in."""
+    """Pending text of one stream, and how much is still to be omitted, including the rest of that line."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -102,7 +102,7 @@ class StreamText:
         self._lost = 0
 
     def lose(self, chars: int) -> None:
-        """Something of it is missing: leave out what comes next."""
+        """Record that output is missing, and omit what follows it."""
         self._decoder.reset()
         self._pending = ""
         self._lost = chars
@@ -116,7 +116,7 @@ class StreamText:
         self._pending += text
 
     def take_text(self, redactor: Redactor) -> tuple[str, str]:
-        """What is settled by now, and what can be shown besides, without secrets."""
+        """Return the text that is final, and the text after it that can be shown, without secrets."""
         settled, now, self._pending = redactor.redact_begun(_STYLES.sub("", self._pending))
         if len(self._pending) > SECRET_CHARS_MAX:
             self.lose(1)
@@ -124,7 +124,7 @@ class StreamText:
 
 
 def _end_of(text: str) -> str:
-    """As much of the end as is shown, from the beginning of a line where there is one."""
+    """Return the end of the text that is shown, from the beginning of a line if possible."""
     if len(text) * 4 <= SHOWN_BYTES_MAX or len(content := text.encode(errors="replace")) <= SHOWN_BYTES_MAX:
         return text
     end = content[-SHOWN_BYTES_MAX:].decode(errors="ignore")

@@ -1,8 +1,8 @@
-"""One lock a file over all threads and all processes of a machine, so that no two of them change it at once.
+"""One lock per file over all threads and all processes of a machine, so that no two of them change it at once.
 
-Within a process threads queue up in order. Between processes the kernel's lock (flock) counts: on the file itself or,
-before it is made, on the nearest directory above it. So processes need nothing in common but the file, nothing is left
-lying about, and a process that dies gives back what it held.
+Within a process threads queue in order. Between processes the kernel's lock (flock) applies: to the file itself or,
+before it exists, to the nearest directory above it. So processes share only the file, no lock files remain, and a
+process that dies releases its locks.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ from shoal.kernel.phrases import counted
 WAIT_SECONDS = 30.0
 """How long a call waits for a file that another thread is changing."""
 RETRY_SECONDS = 0.01
-"""How often it looks whether another process has let go of the file."""
+"""How often to check whether another process has released the file."""
 PATHS_MAX = 10_000
 """Most files locked or waited for at once."""
 
 
 class PathLocks:
-    """Locks keyed by the real path on the host; a lock lives while somebody holds it or waits for it."""
+    """Locks keyed by the real path on the host. A lock exists while it is held or waited for."""
 
     def __init__(self, wait_seconds: float = WAIT_SECONDS) -> None:
         self._wait_seconds = wait_seconds
@@ -38,7 +38,7 @@ class PathLocks:
 
     @asynccontextmanager
     async def hold(self, path: Path, shown: str) -> AsyncGenerator[None]:
-        """Hold the file's lock. Raises ToolError, naming the file as `shown`, when it is not to be had in time."""
+        """Hold the file's lock. Raises ToolError, naming the file as `shown`, if it cannot be acquired in time."""
         if path not in self._locks and len(self._locks) >= PATHS_MAX:
             raise ToolError(f"Too many files are being changed at once; {shown} was left as it is. Try again shortly.")
         lock = self._locks.setdefault(path, asyncio.Lock())
@@ -65,9 +65,9 @@ class PathLocks:
 
 
 class FileLock:
-    """A file's lock against other processes, and against other holders in this one. Works where flock does.
+    """A file's lock against other processes and other holders in this one. Works where flock does.
 
-    Who replaces a file replaces what is locked, so a lock counts only while its file is still the one at the path.
+    Replacing a file replaces the locked object, so a lock is valid only while its file is still at the path.
     """
 
     def __init__(self, path: Path) -> None:
@@ -75,11 +75,11 @@ class FileLock:
         self._held = -1
 
     def take(self) -> bool:
-        """Take it if it is free; False when it is not. Where nothing can be locked it counts as taken."""
+        """Acquire the lock if it is free. Returns False if it is not, and True where locking is impossible."""
         try:
             place, found = self._nearest()
             if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
-                return True  # whoever writes is told that it is no file
+                return True  # the write reports that it is not a regular file
             self._held = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(os.fstat(self._held), self._nearest()[1]):
@@ -97,7 +97,7 @@ class FileLock:
             self._held = -1
 
     def _nearest(self) -> tuple[Path, os.stat_result]:
-        """The file, or the nearest directory above it that there is."""
+        """Return the file, or the nearest existing directory above it."""
         for place in (self._path, *self._path.parents):
             try:
                 return place, os.lstat(place)
@@ -108,7 +108,7 @@ class FileLock:
 
 @asynccontextmanager
 async def lock_file(path: Path) -> AsyncGenerator[None]:
-    """Hold a file that is there only to be locked, against all processes of the machine; made where it is missing."""
+    """Hold a lock file against all processes of the machine. Created if it is missing."""
     file = FileLock(path)
 
     def take() -> bool:

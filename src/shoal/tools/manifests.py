@@ -1,7 +1,7 @@
 """A directory as the entries of a manifest, read from disk and written to it.
 
-Whether a file can be run is the only right that is followed; owners and times are not. Links stay links, and nothing is
-ever written through one. No path leads out of its directory.
+Of a file's mode only the executable bit is stored; owners and times are not. Links stay links, and nothing is ever
+written through one. No path leads out of its directory.
 """
 
 import errno
@@ -24,15 +24,15 @@ from shoal.kernel.untrusted import is_text
 ENTRIES_MAX = 20_000
 BYTES_MAX = 2_147_483_648
 SETTLED_NANOSECONDS = 2_000_000_000
-"""A file changed this shortly before it was read may change again without its time telling."""
+"""A file changed this recently before it was read may change again without a new modification time."""
 
 
 Wanted: TypeAlias = Callable[[str], bool]
-"""Which names at the top of a directory belong to it."""
+"""Returns which names at the top of a directory belong to it."""
 
 
 class ManifestEntry(msgspec.Struct, frozen=True, array_like=True):
-    """A file (`value` is its digest, `mode` 0o755 when it can be run, else 0o644), a link (its target) or a folder."""
+    """A file (`value` is its digest, `mode` 0o755 if executable, otherwise 0o644), a link (its target) or a folder."""
 
     kind: Literal["file", "link", "folder"]
     value: str = ""
@@ -43,7 +43,7 @@ Entries = Mapping[str, ManifestEntry]
 
 
 class Seen(msgspec.Struct, frozen=True, array_like=True):
-    """A file as it was when its digest was taken; `at` is when, in nanoseconds since 1970."""
+    """A file's state when its digest was computed. `at` is the time, in nanoseconds since 1970."""
 
     digest: str
     size_bytes: int
@@ -52,19 +52,20 @@ class Seen(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DirectoryTree(msgspec.Struct):
-    """The entries of a directory by path, and what spares reading unchanged files again."""
+    """The entries of a directory by path, with a cache that avoids reading unchanged files again."""
 
     entries: dict[str, ManifestEntry]
     seen: dict[str, Seen]
 
 
 def everything(name: str) -> bool:
-    """Any name at the top of a directory."""
+    """Accept any name at the top of a directory."""
     return True
 
 
 def scan(root: Path, seen: Mapping[str, Seen], now: int, wanted: Wanted = everything) -> DirectoryTree:
-    """Read a directory, of its top the names that are wanted. Sockets, pipes and names that are not UTF-8 are left out.
+    """Read a directory, limited to the wanted names at its top. Sockets, pipes and names that are not UTF-8 are
+    skipped.
 
     Raises InvalidInput beyond ENTRIES_MAX entries or BYTES_MAX bytes, OSError.
     """
@@ -114,7 +115,7 @@ def _walk(root: Path, inside: str, wanted: Wanted) -> Iterator[tuple[str, "os.Di
 
 
 def check_path(path: str) -> tuple[str, ...]:
-    """The parts of a path in a manifest. Raises InvalidInput when it does not stay inside."""
+    """Split a path of a manifest. Raises InvalidInput if it leads out of the directory."""
     parts = PurePosixPath(path).parts
     if not parts or path.startswith("/") or "\0" in path or any(part in ("..", ".") for part in parts):
         raise InvalidInput(f"A manifest names the path {path[:200]!r}, which leads out of its directory.")
@@ -122,25 +123,25 @@ def check_path(path: str) -> tuple[str, ...]:
 
 
 def remove(root: Path, path: str) -> None:
-    """Delete a file, a link, or a folder when nothing else is in it."""
+    """Delete a file, a link, or an empty folder."""
     *parents, name = check_path(path)
     with suppress(FileNotFoundError, NotADirectoryError), _folder(root, parents, enter=_open) as folder:
         try:
             os.unlink(name, dir_fd=folder)
-        except (IsADirectoryError, PermissionError):  # what unlink says of a folder, on Linux and elsewhere
+        except (IsADirectoryError, PermissionError):  # errors of unlink for a folder, on Linux and elsewhere
             with suppress(OSError):
                 os.rmdir(name, dir_fd=folder)
 
 
 def keep_beside(root: Path, path: str) -> None:
-    """Rename what is there, if anything, to NAME.conflict."""
+    """Rename an existing entry to NAME.conflict."""
     *parents, name = check_path(path)
     with suppress(FileNotFoundError, NotADirectoryError), _folder(root, parents, enter=_open) as folder:
         _put_aside(folder, name)
 
 
 def make(root: Path, path: str, entry: ManifestEntry, content: Path | None) -> None:
-    """Put an entry into its place; a file's content is copied from `content`. What was there is gone."""
+    """Create an entry, replacing any existing one. A file's content is copied from `content`."""
     *parents, name = check_path(path)
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _folder(root, parents, enter=_make) as folder:
@@ -161,14 +162,14 @@ def make(root: Path, path: str, entry: ManifestEntry, content: Path | None) -> N
         except IsADirectoryError:
             try:
                 os.rmdir(name, dir_fd=folder)
-            except OSError:  # something that others do not know of is in it
+            except OSError:  # it contains something that others do not know of
                 _put_aside(folder, name)
             os.replace(fresh, name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
 @contextmanager
 def _folder(root: Path, parents: list[str], *, enter: Callable[[int, str], int]) -> Generator[int]:
-    """The directory of an entry, opened part by part, so that no link below the root is followed."""
+    """Return the directory of an entry, opened part by part, so that no link below the root is followed."""
     here = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:
         for part in parents:
@@ -184,7 +185,7 @@ def _open(folder: int, name: str) -> int:
     try:
         return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
     except OSError as error:
-        if error.errno == errno.ELOOP:  # a link, which some systems say so
+        if error.errno == errno.ELOOP:  # some systems report a link this way
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), name) from error
         raise
 

@@ -30,7 +30,7 @@ CHARS_MAX = 1_000_000
 """Longest arguments that are repaired."""
 NAME_CHARS_MAX = 200
 TEXTS_MAX = 3
-"""Levels of JSON inside text that are unwrapped."""
+"""Most levels of JSON inside text that are unwrapped."""
 DEPTH_MAX = 8
 SCHEMAS_MAX = 512
 _PREFIX = lazy_re.compile(

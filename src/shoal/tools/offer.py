@@ -1,16 +1,17 @@
-"""Which tools a model is told of from the start, and `more_tools`, by which it finds and calls all others.
+"""Which tools a request defines, and `more_tools`, with which a model finds and calls all others.
 
-A request begins with its tools, so each one costs in every request. The core is told at once, the rest by name only: a
-model looks a tool up, and its definition is a result in the conversation, behind everything that providers have cached.
+Every request contains its tools' definitions, so each one costs tokens every time. The core tools are defined, and the
+rest are only named: a model looks a tool up, and the definition is a result in the conversation, after the part that
+providers have cached.
 
     what the model does                          what happens
     -------------------------------------------  ------------------------------------------------------------------
-    calls a tool that it was told of             as ever
+    calls a defined tool                         as usual
     `more_tools` with `find`                     the definitions of what fits are the result
-    calls what it found by its own name          as ever; where a provider searches natively, that is how it is done
-    `more_tools` with `call` and `arguments`     taken apart (`unwrapped`) as the answer comes in: journal, rules,
-                                                 approvals, hooks and telemetry know the tool itself, and no wrapper
-    calls by name what it never looked up        as ever: what is not told is not forbidden
+    calls a tool that it found, by name          as usual; this is how providers with native search do it
+    `more_tools` with `call` and `arguments`     unwrapped (`unwrapped`) when the answer arrives: journal, rules,
+                                                 approvals, hooks and telemetry see the tool itself, not the wrapper
+    calls a tool that it never looked up         as usual: a tool without a definition is not forbidden
 """
 
 import re
@@ -31,24 +32,24 @@ from shoal.kernel.untrusted import UNREADABLE
 from shoal.tools.functions import NAME, Prepared, planned, tool
 
 ADDED_MAX = 10
-"""Up to this many tools of a group that is not built in are told from the start; where there are more, none of them is,
-and each is found when it is needed."""
+"""Largest group of tools, other than built-in ones, that is defined in every request. In a larger group each tool is
+found when it is needed."""
 FOUND_MAX = 6
-"""Most definitions of one answer."""
+"""Most definitions in one answer."""
 FOUND_CHARS_MAX = 12_000
-"""Most characters of them, but for one that alone has more."""
+"""Most characters of definitions in one answer, except for a single longer one."""
 DEFERRED_CHARS_MIN = 2_000
-"""Tools with less to say than this are told at once: `more_tools` would take as much."""
+"""Tools with less text than this are defined directly: `more_tools` would take as much."""
 NAMED_CHARS_MAX = 1_200
-"""Longest list of names in what `more_tools` says of itself; with more, those of a server are counted."""
+"""Longest list of names in the description of `more_tools`. Longer lists give the number of tools for each server."""
 _WORD = re.compile(r"[^\W_]+")
 _STEM_CHARS = 5
 _SMALL_WORDS = set("and are for from have into that the this tool tools what with you".split())  # noqa: SIM905
 
 
 class Offer(msgspec.Struct, frozen=True, eq=False):
-    """The tools of an agent in a turn: those told from the start, with `more_tools` where there are others, the others,
-    and all but `more_tools`."""
+    """The tools of an agent in a turn: those defined in requests, including `more_tools` if there are others, the
+    others, and all but `more_tools`."""
 
     listed: tuple[ToolSpec, ...]
     deferred: tuple[ToolSpec, ...]
@@ -57,7 +58,7 @@ class Offer(msgspec.Struct, frozen=True, eq=False):
 
 
 def offer(listed: Sequence[ToolSpec], deferred: Sequence[ToolSpec], *, may_find: bool = True) -> Offer:
-    """Tell the first from the start, and let the others be found, where that is allowed."""
+    """Define the first tools in requests, and let the others be found if that is allowed."""
     if not deferred or not may_find:
         return Offer(tuple(listed), tuple(deferred), (*listed, *deferred), may_find)
     spec = msgspec.structs.replace(more_tools.spec, description=f"{more_tools.spec.description} {_named(deferred)}")
@@ -65,12 +66,12 @@ def offer(listed: Sequence[ToolSpec], deferred: Sequence[ToolSpec], *, may_find:
 
 
 def size_of(specs: Sequence[ToolSpec]) -> int:
-    """How much they have to say, in characters."""
+    """Return the total length of the definitions, in characters."""
     return sum(len(one.name) + len(one.description) + len(one.parameters) for one in specs)
 
 
 def _named(specs: Sequence[ToolSpec]) -> str:
-    """The names of tools; where they are many, how many there are of each server."""
+    """List the names of tools, or the number of tools for each server if there are many."""
     names = ", ".join(one.name for one in specs)
     if len(names) > NAMED_CHARS_MAX:
         groups = Counter(
@@ -81,8 +82,8 @@ def _named(specs: Sequence[ToolSpec]) -> str:
 
 
 def fitting(query: str, specs: Sequence[ToolSpec]) -> list[ToolSpec]:
-    """The tools that a query means, best first: those it names, then those whose names, descriptions and parameters
-    have its words. A word counts as another that begins like it."""
+    """Return the tools that match a query, best first: those that it names, then those whose names, descriptions and
+    parameters have its words. Words with the same beginning match."""
     words = re.findall(r"[\w-]+", query)
     named = {word for word in words if "_" in word or len(words) == 1}
     asked = _stems(query)
@@ -137,13 +138,14 @@ _wrapped_decoder = msgspec.json.Decoder(_Wrapped)
 
 
 def unwrapped(call: ToolCall) -> ToolCall:
-    """The call that is meant by one of `more_tools`; any other, and one that names no tool, as it is."""
+    """Return the call that is meant by one of `more_tools`. Other calls, and one that names no tool, are returned
+    unchanged."""
     if call.name != MORE_TOOLS:
         return call
     try:
         asked = _wrapped_decoder.decode(call.arguments)
         arguments = bytes(asked.arguments).decode()
-        if arguments.startswith('"'):  # an object in a text
+        if arguments.startswith('"'):  # an object encoded as text
             arguments = msgspec.json.decode(arguments, type=str)
     except UNREADABLE:
         return call
@@ -153,7 +155,7 @@ def unwrapped(call: ToolCall) -> ToolCall:
 
 
 def split(specs: Sequence[ToolSpec], traits: TraitsByName) -> Offer:
-    """What is told of these tools where the others may be found: the core, and added ones while they are not many."""
+    """Split tools into those to define and those to find: defined are the core, and small groups of added ones."""
     by_group: dict[str, list[str]] = {}
     for one in specs:
         if (tool := traits.of(one.name)).offered in ("if_few", "by_name"):

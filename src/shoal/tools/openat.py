@@ -1,7 +1,7 @@
-"""Opens directories strictly below a root: by Linux's openat2 where it works, else one component at a time.
+"""Opens directories strictly below a root, with Linux's openat2 where it works, otherwise one component at a time.
 
-Both refuse `..`, absolute names and, when opening for use, every link. Only `real_parts` follows links: it says where
-a path really leads, and refuses one that leads out of the root.
+Both refuse `..`, absolute names and, when opening for use, every link. Only `real_parts` follows links: it returns the
+real path, and refuses one that leads out of the root.
 """
 
 import errno
@@ -21,7 +21,7 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 @contextmanager
 def closing_file(file: int) -> Generator[int]:
-    """An open file, closed afterwards."""
+    """Yield an open file, closed afterwards."""
     try:
         yield file
     finally:
@@ -29,19 +29,19 @@ def closing_file(file: int) -> Generator[int]:
 
 
 class WalkingOpener:
-    """Works everywhere: resolves by name and compares, then opens component by component, following no link."""
+    """Works on every system: resolves by name and compares, then opens component by component, following no link."""
 
     def real_parts(self, root: Path, parts: tuple[str, ...]) -> tuple[str, ...]:
-        """The names that lead from the root to where `parts` really is; what does not exist yet is kept as written.
+        """Return the real names from the root to `parts`. Names that do not exist yet stay as written.
 
-        Raises OSError: EXDEV when it leads out of the root, ELOOP in a circle of links.
+        Raises OSError: EXDEV if the path leads out of the root, ELOOP in a circle of links.
         """
         base = os.path.realpath(root)
         return _below(os.path.realpath(os.path.join(base, *parts)), base)
 
     @contextmanager
     def directory(self, root: Path, parts: tuple[str, ...], *, make: bool = False) -> Generator[int]:
-        """A descriptor of a directory below the root, closed afterwards; with `make`, missing ones are made.
+        """Yield a descriptor of a directory below the root, closed afterwards. `make` creates missing directories.
 
         Raises OSError; ENOTDIR or ELOOP at a link.
         """
@@ -56,7 +56,8 @@ class KernelOpener(WalkingOpener):
     """Lets the kernel resolve and open in one call (openat2, Linux 5.6)."""
 
     def real_parts(self, root: Path, parts: tuple[str, ...]) -> tuple[str, ...]:
-        """As the walking opener's, links resolved by the kernel beneath the root; an absolute link leads out of it."""
+        """As in the walking opener, with links resolved by the kernel beneath the root. An absolute link leads out of
+        it."""
         with closing_file(os.open(root, _DIRECTORY)) as folder:
             base = os.readlink(f"/proc/self/fd/{folder}")
             for kept in range(len(parts), 0, -1):
@@ -75,7 +76,7 @@ class KernelOpener(WalkingOpener):
 
 
 def walked(root: Path, parts: tuple[str, ...], *, make: bool = False) -> int:
-    """A descriptor of a directory, opened component by component. Raises OSError."""
+    """Return a descriptor of a directory, opened component by component. Raises OSError."""
     folder = os.open(root, _DIRECTORY)
     for name in parts:
         try:
@@ -92,7 +93,8 @@ def walked(root: Path, parts: tuple[str, ...], *, make: bool = False) -> int:
 
 
 def _made(folder: int, name: str) -> int:
-    """A descriptor of a new directory, which belongs to whom the one above it belongs; of one that is there by now."""
+    """Create a directory with the owner of its parent and return its descriptor, or that of a directory created in the
+    meantime."""
     try:
         os.mkdir(name, 0o755, dir_fd=folder)
     except FileExistsError:
@@ -107,10 +109,10 @@ def _made(folder: int, name: str) -> int:
 
 
 def _name_of(folder: int, path: str) -> str:
-    """Where a path below a directory leads, tried again while somebody puts another file in its place."""
+    """Resolve a path below a directory, and retry while another process replaces the file."""
     for _ in range(_TRIES):
         with closing_file(openat2(folder, path, os.O_PATH | os.O_CLOEXEC, _BENEATH | _NO_MAGICLINKS)) as found:
-            name = os.readlink(f"/proc/self/fd/{found}")  # of a file that was replaced: with " (deleted)" behind it
+            name = os.readlink(f"/proc/self/fd/{found}")  # a replaced file's name ends with " (deleted)"
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.stat(name, follow_symlinks=False), os.fstat(found)):
                     return name
@@ -125,7 +127,7 @@ def _below(real: str, base: str) -> tuple[str, ...]:
 
 @cache
 def best_opener() -> WalkingOpener:
-    """The kernel's where openat2 works and /proc is there, else the walking one."""
+    """Return the kernel's opener if openat2 works and /proc is mounted, otherwise the walking one."""
     if sys.platform == "linux" and os.path.exists("/proc/self/fd"):
         with suppress(OSError):
             os.close(openat2(_AT_FDCWD, ".", os.O_PATH | os.O_CLOEXEC, 0))
@@ -144,7 +146,7 @@ def openat2(folder: int, path: str, flags: int, resolve: int) -> int:
         if result >= 0:
             return int(result)
         code = ctypes.get_errno()
-        if code not in (errno.EAGAIN, errno.EINTR):  # EAGAIN: a rename went on meanwhile
+        if code not in (errno.EAGAIN, errno.EINTR):  # EAGAIN: a concurrent rename
             break
     raise OSError(code, os.strerror(code))
 
@@ -160,6 +162,6 @@ def _syscall():
 
 
 def give_to(owner: os.stat_result, file: int) -> None:
-    """As root, give an open file to the owner of another one: a workspace stays its user's, who need not be root."""
+    """As root, give an open file to the owner of another one, so that a workspace stays its user's."""
     if os.geteuid() == 0:
         os.fchown(file, owner.st_uid, owner.st_gid)

@@ -1,4 +1,4 @@
-"""Makes what a tool returns fit for a model: text from bytes, control characters made visible, length bounded."""
+"""Prepares the result of a tool for a model: decodes text, makes control characters visible, and bounds the length."""
 
 import re
 from collections.abc import Callable
@@ -10,20 +10,20 @@ from shoal.kernel.phrases import counted
 from shoal.text.encodings import find_encoding, read_text
 
 ARTIFACT_BYTES_MAX = 26_214_400
-"""Of a longer result, only the beginning is stored."""
+"""Most bytes stored of a result. The rest is lost."""
 HEAD_SHARE = 0.6
-"""So much of an excerpt is the beginning, the rest the end."""
+"""The part of an excerpt taken from the beginning. The rest is from the end."""
 _CONTROL = lazy_re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff\ufff9-\ufffb"
-    r"\U000e0000-\U000e01ef]"  # tags and further selectors, which can spell out whole sentences unseen
+    r"\U000e0000-\U000e01ef]"  # tags and further selectors, which can hide whole sentences
 )
 
 
 class OutputBounds(msgspec.Struct, frozen=True):
     """How much of a result the model sees, in characters.
 
-    One longer than `stored_chars_min` is stored whole, and the model gets at most `excerpt_chars_max` of it; a piece
-    that was asked for is cut at `piece_chars_max`.
+    A result longer than `stored_chars_min` is stored whole, and the model gets at most `excerpt_chars_max` of it. A
+    requested piece is cut at `piece_chars_max`.
     """
 
     stored_chars_min: int = 2_000
@@ -32,7 +32,7 @@ class OutputBounds(msgspec.Struct, frozen=True):
 
 
 class BoundedOutput(msgspec.Struct, frozen=True):
-    """A result as the model sees it; `artifact` is the digest of the stored whole, which has `size_bytes`."""
+    """A result as the model sees it. `artifact` is the digest of the stored whole, which has `size_bytes`."""
 
     text: str
     artifact: str = ""
@@ -51,8 +51,8 @@ def is_binary(data: bytes) -> bool:
 
 
 def visible(text: str) -> str:
-    """Text with control, direction and invisible characters written as `\\xHH`, `\\uHHHH` or
-    `\\UHHHHHHHH`; `\\r\\n` is a line end."""
+    """Return a text with control, direction and invisible characters written as `\\xHH`, `\\uHHHH` or
+    `\\UHHHHHHHH`. `\\r\\n` is a line end."""
     if _CONTROL.search(text) is None:
         return text
 
@@ -68,9 +68,8 @@ def bound_output(
 ) -> BoundedOutput:
     """Return a short text unchanged, or an excerpt of a long one, with the whole stored by `keep`.
 
-    A `raw` text, of which `text` is the last state, is always stored. `keep` returns the digest and raises OSError.
-    `folder` is where commands find the stored text by its digest. Only ARTIFACT_BYTES_MAX bytes are stored; the notice
-    says so.
+    A `raw` text, whose final state is `text`, is always stored. `keep` returns the digest and raises OSError. `folder`
+    is where commands find stored texts by digest. Only ARTIFACT_BYTES_MAX bytes are stored, which the notice mentions.
     """
     if len(text) <= bounds.stored_chars_min and not raw:
         return BoundedOutput(visible(text))
@@ -91,7 +90,7 @@ def bound_output(
 
 
 def bound_piece(text: str, bounds: OutputBounds) -> BoundedOutput:
-    """A piece of something stored, cut where it is longer than a piece may be."""
+    """Return a piece of a stored text, cut if it is longer than a piece may be."""
     if len(text) <= bounds.piece_chars_max:
         return BoundedOutput(visible(text))
     notice = "[This was cut in the middle. Ask for a smaller piece.]"
@@ -99,7 +98,8 @@ def bound_piece(text: str, bounds: OutputBounds) -> BoundedOutput:
 
 
 def excerpt(text: str, chars_max: int) -> str:
-    """The beginning and the end, cut at line ends where there are any, and between them how much is missing."""
+    """Return the beginning and the end, cut at line ends if possible, and between them the number of missing
+    characters."""
     if len(text) <= chars_max:
         return visible(text)
     head_chars = int(chars_max * HEAD_SHARE)

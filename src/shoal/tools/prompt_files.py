@@ -1,6 +1,6 @@
-"""Taint of the home's files that enter prompts, by spans of time for the whole home.
+"""Taint of the home's files that enter prompts, recorded as time spans for the whole home.
 
-What an append, an edit or a copy leaves of a tainted file keeps its taint.
+Text of a tainted file that remains after an append, an edit or a copy stays tainted.
 
 file                                             how it enters a prompt
 ----------------------------------------------   --------------------------------------------------------------------
@@ -29,19 +29,19 @@ _INSIDE = ("/workspace/", "/scratch/")
 
 
 class PromptFiles:
-    """The marks of the home's files."""
+    """The taint marks of the home's files."""
 
     def __init__(self, marks: MarkedFiles, home: Home) -> None:
         self.marks = marks
         self.home = home
 
     async def sources(self, person: str | None = None) -> Callable[[str | Path], str]:
-        """What tells the source of a file, of what this person may see of it (None: of all of it), empty when there is
-        none, by what is known now. Raises StoreError."""
+        """Return a function from a file to its source, as far as this person may see it (None: all), or an empty
+        string. Based on the marks at the time of the call. Raises StoreError."""
         return await self.marks.sources([self.home.root], person)
 
     async def source_of(self, *files: Path) -> str:
-        """What had a hand in the first marked one of these files; empty when none is. Raises StoreError."""
+        """Return the source of the first marked file among these, or an empty string. Raises StoreError."""
         source_of = await self.sources()
         return next((source for file in files if (source := source_of(file))), "")
 
@@ -49,10 +49,10 @@ class PromptFiles:
     async def amending(
         self, files: Sequence[Path], source: str, seconds_max: float, person: str = ""
     ) -> AsyncGenerator[None]:
-        """While the block runs, at most so long, changes are marked with the source, and with what marks these files.
+        """While the block runs, at most this long, mark changes with the source and with the marks of these files.
 
-        With a person, only lines that are for them alone are written, so that the source marks nobody else's prompt.
-        Raises StoreError.
+        With a person, only lines for them alone are written, so the source marks nobody else's prompt. Raises
+        StoreError.
         """
         root, sources = self.home.root, dict[str, str]()
         for file in files:
@@ -65,12 +65,13 @@ class PromptFiles:
             yield
 
     def marking(self, source: str) -> AbstractAsyncContextManager[None]:
-        """While the block runs, at most AMEND_SECONDS_MAX, changes are marked; nothing without a source."""
+        """Mark changes while the block runs, at most AMEND_SECONDS_MAX. Does nothing without a source."""
         return self.marks.during([self.home.root], source, AMEND_SECONDS_MAX)
 
 
 def may_change(name: str, traits: Traits, actions: Sequence[Action], *, isolated: bool) -> bool:
-    """Whether a call may change files of the home outside of the agent's workspace; `isolated`: commands cannot."""
+    """Whether a call may change files of the home outside the agent's workspace. Commands cannot if they are
+    `isolated`."""
     if traits.read_only or traits.changes in ("nothing", "workspace") or (traits.runs_commands and isolated):
         return False
     inside = tuple(f"tool:{name}:{folder}" for folder in _INSIDE)
@@ -89,13 +90,13 @@ def memory_read(actions: Sequence[Action], home: Home, chat: ThreadId, traits: T
 
 
 def amended(keeps: Keeps, actions: Collection[Action], context: ToolContext) -> list[Path]:
-    """The files whose text stays in what a call writes, by what its tool keeps."""
+    """Return the files whose text remains in what a call writes, according to its tool."""
     home, agent = context.home, context.agent.home
     match keeps:
         case "memory":
             scopes = {action.detail.partition(" ")[0] for action in actions}
             if "person" in scopes:
-                scopes.add("global")  # where it stands
+                scopes.add("global")  # in its present place
             files = [memory_path(home, scope, context.chat) for scope in MEMORY_SCOPES if scope in scopes]
             days = [scope for scope in scopes if scope.isdecimal()]
             return [*files, *(home.data / "memory" / day[:6] / f"{day}.md" for day in days)]

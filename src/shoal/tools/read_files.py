@@ -1,15 +1,15 @@
-"""Which files a call reads, by its actions and its tool's traits.
+"""The files that a call reads, according to its actions and its tool's traits.
 
-a call                                     what it is taken to read
+call                                       files that it counts as reading
 ----------------------------------------   ---------------------------------------------------------------------
-that shows or edits a file                 the file it names
-that lists a folder                        the folder it names with all below it
-that replaces or sends a file              nothing: it shows nothing of the file it names
-of a command                               what its actions say that they read and run; where one of them does
+showing or editing a file                  the file it names
+listing a folder                           the folder it names with everything below it
+replacing or sending a file                none: it shows nothing of the file it names
+running a command                          the files that its actions read and run; if one of them does
                                            not know, everything below its folders
-any other                                  each file or folder that one of its arguments names
+any other                                  every file or folder that an argument names
 
-A marked file counts that a command names to read or run. Where a command may run files that it does not name, each
+A marked file counts if a command names it to read or run. If a command may run files that it does not name, every
 marked file that may be code counts.
 """
 
@@ -31,14 +31,14 @@ from shoal.permissions.secret_files import holds_secret, is_secret_file
 from shoal.tools.jail import is_systems, resolve
 
 ENTRIES_MAX = 20_000
-"""Files looked at for one call; what lies beyond counts as marked."""
+"""Most files examined for one call. Further ones count as marked."""
 _PATH_CHARS_MAX = 4096
 _TEXT = lazy_re.compile(r'("(?:[^"\\]|\\.)*+(?:"|\\?\Z))(\s*+:)?')
 """A text of a JSON document, and whether it is the name of a field."""
 MEMORY_PAGES = "/memory/"
 """Path of the memory for file tools. No mount uses it."""
 _LISTERS = frozenset({"ls", "find", "tree", "fd", "du", "stat", "pwd", "cd", "test", "["})
-"""Commands that show the names of what a folder holds, not its content."""
+"""Commands that show names in a folder, not content."""
 
 
 SEARCHED_MAX = 2_000
@@ -71,7 +71,7 @@ def secret_below(actions: Sequence[Action], mounts: Sequence[Mount], traits: Tra
 
 
 def paths_read(actions: Sequence[Action], mounts: Sequence[Mount], traits: TraitsByName) -> list[str | None]:
-    """The paths, as actions name them, of what a call reads; None among them: whatever there is."""
+    """Return the paths, as in actions, of the files that a call reads. None among them means any file."""
     named: list[str | None] = []
     for action in actions:
         tool, detail = traits.of(action.tool), action.detail
@@ -85,13 +85,13 @@ def paths_read(actions: Sequence[Action], mounts: Sequence[Mount], traits: Trait
             named += _mentioned(detail, mounts)
         elif not action.whole:
             writes = bool(action.also) and all(name.startswith("tool:write:") for name in action.also)
-            if action.reads or not writes or action.opaque:  # else it is only a redirection to a file
+            if action.reads or not writes or action.opaque:  # otherwise it is only a redirection to a file
                 named += (None,) if action.reads is None else (*action.reads, *action.runs)
     return named
 
 
 def _mentioned(detail: str, mounts: Sequence[Mount]) -> Iterator[str]:
-    """Paths of the mounts that a call of any other tool names, by itself or among its arguments: it may read them."""
+    """Return paths of the mounts that appear in the arguments of a call of any other tool, which may read them."""
     texts = [(detail, "")] if detail.startswith("/") else _TEXT.findall(detail) if detail.startswith("{") else []
     for text in [text for text, names_field in texts if not names_field]:
         with suppress(*UNREADABLE):
@@ -105,7 +105,7 @@ def _mentioned(detail: str, mounts: Sequence[Mount]) -> Iterator[str]:
 
 
 def host_paths(named: Iterable[str | None], mounts: Sequence[Mount], *, mapped: bool) -> list[Path]:
-    """Where these paths lead on the host, without those where nothing is; all mounts where that is not known."""
+    """Return the host paths of these paths, without missing ones. All mounts if the paths are unknown."""
     found: dict[Path, None] = {}
     for path in named:
         place = resolve(path, mounts, mapped=mapped) if path else None
@@ -117,7 +117,8 @@ def host_paths(named: Iterable[str | None], mounts: Sequence[Mount], *, mapped: 
 
 
 def files_below(path: Path, apart: Collection[str] = ()) -> Iterator[Path]:
-    """A file itself, or all files and empty folders below a folder but those `apart`; follows no links to folders."""
+    """Yield a file itself, or all files and empty folders below a folder except those `apart`. Follows no links to
+    folders."""
     if not path.is_dir():
         yield path
         return
@@ -137,7 +138,8 @@ def files_below(path: Path, apart: Collection[str] = ()) -> Iterator[Path]:
 
 
 def change_times(file: Path) -> tuple[int, ...]:
-    """When a file, or the link it is, was changed last, by the clock that no program can set; nothing for no file."""
+    """Return when a file, or the link itself, was last changed, by the clock that no program can set. Empty if it does
+    not exist."""
     try:
         return (file.lstat().st_ctime_ns,)
     except (OSError, ValueError):

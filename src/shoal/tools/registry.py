@@ -1,4 +1,4 @@
-"""All tools by name: the built-in ones, those of extensions, and those a host program adds while it runs."""
+"""All tools by name: built-in ones, those of extensions, and those that a host program adds at run time."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -28,11 +28,11 @@ from shoal.tools.locks import PathLocks
 from shoal.tools.offer import Offer, more_tools, offer, split
 
 SELECTIONS_MAX = 256
-"""How many different selections of tools are kept, so that the same selection is the same object."""
+"""Most selections of tools cached, so that the same selection is the same object."""
 
 
 class Registry:
-    """The tools, and `traits` of them by name. `away` returns patterns for the names of those that may come back."""
+    """The tools, and their `traits` by name. `away` returns name patterns of tools that may return."""
 
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
         self._tools: dict[str, Tool] = {}
@@ -44,10 +44,10 @@ class Registry:
             self.add(tool)
 
     def add(self, tool: Tool) -> None:
-        """Register a tool. Raises InvalidInput when its name is taken or no provider would take it."""
+        """Register a tool. Raises InvalidInput if its name is taken or invalid for providers."""
         name = tool.spec.name
         if name in self._tools:
-            raise InvalidInput(f"There is a tool called {name} already; remove it first or take another name.")
+            raise InvalidInput(f"A tool named {name} already exists. Remove it first or choose another name.")
         if not NAME.fullmatch(name):
             raise InvalidInput(f"A tool cannot be called {name!r}: use 1 to 64 letters, digits, '_' and '-'.")
         self._tools[name] = tool
@@ -55,7 +55,7 @@ class Registry:
         self._forget()
 
     def remove(self, name: str) -> None:
-        """Take a tool away; nothing happens when there is none of that name."""
+        """Remove a tool. Does nothing if it does not exist."""
         if self._tools.pop(name, None) is not None:
             self.traits.remove(name)
             self._forget()
@@ -70,11 +70,12 @@ class Registry:
         return tuple(tool.spec for tool in self._tools.values())
 
     def offer(self, wanted: tuple[str, ...], is_hidden: Callable[[str], bool]) -> Offer:
-        """What an agent is told of: the `wanted` tools that are not hidden, sorted by name. Without any wanted, all but
-        those that are for agents which name them.
+        """Return the tools of an agent: the `wanted` ones that are not hidden, sorted by name. Without any wanted, all
+        except those for agents that name them.
 
-        Wanted ones are all told from the start, and so are all where `more_tools` is hidden. The same selection of the
-        same tools is the same object, so that its encoding can be kept beside it. One `is_hidden` always says the same.
+        Wanted tools are all defined in requests, and so are all tools if `more_tools` is hidden. The same selection of
+        the same tools is the same object, so that callers can cache its encoding. An `is_hidden` must always give the
+        same answers.
         """
         if (kept := self._offers.get((wanted, is_hidden))) is not None:
             return kept
@@ -98,14 +99,14 @@ class Registry:
 
 
 def built_in_modules() -> list[ModuleType]:
-    """The modules of `shoal.tools.builtin`, which need no list: each file there is one."""
+    """Return the modules of `shoal.tools.builtin`, found by their files."""
     files = {file for folder in builtin.__path__ for file in os.listdir(folder) if file.endswith(".py")}
     names = sorted(file.removesuffix(".py") for file in files if not file.startswith("_"))
     return [import_module(f"{builtin.__name__}.{name}") for name in names]
 
 
 def traits_in(module: ModuleType) -> Iterator[tuple[str, Traits]]:
-    """What the tools of a module are, by name, whether they exist yet or are made with what they work with."""
+    """Return the traits of a module's tools by name, whether they exist or are created later with their services."""
     for value in vars(module).values():
         if isinstance(value, FunctionTool):
             yield value.spec.name, value.traits
@@ -114,10 +115,10 @@ def traits_in(module: ModuleType) -> Iterator[tuple[str, Traits]]:
 
 
 def standard_tools(sandbox: SandboxSettings, settings: ToolsSettings, fetcher: Fetcher | None = None) -> list[Tool]:
-    """The built-in tools that need no services of a running Shoal: those that are functions of their modules, and those
-    made here.
+    """Return the built-in tools that need no services of a running Shoal: functions of their modules, and those created
+    here.
 
-    `fetcher` opens what the web tools ask for; the default is a guarded client.
+    `fetcher` opens addresses for the web tools. The default is a guarded client.
     """
     fetcher, locks, key = fetcher or GuardedFetcher(), PathLocks(), settings.brave_api_key.reveal
     functions = (value for module in built_in_modules() for value in vars(module).values())
@@ -140,9 +141,10 @@ def standard_tools(sandbox: SandboxSettings, settings: ToolsSettings, fetcher: F
 def lookup_tools(
     store: Store, files: Files, adapters: Mapping[str, ChatAdapter], judge: Judge, agenda: Agenda
 ) -> tuple[Tool, ...]:
-    """What an agent can look up beyond its prompt, and say beside its answer.
+    """Return the tools with which an agent looks things up outside its prompt, and sends messages apart from its
+    answer.
 
-    `judge` says whom of the platforms' people to trust.
+    `judge` resolves the trust in people on the platforms.
     """
     return (
         read_artifact_tool(store.artifacts, files, store.journal, store.snapshots),
@@ -153,7 +155,7 @@ def lookup_tools(
 
 
 def command_actions(tool: str, command: str, context: ToolContext) -> tuple[Action, ...]:
-    """What a command of a tool will do, in the first of the call's mounts."""
+    """Return the actions of a tool's command, run in the first of the call's mounts."""
     cwd = context.mounts[0].host
     from shoal.permissions.actions import shell_actions  # not loaded before the first command is judged
 

@@ -1,7 +1,7 @@
 """The stored results of a thread as files, for commands and file tools: `/artifacts/NAME`, read-only.
 
-They are written when a call names the folder, and not before. One that is tainted is written within a span that marks
-it (see `tainted_files`), so that whatever reads it is tainted as `read_artifact` is.
+They are written only when a call names the folder. A tainted result is written within a span that marks it (see
+`tainted_files`), so that reading it taints like `read_artifact`.
 """
 
 import asyncio
@@ -21,19 +21,19 @@ from shoal.tools.tainted_files import MarkedFiles
 
 INSIDE = "/artifacts"
 FILES_MAX = 200
-"""The newest results of a thread that are shown as files."""
+"""Most results of a thread that are shown as files; the newest."""
 BYTES_MAX = 104_857_600
-"""The size of all of them together."""
+"""Most bytes of all of them together."""
 WRITE_SECONDS_MAX = 60.0
 
 
 def names_artifacts(call: ToolCall, traits: Traits) -> bool:
-    """Whether a call that can read files speaks of the folder, by its name inside or on the host."""
+    """Whether a call that can read files names the folder, by its path inside or on the host."""
     return (traits.takes_commands or traits.shows_file) and INSIDE[1:] in call.arguments
 
 
 class ShownArtifacts:
-    """Keeps a thread's folder of files as its stored results are."""
+    """Synchronizes a thread's folder of files with its stored results."""
 
     def __init__(self, artifacts: ArtifactStore, files: Files, marks: MarkedFiles) -> None:
         self._artifacts = artifacts
@@ -42,7 +42,7 @@ class ShownArtifacts:
         self._lock = asyncio.Lock()
 
     async def show(self, thread: ThreadId, folder: Path) -> None:
-        """Write what is missing and remove what is kept no more. Raises StoreError, OSError."""
+        """Write missing files and delete those of results that are no longer stored. Raises StoreError, OSError."""
         async with self._lock:
             wanted: dict[str, Artifact] = {}
             left_bytes = BYTES_MAX
@@ -63,7 +63,7 @@ class ShownArtifacts:
             tainted = [row for row in missing if row.tainted_by]
             if not tainted:
                 return
-            apart_seconds = self._marks.clock.slack_ns / 1e9  # else clean files would be in the span
+            apart_seconds = self._marks.clock.slack_ns / 1e9  # otherwise clean files would be in the span
             await asyncio.sleep(apart_seconds)
             for row in tainted:
                 async with self._marks.during([folder], row.tainted_by, WRITE_SECONDS_MAX):
@@ -74,14 +74,14 @@ class ShownArtifacts:
         try:
             content = self._files.read(name)
         except OSError:
-            return  # it was too old to be kept
+            return  # it was too old and has been deleted
         (folder / name).unlink(missing_ok=True)
         (folder / name).write_bytes(content)
 
 
 def _tidied(folder: Path, wanted: Mapping[str, Artifact]) -> set[str]:
-    """Remove all but whole files of stored results, also what a command without a sandbox has put there. Returns the
-    names of those."""
+    """Delete everything but complete files of stored results, including files that a command without a sandbox created.
+    Returns the names of the remaining files."""
     present = set[str]()
     for path in folder.iterdir():
         found = path.lstat()

@@ -1,4 +1,4 @@
-"""Opens what [files] names: where content is kept, for how long, and the end of a thread's."""
+"""Opens the stores that [files] configures, applies retention, and deletes threads."""
 
 import asyncio
 import logging
@@ -27,9 +27,9 @@ log = logging.getLogger(__name__)
 
 
 async def open_files(settings: FilesSettings, home: Home) -> Files:
-    """[files]: content by digest, in the home directory or an S3-compatible store.
+    """Open [files]: content by digest, in the home directory or an S3-compatible store.
 
-    Raises StoreUnavailable when that store does not take anything.
+    Raises StoreUnavailable if that store rejects a write.
     """
     files = await asyncio.to_thread(files_of, settings, home)
     try:
@@ -41,7 +41,7 @@ async def open_files(settings: FilesSettings, home: Home) -> Files:
 
 
 def files_of(settings: FilesSettings, home: Home) -> Files:
-    """The same without a trial. Blocking."""
+    """Open [files] without a test write. Blocking."""
     if not settings.url:
         return LocalFiles(home.data)
     from shoal.store.s3 import S3Files, S3Settings
@@ -50,12 +50,12 @@ def files_of(settings: FilesSettings, home: Home) -> Files:
 
 
 def open_checkpoints(settings: CheckpointsSettings, files: Files, home: Home, marks: MarkedFiles) -> Checkpoints:
-    """[checkpoints], kept where everything else is that goes by its digest."""
+    """Open [checkpoints], stored with all other content by digest."""
     return Checkpoints(files.below("checkpoints"), home, marks, settings)
 
 
 def open_folders(wanted: FilesSettings, files: Files, settings: Settings, home: Home, marks: MarkedFiles) -> Folders:
-    """Whether directories follow their work through the store, or are the same on every machine."""
+    """Open the directories that follow the work through the store, or are the same on every machine."""
     if not wanted.url or not wanted.workspace_sync:
         return STILL_FOLDERS
     from shoal.tools.synced_folders import SyncedFolders
@@ -63,20 +63,20 @@ def open_folders(wanted: FilesSettings, files: Files, settings: Settings, home: 
     return SyncedFolders(files.below("folders"), settings, home, marks)
 
 
-# ---- how long ----
+# ---- retention ----
 
 FIRST_SECONDS = 600.0
-"""Time after the start in which a clock that was wrong is set right."""
+"""Time after the start during which a wrong clock may be corrected."""
 CHECK_SECONDS = 3600.0
 CHECKS_A_DAY = 24
 
 
 @dataclass
 class Retention:
-    """Forgets artifacts older than `days` (0: never), checkpoints older than `checkpoint_days`, and marks that mark no
-    file any more.
+    """Deletes artifacts older than `days` (0: never), checkpoints older than `checkpoint_days`, and marks without
+    files.
 
-    Marks of directories that follow their work stay: what they mark may lie on another machine.
+    Marks of synced directories stay, because the marked files may be on another machine.
     """
 
     store: Store
@@ -89,7 +89,7 @@ class Retention:
     checkpoint_days: float
 
     async def run(self) -> None:
-        """Look for artifacts once an hour and for the rest once a day, for ever."""
+        """Delete artifacts hourly and the rest daily, until cancelled."""
         marked = MarkedFiles(self.store.settings, self.home)
         while True:
             if self.folders is STILL_FOLDERS:
@@ -101,7 +101,7 @@ class Retention:
                 await sleep_till_steady(self.clock, CHECK_SECONDS)
 
     async def expire(self) -> int:
-        """Forget what is too old now; returns how many files went."""
+        """Delete artifacts that are too old. Returns the number of files deleted."""
         if not self.days:
             return 0
         expired = await self.store.artifacts.expire(self.clock.now() - timedelta(days=self.days))
@@ -119,11 +119,11 @@ class Retention:
         return gone
 
     async def expire_checkpoints(self) -> int:
-        """Forget what is too old now of what turns found and left, with all that nothing names any more, which
-        deleted threads leave too; returns how many contents went."""
+        """Delete checkpoints that are too old, those of deleted threads, and all content that nothing names. Returns
+        the number of contents deleted."""
         rows, gone = self.store.checkpoints, 0
         forgotten = {one async for one in rows.forget(self.clock.now() - timedelta(days=self.checkpoint_days))}
-        for workspace in forgotten | await in_thread(self.checkpoints.known):  # those of deleted threads are forgotten
+        for workspace in forgotten | await in_thread(self.checkpoints.known):  # those of deleted threads are deleted
             try:
                 gone += await self.checkpoints.sweep(workspace, await rows.trees(workspace))
             except OSError as error:
@@ -131,10 +131,10 @@ class Retention:
         return gone
 
 
-# ---- the end of a thread ----
+# ---- deleting a thread ----
 #
 # Files go first, then all rows in one transaction.
-# A crash in between leaves a thread without files, which can be deleted again; never files of a thread that is gone.
+# A crash in between leaves a thread without files, which can be deleted again, but never files without a thread.
 
 
 async def delete_thread(
@@ -142,8 +142,8 @@ async def delete_thread(
 ) -> DeletedThread:
     """Delete a thread and those of its subagents: journal, search index, files, whole results, saved conversations.
 
-    `by` and `token` are for the audit log, which keeps the digest of the journal. Raises NotFound, Conflict while there
-    is something to do or a file cannot be deleted, InvalidInput for a subagent's thread, StoreError.
+    `by` and `token` are for the audit log, which stores the digest of the journal. Raises NotFound, Conflict while a
+    turn is running or a file cannot be deleted, InvalidInput for a subagent's thread, StoreError.
     """
     await store.threads.check_rest(thread)
     tree = await store.threads.below(thread)
@@ -165,14 +165,14 @@ async def delete_thread(
                 f"A file of {one} cannot be deleted ({where}). Delete it by hand, then try again."
             ) from error
     deleted = await store.threads.delete(thread, by, token)
-    for one in tree:  # and what the end of its last turn has written since
+    for one in tree:  # including what the end of its last turn has written since
         with suppress(OSError):
             await in_thread(lambda one=one: remove_tree(home.thread(one)))
     return deleted
 
 
 def _empty(folder: Path, others: list[Path]) -> None:
-    """Delete what is in a folder, and these files; the folder stays, so that it counts as emptied and not as lost."""
+    """Delete the content of a folder, and these files. The folder stays, so it counts as emptied and not as lost."""
     for entry in folder.iterdir() if folder.is_dir() else ():
         if entry.is_dir() and not entry.is_symlink():
             remove_tree(entry)

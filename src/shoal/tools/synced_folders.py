@@ -1,4 +1,4 @@
-"""Which directories follow the work between machines, and when.
+"""Synchronizes directories between the machines that run turns.
 
 directory                       of it                       brought before a turn and given with a call's result
 -----------------------------   -------------------------   ----------------------------------------------------
@@ -47,7 +47,7 @@ class _FollowedFolder(NamedTuple):
 
 
 class SyncedFolders(Folders):
-    """Follow the work from machine to machine. What is in common with others is remembered below the home's `sync/`."""
+    """Synchronizes directories between machines. The last common state is stored below the home's `sync/`."""
 
     def __init__(self, files: Files, settings: Settings, home: Home, marks: MarkedFiles) -> None:
         self._memory = home.root / "sync"
@@ -79,7 +79,7 @@ class SyncedFolders(Folders):
         return tuple(notices)
 
     async def forget(self, thread: ThreadId) -> None:
-        """Push that they are gone, which other machines follow at their next pull, and delete them from the store."""
+        """Push the deletion, which other machines apply at their next pull, and delete the content from the store."""
         (folder,) = self._folders(thread, None)
         await self._transfer(self._sync.push, folder)
         await self._sync.forget(folder.name)
@@ -94,11 +94,11 @@ class SyncedFolders(Folders):
         file = self._memory / f"{encode_part(folder.name)}.lock"
         async with lock, lock_file(file):  # in this process, and among all processes with this home
             met = len(await transfer(*folder))
-            if met and folder.marked == (self._home.root,):  # memory: what others keep is for no turn to know
+            if met and folder.marked == (self._home.root,):  # memory: no turn may know of other people's files
                 log.warning("memory was changed on two machines at once", extra={"folder": folder.name})
                 return []
             count = "A file was" if met == 1 else f"{met} files were"
-            return [MET.format(count=count)] if met else []  # in a prompt, names would be anybody's words
+            return [MET.format(count=count)] if met else []  # file names in a prompt would be other people's text
 
     def _folders(self, thread: ThreadId, agent: AgentSpec | None) -> Iterator[_FollowedFolder]:
         home = self._home
@@ -106,7 +106,7 @@ class SyncedFolders(Folders):
         yield _FollowedFolder(f"thread {thread}", home.thread(thread), _is_shared, marked)
         if agent is None:
             return
-        own = agent.workspace.relative_to(agent.home)  # a channel that strangers may read has one of its own
+        own = agent.workspace.relative_to(agent.home)  # a channel that strangers may read has its own
         name = f"agent {agent.name}" if own.parts == ("workspace",) else f"agent {agent.name} {own.as_posix()}"
         yield _FollowedFolder(name, agent.workspace, everything, (agent.workspace,))
         in_prompts = (home.root,)  # see tools/prompt_files.py
@@ -122,7 +122,7 @@ def _is_shared(name: str) -> bool:
 
 
 def _is_memory(name: str) -> bool:
-    """MEMORY.md, and what was kept beside it."""
+    """Whether it is MEMORY.md or a conflicting copy of it."""
     return name.startswith(MEMORY_FILE)
 
 

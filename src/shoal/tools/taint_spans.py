@@ -1,4 +1,4 @@
-"""Spans of time in which untrusted content steered changes to files, merged and bounded for each folder."""
+"""Time spans in which untrusted content influenced changes to files, merged and bounded for each folder."""
 
 import time
 from bisect import bisect_left, bisect_right
@@ -13,12 +13,12 @@ SPANS_MAX = 128
 """Spans kept of a folder for each person; beyond it the two with the smallest gap become one, which marks what lies
 between. Those of others stay as they are: nobody sees how much was written in private."""
 SLACK_NS = 20_000_000
-"""A file system stamps changes by a clock that runs this much behind (a tick of the kernel, at most 10 ms)."""
+"""File systems stamp changes with a clock that lags by up to this much (a tick of the kernel, at most 10 ms)."""
 _OTHERS = " and others"
 
 
 class FileClock(msgspec.Struct, frozen=True):
-    """Tells the time (nanoseconds since 1970); file systems stamp changes by a clock up to `slack_ns` behind it."""
+    """Tells the time in nanoseconds since 1970. File systems stamp changes with a clock up to `slack_ns` behind it."""
 
     now_ns: Callable[[], int] = time.time_ns
     slack_ns: int = SLACK_NS
@@ -28,8 +28,8 @@ SYSTEM_FILE_CLOCK = FileClock()
 
 
 class Span(msgspec.Struct, frozen=True, array_like=True):
-    """From when to when (nanoseconds since 1970, both ends included) changes were steered, and by what; `person` is
-    whose private lines alone were written, empty where anybody may see them."""
+    """A time span (nanoseconds since 1970, both ends included) and the source that influenced changes in it. `person`
+    is the only one whose private lines were written, empty if anyone may see them."""
 
     began: int
     ended: int
@@ -38,12 +38,12 @@ class Span(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Marks(msgspec.Struct, frozen=True, array_like=True):
-    """The spans of a folder, by their beginning."""
+    """The spans of a folder, sorted by their beginning."""
 
     spans: tuple[Span, ...] = ()
 
     def with_span(self, span: Span) -> "Marks":
-        """One more span; past the bound, and never less marked, the closest two of its person become one."""
+        """Add a span. Above the limit, the two closest spans of the same person are merged, which never marks less."""
         spans = sorted((*self.spans, span), key=lambda one: (one.began, one.ended))
         own = [place for place, one in enumerate(spans) if one.person == span.person]
         if len(own) > SPANS_MAX:
@@ -56,12 +56,12 @@ class Marks(msgspec.Struct, frozen=True, array_like=True):
         return Marks(tuple(spans))
 
     def ended(self, span: Span, at: int) -> "Marks":
-        """The span ended earlier than foreseen; unchanged when it was joined with others meanwhile."""
+        """Shorten a span that ended early. Unchanged if it was merged with others in the meantime."""
         sooner = msgspec.structs.replace(span, ended=at)
         return Marks(tuple([sooner if one == span else one for one in self.spans]))
 
     def within(self, changed: Iterable[int], settled: int) -> "Marks":
-        """Only the spans in which one of these changes lies, and those that ended after `settled`."""
+        """Return only the spans that contain one of these changes, and those that ended after `settled`."""
         times = sorted(changed)
 
         def holds(span: Span) -> bool:
@@ -75,7 +75,7 @@ class Marks(msgspec.Struct, frozen=True, array_like=True):
         return next((source for whose, source in found.items() if person is None or whose in ("", person)), "")
 
     def sources_of(self, changed: Iterable[int]) -> dict[str, str]:
-        """What steered the last change of any of these times, by the person whose private lines alone were written."""
+        """Return the sources of changes at these times, by the person whose private lines alone were written."""
         found: dict[str, str] = {}
         for at in changed:
             for span in self.spans:
@@ -85,7 +85,7 @@ class Marks(msgspec.Struct, frozen=True, array_like=True):
 
 
 def planned_span(began: int, seconds: float, source: str, person: str = "", slack_ns: int = SLACK_NS) -> Span:
-    """What is noted before a call that may take this long, so that a crash in it leaves nothing unmarked."""
+    """Return the span to store before a call that may take this long, so that a crash leaves nothing unmarked."""
     return Span(began - slack_ns, began + int(seconds * 1e9), short_source(source), person)
 
 
@@ -94,7 +94,7 @@ def encode_marks(marks: Marks) -> str:
 
 
 def decode_marks(text: str | None) -> Marks:
-    """Invert `encode_marks`; no marks where nothing is kept. Where that cannot be read everything counts as marked."""
+    """Invert `encode_marks`. Returns no marks if nothing is stored. Unreadable marks cover everything."""
     try:
         return msgspec.json.decode(text, type=Marks) if text else Marks()
     except UNREADABLE:

@@ -1,11 +1,11 @@
-"""Files that untrusted content had a hand in: tainted while such calls work, and found again when a call reads them.
+"""Files that untrusted content influenced: marked while a tainted call runs, and detected when a call reads them.
 
-What is kept is not the files but the spans of time in which such calls worked, on the file system's clock: a file is
-marked while its last change is in one of them. So a later change by a call that nothing steered clears it, and nothing
-has to be searched after a command.
+The marks are not lists of files but the time spans in which such calls ran, on the file system's clock. A file is
+marked while its last change is in one of them. A later change by a clean call clears the mark, and no search is needed
+after a command.
 
-A command is clean only if every file that it can read is known and none is marked. A mark is of a file's content: a
-clean call that changes only its name, links or rights leaves it marked.
+A command is clean only if every file that it can read is known and none is marked. A mark belongs to a file's content:
+a clean call that changes only its name, links or mode leaves it marked.
 """
 
 import os
@@ -42,15 +42,15 @@ from shoal.tools.taint_spans import (
 
 SCOPE = "marks"
 SETTLED_NS = 3_600_000_000_000
-"""A span is only forgotten when it ended so long ago."""
+"""A span is deleted only if it ended this long ago."""
 
 _APART = frozenset({"workspace", "scratch", "attachments", "artifacts", "checkpoints", ".git"})
-"""Folders of the home that have marks of their own, or none: what lies in them enters no prompt by itself."""
+"""Folders of the home with separate marks, or none: their files do not enter prompts by themselves."""
 _TOO_MANY = "one of more files than can be looked at"
 
 
 class MarkedFile(msgspec.Struct, frozen=True):
-    """A marked file as it was before a call: what it was known by, its content, and what marked it."""
+    """A marked file before a call: its identity, its content, and its source."""
 
     folder: Path
     size_bytes: int
@@ -62,7 +62,7 @@ Inode = tuple[int, int]
 
 
 class MarkedFiles:
-    """Keeps the marks of folders in the store, for all workers together."""
+    """Stores the marks of folders, shared by all workers."""
 
     def __init__(self, settings: Settings, home: Home, clock: FileClock = SYSTEM_FILE_CLOCK) -> None:
         self._settings = settings
@@ -73,10 +73,10 @@ class MarkedFiles:
     async def during(
         self, folders: Collection[Path], source: str, seconds_max: float, person: str = ""
     ) -> AsyncGenerator[None]:
-        """Mark what changes below the folders while the block runs, at most this long; nothing without a source.
+        """Mark changes below the folders while the block runs, at most this long. Does nothing without a source.
 
-        With a person, only lines that are for them alone are written. Noted before, so that a crash loses no mark.
-        Raises StoreError.
+        With a person, only lines for them alone are written. Stored before the block starts, so that a crash loses no
+        mark. Raises StoreError.
         """
         if not source or not folders:
             yield
@@ -90,18 +90,20 @@ class MarkedFiles:
             yield
         finally:
             ended = self.clock.now_ns()
-            with anyio.CancelScope(shield=True):  # were it lost, more would be marked, never less
+            with anyio.CancelScope(shield=True):  # if this is lost, more is marked, never less
                 for folder in noted:
                     await self._change(folder, lambda marks: marks.ended(span, ended))
 
     async def marks(self, folder: Path) -> Marks:
-        """The marks of a folder, by what is known now. Raises StoreError."""
+        """Return the known marks of a folder. Raises StoreError."""
         return decode_marks(await self._settings.get(SCOPE, self._key(folder)))
 
     async def sources(self, folders: Collection[Path], person: str | None = None) -> Callable[[str | Path], str]:
-        """What tells the source of a file below these folders, empty when there is none, by what is known now.
+        """Return a function from a file below these folders to its source, empty if it has none. Based on the marks at
+        the time of the call.
 
-        With a person, of what they may see of it; an empty one may see what everybody may. Raises StoreError.
+        With a person, only sources that they may see; an empty one may see sources that everyone may see. Raises
+        StoreError.
         """
         kept = {folder: await self.marks(folder) for folder in folders}
         if not any(marks.spans for marks in kept.values()):
@@ -109,7 +111,7 @@ class MarkedFiles:
         return lambda path: _source_of(Path(path), kept, person)
 
     async def sources_by_person(self, folder: Path, file: Path) -> dict[str, str]:
-        """The sources of a file, by the person whose private lines alone they are of; empty: of lines for everybody.
+        """Return a file's sources by the person whose private lines they come from; empty: lines for everyone.
 
         Raises StoreError.
         """
@@ -117,19 +119,19 @@ class MarkedFiles:
         return marks.sources_of(change_times(file)) if marks.spans else {}
 
     async def since(self, folders: Iterable[Path], began_ns: int, source: str) -> None:
-        """Mark what changed below the folders from a time on until now. Raises StoreError."""
+        """Mark changes below the folders since a time. Raises StoreError."""
         span = Span(began_ns - self.clock.slack_ns, self.clock.now_ns(), short_source(source))
         for folder in folders:
             await self._change(folder, lambda marks: marks.with_span(span))
 
     async def note(self, folder: Path, files: Iterable[Path], source: str) -> None:
-        """Mark these files of a folder as they are now; one that is gone is none. Raises StoreError."""
+        """Mark files of a folder in their present state. A missing file is skipped. Raises StoreError."""
         for changed in await in_thread(lambda: [at for file in files for at in change_times(file)]):
             span = Span(changed, changed, short_source(source))
             await self._change(folder, lambda marks, span=span: marks.with_span(span))
 
     async def renew(self, changed_at: Mapping[Path, int]) -> None:
-        """Mark files that were made again, and had been changed at these times before. Raises StoreError."""
+        """Mark recreated files whose earlier versions were changed at these times. Raises StoreError."""
         after, marked = "", list[tuple[Path, Path, str]]()
         while page := await self._settings.page(SCOPE, after):
             for after, kept in page:
@@ -138,7 +140,7 @@ class MarkedFiles:
                 marked += [(folder, path, source) for path, at in below if (source := marks.source_of([at]))]
 
         def touch() -> None:
-            """Have the files be changed later than all others, so that what marks them marks no other."""
+            """Give the files a later change time than all others, so that their mark covers no other file."""
             time.sleep(SLACK_NS / 1e9)
             for path in {path for _, path, _ in marked}:
                 status = path.stat()
@@ -151,7 +153,7 @@ class MarkedFiles:
     async def source_of(
         self, actions: Sequence[Action], mounts: Sequence[Mount], traits: TraitsByName, *, mapped: bool
     ) -> str:
-        """What had a hand in any of the files that a call with these actions may read; empty when nothing had.
+        """Return the source of any marked file that a call with these actions may read, or an empty string.
 
         Raises StoreError.
         """
@@ -161,16 +163,16 @@ class MarkedFiles:
     async def steers(
         self, actions: Sequence[Action], mounts: Sequence[Mount], traits: TraitsByName, *, mapped: bool
     ) -> str:
-        """What had a hand in a file that a call is known to read, or may run; empty when nothing had.
+        """Return the source of a marked file that a call is known to read, or may run, or an empty string.
 
-        A program that is not known may run any file that it is given as a word. Raises StoreError.
+        An unknown program may run any file that it gets as a word. Raises StoreError.
         """
         named = [path for path in paths_read(actions, mounts, traits) if path is not None]
         named += [path for action in actions if not action.whole for path in action.runs]
         found = await self._source(named, mounts, mapped=mapped)
         hiding = [action for action in actions if action.runs_more and not action.whole]
         if not found and hiding:
-            names: set[str] = set()  # the last part of each word, and of what follows a `=` in it
+            names: set[str] = set()  # the last part of each word, and of the text after a `=` in it
             for action in hiding:
                 if action.opaque:
                     try:
@@ -193,7 +195,7 @@ class MarkedFiles:
         mapped: bool,
         wanted: Callable[[Path], bool] = os.path.lexists,
     ) -> str:
-        """What marked the first marked file among these, and below them, that is wanted; None: among all there are."""
+        """Return the source of the first wanted marked file among these and below them. None: among all files."""
         if named is not None and not named:
             return ""
         paths = [mount.host for mount in mounts]
@@ -203,7 +205,7 @@ class MarkedFiles:
         for mount in mounts:
             if any(path.is_relative_to(mount.host) or mount.host.is_relative_to(path) for path in paths):
                 spans = (await self.marks(mount.host)).spans
-                if not mount.writable:  # documents, skills: calls change these by other ways
+                if not mount.writable:  # documents, skills: calls change these in other ways
                     spans += (await self.marks(home)).spans
                 marks[mount.host] = Marks(spans)
         if any(path.is_relative_to(home) and not any(map(path.is_relative_to, marks)) for path in paths):
@@ -224,7 +226,7 @@ class MarkedFiles:
         return await in_thread(first)
 
     async def below(self, folders: Iterable[Path]) -> dict[Inode, MarkedFile]:
-        """The marked files of folders; none, without a look at any file, where nothing is marked. Raises StoreError."""
+        """Return the marked files of folders. Looks at no file if nothing is marked. Raises StoreError."""
         found: dict[Inode, MarkedFile] = {}
 
         def look(folder: Path, marks: Marks) -> None:
@@ -241,10 +243,10 @@ class MarkedFiles:
         return found
 
     async def keep(self, before: Mapping[Inode, MarkedFile], folders: Iterable[Path]) -> None:
-        """Mark again what a call has changed of marked files without changing their content. Raises StoreError."""
+        """Mark again the files that a call changed without changing their content. Raises StoreError."""
 
         def lost(folder: Path, marks: Marks) -> list[Span]:
-            """When files were changed that are no longer marked, though they have the content that they had."""
+            """Return the change times of files that lost their mark although their content is the same."""
             found: list[Span] = []
             for file in islice(files_below(folder), ENTRIES_MAX):
                 with suppress(OSError):
@@ -261,10 +263,10 @@ class MarkedFiles:
                 await self._change(folder, lambda marks, span=span: marks.with_span(span))
 
     async def forget_unused(self) -> int:
-        """Forget what marks no file any more; returns how many folders are without marks now. Raises StoreError.
+        """Delete spans that mark no file. Returns the number of folders that have no marks left. Raises StoreError.
 
-        For homes whose files every machine sees: what no file here was changed in counts as gone. Spans that may still
-        be open stay, as do folders with too many files to look at, and those on a disk that may just be away.
+        For homes whose files every machine sees: a span without a changed file here counts as unused. Spans that may
+        still be open stay, as do folders with too many files, and those on a disk that may be unmounted.
         """
         emptied, after, home = 0, "", self._home.root
         while page := await self._settings.page(SCOPE, after):
@@ -275,7 +277,7 @@ class MarkedFiles:
                 def changes(
                     after: str = after, folder: Path = folder, apart: Collection[str] = apart
                 ) -> list[tuple[int, ...]] | None:
-                    """When what is below was changed; None where that may just be away."""
+                    """Return the change times of everything below the folder, or None if its disk may be unmounted."""
                     try:
                         if not folder.is_dir() and (Path(after).is_absolute() or not folder.parent.parent.is_dir()):
                             return None
@@ -301,7 +303,8 @@ class MarkedFiles:
                 return
 
     def _key(self, folder: Path) -> str:
-        """The folder, below the home directory where it lies in it, so that it may lie elsewhere on other machines."""
+        """Return the folder's path below the home directory if it is inside, so that the home may be elsewhere on other
+        machines."""
         with suppress(ValueError):
             folder = folder.relative_to(self._home.root)
         return str(folder)

@@ -1,8 +1,8 @@
-"""Trees of workspaces: read from the disk, kept by digest, compared, and changed.
+"""Trees of workspaces: scanned from disk, stored by digest, compared, and changed.
 
-Nothing here follows a link below the workspace, reads anything but regular files, or waits for a pipe: folders are
-opened beneath the workspace's own descriptor. What a scan has read once is read again only where its times, size, mode
-or inode differ. All of it blocks.
+Nothing here follows a link below the workspace, reads anything but regular files, or blocks on a pipe: folders are
+opened beneath the workspace's own descriptor. A file is read again only if its times, size, mode or inode differ. All
+functions block.
 """
 
 import os
@@ -24,11 +24,11 @@ from shoal.tools.openat import best_opener
 from shoal.tools.taint_spans import Marks
 
 SETTLED_NANOSECONDS = 2_000_000_000
-"""A file changed this shortly before it was read may change again without its times telling."""
+"""A file changed this recently before it was read may change again without a new modification time."""
 DEPTH_MAX = 200
-"""How deep below the workspace folders are looked into."""
+"""Deepest nesting of folders that is scanned."""
 READ_AT_ONCE_MAX = 4
-"""New files that are read and stored at the same time; each is in memory meanwhile."""
+"""Most new files read and stored at once. Each is in memory meanwhile."""
 _KINDS: dict[int, EntryKind] = {
     stat.S_IFREG: "file",
     stat.S_IFDIR: "folder",
@@ -39,27 +39,27 @@ _KINDS: dict[int, EntryKind] = {
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 Names: TypeAlias = tuple[str, ...]
-"""A path as the system's calls take it."""
+"""A path as the system's calls accept it."""
 Signature: TypeAlias = tuple[int, ...]
-"""By which a file is known to be unchanged; empty where it cannot be known yet."""
+"""Identifies an unchanged file. Empty if it may still change unnoticed."""
 
 
 class SeenEntry(NamedTuple):
-    """An entry as it was read, and what to know it by."""
+    """A scanned entry and its identity."""
 
     signature: Signature
     entry: TreeEntry
 
 
 class SeenFolder(NamedTuple):
-    """A folder's entries by name as they were read, and the digest of its tree."""
+    """A folder's scanned entries by name, and the digest of its tree."""
 
     entries: dict[str, SeenEntry]
     tree: str
 
 
 class Scan(NamedTuple):
-    """A workspace as it was read: its tree, what spares reading it again, and what of it is not kept."""
+    """A scanned workspace: its tree, the cache for the next scan, and the parts that are not stored."""
 
     tree: str
     seen: dict[Names, SeenFolder]
@@ -75,19 +75,19 @@ class Trees:
         self._decode = msgspec.msgpack.Decoder(tuple[TreeEntry, ...]).decode
 
     def entries(self, tree: str) -> dict[bytes, TreeEntry]:
-        """A folder's entries by name; none for the empty digest. Raises OSError where they are gone or damaged."""
+        """Return a folder's entries by name; none for the empty digest. Raises OSError if missing or damaged."""
         return {entry.name: entry for entry in self._decode(self._files.read(tree))} if tree else {}
 
     def content(self, entry: TreeEntry) -> bytes:
-        """A file's content. Raises OSError where it is gone or damaged."""
+        """Return a file's content. Raises OSError if it is missing or damaged."""
         return self._files.read(entry.value.decode())
 
     def keep(self, entries: Sequence[TreeEntry]) -> str:
-        """Store a folder's entries; returns the digest."""
+        """Store a folder's entries. Returns the digest."""
         return self._files.keep(self._encode(entries))
 
     def find(self, tree: str, path: Parts) -> TreeEntry | None:
-        """What a tree has at a path, or the folder above it that was not looked into."""
+        """Return a tree's entry at a path, or the folder above it that was not scanned."""
         for name in path[:-1]:
             found = self.entries(tree).get(name)
             if found is None or found.kind != "folder":
@@ -98,7 +98,7 @@ class Trees:
         return self.entries(tree).get(path[-1])
 
     def lacks(self, entry: TreeEntry) -> Lacks:
-        """Why an entry, or something below it, is not kept; empty where all of it is."""
+        """Return why an entry, or something below it, is not stored, or an empty string."""
         if entry.lacks or entry.kind != "folder":
             return entry.lacks
         for inner in self.entries(entry.value.decode()).values():
@@ -107,7 +107,8 @@ class Trees:
         return ""
 
     def changes(self, before: str, after: str, path: Parts = ()) -> Iterator[TreeChange]:
-        """What differs between two trees, a folder before what is in it; not what is in a folder that was not read."""
+        """Return the differences between two trees, folders before their content, without the content of unscanned
+        folders."""
         if before == after:
             return
         old, new = self.entries(before), self.entries(after)
@@ -121,8 +122,8 @@ class Trees:
             yield from self.changes(inner, outer, (*path, name))
 
     def replaced(self, tree: str, targets: Mapping[Parts, TreeEntry | None]) -> str:
-        """The tree with these entries in the place of what is there; returns its digest. Of a folder among them what
-        is in it stays, and a folder that is to go stays while anything is in it."""
+        """Replace entries of a tree. Returns the new digest. The content of a replaced folder stays, and a folder is
+        removed only when it is empty."""
         entries = self.entries(tree)
         below: dict[bytes, dict[Parts, TreeEntry | None]] = {}
         for path, target in targets.items():
@@ -132,7 +133,7 @@ class Trees:
             own = inner.pop((), now)
             held = now.value.decode() if now is not None and now.kind == "folder" else ""
             if own is not None and own.kind != "folder" and any(inner.values()):
-                own = None  # what is to be below it needs a folder in its place
+                own = None  # entries below it need a folder here
             if own is not None and own.kind != "folder":
                 entries[name] = own
                 continue
@@ -146,7 +147,7 @@ class Trees:
         return self.keep(tuple(entries[name] for name in sorted(entries)))
 
     def used(self, roots: Sequence[str]) -> set[str]:
-        """Every digest that is named below these trees, and theirs. What is gone names nothing."""
+        """Return every digest that these trees name, and their own. Missing contents name nothing."""
         found, left = set[str](), list(roots)
         while left:
             tree = left.pop()
@@ -162,13 +163,13 @@ class Trees:
         return found
 
     def sweep(self, roots: Sequence[str]) -> int:
-        """Delete what none of these trees names and was not stored lately; returns how many went."""
+        """Delete what none of these trees names and was not stored recently. Returns the number deleted."""
         return self._files.sweep(self.used(roots))
 
-    # ---- from the disk ----
+    # ---- scanning the disk ----
 
     def scan(self, root: Path, settings: CheckpointsSettings, marks: Marks, seen: Mapping[Names, SeenFolder]) -> Scan:
-        """Read a workspace and store what is new of it, the folders nearest to its top first. Raises OSError."""
+        """Scan a workspace and store new content, the folders nearest to its top first. Raises OSError."""
         now, opener = time.time_ns(), best_opener()
         found: dict[Names, dict[str, SeenEntry]] = {}
         folders_in: dict[Names, list[str]] = {}
@@ -246,7 +247,7 @@ class Trees:
         else:
             list(map(keep, fresh))
         folders = dict[Names, SeenFolder]()
-        for names in reversed(queue):  # a folder after all that are in it
+        for names in reversed(queue):  # a folder after everything in it
             if names not in found:
                 continue
             here, known = found[names], seen.get(names)
@@ -272,7 +273,7 @@ def entry_of(name: str, status: os.stat_result, source: str = "") -> TreeEntry:
 
 
 def read_file(folder: int, name: str, bytes_max: int) -> bytes:
-    """A regular file's content. Raises OSError for anything else that is there by now, and for a longer one."""
+    """Return a regular file's content. Raises OSError if it is longer or no longer a regular file."""
     with open(os.open(name, _READ, dir_fd=folder), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError("It is no file any more.")
@@ -285,7 +286,7 @@ def read_file(folder: int, name: str, bytes_max: int) -> bytes:
 def notes_of(
     folders: Iterable[dict[str, SeenEntry]], unread: Mapping[Names, Lacks], settings: CheckpointsSettings
 ) -> tuple[str, ...]:
-    """What of a workspace is not kept, in sentences."""
+    """Describe in sentences what of a workspace is not stored."""
     entries = (one.entry for here in folders for one in here.values() if one.entry.lacks)
     lacking = Counter(entry.lacks for entry in entries if entry.kind == "file" or entry.lacks == "closed")
     told = (

@@ -1,19 +1,19 @@
-"""Lets a directory follow the work from machine to machine.
+"""Synchronizes a directory between machines.
 
-What the machines agree on is a manifest (path, kind, digest), kept by digest like every file it names; a setting names
-the newest one. Each machine remembers the manifest it last had in common with the others, its base:
+Machines share a manifest (path, kind, digest), stored by digest like every file it names. A setting names the newest
+one. Each machine stores the last manifest it had in common with the others, its base:
 
-    pull    what changed from the base to the newest manifest is changed here; what also changed here is kept beside it
-            as NAME.conflict
-    push    what changed from the base here is put on top of the newest manifest, which becomes the next one, unless
-            somebody was faster: then again; what also changed there is kept beside it as NAME.conflict
+    pull    apply the changes from the base to the newest manifest here; a file that also changed here is renamed to
+    NAME.conflict
+    push    apply the changes since the base to the newest manifest, which becomes the next one, or retry if another
+    machine was faster; a file that also changed there is renamed to NAME.conflict
 
-So threads of one agent may work on different machines at the same time; of two changes to one file the later push has
-the name, and the other one is kept. Each name's content has a place of its own, which a push empties once a day of what
-no manifest names any more.
+So threads of one agent may work on different machines at the same time. Of two changes to one file the later push gets
+the name, and the other one is preserved. Each name's content is stored separately, and a push deletes content that no
+manifest names once a day.
 
-A fetched file is as old as the fetch, which is what files are marked by that untrusted content had a hand in. So a push
-notes in the manifest which files are marked, and a pull marks them here again.
+Fetching a file sets its change time, which identifies marked files (`tainted_files`). So a push stores in the manifest
+which files are marked, and a pull marks them here again.
 """
 
 import logging
@@ -53,13 +53,13 @@ log = logging.getLogger(__name__)
 SCOPE = "workspace"
 PUSH_ATTEMPTS_MAX = 20
 TRANSFERS_MAX = 8
-"""Files that are on their way at the same time."""
+"""Most files transferred at once."""
 SWEEP_SECONDS = 86_400.0
-"""How often a machine deletes what no manifest names any more."""
+"""How often a machine deletes content that no manifest names."""
 PULL_SECONDS_MAX = 900.0
-"""For how long a pull that is cut by a crash marks what changes."""
+"""How long a pull that ends in a crash marks changes."""
 APART_SECONDS = 0.04
-"""Between fetching other files and marked ones, so that times tell them apart."""
+"""Delay between fetching other files and marked ones, so that their times differ."""
 
 
 class _State(msgspec.Struct):
@@ -70,8 +70,8 @@ class _State(msgspec.Struct):
 
 
 class _Next(NamedTuple):
-    """What a push is about to do: the state to remember, the digest of the next manifest (empty: nothing changed here),
-    the contents that it names, and the paths whose changes met ours."""
+    """The plan of a push: the state to store, the digest of the next manifest (empty: nothing changed here), the
+    contents that it names, and the conflicting paths."""
 
     state: _State
     digest: str = ""
@@ -80,14 +80,14 @@ class _Next(NamedTuple):
 
 
 class _Manifest(msgspec.Struct):
-    """What a directory holds, and what had a hand in which of its files when they were pushed."""
+    """The entries of a directory, and the taint of its marked files when they were pushed."""
 
     entries: dict[str, ManifestEntry]
     marked: dict[str, str] = {}
 
 
 class _Plan(NamedTuple):
-    """What a pull is about to do: the paths that change here, those of them that changed here too, and the rest."""
+    """The plan of a pull: the paths that change here, those that also changed here, and the rest."""
 
     state: _State
     remote: _Manifest
@@ -96,7 +96,7 @@ class _Plan(NamedTuple):
     met: list[str]
 
     def marked(self, source_of: Callable[[str], str]) -> tuple[list[str], str]:
-        """The paths that are to be made as marked ones, and by what; all of them where a marked one is put aside."""
+        """Return the paths to create as marked ones, with their source; all paths if a marked one is renamed."""
         sources = {path: source for path in self.here if (source := self.remote.marked.get(path))}
         aside = {path: source for path in self.met if (source := source_of(path))}
         names = sorted({*sources.values(), *aside.values()})
@@ -109,10 +109,10 @@ _state = msgspec.json.Decoder(_State)
 
 
 class WorkspaceSync:
-    """Pulls before and pushes after work on a directory. One call a name at a time in a process.
+    """Pulls before and pushes after work on a directory. One call at a time for each name in a process.
 
-    `memory` is a folder of this machine's own, outside of every directory that is synced. `folders` are those of or in
-    the directory whose files can be marked.
+    `memory` is a private folder of this machine, outside all synced directories. `folders` are the folders of or in the
+    directory whose files can be marked.
     """
 
     def __init__(self, files: Files, settings: Settings, memory: Path, marks: MarkedFiles) -> None:
@@ -126,9 +126,9 @@ class WorkspaceSync:
     ) -> list[str]:
         """Bring the directory up to date with what others pushed under this name.
 
-        Only the names at its top that are `wanted` are anybody else's. Returns the files that changed here and
-        elsewhere. Raises OSError, and StoreCorrupt when a manifest is damaged; what is done by then is right, and is
-        gone on with.
+        Only the `wanted` names at its top are shared. Returns the files that changed here and elsewhere. Raises
+        OSError, and StoreCorrupt if a manifest is damaged. Changes applied before an error are valid, and the next pull
+        continues.
         """
         newest = await self._settings.get(SCOPE, name) or ""
         plan = await anyio.to_thread.run_sync(self._plan, name, root, newest, wanted) if newest else None
@@ -148,7 +148,7 @@ class WorkspaceSync:
     async def push(
         self, name: str, root: Path, wanted: Wanted = everything, folders: Collection[Path] = ()
     ) -> list[str]:
-        """Give others what changed here; returns the files that changed here and elsewhere.
+        """Push changes made here. Returns the files that changed here and elsewhere.
 
         Raises OSError, Conflict, and InvalidInput for a directory that is too large.
         """
@@ -162,7 +162,7 @@ class WorkspaceSync:
         raise Conflict(f"{name} changes too fast on other machines; what changed here is pushed next time.")
 
     async def forget(self, name: str) -> None:
-        """Delete all content but the newest manifest's, also what was stored just now. Raises OSError."""
+        """Delete all content but the newest manifest's, including content stored just now. Raises OSError."""
         newest = await self._settings.get(SCOPE, name) or ""
 
         def sweep() -> None:
@@ -187,12 +187,14 @@ class WorkspaceSync:
             path
             for path in here
             if local.entries.get(path) not in (None, state.base.get(path))
-            and not (_is_folder(path, local.entries) and _is_folder(path, remote, absent=True))  # only there or not
+            and not (
+                _is_folder(path, local.entries) and _is_folder(path, remote, absent=True)
+            )  # only whether it exists
         ]
         return _Plan(_State(remote, local.seen, newest, state.swept_at), manifest, local, here, met)
 
     def _apply(self, name: str, root: Path, plan: _Plan, paths: Collection[str]) -> None:
-        """Change these paths here. Sorted, so that a folder is made before what is in it and removed after it."""
+        """Change these paths here. Sorted, so that a folder is created before its content and removed after it."""
         remote = plan.remote.entries
         for path in (path for path in plan.met if path in paths):
             log.warning("changed here and elsewhere; the one from here is kept beside it", extra={"path": path})
@@ -220,14 +222,14 @@ class WorkspaceSync:
         files = self._place(name)
         new = {entry.value: path for path, entry in local.entries.items() if entry.kind == "file" and path in changed}
 
-        def keep(digest: str) -> None:  # also what is there already, so that it counts as young
+        def keep(digest: str) -> None:  # also existing content, so that it counts as recent
             if files.keep_file(root / new[digest]) != digest:
                 raise Conflict("A file changed while it was read; it is pushed next time.")
 
         _side_by_side(keep, new)
         manifest = _read(files, newest) if newest else _Manifest({})
         remote, merged = manifest.entries, dict(manifest.entries)
-        met = sorted(  # others changed these to something of value
+        met = sorted(  # others changed these to an actual value
             path
             for path in changed & remote.keys()
             if remote[path].kind != "folder" and remote[path] not in (local.entries.get(path), state.base.get(path))
@@ -265,7 +267,7 @@ class WorkspaceSync:
             return _State()
         try:
             return _state.decode(read_regular(self._path(name)))
-        except (FileNotFoundError, msgspec.MsgspecError):  # nothing in common: what is here counts as new
+        except (FileNotFoundError, msgspec.MsgspecError):  # nothing in common: everything here counts as new
             return _State()
 
     def _remember(self, name: str, state: _State) -> None:
@@ -290,7 +292,7 @@ def _read(files: Files, digest: str) -> _Manifest:
 
 
 def _is_folder(path: str, entries: Entries, *, absent: bool = False) -> bool:
-    """Whether a path is a folder; `absent` is the answer where there is nothing."""
+    """Whether a path is a folder. Returns `absent` if it does not exist."""
     return entries[path].kind == "folder" if path in entries else absent
 
 

@@ -1,1 +1,1 @@
-"""The tools that come with Shoal; they see the domain's ports, never the machinery."""
+"""Built-in tools. They depend on the domain's ports only."""

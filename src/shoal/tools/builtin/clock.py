@@ -1,4 +1,4 @@
-"""The tool `time`: what time it is."""
+"""The `time` tool."""
 
 from typing import Annotated
 

@@ -1,7 +1,6 @@
-"""The tools `read`, `write`, `edit` and `list`; `view`, `create_file` and `str_replace` are other names of the first
-three.
+"""The tools `read`, `write`, `edit` and `list`, and the aliases `view`, `create_file` and `str_replace`.
 
-What was shown for the approval of an edit is exactly what is applied.
+The edit that is applied is exactly the edit shown for approval.
 """
 
 import difflib
@@ -31,17 +30,17 @@ from shoal.tools.locks import PathLocks
 
 CONTEXT_LINES = 3
 LINES_NAMED_MAX = 8
-"""How many places an error names."""
+"""Most line numbers listed in an error."""
 LINES_COMPARED_MAX = 2000
-"""How many lines are compared when looking for the one that was meant."""
+"""Most lines compared when searching for the nearest line."""
 ALIKE_LINES_MAX = 20_000
-"""Lines searched for ones that differ only invisibly."""
+"""Most lines searched for text that differs only invisibly."""
 _LINE_CHARS_COMPARED = 200
 _SIMILAR = 0.6
 
 
 class Change(NamedTuple):
-    """The new content, how many places changed, and the diff; `body` is the diff without line numbers."""
+    """The new content, the number of changed places, and the diff. `body` is the diff without line numbers."""
 
     content: str
     times: int
@@ -50,7 +49,7 @@ class Change(NamedTuple):
 
 
 class _UnifiedText(NamedTuple):
-    """A text with `\\n` for every line end, and the positions at which the original has two characters for it."""
+    """A text with `\\n` for every line end, and the positions where the original has two characters."""
 
     plain: str
     original: str
@@ -70,9 +69,9 @@ def _unified(content: str) -> _UnifiedText:
 
 
 def replace_text(content: str, old: str, new: str, *, replace_all: bool, shown: str) -> Change:
-    """Replace `old` with `new` under any line ends. The file's line ends are kept, also mixed ones.
+    """Replace `old` with `new`, ignoring the kind of line ends. The file's line ends are preserved, even mixed ones.
 
-    Raises ToolError when `old` is empty, equal to `new`, missing, or ambiguous without `replace_all`.
+    Raises ToolError if `old` is empty, equal to `new`, missing, or ambiguous without `replace_all`.
     """
     if not old:
         raise ToolError("old_string is empty. To make a file or replace all of it, use the tool that writes files.")
@@ -107,7 +106,7 @@ def replace_text(content: str, old: str, new: str, *, replace_all: bool, shown: 
 
 
 class _Edit(NamedTuple):
-    """The replacement of a part of a text. `line_end` is the text's most common line end."""
+    """The replacement of one part of a text. `line_end` is the most common line end of the text."""
 
     start: int
     end: int
@@ -174,12 +173,12 @@ def _diff(content: str, edits: list[_Edit]) -> tuple[str, str]:
 
 
 def _split(text: str) -> list[str]:
-    """Lines with their `\\n`; other line separators are part of a line."""
+    """Return lines with their `\\n`. Other line separators stay inside a line."""
     return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 
 def _nearest(content: str, old: str) -> str:
-    """A hint at the line that was probably meant; empty when none is like it."""
+    """Return a hint at the most similar line, or an empty string."""
     wanted = next((line.strip() for line in old.splitlines() if line.strip()), "")[:_LINE_CHARS_COMPARED]
     lines = [line.strip()[:_LINE_CHARS_COMPARED] for line in content.split("\n", LINES_COMPARED_MAX)]
     if not wanted:
@@ -200,7 +199,7 @@ def _nearest(content: str, old: str) -> str:
 def _alike(content: str, old: str) -> tuple[int, str] | None:
     """Find lines that equal `old` except for trailing white space, typographic characters and Unicode forms.
 
-    Returns their number and text, or None.
+    Returns the number of the first line and the text, or None.
     """
     lines, wanted = content.split("\n")[:ALIKE_LINES_MAX], [plain_text(line) for line in old.split("\n")]
     while len(wanted) > 1 and not wanted[-1]:
@@ -215,11 +214,11 @@ def _alike(content: str, old: str) -> tuple[int, str] | None:
 
 LINES_DEFAULT = 2000
 CHARS_MAX = 15_000
-"""How much of a file one call shows; it ends at a line and says where to go on."""
+"""Most characters one call shows. The text ends at a line and gives the next offset."""
 LINE_CHARS_MAX = 2000
-"""A longer line is cut when shown."""
+"""Longer lines are cut."""
 TEXT_BYTES_MAX = 10_485_760
-"""Longest text file that is read or edited."""
+"""Longest text file that can be read or edited."""
 
 PathArgument = Annotated[str, "Path of the file: relative to the workspace, or absolute, such as /scratch/notes.txt."]
 
@@ -267,7 +266,7 @@ def virtual_folder(context: ToolContext, path: str) -> VirtualFolder | None:
 
 
 def read_tool(described: ToolDecorator = READ) -> FunctionTool[Invocation]:
-    """`read`, or the same under another name."""
+    """Create `read`, or an alias of it."""
     name = described.name
 
     @described
@@ -315,7 +314,7 @@ def read_tool(described: ToolDecorator = READ) -> FunctionTool[Invocation]:
 
 
 def write_tool(locks: PathLocks, described: ToolDecorator = WRITE) -> FunctionTool[Invocation]:
-    """`write`, or the same under another name."""
+    """Create `write`, or an alias of it."""
     name = described.name
 
     @described
@@ -385,7 +384,7 @@ def list_directory(
 
 
 def edit_tool(locks: PathLocks) -> FunctionTool[Invocation]:
-    """`edit`: what was shown for the approval of an edit is exactly what is applied."""
+    """Create `edit`. The edit that is applied is exactly the edit shown for approval."""
 
     @EDIT
     def edit(
@@ -403,7 +402,7 @@ def edit_tool(locks: PathLocks) -> FunctionTool[Invocation]:
 
 
 def str_replace_tool(locks: PathLocks) -> FunctionTool[Invocation]:
-    """`edit` under another name, with the names of arguments that go with it."""
+    """Create `str_replace`: `edit` with other argument names."""
 
     @STR_REPLACE
     def str_replace(
@@ -419,7 +418,7 @@ def str_replace_tool(locks: PathLocks) -> FunctionTool[Invocation]:
 
 
 def refuse_placeholders(written: str, before: str, shown: str) -> None:
-    """Prevent a redaction placeholder from being written into a file without it. Raises ToolError."""
+    """Reject text that would write a redaction placeholder into a file that does not have it. Raises ToolError."""
     for found in PLACEHOLDER.finditer(written):
         if found[0] not in before:
             raise ToolError(
@@ -431,7 +430,8 @@ def refuse_placeholders(written: str, before: str, shown: str) -> None:
 def _planned_edit(
     name: str, context: ToolContext, locks: PathLocks, path: str, old: str, new: str, *, replace_all: bool
 ) -> Invocation:
-    """The call. A problem with the content is told when it runs: until then nobody has allowed to read the file."""
+    """The planned call. Problems with the content are reported when it runs, because until then reading the file has
+    not been allowed."""
     if folder := virtual_folder(context, path):
         page = folder.open(context, path)
         with quoting(page.path):
@@ -442,8 +442,7 @@ def _planned_edit(
     jail.require_writable(place)
 
     def change() -> tuple[Change, bytes, str]:
-        """Apply the edit to the current file, and return the change, the new bytes and the old digest. Raises
-        ToolError."""
+        """Apply the edit to the current file. Returns the change, new bytes and old digest. Raises ToolError."""
         content = jail.read(place, TEXT_BYTES_MAX)
         encoding = find_encoding(content)
         if encoding is None:
@@ -474,16 +473,16 @@ def _planned_edit(
         async def fail() -> ToolOutput:
             raise problem
 
-        shown = f"{name} {place.shown}\n\nThis edit cannot be made, and running it only tells the agent why."
+        shown = f"{name} {place.shown}\n\nThis edit cannot be made. Running it only tells the agent why."
         return planned(name, place.shown, fail, shown, **effect, before="")
 
     def apply() -> ToolOutput:
-        """Make the change if it still reads as approved, at whatever lines. Raises ToolError when it does not."""
+        """Apply the change if it is still the approved one, even at other lines. Raises ToolError otherwise."""
         now, data, _ = change()
         if now.body != approved.body:
             raise ToolError(
-                f"{place.shown} has changed since this edit was prepared, and the edit would now do "
-                "something else than was shown. Nothing was changed. Read the file again."
+                f"{place.shown} has changed since this edit was prepared, so the edit would not do "
+                "what was shown. Nothing was changed. Read the file again."
             )
         jail.write(place, data)
         times = "" if now.times == 1 else f" {now.times} times"
@@ -500,7 +499,7 @@ def _planned_edit(
 
 
 def _numbered(text: str, offset: int, limit: int, shown: str) -> str:
-    """Lines of a text with their numbers, as many as one call shows, and where to go on."""
+    """Return numbered lines of a text, as many as one call shows, and the next offset."""
     if not text:
         return f"[{shown} is empty.]"
     if "\n" not in text:  # line ends of old Macs

@@ -1,8 +1,8 @@
-"""The tools `search_channel` and `read_artifact`: what was said in a channel, results too long to show whole, and the
+"""The tools `search_channel` and `read_artifact`: channel history, results too long to show whole, and the
 conversation's own files.
 
-A channel's conversations are open to whoever speaks in it; those of others only as the turn's audience says
-(docs/security.md), which is to the owner where nobody else reads the answer.
+Anyone who speaks in a channel can search its conversations. Other conversations follow the turn's audience
+(docs/security.md): only the owner can search them, and only where nobody else reads the answer.
 """
 
 import asyncio
@@ -31,14 +31,14 @@ from shoal.tools.functions import FunctionTool, planned, tool
 from shoal.tools.jail import Jail
 
 AROUND_CHARS = 300
-"""How much of a message is shown, around the first word that was looked for."""
+"""Most characters of a message to show, around the first matching word."""
 PLATFORM_MESSAGES_MAX = 500
 PLATFORM_SECONDS_MAX = 10.0
 PIECE_CHARS = 8_000
 PIECE_CHARS_MAX = 15_000
 MATCHES_MAX = 100
 LINE_CHARS_MAX = 400
-"""Of a line that matches, no more is shown."""
+"""Most characters of a matching line to show."""
 _WORD = re.compile(r"\w+")
 _AGENT = PlatformUser("agent", "agent")
 _logged = msgspec.json.Decoder(LogLine)
@@ -49,7 +49,7 @@ Limit = Annotated[int, Meta(ge=1, le=50, description="How many messages to show,
 
 
 class Hit(NamedTuple):
-    """A message that was found, and what untrusted content had a hand in it."""
+    """A message that matches, and the untrusted content that influenced it."""
 
     at: datetime
     author: PlatformUser
@@ -69,11 +69,11 @@ READ_ARTIFACT = tool(replace(LOOKUP, offered="always", rank=11), name="read_arti
 def search_channel_tool(
     search: SearchIndex, adapters: Mapping[str, ChatAdapter], judge: Judge
 ) -> FunctionTool[Invocation]:
-    """`search_channel` searches the journals of a channel's threads, and what the platform has beyond them: of this
-    thread, and of the channel outside of threads."""
+    """Create `search_channel`, which searches the journals of a channel's threads and the platform's own history: of
+    this thread, and of the channel outside of threads."""
 
     async def on_platform(query: str, context: ToolContext) -> tuple[list[Hit], str]:
-        """What the platform itself has; a note says when it could not be asked."""
+        """Search the platform's own history. Returns a note if it could not be searched."""
         adapter = adapters.get(context.chat.split(":")[0])
         if adapter is None or not adapter.limits.has_history:
             return [], ""
@@ -120,7 +120,7 @@ def search_channel_tool(
 
 
 def words_of(query: str) -> str:
-    """The words of a query, a blank between them. Raises ToolError where there is none."""
+    """Return the words of a query, separated by blanks. Raises ToolError if it has none."""
     words = " ".join(_WORD.findall(query))
     if not words:
         raise ToolError("Give at least one word to look for.")
@@ -128,7 +128,7 @@ def words_of(query: str) -> str:
 
 
 def hit_of(event: Event) -> Hit:
-    """A message of the journal."""
+    """Convert a message of the journal."""
     match event.data:
         case UserSaid(text=text, author=author, caller=caller, tainted_by=taint):
             taint = taint or (caller.tainted_by if caller is not None else "")
@@ -146,7 +146,7 @@ def _untrusted(author: Author) -> str:
 
 
 def around(text: str, query: str, chars_max: int) -> str:
-    """A text in one line; of a longer one what is around the first word that was looked for."""
+    """Return a text as one line, shortened to the part around the first matching word."""
     line = " ".join(text.split())
     if len(line) <= chars_max:
         return line
@@ -157,8 +157,8 @@ def around(text: str, query: str, chars_max: int) -> str:
 
 
 def _own_file(folder: Path, name: str, window: Collection[int], grep: str, offset: int, limit: int) -> tuple[str, str]:
-    """The text of `log.jsonl`, or of `context.jsonl` as far as it is in the model's window of these events; and what
-    taints the piece that is shown of it, or the lines: one that somebody else had a hand in. Raises ToolError."""
+    """Return the text of `log.jsonl`, or the part of `context.jsonl` that is in the model's window of these events, and
+    the taint of the shown piece or lines: of any message by another author. Raises ToolError."""
     jail = Jail((Mount(folder, "/thread"),))
     lines, tainted_by, start = list[str](), "", 0
     for body in jail.read(jail.resolve(name)).splitlines(keepends=True):
@@ -166,7 +166,7 @@ def _own_file(folder: Path, name: str, window: Collection[int], grep: str, offse
             continue
         text = body.decode("utf-8", "replace")
         try:
-            if name == CONTEXT:  # a piece of it may begin or end inside of a block
+            if name == CONTEXT:  # a piece may begin or end inside a block
                 is_trusted = b"<untrusted" not in body
             else:
                 line = _logged.decode(body)
@@ -185,7 +185,7 @@ def _own_file(folder: Path, name: str, window: Collection[int], grep: str, offse
 def read_artifact_tool(
     artifacts: ArtifactStore, files: Files, journal: Journal, snapshots: SnapshotStore
 ) -> FunctionTool[Invocation]:
-    """`read_artifact` shows a piece of an artifact, or of a readable file, of the same thread."""
+    """Create `read_artifact`, which shows a piece of an artifact or readable file of the same thread."""
 
     @READ_ARTIFACT
     def read_artifact(
@@ -210,11 +210,11 @@ def read_artifact_tool(
             raise ToolError(f"{artifact[:80]!r} is no artifact; take the name from the excerpt.")
 
         async def content() -> tuple[str, str]:
-            """The whole text, and what taints what is shown of it."""
+            """Return the whole text and the taint of the shown part."""
             if name in (LOG, CONTEXT):
                 folder, window = context.home.thread(context.thread), await snapshots.window(context.thread)
                 seen = set[int]()
-                if window is not None and name == CONTEXT:  # the file is as of the last turn's end
+                if window is not None and name == CONTEXT:  # the file is from the end of the last turn
                     after = max(0, window.window_seq - 1)
                     seen = {event.seq for event in await journal.along(context.thread, window.last_seq, after, SEQ_END)}
                 return await in_thread(lambda: _own_file(folder, name, seen, grep, offset, limit))
@@ -244,7 +244,8 @@ def read_artifact_tool(
 
 
 def _matches(text: str, grep: str, offset: int, limit: int) -> str:
-    """The lines from an offset on that contain a text, each with its own offset; of a long one what is around it."""
+    """Return the lines after an offset that contain a text, each with its offset. Long lines are shortened around the
+    text."""
     wanted, place, count = grep.casefold(), 0, 0
     lines: list[str] = []
     for line in text.splitlines(keepends=True):

@@ -1,4 +1,4 @@
-"""The tools `message` and `upload`: say something to people, here or elsewhere, and post files."""
+"""The tools `message` and `upload`: write to people, here or elsewhere, and post files."""
 
 import hashlib
 from collections.abc import Mapping
@@ -26,14 +26,14 @@ from shoal.tools.functions import FunctionTool, Prepared, canonical, tool
 from shoal.tools.jail import jail_of
 
 UPLOAD_BYTES_MAX = 26_214_400
-"""Longest file that is posted; a platform's own limit may be lower."""
+"""Longest file that can be posted. A platform's own limit may be lower."""
 FILES_MAX = 10
-"""Files that are posted together."""
+"""Most files posted together."""
 TEXT_CHARS_MAX = 50_000
 HERE = "here"
-"""Stands for the thread that a channel's post opens."""
+"""Stands for the thread that a post to a channel opens."""
 UNREAD = frozenset({"openai"})
-"""Platforms whose people read a turn's answer and nothing beside it."""
+"""Platforms where people read only a turn's answer."""
 
 
 @tool(
@@ -64,7 +64,7 @@ def upload(
             raise ToolError(f"{place.shown} does not exist.")
 
     async def work() -> ToolOutput:
-        kept = [await _copied(place, context) for place in places]  # as they are now, whatever becomes of them
+        kept = [await _copied(place, context) for place in places]  # copied now, because the files may change later
         file, *album = (copy for copy, _ in kept)
         post = NewPost(_post_id(context), context.chat, comment, "file", file=file, album=tuple(album))
         await context.services.post(post)
@@ -97,7 +97,8 @@ MESSAGE = tool(
 
 
 class _Target(NamedTuple):
-    """Where a message goes; `is_here` is where the turn speaks anyway, `opens` a new thread of a channel."""
+    """The destination of a message. `is_here`: the turn already speaks there. `opens`: the post opens a new thread of a
+    channel."""
 
     thread: ThreadId
     is_here: bool
@@ -109,8 +110,8 @@ class _Target(NamedTuple):
 
 
 def message_tool(adapters: Mapping[str, ChatAdapter]) -> FunctionTool[Invocation]:
-    """`message` posts through the outbox to a connected platform. The thread written to or opened notes it in its
-    journal, so that who answers there knows."""
+    """Create `message`, which posts through the outbox to a connected platform. The destination thread records the
+    message in its journal, so that its later turns know about it."""
 
     def target_of(to: str, context: ToolContext) -> _Target:
         usual = context.purpose.speaks_in or context.chat
@@ -185,7 +186,7 @@ def message_tool(adapters: Mapping[str, ChatAdapter]) -> FunctionTool[Invocation
 
 
 async def _copied(place: MountedPath, context: ToolContext) -> tuple[str, int]:
-    """Where a copy of a file lies that no tool can change, and the file's size."""
+    """Return the path of a copy that no tool can change, and the file's size."""
     jail, name = jail_of(context), PurePosixPath(place.shown).name
     content = await in_thread(lambda: jail.read(place, UPLOAD_BYTES_MAX))
     return str(await in_thread(lambda: keep_copy(context.home, context.thread, name, content))), len(content)
@@ -196,7 +197,7 @@ def _post_id(context: ToolContext) -> str:
 
 
 def _note(text: str, context: ToolContext) -> UserSaid:
-    """What another conversation is to know of what was said there."""
+    """Note in another conversation what was written there."""
     agent, taint = context.agent.name, context.purpose.tainted_by
     author = Author(f"agent:{agent}", agent, is_bot=True, trusted=not taint)
     return UserSaid(f"[You wrote here, from another conversation:]\n{text}", author, origin="system", tainted_by=taint)

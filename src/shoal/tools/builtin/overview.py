@@ -1,7 +1,6 @@
-"""How things stand: what was asked and done lately, what it cost, what went wrong, what waits, and what comes.
+"""The tool `overview`: recent questions and work, costs, failures, pending approvals, and scheduled work.
 
-The tool `overview` tells of it what the turn's audience may see: where the owner alone reads along everything, else
-only its own channel.
+It shows what the turn's audience may see: everything where only the owner reads along, otherwise only its own channel.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -27,25 +26,25 @@ if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
 TURNS_MAX, FAULTS_MAX = 60, 20
-"""Newest turns listed: all of them, and those that failed. The counts include every turn."""
+"""Most turns listed, and most failed turns listed. The counts include every turn."""
 TOLD_TURNS_MAX, LINES_MAX = 40, 20
-"""Of all turns, and of the lines of each list, so many are told by the tool."""
+"""Most turns, and most lines of each list, in the tool's result."""
 TEXT_CHARS_MAX = 240
 READ_MAX = 10_000
-"""Events of a conversation that are read to find the cause of an approval request."""
+"""Most events of a conversation read to find the cause of an approval request."""
 AHEAD = timedelta(days=1)
 COMING_MAX = 100
 NOTHING = "Nothing was asked or done, nothing waits, and nothing is scheduled for the next day."
 FAULTS: tuple[Outcome, ...] = ("failed", "limit")
 NOBODY = TurnId("")
 BRIEF = "daily-brief"
-"""The name of the skill by which an agent sends a brief, and of the trigger that has it do so."""
+"""The skill and the trigger that send a brief."""
 TaintOf: TypeAlias = Callable[[Sequence[Event]], str]
 """Returns the untrusted source in a conversation with these events, or an empty string."""
 
 
 class DoneTurn(msgspec.Struct, frozen=True):
-    """A turn that ended: what was asked and answered in short, its last event, and the untrusted content behind it."""
+    """A turn that ended: summaries of question and answer, its last event, and the untrusted content behind it."""
 
     thread: ThreadId
     title: str
@@ -61,8 +60,8 @@ class DoneTurn(msgspec.Struct, frozen=True):
 
 
 class OpenQuestion(msgspec.Struct, frozen=True):
-    """A question to a person; `asked_in` is where it was put, `title` and `agent` that thread's, `shown` what would run
-    as people are shown it, `reason` why it asks, and `tainted_by` what untrusted content may have led to it."""
+    """A pending approval. `asked_in` is the thread that shows it, with `title` and `agent`. `shown` is the action as
+    shown to people, `reason` the reason for asking, and `tainted_by` the untrusted content that may have caused it."""
 
     id: str
     thread: ThreadId
@@ -79,8 +78,8 @@ class OpenQuestion(msgspec.Struct, frozen=True):
 
 
 class Coming(msgspec.Struct, frozen=True):
-    """What a schedule starts next; of one that fails, `error` says why, and `at` is null where it comes no more.
-    `tainted_by` is the untrusted content behind its words."""
+    """The next run of a schedule. If it fails, `error` gives the reason, and `at` is null if it will not run again.
+    `tainted_by` is the untrusted content behind its text."""
 
     id: str
     text: str
@@ -92,21 +91,21 @@ class Coming(msgspec.Struct, frozen=True):
 
 
 class Plans(NamedTuple):
-    """What is scheduled: what comes next, the next due first, and what fails."""
+    """Scheduled work: upcoming runs, the next due first, and failing schedules."""
 
     coming: Sequence[Coming]
     failing: Sequence[Coming]
 
 
 class Agenda(list[Callable[[str], Awaitable[Plans]]]):
-    """Each returns what is scheduled in the threads whose ids begin with its argument. Features add theirs."""
+    """Each function returns the schedules of threads whose ids begin with its argument. Features add theirs."""
 
 
 class Overview(msgspec.Struct, frozen=True):
-    """How things stand at `until`, looking back to `since`. `hours` counts every turn that ended; `turns` and `faults`
-    list the newest of them and of those that went wrong. `calls` and `usd` are those of all models; `usd` is null where
-    no call had a price. `coming` lists what is scheduled next, of which `coming_soon` comes within a day. Lists are
-    newest first, what comes next due first; `coming_total` counts all that will come."""
+    """Activity from `since` to `until`. `hours` counts every turn that ended. `turns` and `faults` list the newest
+    turns and the newest failed ones. `calls` and `usd` cover all models; `usd` is null if no call had a price. `coming`
+    lists scheduled work, the next due first; `coming_soon` of these are due within a day, and `coming_total` counts
+    all. Other lists are newest first."""
 
     since: datetime
     until: datetime
@@ -132,8 +131,8 @@ async def look(
     within: str = "",
     present: TurnId = NOBODY,
 ) -> Overview:
-    """Look up the last hours and the next day, of the threads whose ids begin with `within`; the turn `present`, which
-    asks, is left out. Only reads."""
+    """Look up the last hours and the next day of the threads whose ids begin with `within`, without the turn `present`,
+    which is asking. Only reads."""
     since = now - timedelta(hours=hours)
     journal = store.journal
     by_hour = tuple(await journal.turns_ended_by_hour(since, within=within))
@@ -167,7 +166,7 @@ async def look(
 
 
 async def _question(store: Store, taint_of: TaintOf, one: Approval) -> OpenQuestion:
-    """Return a pending approval. Its cause counts as untrusted in a conversation of READ_MAX events or more."""
+    """Convert a pending approval. In a conversation of READ_MAX events or more its cause counts as untrusted."""
     events = await store.journal.events(one.thread, limit=READ_MAX)
     is_known = len(events) < READ_MAX and not one.needs_trust
     info = await store.journal.thread(one.asked_in)
@@ -231,7 +230,7 @@ OVERVIEW = tool(LOOKUP, name="overview")
 
 
 def overview_tool(store: Store, agenda: Agenda, taint_of: TaintOf) -> FunctionTool[Invocation]:
-    """`overview` over what is stored."""
+    """Create `overview`."""
 
     @OVERVIEW
     def overview(
@@ -265,7 +264,7 @@ def overview_tool(store: Store, agenda: Agenda, taint_of: TaintOf) -> FunctionTo
                 for one in found.coming
                 if one.at is not None and one.at <= now + AHEAD and not one.is_brief
             ]
-            failing = [f"- {one.text}" for one in found.failing]  # why stands in their threads, with what tainted it
+            failing = [f"- {one.text}" for one in found.failing]  # the reasons are in their threads, with their taint
             if not (done or wrong or waiting or coming or failing):
                 return ToolOutput(NOTHING)
             spent = [f"- {found.tokens:,} tokens in these conversations"] if done or wrong else []

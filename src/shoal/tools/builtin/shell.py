@@ -18,14 +18,15 @@ from shoal.tools.output import text_of
 from shoal.tools.terminal import last_state
 
 ShellActions: TypeAlias = Callable[[str, str, ToolContext], tuple[Action, ...]]
-"""What a command will do: from the tool's name, the command and the call's context. See shoal.permissions.actions."""
+"""Returns the actions of a command, from the tool's name, the command and the call's context. See
+shoal.permissions.actions."""
 
 COMMAND_BYTES_MAX = 100_000
-"""Longest command; the kernel takes no single argument above 128 KiB."""
+"""Longest command. The kernel accepts no argument above 128 KiB."""
 
 _GIT_SETTINGS = (("safe.bareRepository", "explicit"), ("core.fsmonitor", "false"))
 _ENVIRONMENT = (
-    ("PYTHONDONTWRITEBYTECODE", "1"),  # byte code beside the code would count as changed code in an approval
+    ("PYTHONDONTWRITEBYTECODE", "1"),  # byte code next to the code would count as changed code in an approval
     ("GIT_CONFIG_COUNT", str(len(_GIT_SETTINGS))),
     *((f"GIT_CONFIG_KEY_{number}", key) for number, (key, _) in enumerate(_GIT_SETTINGS)),
     *((f"GIT_CONFIG_VALUE_{number}", value) for number, (_, value) in enumerate(_GIT_SETTINGS)),
@@ -41,19 +42,22 @@ _ENVIRONMENT = (
 
 
 def command_environment(agent: str) -> tuple[tuple[str, str], ...]:
-    """What every command finds in its environment: git takes no folder for a bare repository because it looks like one,
-    starts no monitor, pager, editor or prompt, fetches nothing by itself, and commits in the agent's name. A second
-    line of defence behind `shoal.permissions.git`, which does not rest on it: a command can drop its environment."""
+    """Return the environment of every command. Git does not treat a folder as a bare repository because it looks like
+    one, starts no monitor, pager, editor or prompt, fetches nothing by itself, and commits in the agent's name.
+
+    This is a second line of defence: a command can drop its environment, so `shoal.permissions.git` does not rely on
+    it.
+    """
     identity = (("NAME", agent), ("EMAIL", f"{agent}@shoal.invalid"))
     return (*_ENVIRONMENT, *((f"GIT_{who}_{key}", value) for who in ("AUTHOR", "COMMITTER") for key, value in identity))
 
 
 SECONDS_MAX = 600.0
-"""The longest run that a call can ask for."""
+"""Longest run that a call can request."""
 
 
 READ_HERE_BYTES_MAX = 2048
-"""Longer output is read in a thread, which keeps other turns from waiting."""
+"""Longer output is processed in a thread, so that other turns do not wait."""
 
 
 BASH = tool(
@@ -74,7 +78,7 @@ BASH = tool(
 
 
 def bash_tool(shell_actions: ShellActions, bounds: SandboxSettings) -> FunctionTool[Invocation]:
-    """`bash` runs a command and returns its output and exit code."""
+    """Create `bash`, which runs a command and returns its output and exit code."""
 
     @BASH
     def bash(
@@ -134,7 +138,7 @@ def _read(data: bytes) -> tuple[str, str]:
 
 
 def checked_command(text: str) -> str:
-    """The command. Raises ToolError when it is empty, too long or has a NUL."""
+    """Return the command. Raises ToolError if it is empty, too long or contains a NUL."""
     if not text.strip() or "\0" in text:
         raise ToolError("The command is empty." if not text.strip() else "A command cannot contain a NUL character.")
     if len(text.encode("utf-8", errors="replace")) > COMMAND_BYTES_MAX:

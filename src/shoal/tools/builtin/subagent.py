@@ -1,4 +1,4 @@
-"""The tools that give work to other turns: `subagent` and `ask_agent` wait for the answer, `spawn` does not."""
+"""The tools that delegate work to other turns: `subagent` and `ask_agent` wait for the answer, `spawn` does not."""
 
 from collections.abc import Awaitable, Callable
 from typing import Annotated
@@ -53,8 +53,8 @@ def subagent_tools(
     begin: Callable[[Task, ToolContext], Awaitable[ThreadId]],
     result: Callable[[ThreadId], Awaitable[ToolOutput]],
 ) -> tuple[Tool, ...]:
-    """All three. `check` raises ToolError for a task that can never begin. `begin` begins it, once however often it is
-    called, and raises ToolError when it may not begin now. `result` is what came of it; pending while it works."""
+    """Create all three tools. `check` raises ToolError for a task that can never start. `begin` starts it, at most
+    once, and raises ToolError if it may not start now. `result` returns the result, pending while the task runs."""
 
     def prepared(name: str, task: Task, context: ToolContext) -> Prepared:
         if not task.text.strip():
@@ -68,7 +68,7 @@ def subagent_tools(
             then = "You are woken when it has finished." if task.mode == "wake" else "Its result will be noted here."
             return ToolOutput(f"Started the subagent {thread}. {then}")
 
-        # The call itself, and where another agent is asked, that too: its workspace and memory are its own.
+        # The call itself and, where another agent is asked, that too: its workspace and memory are separate.
         line = " ".join(task.text.split())
         actions = (Action(f"tool:{name}:{f'{task.model} {line}'.strip()}"),) if name != "ask_agent" else ()
         if name == "ask_agent" or task.agent not in ("", context.agent.name):

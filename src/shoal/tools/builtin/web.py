@@ -1,4 +1,4 @@
-"""The tools `read_url` and `web_search`: text from the web, marked as nobody's instructions."""
+"""The tools `read_url` and `web_search`: text from the web, marked as information and not instructions."""
 
 import asyncio
 import codecs
@@ -34,10 +34,10 @@ TEXT_CHARS_MAX = 50_000
 PDF_BYTES_MAX = 20_971_520
 """Longest PDF that is read, in bytes."""
 NOT_OF_PAGES = frozenset({"idna", "punycode", "undefined", "unicode_escape", "raw_unicode_escape"})
-"""Codecs of Python that are no charsets, and may take very long."""
+"""Python codecs that are not charsets and may be very slow."""
 RESULTS_MAX = 20
 LINKS_MAX = 256
-"""Links of a page to its own site that are given to be read; the first."""
+"""Most links of a page to its own site that may be read."""
 BRAVE = "https://api.search.brave.com/res/v1/web/search"
 DUCKDUCKGO = "https://html.duckduckgo.com/html/"
 LEADS_ON = "This page leads on to another site, which was not opened: {address}"
@@ -114,7 +114,7 @@ def read_url_tool(fetcher: Fetcher) -> FunctionTool[Invocation]:
 def web_search_tool(
     fetcher: Fetcher, brave_key: Callable[[], str], described: ToolDecorator = WEB_SEARCH
 ) -> FunctionTool[Invocation]:
-    """`web_search`, or the same under another name, asks Brave when there is a key for it, else DuckDuckGo."""
+    """Create `web_search`, or an alias of it. It asks Brave if a key is configured, otherwise DuckDuckGo."""
     name = described.name
 
     async def results(query: str, count: int) -> list[WebResult]:
@@ -171,7 +171,7 @@ async def _fetch(fetcher: Fetcher, request: FetchRequest) -> Fetched:
 
 
 def brave_results(body: bytes) -> list[WebResult]:
-    """The results of an answer of Brave's API. Raises ToolError."""
+    """Parse an answer of Brave's API. Raises ToolError."""
     try:
         answer = msgspec.json.decode(body, type=_BraveAnswer)
     except UNREADABLE as error:
@@ -183,7 +183,7 @@ def brave_results(body: bytes) -> list[WebResult]:
 
 
 def duckduckgo_results(body: bytes) -> list[WebResult]:
-    """The results on DuckDuckGo's page, advertisements left out."""
+    """Parse DuckDuckGo's page, without advertisements."""
     import turbohtml
 
     found: list[WebResult] = []
@@ -191,7 +191,7 @@ def duckduckgo_results(body: bytes) -> list[WebResult]:
         link = result.select_one("a.result__a")
         snippet = result.select_one(".result__snippet")
         url = ""
-        if link is not None:  # it leads to a page that redirects to the address
+        if link is not None:  # a page that redirects to the address
             parts = urlsplit(urljoin("https://duckduckgo.com/", str(link.attr("href") or "")))
             url = _shown(parse_qs(parts.query).get("uddg", [""])[0] or parts.geturl())
         if link is not None and url and not result.has_class("result--ad"):
@@ -222,7 +222,7 @@ def _named(page: Fetched, asked: str) -> str:
 def page_text(page: Fetched, name: str) -> str:
     """Return a page's text from its first FETCH_BYTES_MAX bytes.
 
-    Raises ToolError, which names the page `name`, for anything but text.
+    Raises ToolError, which names the page `name`, if it is not text.
     """
     kind = _kind(page)
     if len(page.body) > FETCH_BYTES_MAX:
@@ -252,7 +252,7 @@ def page_text(page: Fetched, name: str) -> str:
 
 
 def page_links(page: Fetched) -> GivenLinks:
-    """Return the addresses of the page's own site that it links to, in its order."""
+    """Return the addresses on the page's own site that it links to, in page order."""
     site, kind = site_of(page.url), _kind(page)
     if kind not in ("text/html", "application/xhtml+xml", "") or b"<" not in page.body:
         return GivenLinks(site)
@@ -281,5 +281,5 @@ def _decoded(body: bytes, charset: str) -> str:
 
 
 def untrusted(source: str, text: str) -> str:
-    """The text as the model gets it: marked with where it is from, and unable to end the mark."""
+    """Return the text for the model, marked with its source and unable to close the mark."""
     return untrusted_block(source, f"{WARNING}\n\n{text}")
