@@ -173,7 +173,7 @@ async def test_another_message_in_the_place_of_ones_own(tmp_path: Path) -> None:
 async def test_only_its_author_and_the_owner_have_a_message_answered_again(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(script=counting())) as world:
         await turn(world, "one")
-        with pytest.raises(Forbidden, match="Only whoever wrote"):
+        with pytest.raises(Forbidden, match="Only the author"):
             await again(world, asker=Asker(trust="trusted", user="eve", platform="fake"))
         await again(world, asker=OWNER)
         authors = [event.data.author.id for event in await world.journal() if isinstance(event.data, UserSaid)]
@@ -216,7 +216,7 @@ async def test_an_event_that_there_is_not(tmp_path: Path, after: int) -> None:
     async with scenario(tmp_path, FakeModel(script=counting())) as world:
         await turn(world, "one")
         before = await world.types()
-        with pytest.raises(InvalidInput, match="none of number"):
+        with pytest.raises(InvalidInput, match="does not exist"):
             await world.app[Orchestrator].go_to(world.ada.thread, after, "ada")
         with pytest.raises(InvalidInput, match="within a turn"):
             await world.app[Orchestrator].go_to(world.ada.thread, 2, "ada")
@@ -322,7 +322,7 @@ async def test_a_refused_fork_leaves_nothing_behind(tmp_path: Path) -> None:
         for target in (bob.thread, world.ada.thread):
             with pytest.raises(Conflict, match="already"):
                 await world.app[Forks].fork(world.ada.thread, target, "owner")
-        with pytest.raises(InvalidInput, match="none of number 99999"):
+        with pytest.raises(InvalidInput, match="event 99999 does not exist"):
             await world.app[Forks].fork(world.ada.thread, ThreadId("web:lobby:new"), "owner", 99_999)
         assert sorted((tmp_path / "data").rglob("*")) == before
         assert not home.attachments(bob.thread).exists()
@@ -415,7 +415,7 @@ def database_server() -> Iterator[str]:
 async def test_a_failed_turn_offers_to_be_tried_again(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(Refusal(400, "no"), "There.")) as world:
         await world.ada.says("Is it there?")
-        assert "`/retry` answers it anew." in (await world.ada.sees("did not accept the request")).markdown
+        assert "`/retry` answers it again." in (await world.ada.sees("did not accept the request")).markdown
         await world.ada.says("/retry")
         assert "/retry" not in (await world.ada.sees("There.")).markdown
 
@@ -756,7 +756,7 @@ async def test_a_message_that_is_gone_is_not_answered_again(tmp_path: Path) -> N
         await world.happens(world.ada.thread, "turn_finished")
         assert world.chat.inbox is not None
         await world.chat.inbox.send(Deletion(world.ada.thread, "m1", Author("ada", "ada", trusted=False), "m1"))
-        assert await world.ada.asks("/retry") == "Whoever wrote that message has deleted it."
+        assert await world.ada.asks("/retry") == "The author of that message has deleted it."
 
 
 async def test_who_changes_a_message_that_was_answered_is_told_once_how_to_have_it_answered(tmp_path: Path) -> None:

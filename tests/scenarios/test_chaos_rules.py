@@ -140,7 +140,7 @@ def heard(**marks: list[str]) -> Record:
 def given_up(*kills: float, harm: str = "kill all", answered: bool = False) -> Record:
     """A plain message, accepted at AT_PLAIN, whose turn was given up three seconds later; and when harm was done."""
     number = number_of("plain")
-    notice = {"text": f"{ENDED_TWICE}\n\n`/retry` answers it anew.", "key": f"T{number}:reply:0"}
+    notice = {"text": f"{ENDED_TWICE}\n\n`/retry` answers it again.", "key": f"T{number}:reply:0"}
     facts = [{**fact, **notice} if fact["id"] == f"m{number}" else fact for fact in sound()]
     refused: Fact = {"kind": "refused", "at": "0", "key": f"T{number}:reply:0"}
     more = [post("x", f"DONE 1 {PLAIN} reef", at=1999)] * answered

@@ -66,7 +66,7 @@ async def test_new_puts_the_conversation_away_and_restore_brings_it_back(tmp_pat
         assert f"`{name}`" in await world.ada.asks("/context history")
         assert "2 messages, beginning: two boats" in await world.ada.asks("/context history")
         assert await world.ada.asks("/new") == "Starting fresh."
-        assert await world.ada.asks("/retry") == "Nothing was answered since the conversation began anew."
+        assert await world.ada.asks("/retry") == "Nothing was answered since the conversation was cleared."
         assert (await world.types())[-1] == "cleared", "it is not undone"
         await turn(world, "now?", 2)
         assert len(model.requests[-1].messages) == 1

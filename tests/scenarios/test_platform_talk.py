@@ -35,7 +35,7 @@ async def test_an_emoji_on_a_card_decides_it_once_by_whoever_may(tmp_path: Path,
         assert (PROMISED in card.text) is promises
         await scene.thread_of(card)
         await stand.reacts(card, "👍", stand.bob)  # he may speak, and not decide this
-        await scene.until(lambda: next((text for text in told(stand) if "for whoever asked" in text), None))
+        await scene.until(lambda: next((text for text in told(stand) if "Only the person who asked" in text), None))
         assert not (scene.app[AgentRegistry].spec("main").workspace / "made").exists()
         await stand.reacts(card, "👍", stand.ada)
         assert PROMISED not in (await scene.ada.sees("it ran")).text
@@ -61,7 +61,7 @@ async def test_a_word_decides_the_question_that_waits_by_whoever_may(tmp_path: P
         card = await scene.ada.sees("echo x > made")
         await scene.thread_of(card)
         await stand.says("ok", card.channel, stand.bob, card)  # he may speak, and not decide this
-        await scene.until(lambda: next((text for text in told(stand) if "for whoever asked" in text), None))
+        await scene.until(lambda: next((text for text in told(stand) if "Only the person who asked" in text), None))
         assert not (scene.app[AgentRegistry].spec("main").workspace / "made").exists()
         await scene.ada.says("Yes!", to=card)
         await scene.ada.sees("it ran")

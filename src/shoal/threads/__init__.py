@@ -1,1 +1,1 @@
-"""Many turns: a mailbox and an actor a thread, and the orchestrator that wakes them."""
+"""Threads: a mailbox and an actor for each thread, and the orchestrator that wakes them."""

@@ -1,14 +1,15 @@
-"""The gate of a platform: every message and click of its people comes through here before anything else sees it.
+"""The gate of a platform: every message and click of its people is checked here first.
 
-    somebody            what happens
+    author              what happens
     ------------------  --------------------------------------------------------------------------------
-    the owner           in, trusted; `pair CODE` lets a stranger in
-    listed or paired    in, trusted; `yes` or `no` answers the question that waits, `allow ID` and `deny ID` that one
-    let in by `*`       in, not trusted (what they say taints)
-    any of these        a message that is a slash command is obeyed, once, and its receipt has the answer
-    a stranger          dropped; in a direct message they get a pairing code, one at a time, a few an hour in all
+    the owner           admitted, trusted; `pair CODE` admits a stranger
+    listed or paired    admitted, trusted; `yes` or `no` answers the pending approval, `allow ID` and `deny ID` a given
+    one
+    admitted by `*`     admitted, not trusted (their messages taint)
+    any of these        a slash command runs once, and its receipt has the answer
+    a stranger          dropped; in a direct message they get a pairing code, one at a time, a few per hour in total
 
-A list of paired people that cannot be read closes the gate to all but the owner and those of the configuration.
+If the list of paired people is unreadable, only the owner and people in the configuration are admitted.
 """
 
 import logging
@@ -65,10 +66,10 @@ CODES_BURST = 5
 CODE_EVERY_SECONDS = 600.0
 PEOPLE_MAX = 10_000
 OWN_EVENTS_MAX = 500
-"""How far back an answer of the agent's is looked for that somebody refers to."""
+"""How many events back a quoted answer of the agent is looked for."""
 TOO_MUCH = "That was a lot at once. Try again in a moment."
 OWNER_IN = ("owner", "direct")
-"""The setting that holds the direct conversation in which the owner wrote last."""
+"""The setting that stores the direct conversation in which the owner wrote last."""
 
 ASK_FOR_CODE = (
     "I do not know you yet. If you should have access, give this code to my owner, who can let you in with "
@@ -77,7 +78,7 @@ ASK_FOR_CODE = (
 
 
 class OpenInbox:
-    """Implements `InboxPort` for people who are let in already: behind the gates, and for platforms without one."""
+    """Implements `InboxPort` for people who are already admitted: behind the gates, and for platforms without one."""
 
     def __init__(self, orchestrator: "Orchestrator", commands: "CommandRouter", always: "AlwaysAllow") -> None:
         self.send = orchestrator.send
@@ -95,7 +96,7 @@ class OpenInbox:
         self.suggestions = commands.suggestions
 
     async def admits(self, message: Prompt) -> bool:
-        """Everybody who comes this far."""
+        """Admit everyone who gets this far."""
         return True
 
 
@@ -128,7 +129,7 @@ class AccessGate:
         self._codes = Bucket(CODES_BURST, CODE_EVERY_SECONDS, clock.monotonic())
 
     async def send(self, message: Inbound) -> Receipt:
-        """Accept a message of somebody who may speak, or do what it commands; all others are dropped."""
+        """Accept a message of an admitted person, or run its command. All others are dropped."""
         if isinstance(message, Deletion) and message.author.id == UNTOLD.id:
             return await self._inner.send(message)
         address = thread_address(message.thread)
@@ -160,14 +161,14 @@ class AccessGate:
         receipt = await self._inner.send(message)
         if isinstance(message, Prompt) and receipt.status == "accepted" and not message.direct:
             await note_latest(self._store.settings, message.thread, message.author.id)
-        if isinstance(message, Edit) and receipt.answer:  # nobody waits for what became of a change
+        if isinstance(message, Edit) and receipt.answer:  # nobody waits for the outcome of an edit
             told = NewPost(f"edited:{message.thread}:{message.key}", message.thread, receipt.answer, "ephemeral")
             told = msgspec.structs.replace(told, reply_to=message.message_id, user=author.id)
             await self._post(told)
         return receipt
 
     async def admits(self, message: Prompt) -> bool:
-        """Whether its author may speak there; a stranger is turned away, with a pairing code where that is due."""
+        """Whether the author may speak there. A stranger is rejected, with a pairing code if one is due."""
         address = thread_address(message.thread)
         if (await self._admissions.of(address.platform, message.author, address.channel)).allowed:
             return True
@@ -175,7 +176,7 @@ class AccessGate:
         return False
 
     async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
-        """Settle an approval for somebody who may speak. Raises what the orchestrator raises, and Forbidden."""
+        """Decide an approval for an admitted person. Raises the orchestrator's errors, and Forbidden."""
         return await self._inner.decide(approval, allow, await self._admitted(by), scope)
 
     async def decide_card(
@@ -185,7 +186,7 @@ class AccessGate:
         return await self._inner.decide_card(card, allow, await self._admitted(by), numbers, scope)
 
     async def choose(self, card: CardId, ticked: Sequence[int], by: Asker) -> str:
-        """Have a card show its ticks, for somebody who may speak."""
+        """Show ticks on a card, for an admitted person."""
         return await self._inner.choose(card, ticked, await self._admitted(by))
 
     async def always(
@@ -199,14 +200,14 @@ class AccessGate:
         return await self._inner.take_back(asked, await self._admitted(by), thread)
 
     async def _admitted(self, by: Asker) -> Asker:
-        """Somebody with their trust here. Raises Forbidden for a stranger."""
+        """Return a person with their trust here. Raises Forbidden for a stranger."""
         found = await self._admissions.of(by.platform, Author(by.user, by.name, by.roles, trusted=False), by.channel)
         if not found.allowed:
             raise Forbidden("You have no access here.")
         return msgspec.structs.replace(by, trust=found.trust)
 
     async def react(self, reaction: Reaction) -> str:
-        """Do what an emoji says, for somebody who may speak; others' mean nothing. Raises StoreError."""
+        """Act on an emoji of an admitted person. Those of others are ignored. Raises StoreError."""
         address = thread_address(reaction.thread)
         found = await self._admissions.of(address.platform, reaction.author, address.channel)
         if not found.allowed or not (found.owner or self._may_go_on(reaction.author.id)):
@@ -215,7 +216,7 @@ class AccessGate:
         return await self._inner.react(msgspec.structs.replace(reaction, author=author, trust=found.trust))
 
     async def command(self, asked: CommandRequest) -> str:
-        """Do what a command asks that came as no message, for somebody who may speak, once a key. Raises StoreError."""
+        """Run a command that arrived without a message, for an admitted person, once per key. Raises StoreError."""
         address = thread_address(asked.thread)
         found = await self._admissions.of(address.platform, asked.author, address.channel)
         if not found.allowed:
@@ -231,7 +232,7 @@ class AccessGate:
         return await self._inner.suggestions(asked) if found.allowed else ()
 
     async def _obey(self, asked: CommandRequest, trust: Trust) -> str:
-        """Do what a command of somebody with access asks, once a key. Raises StoreError."""
+        """Run a command of an admitted person, once per key. Raises StoreError."""
         asked = msgspec.structs.replace(asked, by=asked.author.asker(asked.thread, trust))
         platform = thread_address(asked.thread).platform
         once, at = f"command:{platform}:{asked.key}", str(to_micros(self._clock.now()))
@@ -243,8 +244,8 @@ class AccessGate:
             raise
 
     async def _judged(self, thread: ThreadId, one: Reference) -> Reference:
-        """What somebody refers to, trusted as its author is. An answer of the agent's is as the journal has it: told
-        where it was given without untrusted content in mind, untrusted where it was not, and else left out."""
+        """Return the quoted content of a message, trusted as its author is. An answer of the agent is taken from the
+        journal: trusted if it was given without untrusted content, untrusted if not, and left out otherwise."""
         if not one.own:
             return msgspec.structs.replace(one, author=await self._admissions.judge(thread, one.author))
         text, trusted = "", True
@@ -278,8 +279,8 @@ class AccessGate:
                 await self._say(message, ASK_FOR_CODE.format(code=code))
 
     async def _is_answer(self, message: Prompt, trust: Trust) -> bool:
-        """Take a decision or a pairing that was written as a message; False when it is neither."""
-        if message.attachments:  # somebody sends files, which a turn has to take
+        """Process a decision or a pairing written as a message. Returns False if it is neither."""
+        if message.attachments:  # a message with files, which a turn must receive
             return False
         address, author, words = thread_address(message.thread), message.author, message.text.split()
         if trust == "owner" and len(words) == 2 and words[0].lstrip("/!").lower() == "pair":
@@ -312,7 +313,7 @@ class AccessGate:
             if not named and any(one.kind in ("reply", "quote") and not one.own for one in message.refers_to):
                 return False  # it answers another person
         meant, by = await self._store.approvals.meant(message.thread, named), author.asker(message.thread, trust)
-        if not named:  # a card at the end of a turn waits while people talk on: "yes" is for somebody else
+        if not named:  # people talk on while a card at the end of a turn waits: "yes" may be for another person
             meant = [one for one in meant if one.item.staged == answer.of_set]
         cards = {one.item.card or one.id for one in meant}
         if len(cards) != 1 or (answer.numbers and not meant[0].item.card):
@@ -337,5 +338,5 @@ class AccessGate:
 
 
 def _told(message: Prompt) -> str:
-    """The id of the post that tells its author what became of a message."""
+    """Return the id of the post that informs a message's author of the outcome."""
     return f"door:{message.thread}:{message.key}"

@@ -1,7 +1,7 @@
-"""Access tokens: making one for a person, knowing its bearer again, and ending it.
+"""Access tokens: create them for a person, recognize their bearer, and revoke them.
 
-What a person may do comes from the access rules each time, as where they write on their platform: somebody who was shut
-out there has no use of a token any more. A token never says more of its person than the rules do.
+A person's rights follow the access rules each time, as on their platform: a token of a person without access is
+useless. A token never grants more than the rules do.
 """
 
 import hashlib
@@ -23,12 +23,12 @@ from shoal.threads.pairing import Pairing
 PREFIX = "shoal_"
 ENTROPY_BYTES = 32
 OWNER = "web:owner"
-"""The owner, as whom the home's own token speaks."""
+"""The owner, as whom the home's own token acts."""
 
 
 class NewToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A token to make. `person` is PLATFORM:USER, a name of [access.people] or `owner`; empty is the owner for `admin`,
-    else `web:NAME`. `expires` is a span (90d), a day or a time; empty is never."""
+    """A token to create. `person` is PLATFORM:USER, a name of [access.people] or `owner`; empty is the owner for
+    `admin`, otherwise `web:NAME`. `expires` is a duration (90d), a day or a time; empty is never."""
 
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
     scope: TokenScope
@@ -38,7 +38,7 @@ class NewToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AccessTokens(msgspec.Struct, frozen=True, eq=False):
-    """The tokens of an installation, over any number of processes. `agents` tells which there are now."""
+    """The tokens of an installation, shared by any number of processes. `agents` lists the current agents."""
 
     store: Store
     clock: Clock
@@ -47,9 +47,9 @@ class AccessTokens(msgspec.Struct, frozen=True, eq=False):
     agents: Callable[[], Collection[str]]
 
     async def create(self, wanted: NewToken, by: str, via: str = "") -> tuple[AccessToken, str]:
-        """Make a token; returns it with the text that its bearer shows, which is kept nowhere.
+        """Create a token. Returns it with its secret text, which is not stored.
 
-        `by` is the person who makes it, `via` the token they came with. Raises InvalidInput, Conflict when the name is
+        `by` is the person who creates it, `via` the token they used. Raises InvalidInput, Conflict if the name is
         taken, StoreError.
         """
         if not TOKEN_NAME.fullmatch(wanted.name):
@@ -78,17 +78,17 @@ class AccessTokens(msgspec.Struct, frozen=True, eq=False):
         return token, text
 
     async def all(self) -> list[AccessToken]:
-        """All of them by name, the expired ones too. Raises StoreError."""
+        """Return all tokens by name, including expired ones. Raises StoreError."""
         return await self.store.tokens.all()
 
     async def revoke(self, name: str, by: str, via: str = "") -> None:
-        """End a token: its bearer's next call is refused, and live streams end within a second. Raises NotFound."""
+        """Revoke a token: its bearer's next call is refused, and live streams end within a second. Raises NotFound."""
         if not await self.store.tokens.revoke(name, by, via):
             raise NotFound(f"There is no token {name[:80]!r}; `shoal token list` shows those there are.")
         self.pairing.removed()
 
     async def find(self, text: str) -> AccessToken | None:
-        """The token that somebody shows, expired or not; None for any other text. Raises StoreError."""
+        """Find a token by its secret text, expired or not. None for any other text. Raises StoreError."""
         if not text.startswith(PREFIX):
             return None
         digest = digest_of(text)
@@ -96,25 +96,25 @@ class AccessTokens(msgspec.Struct, frozen=True, eq=False):
         return found if found is not None and hmac.compare_digest(found.digest, digest) else None
 
     async def named(self, name: str) -> AccessToken | None:
-        """The token of this name, expired or not. Raises StoreError."""
+        """Return the token of this name, expired or not. Raises StoreError."""
         return await self.store.tokens.by_name(name) if TOKEN_NAME.fullmatch(name) else None
 
     def has_expired(self, token: AccessToken) -> bool:
         return token.expires_at is not None and token.expires_at <= self.clock.now()
 
     async def note_use(self, token: AccessToken) -> None:
-        """Note that it was used today; written once a day. Raises StoreError."""
+        """Record that it was used today. Written once a day. Raises StoreError."""
         today = self.clock.now().date().isoformat()
         if token.used_on != today:
             await self.store.tokens.note_use(token, today)
 
     async def stands(self, token: AccessToken) -> bool:
-        """Whether it was neither revoked nor made anew, has not expired, and its person still has access."""
+        """Whether it has not been revoked, replaced or expired, and its person still has access."""
         found = await self.store.tokens.by_digest(token.digest)
         return found is not None and not self.has_expired(found) and await self.author(found) is not None
 
     async def author(self, token: AccessToken) -> Author | None:
-        """The person as the author of messages, trusted as the access rules say; None when they have no access."""
+        """Return the person as the author of messages, trusted as the access rules say. None if they have no access."""
         platform, _, user = token.person.partition(":")
         admission = await self.admission(token.person)
         if not admission.allowed:
@@ -123,7 +123,7 @@ class AccessTokens(msgspec.Struct, frozen=True, eq=False):
         return Author(token.person, name, trusted=admission.trusted)
 
     async def _person(self, wanted: NewToken) -> str:
-        """The person's identity. Raises InvalidInput when nobody is called so, or they have no access."""
+        """Return the person's identity. Raises InvalidInput if it does not exist or has no access."""
         linked = self.links.people.named(wanted.person)
         if wanted.person and linked.identities:
             person = linked.identities[0]
@@ -135,7 +135,7 @@ class AccessTokens(msgspec.Struct, frozen=True, eq=False):
         if not user or platform not in self.links.rules:
             known = ", ".join(sorted(self.links.rules))
             raise InvalidInput(
-                f"{person[:80]!r} is nobody: write PLATFORM:USER, with one of {known}, or a linked name."
+                f"{person[:80]!r} is not a person: write PLATFORM:USER, with one of {known}, or a linked name."
             )
         if platform == "web" and not TOKEN_NAME.fullmatch(user):
             raise InvalidInput(
@@ -148,9 +148,9 @@ class AccessTokens(msgspec.Struct, frozen=True, eq=False):
         return person
 
     async def admission(self, identity: str) -> Admission:
-        """What the rules say of somebody: their own platform's, and what their other identities vouch for.
+        """Return what the rules say of a person: those of their own platform, and of their other identities.
 
-        A web:NAME that no rule names is let in by the token alone, and is not trusted.
+        A web:NAME that no rule names is admitted by the token alone, and is not trusted.
         """
         platform, _, user = identity.partition(":")
         person = self.links.people.find(identity)
@@ -170,5 +170,5 @@ class AccessTokens(msgspec.Struct, frozen=True, eq=False):
 
 
 def digest_of(text: str) -> str:
-    """What is stored of a token's text: it has 256 random bits, so that one SHA-256 is enough."""
+    """Return the stored digest of a token's text. It has 256 random bits, so one SHA-256 is enough."""
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()

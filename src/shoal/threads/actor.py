@@ -1,24 +1,24 @@
-"""The actor of one thread: takes its prompts one by one, runs a turn for each, and survives whatever happens in one.
+"""The actor of one thread: takes its prompts one by one, runs a turn for each, and survives any failure in one.
 
     state      means                                         left by
     --------   -------------------------------------------   ---------------------------------------------------
-    INACTIVE   no Actor object exists; the rows have it all   a prompt, a decision or the next start wakes the thread
+    INACTIVE   no Actor object; the database has everything   a prompt, a decision or the next start wakes the thread
     ACTIVE     transcript in memory, nothing runs             a wake (-> RUNNING), idle_seconds (-> INACTIVE)
     RUNNING    a turn advances in the engine's task           finished and nothing queued, or parked (-> ACTIVE)
 
     lease says            what advance() does
     -------------------   -----------------------------------------------------------------------------
     nothing to do         return
-    an open turn          go on with it: after a crash, a restart or a decision it is the same path
-    a waiting prompt      open a turn with it, and with what else its author has waiting (kernel/messages.py), in one
+    an open turn          continue it, in the same way after a crash, a restart or a decision
+    a waiting prompt      open a turn with it and its author's other waiting messages (kernel/messages.py), in one
                           transaction that empties their places in the mailbox
 
-An actor keeps the lease of a turn that has finished: as long as no other worker has taken the thread over, which the
-opening of the next turn finds out, it needs no new one.
+An actor keeps the lease of a finished turn. It needs no new one unless another worker has taken the thread over, which
+opening the next turn detects.
 
-Abort: `signal("abort")` cancels the scope around the turn, at whatever await it stands; tools kill their processes
-while they unwind. Only then is the abort journaled: the text streamed so far, a result for every call, turn_finished.
-A drain cancels the task itself instead, and journals nothing: the turn goes on at the next start.
+Abort: `signal("abort")` cancels the scope around the turn at its current await. Tools kill their processes while they
+unwind. Only then is the abort journaled: the text streamed so far, a result for every call, turn_finished.
+A drain cancels the task itself instead, and journals nothing: the turn continues at the next start.
 """
 
 import logging
@@ -86,13 +86,14 @@ TIMED_OUT = "I stopped: this took longer than I may work on one message."
 
 
 class ActorServices(msgspec.Struct, frozen=True, kw_only=True):
-    """What every actor works with.
+    """Services shared by all actors.
 
     `project` writes a finished turn into the thread's readable files. Once `stopping`, no further turn is opened.
-    `end_departed` ends what people without access have left.
-    `folders` brings directories to this machine and from it. A turn waits until whoever writes in lines has paused for
-    `mailbox.pause_seconds`; with 0 each message is a turn of its own. `begun` counts in which turns the process died.
-    What was open when this home was made from a backup, at `restored_at`, is ended: it may have been done since.
+    `end_departed` ends the work of people without access. `folders` synchronizes directories with other machines. A
+    turn waits until an author of several messages has paused for `mailbox.pause_seconds`; with 0 each message is a turn
+    of its own. `begun` counts the turns in which the process died.
+
+    Work that was open when this home was backed up, at `restored_at`, is ended: it may have been done since.
     """
 
     store: Store
@@ -136,9 +137,9 @@ class Actor:
         self._answered: Waiting | None = None
 
     async def advance(self) -> None:
-        """Run what the thread has to do until nothing is left or it waits for a person.
+        """Run the thread's work until nothing is left or it waits for a person.
 
-        Raises StoreError when the database fails; nothing is lost then, the thread has to be woken again.
+        Raises StoreError if the database fails. Nothing is lost then, but the thread must be woken again.
         """
         services, journal = self._services, self._services.store.journal
         self.running = True
@@ -151,10 +152,10 @@ class Actor:
                 return
             view = self.view
             begun_anew = view is not None and view.lease.created_at != lease.created_at  # that thread was deleted
-            if view is None or begun_anew or lease.branch_seq > view.transcript.last_seq:  # or: it goes on elsewhere
+            if view is None or begun_anew or lease.branch_seq > view.transcript.last_seq:  # or it continues elsewhere
                 enqueue, folders, context = services.senders.enqueue, services.folders, services.context
                 hub, checkpoints = services.hub, services.loop.checkpoints
-                if services.begun.has_others:  # one of them may have died in what this one takes over
+                if services.begun.has_others:  # one of them may have died in the work that this one takes over
                     await services.begun.learn()
                 view = self.view = ThreadView(
                     journal, hub, enqueue, lease, context.traits, folders, context.meter, checkpoints
@@ -216,7 +217,7 @@ class Actor:
             self.last_used = services.clock.monotonic()
 
     async def _ask_to_answer(self, view: ThreadView) -> None:
-        """Tell whoever writes on while a question waits that it comes first, once a question."""
+        """Tell people who write while a question waits that it comes first, once per question."""
         behind = view.waiting if view.waiting is not self._answered else None
         if behind is None or behind.prompt.origin != "person" or thread_address(self.thread).platform in OWN_PLATFORMS:
             return
@@ -225,7 +226,7 @@ class Actor:
             await self._services.store.outbox.put(NewPost(f"waiting:{asked.id}", self.thread, ANSWER_FIRST))
 
     def signal(self, kind: SignalKind, turn: TurnId) -> None:
-        """React to a changed row of the turn that runs; never waits. What came too late for its turn is ignored."""
+        """React to a changed row of the running turn. Never waits. Signals for an earlier turn are ignored."""
         if self.view is None or not self.running or self.view.lease.open_turn != turn:
             return
         if kind == "steer":
@@ -234,13 +235,13 @@ class Actor:
             self.view.abort()
 
     def cancel_maintenance(self) -> None:
-        """A prompt is queued: cancel background compaction, or do not begin it."""
+        """A prompt is queued: cancel background compaction, or do not start it."""
         self._skip_maintenance = True
         if self._maintenance is not None:
             self._maintenance.cancel()
 
     async def _take_turn(self, view: ThreadView) -> TurnOutcome:
-        """Advance one turn; whatever goes wrong in it ends this turn only, and is journaled."""
+        """Advance one turn. Any failure ends this turn only, and is journaled."""
         services = self._services
         try:
             if services.restored_at is not None and _since(view) <= services.restored_at:
@@ -259,7 +260,7 @@ class Actor:
                 async with services.begun.one_by_one(f"{self.thread} {view.waiting.lines[0].key}"):
                     run = await self._open(view, rights)
             async with services.begun.one_by_one(f"{self.thread} {view.turn}"):
-                if run is None:  # opened before: go on after a crash, a restart or a wait
+                if run is None:  # opened before: continue after a crash, a restart or a wait
                     run = await self._resumed(view, rights)
                 self._run = run
                 with view.working(anyio.current_time() + services.loop.limits.timeout_seconds):
@@ -297,7 +298,7 @@ class Actor:
         return "finished"
 
     async def _resumed(self, view: ThreadView, rights: Rights) -> TurnRun:
-        """The run of a turn that was opened before."""
+        """Return the run of a turn that was opened before."""
         services = self._services
         scope = await services.scopes.open(view, view.open, rights)
         await services.folders.pull(self.thread, scope.agent)
@@ -307,7 +308,8 @@ class Actor:
         return TurnRun(view.turn, view, scope, system, tools)
 
     async def _open(self, view: ThreadView, rights: Rights) -> TurnRun:
-        """Open the turn of what waits. Raises QueueChanged where more may have come while its author paused."""
+        """Open the turn of the waiting messages. Raises QueueChanged if more may have arrived while their author
+        paused."""
         services, waiting = self._services, view.waiting
         assert waiting is not None, "no prompt waits"
         seconds = pause_left(waiting, self._answered, to_micros(services.clock.now()), services.mailbox.pause_seconds)
@@ -319,13 +321,13 @@ class Actor:
         known = self._run.scope.audience if self._run is not None else Audience()
         scope = await services.scopes.open(view, waiting.prompt, rights)
         prompt, lines, author = waiting.prompt, list(waiting.lines), waiting.prompt.author
-        if prompt.caller is None and rights.of(author) != author:  # the journal has them as they are now
+        if prompt.caller is None and rights.of(author) != author:  # the journal has them in their present state
             lines = [msgspec.structs.replace(line, author=rights.of(author)) for line in lines]
             prompt = joined(lines)
         agent, audience = scope.agent, scope.audience
         notices = await services.folders.pull(self.thread, agent)
         await services.backfill.before(view, prompt)
-        if prompt.refers_to:  # what stood before it may have been read back just now
+        if prompt.refers_to:  # the text before it may have been read back just now
             in_the_log = {event.data.message_id for event in view.unprojected if isinstance(event.data, UserSaid)}
             lines = [
                 msgspec.structs.replace(
@@ -339,7 +341,7 @@ class Actor:
                 for line in lines
             ]
             prompt = joined(lines)
-        if prompt.attachments:  # with its files on this machine, and those that came with it on all others
+        if prompt.attachments:  # with its files on this machine, and their folders on all others
             inside = partial(services.context.inside, agent, self.thread)
             for number, line in enumerate(lines):
                 here = [
@@ -374,7 +376,7 @@ class Actor:
     async def _open_accepted(
         self, view: ThreadView, waiting: Waiting, accepted: AcceptedCalls, rights: Rights
     ) -> TurnRun:
-        """Open the turn that runs what a person has accepted of a staged set. What the model knows stays as it was."""
+        """Open the turn that runs the accepted calls of a staged set. The model's knowledge stays unchanged."""
         services, prompt = self._services, waiting.prompt
         if services.restored_at is not None and prompt.at <= services.restored_at:
             raise InvalidInput(RESTORED)
@@ -396,7 +398,7 @@ class Actor:
         return TurnRun(turn, view, scope, system, tools)
 
     async def _close(self, view: ThreadView, *events: EventData) -> None:
-        """Journal what a cancelled or failed turn leaves, with a result for every call."""
+        """Journal the end of a cancelled or failed turn, with a result for every call."""
         state, finished = view.open, events[-1]
         await self._services.children.stop(self.thread)
         assert isinstance(finished, TurnFinished)
@@ -419,7 +421,7 @@ class Actor:
 
 
 def _since(view: ThreadView) -> datetime:
-    """When the turn that is open began, or what waits was accepted."""
+    """Return when the open turn began, or when the waiting message was accepted."""
     if view.lease.open_turn:
         return view.open.began_at or datetime.max.replace(tzinfo=UTC)
     assert view.waiting is not None, "no prompt waits"

@@ -1,4 +1,4 @@
-"""Admissions: whether somebody may speak in a channel now, by the rules, the pairings and their other identities."""
+"""Admissions: whether a person may speak in a channel now, by the rules, the pairings and their other identities."""
 
 from collections.abc import Collection
 
@@ -27,9 +27,9 @@ class Admissions(msgspec.Struct, frozen=True, eq=False):
     gated: Collection[str]
 
     async def of(self, platform: str, author: Author, channel: str) -> Admission:
-        """What the rules say of somebody in a channel now."""
+        """Return what the rules say of a person in a channel now."""
         rules = self.links.rules[platform]
-        if rules.channels and channel not in rules.channels:  # they may name a later id of it
+        if rules.channels and channel not in rules.channels:  # they may use a later id of it
             ids = await ids_of(self.pairing.store.settings, platform, channel)
             if not set(rules.channels).isdisjoint(ids):
                 rules = msgspec.structs.replace(rules, channels=(*rules.channels, channel))
@@ -40,13 +40,13 @@ class Admissions(msgspec.Struct, frozen=True, eq=False):
         found = admit(rules, author, channel)
         if found is STRANGER and author.id and not author.is_bot:
             found = admit(rules, author, channel, await self.pairing.people(platform))
-        if found is STRANGER and author.id and not author.is_bot:  # a chat that speaks may have moved as well
+        if found is STRANGER and author.id and not author.is_bot:  # the channel that speaks may have moved as well
             for later in (await ids_of(self.pairing.store.settings, platform, author.id))[1:]:
                 as_later = admit(rules, msgspec.structs.replace(author, id=later), channel)
                 found = as_later if as_later.allowed else found
         if found.owner or author.is_bot:
             return found
-        # What the person's other identities add: the owner of one platform is the owner here, a guest is a guest.
+        # The person's other identities count too: the owner of one platform is the owner here, a guest is a guest.
         shut = rules.channels and channel not in rules.channels
         for identity in person.identities:
             there, _, user = identity.partition(":")
@@ -61,7 +61,7 @@ class Admissions(msgspec.Struct, frozen=True, eq=False):
         return found
 
     async def judge(self, thread: ThreadId, author: Author) -> Author:
-        """Somebody whose words were read in a thread's past, trusted only if a gate trusts them there."""
+        """Return the author of earlier messages in a thread, trusted only if a gate trusts them there."""
         address = thread_address(thread)
         trusted = address.platform in self.gated and (await self.of(address.platform, author, address.channel)).trusted
         return msgspec.structs.replace(author, trusted=trusted)

@@ -1,15 +1,15 @@
-"""Files that come with messages: fetched in the background, told apart by their bytes, kept below the thread.
+"""Files attached to messages: downloaded in the background, identified by their bytes, stored below the thread.
 
-what came                           what the model gets
+file                                what the model gets
 ---------------------------------   ------------------------------------------------------------------
-an image                            the image, made smaller where it is too large, and its path
+an image                            the image, reduced if it is too large, and its path
 an image that cannot be shown       its path and why it is not shown
 a text file                         its path and its beginning
 any other file                      its path
-too large, a program, unreachable   why it is not there; the turn goes on
-slower than its turn can wait       the path at which it will be; if it fails, that file says why
+too large, a program, unreachable   why it is missing; the turn continues
+slower than its turn can wait       the future path; if it fails, that file says why
 
-A download begins when its message is accepted, while earlier turns still run; a turn waits `wait_seconds` for its own.
+A download starts when its message is accepted, while earlier turns still run. A turn waits `wait_seconds` for its own.
 """
 
 import asyncio
@@ -43,9 +43,9 @@ from shoal.tools.tainted_files import MarkedFiles
 log = logging.getLogger(__name__)
 
 DOWNLOADS_MAX = 4
-"""Threads whose files are downloaded at the same time; a thread's come one after the other."""
+"""Threads whose files are downloaded at the same time. Files of one thread are downloaded in sequence."""
 WAITING_MAX = 1000
-"""Files that are known at once; of the oldest beyond it nobody has asked for long."""
+"""Most downloads known at once. Beyond it the oldest are dropped."""
 FILES_MAX = 10
 SECONDS_MAX = 60.0
 EXCERPT_CHARS = 2_000
@@ -54,7 +54,7 @@ _BINARY = frozenset({"application/octet-stream", "application/pdf", "application
 
 
 class _Download:
-    """One file on its way; `result` is there when it is `done`. `source` says of which stranger it is, if of one."""
+    """One download. `result` is set when it is `done`. `source` names the stranger who sent it, if any."""
 
     def __init__(self, attachment: Attachment, path: Path, source: str) -> None:
         self.attachment = attachment
@@ -69,7 +69,7 @@ class _Download:
 
 
 class Attachments:
-    """Fetches and looks at the files of prompts; `run` has to run for that. Those of strangers are marked so."""
+    """Downloads and examines the files of prompts, which needs `run`. Files of strangers are marked."""
 
     def __init__(
         self, home: Home, fetcher: Fetcher, settings: ContextSettings, clock: Clock, marked: MarkedFiles
@@ -81,11 +81,11 @@ class Attachments:
         self._clock = clock
         self._known: OrderedDict[Path, _Download] = OrderedDict()
         self._files: dict[Path, deque[_Download]] = {}
-        """What is to be fetched, by the threads' folders; each of these stands in the queue once."""
+        """Files to download, by the threads' folders. Each folder is in the queue once."""
         self._queue: asyncio.Queue[Path] = asyncio.Queue()
 
     async def run(self) -> None:
-        """Download until cancelled, of DOWNLOADS_MAX threads at a time."""
+        """Download until cancelled, for DOWNLOADS_MAX threads at a time."""
 
         async def download() -> None:
             while True:
@@ -98,10 +98,10 @@ class Attachments:
                     download.finish(taken)
                     if taken.error and not taken.path and not was_awaited:
                         note = f"This file {taken.error}.\n".encode()
-                        with contextlib.suppress(OSError):  # where a turn that did not wait was told to look
+                        with contextlib.suppress(OSError):  # where a turn that did not wait expects it
                             await in_thread(partial(_store, download.path, note))
                     files.popleft()
-                finally:  # one that was cut off begins anew
+                finally:  # an interrupted one starts again
                     if files:
                         self._queue.put_nowait(folder)
                     else:
@@ -113,14 +113,15 @@ class Attachments:
                 tasks.start_soon(download)
 
     def expect(self, prompt: Prompt) -> None:
-        """Begin to fetch what a prompt will bring to its turn; never waits."""
+        """Start to download a prompt's files. Never waits."""
         for number in range(len(prompt.attachments)):
             self._begin(prompt, number)
 
     async def take(self, prompt: Prompt, inside: Callable[[Path], str]) -> Prompt:
-        """The prompt with its files in place, or with why they are not and where they will be; never fails for one.
+        """Return the prompt with its files in place, or with the reasons and future paths of missing ones. Never fails
+        because of a file.
 
-        `inside` gives the path by which the agent's tools and commands know a host path.
+        `inside` converts a host path to the path that the agent's tools and commands use.
         """
         if not prompt.attachments:
             return prompt
@@ -163,7 +164,7 @@ class Attachments:
         return download
 
     async def settled(self) -> None:
-        """Wait until nothing is on its way."""
+        """Wait until all downloads have ended."""
         await self._queue.join()
 
     async def _take(self, download: _Download) -> Attachment:
@@ -232,7 +233,7 @@ class Attachments:
 
 
 def specific_media_type(claimed: str, found: str) -> str:
-    """What a sender claims counts only within the family that the bytes show; a film's container may hold sound."""
+    """Use the sender's media type only within the family that the bytes show. A video container may hold sound."""
     family = claimed.partition("/")[0]
     if found == "text/plain":
         fits = family == "text" or (family == "application" and claimed not in _BINARY)

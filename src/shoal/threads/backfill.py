@@ -1,4 +1,4 @@
-"""Backfill: before a turn, read from the platform what was said in the thread while nobody listened."""
+"""Backfill: before a turn, read from the platform the messages that the thread missed."""
 
 import asyncio
 import logging
@@ -19,12 +19,12 @@ log = logging.getLogger(__name__)
 
 BACKFILL_SECONDS_MAX = 10.0
 TEXT_CHARS_MAX = 20_000
-"""A longer message is cut."""
+"""Longer messages are cut."""
 FAILED = "Messages that were missed while I was away could not be read."
 
 
 class Backfill(msgspec.Struct, frozen=True, eq=False):
-    """Reads in what was missed, from platforms that have a history; `judge` says whom of its authors to trust."""
+    """Reads missed messages from platforms that have a history. `judge` resolves the trust in their authors."""
 
     adapters: Mapping[str, ChatAdapter]
     judge: Judge
@@ -32,7 +32,7 @@ class Backfill(msgspec.Struct, frozen=True, eq=False):
     settings: ContextSettings
 
     async def before(self, view: ThreadView, prompt: Prompt) -> None:
-        """Journal what came before `prompt` and was not seen; a failure is noted there. Raises StaleEpoch."""
+        """Journal messages before `prompt` that were not seen. A failure is noted there. Raises StaleEpoch."""
         thread, messages_max = view.thread, self.settings.backfill_messages_max
         adapter = self.adapters.get(thread.split(":", 1)[0])
         if adapter is None or not adapter.limits.has_history or not messages_max:
@@ -59,7 +59,7 @@ class Backfill(msgspec.Struct, frozen=True, eq=False):
             if after < message.at < prompt.at and message.key != prompt.key and is_said:
                 missed.append(msgspec.structs.replace(message, thread=thread, text=text))
         if missed := missed[-messages_max:]:  # the platform knows who wrote, and only the rules whether to trust them
-            judged: list[Prompt] = []  # what they quote of the agent's own is left out
+            judged: list[Prompt] = []  # the agent's own quoted text is left out
             for one in missed:
                 author = await self.judge(thread, one.author)
                 others = [other for other in bounded(one.refers_to) if not other.own]

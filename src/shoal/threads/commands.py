@@ -1,7 +1,7 @@
-"""Run chat commands: a person asks on any platform and gets a text back.
+"""Run chat commands: a person writes one on any platform and gets an answer.
 
-`CommandRouter` holds the commands of this process and answers the built-in ones, /agent and /settings with
-`AgentCommands`. kernel/commands.py describes the built-in ones; features and packages add theirs with `add`.
+`CommandRouter` contains the commands of this process and answers the built-in ones, /agent and /settings with
+`AgentCommands`. kernel/commands.py describes the built-in ones. Features and packages add theirs with `add`.
 """
 
 import hashlib
@@ -57,7 +57,7 @@ LINES_MAX = 20
 """Most lines of any other answer."""
 THREADS_READ_MAX = 500
 CODE_CHARS = 6
-"""Of the digest that confirms the deletion of an agent."""
+"""Length of the digest that confirms the deletion of an agent."""
 
 WELCOMES = (
     "Hello, I am {}. Write to me as you would to a person; you can send files, pictures and voice messages, too.\n"
@@ -88,7 +88,7 @@ STOP_USAGE = "`/stop`, `/stop all`, `/stop #2`; `/thread list` shows the numbers
 _NUMBER = re.compile(r"#\d{1,6}")
 _DIGITS = re.compile(r"\d{1,6}")
 _OPEN_VERBS = ("", "show", "list")
-"""What anybody may ask of /agent; all else is for those who may manage."""
+"""Subcommands of /agent that anyone may use. All others are for managers."""
 _AGENT_VERBS = (*_OPEN_VERBS, "create", "bind", "unbind", "config", "destroy", "undo")
 _AGENT_ALIASES = {
     "init": "create",
@@ -104,8 +104,7 @@ FORBIDDEN = "Only my owner and the people in agents.managers may do that."
 
 
 class ContextWord(NamedTuple):
-    """What follows `/context`, with how it is written. It may be given in a channel beside all threads where
-    `is_of_channel`."""
+    """A subcommand of `/context` and its syntax. If `is_of_channel`, it may be given outside of threads."""
 
     usage: str
     answer: Answer
@@ -115,8 +114,8 @@ class ContextWord(NamedTuple):
 class CommandRouter:
     """Answers every slash command.
 
-    `links` tell who sees other channels; `check_model` raises InvalidInput;
-    `known_models` lists models; `activities` list what an agent does besides its turns.
+    `links` resolves who sees other channels. `check_model` raises InvalidInput. `known_models` lists models.
+    `activities` list an agent's work outside its turns.
     """
 
     def __init__(
@@ -186,16 +185,16 @@ class CommandRouter:
         }
 
     def add(self, command: ChatCommand) -> None:
-        """Add a command of a feature or a package. Raises ConfigError where its name or its number is taken."""
+        """Add a command of a feature or a package. Raises ConfigError if its name or its number is taken."""
         self.table.add(command.spec)
         self._answers[command.spec.name] = command.answer
         if command.answer_in_channel is not None:
             self._answers_in_channel[command.spec.name] = command.answer_in_channel
 
     async def suggestions(self, asked: CommandRequest) -> Sequence[str]:
-        """The argument with each known model that has what is typed of its name, where a model belongs there."""
+        """Complete a model name in the argument with each known model that matches."""
         before, _, typed = asked.argument.rpartition(" ")
-        if typed == "model" and asked.name != "model":  # as some clients send it without the space that follows
+        if typed == "model" and asked.name != "model":  # some clients send it without the space that follows
             before, typed = asked.argument, ""
         match asked.name, before.split():
             case (
@@ -209,7 +208,7 @@ class CommandRouter:
                 return ()
 
     async def command(self, asked: CommandRequest) -> str:
-        """Do it. What is wrong with the request is the answer; raises StoreError when the database fails."""
+        """Run a command. A mistake in the request is the answer. Raises StoreError if the database fails."""
         answer, spec = self._answers.get(asked.name), self.table.get(asked.name)
         if answer is None:
             return f"There is no command /{asked.name}. Write /help for those there are."
@@ -232,7 +231,7 @@ class CommandRouter:
             return f"That failed on this machine: {system_words(error)}."
 
     async def _note_readers(self, asked: CommandRequest) -> None:
-        """Who writes to the agent alone is the one who reads there, also what a reminder's turn will say and keep."""
+        """Record the readers of a direct conversation, which also decide what a reminder's turn may say and store."""
         if not asked.direct or thread_address(asked.thread).platform in OWN_PLATFORMS:
             return
         audience = self._links.audience(asked.asker, asked.author, asked.thread)
@@ -254,8 +253,8 @@ class CommandRouter:
     async def _in_channel(
         self, asked: CommandRequest, spec: CommandSpec, answer: Answer, latest: ThreadId | None
     ) -> str:
-        """Answer a command that was given beside all threads of a channel: for the channel where that means something,
-        otherwise for the thread in which the person last spoke there."""
+        """Answer a command given in a channel outside of threads: for the channel if possible, otherwise for the thread
+        in which the person last spoke there."""
         in_channel = self._answers_in_channel.get(asked.name)
         text = await in_channel(asked, latest) if in_channel is not None else None
         if text is not None:
@@ -295,14 +294,14 @@ class CommandRouter:
         return None if has_text and latest is not None else await self.model(asked)
 
     async def _latest_line(self, asked: CommandRequest, latest: ThreadId) -> str:
-        """Which thread the person last spoke in, for people."""
+        """Describe the thread in which the person last spoke."""
         number = (await self._numbers.of(asked.thread, [latest]))[latest]
         info = await self._store.journal.thread(latest)
         title = f" {short_line(info.title)}" if info is not None and info.title else ""
         return f"That is your last conversation here, `#{number}`{title} (`{latest}`)."
 
     async def status(self, asked: CommandRequest) -> str:
-        """/status: what models took today only as far as this audience may know it."""
+        """/status: today's usage of models only if this audience may know it."""
         thread = asked.thread
         found = await self._store.journal.thread(thread)
         if found is None:
@@ -317,7 +316,7 @@ class CommandRouter:
         return f"{line}\n{await self._spent(asked, found.agent, f'thread:{thread}')}".rstrip()
 
     async def _channel_status(self, asked: CommandRequest, latest: ThreadId | None) -> str:
-        """/status of a channel: how many conversations it has, what runs, and where the person last spoke."""
+        """/status of a channel: its conversations, its running turns, and the thread where the person last spoke."""
         channel = channel_of(asked.thread)
         infos = [
             info
@@ -336,7 +335,7 @@ class CommandRouter:
         return "\n".join([head, *lines, *last, await self._spent(asked, spec.name, "")]).rstrip()
 
     async def _spent(self, asked: CommandRequest, agent: str, thread_scope: str) -> str:
-        """What models took today, or what is left, as far as this audience may know it."""
+        """Describe today's usage of models, or what is left, as far as this audience may know it."""
         standings = await self._store.budget.standings()
         if self._links.audience(asked.asker, asked.author, asked.thread).guest:
             own = [one for one in standings if one.scope == thread_scope]
@@ -346,18 +345,18 @@ class CommandRouter:
         return spent_today(usage, [one for one in standings if one.scope in scopes])
 
     async def _working_in(self, asked: CommandRequest) -> list[Work]:
-        """The threads of a channel, without those of subagents, that have something to do."""
+        """Return the threads of a channel, without those of subagents, that have work."""
         channel = channel_of(asked.thread)
         works = [work for work in await self._store.registry.at_work(within=channel) if work.thread.startswith(channel)]
         return [work for work in works if work.turn] or works
 
     async def _work_lines(self, asked: CommandRequest, works: Sequence[Work]) -> list[tuple[int, str]]:
-        """Numbers of threads that are at work, each with its line."""
+        """Return the numbers of threads at work, and a line for each."""
         numbers, now = await self._numbers.of(asked.thread, [work.thread for work in works]), self._clock.now()
         return [(numbers[work.thread], f"- `#{numbers[work.thread]}` {describe_work(work, now)}") for work in works]
 
     async def stop(self, asked: CommandRequest) -> str:
-        """/stop: the running turn of this thread, of the one that is named, or of the only one at work in a channel."""
+        """/stop: the running turn of this thread, of the named one, or of the only one at work in a channel."""
         words = asked.argument.lower().split()
         is_all = "all" in words
         named = [word for word in words if word != "all"]
@@ -376,7 +375,7 @@ class CommandRouter:
         return "Stopping." if delivered[0].turn else "Stopped before it began."
 
     async def steer(self, asked: CommandRequest) -> str:
-        """/steer: the running turn of this thread, of one that is named, or of the only one at work in a channel."""
+        """/steer: the running turn of this thread, of the named one, or of the only one at work in a channel."""
         word, _, rest = asked.argument.partition(" ")
         is_named = bool(_NUMBER.fullmatch(word)) or word.count(":") == 2
         text = rest.strip() if is_named else asked.argument
@@ -392,7 +391,7 @@ class CommandRouter:
         return "Nothing is running here; send it as a message."
 
     async def _running(self, asked: CommandRequest) -> list[ThreadId]:
-        """The thread that is meant where none is named; those at work where a channel has them beside it."""
+        """Return the thread to use if none is named, or all at work in a channel."""
         place = await whereabouts(asked, self._store.settings, self._store.journal)
         if asked.direct or (not place.in_channel and await self._store.journal.thread(asked.thread) is not None):
             return [asked.thread]
@@ -406,7 +405,7 @@ class CommandRouter:
         return _listed(["Several conversations are at work in this channel. Say which:", *lines], "")
 
     async def decide(self, asked: CommandRequest) -> str:
-        """/approve and /deny: the question that is named, or the only one that waits here."""
+        """/approve and /deny: the named approval, or the only one that waits here."""
         answer = _answer(asked)
         return await self._decide_among(asked, answer, await self._store.approvals.meant(asked.thread, answer.approval))
 
@@ -439,7 +438,7 @@ class CommandRouter:
                     return NOTHING_SAID
                 count = window.last_seq - window.window_seq
                 which = "all" if count == window.last_seq else f"the newest {count} of"
-                return f"I look at {which} {window.last_seq} events. Usage: {self.context_usage()}."
+                return f"I see {which} {window.last_seq} events. Usage: {self.context_usage()}."
             case "clear":
                 await self._orchestrator.clear(thread, asked.author.id)
                 return "Cleared. What was said before is kept, but I no longer look at it."
@@ -485,7 +484,7 @@ class CommandRouter:
                 return f"Usage: {THREAD_USAGE}."
 
     async def tasks(self, asked: CommandRequest) -> str:
-        """/tasks: what the agent of this channel does, on all machines, as far as whoever asks may see it."""
+        """/tasks: the work of this channel's agent on all machines, as far as the asker may see it."""
         spec = await agent_here(self._store, self._agents, asked.thread)
         within, now = self._within(asked), self._clock.now()
         lines: list[str] = []
@@ -500,7 +499,7 @@ class CommandRouter:
         return _listed(lines, f"{spec.name} has nothing to do.")
 
     async def model(self, asked: CommandRequest) -> str:
-        """/model: what there is, or one message with a model of its own."""
+        """/model: list models, or send one message to another model."""
         name, _, rest = asked.argument.partition(" ")
         if not name:
             spec = await agent_here(self._store, self._agents, asked.thread)
@@ -528,7 +527,7 @@ class CommandRouter:
         return "I am busy: too many messages are already waiting." if receipt.status == "busy" else ""
 
     async def retry(self, asked: CommandRequest) -> str:
-        """/retry: ask the model again that the turn waits for, or have the last message answered anew."""
+        """/retry: ask the model again that the turn waits for, or answer the last message again."""
         if asked.argument:
             self._check_model(asked.argument)
         receipt = await self._orchestrator.send(Retry(asked.thread, asked.author, model=asked.argument))
@@ -556,8 +555,8 @@ class CommandRouter:
         return "" if opens else f"The copy is on the page: `{thread}`."
 
     async def about(self, asked: CommandRequest, find: Callable[[], Awaitable[str]]) -> str:
-        """What a command is about, found once: it is obeyed again where the database failed, maybe after it was done,
-        and must not be done to something else then. Raises what `find` does."""
+        """Return the target of a command, resolved once: if the database fails the command runs again, maybe after it
+        took effect, and must not have another target then. Raises the errors of `find`."""
         once = f"about:{thread_address(asked.thread).platform}:{asked.key}"
         kept = await self._store.settings.get(ONCE, once)
         if kept is None:
@@ -578,17 +577,17 @@ class CommandRouter:
         return await self._voice.choose(asked.thread, mode)
 
     async def _numbered(self, asked: CommandRequest, threads: Sequence[ThreadId]) -> dict[ThreadId, int]:
-        """The numbers of these threads where they are listed. In a group only its own have one: a gap would tell its
-        people of threads elsewhere."""
+        """Return the listed numbers of these threads. In a group only its own threads have numbers: gaps would reveal
+        threads elsewhere."""
         is_alone = asked.direct or thread_address(asked.thread).platform in OWN_PLATFORMS
         own = [one for one in threads if is_alone or place_of(one) == place_of(asked.thread)]
         return await self._numbers.of(asked.thread, own)
 
     async def _named(self, asked: CommandRequest, name: str) -> ThreadId:
-        """A thread by its number in this channel's lists, its id, or the last part of that in this channel.
+        """Return a thread by its number in this channel's lists, its id, or the end of its id in this channel.
 
-        Raises Forbidden for another channel's, whether there is such a thread or not, NotFound, and InvalidInput where
-        a number is also the last part of another thread's id.
+        Raises Forbidden for a thread of another channel, whether it exists or not, NotFound, and InvalidInput if a
+        number is also the end of another thread's id.
         """
         thread = ThreadId(name if name.count(":") == 2 else f"{channel_of(asked.thread)}{name}")
         if (found := _NUMBER.fullmatch(name)) or _DIGITS.fullmatch(name):
@@ -607,7 +606,7 @@ class CommandRouter:
         return thread
 
     def _within(self, asked: CommandRequest) -> str:
-        """What the ids of the threads begin with that whoever asks may see."""
+        """Return the id prefix of threads that the asker may see."""
         return self._links.audience(asked.asker, asked.author, asked.thread).within(asked.thread)
 
     async def _history(self, thread: ThreadId, zone: str) -> str:
@@ -626,7 +625,7 @@ class CommandRouter:
         return "\n".join([f"{head}:", *lines])
 
     async def timezone(self, asked: CommandRequest) -> str:
-        """/timezone: whose clock counts for whoever asks. Raises InvalidInput with the nearest names."""
+        """/timezone: the asker's time zone. Raises InvalidInput with the nearest names."""
         word = asked.argument.strip()
         if word.lower() == "help":
             return f"Usage: {TIMEZONE_USAGE}."
@@ -640,10 +639,10 @@ class CommandRouter:
 
 
 class AgentCommands(msgspec.Struct, frozen=True, eq=False):
-    """/agent and /settings: who there is, who answers where, and with what.
+    """/agent and /settings: agents, bindings and choices.
 
-    `may_manage` tells who may change agents and settings; `check_keys` checks the providers' keys and returns a line
-    each; `links` tell who may know what agents do elsewhere.
+    `may_manage` resolves who may change agents and settings. `check_keys` checks the providers' keys and returns a line
+    for each. `links` resolves who may know what agents do elsewhere.
     """
 
     store: Store
@@ -762,7 +761,7 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
                 return f"Usage: {SETTINGS_USAGE}."
 
     async def _describe(self, asked: CommandRequest, name: str) -> str:
-        """An agent as it is set up; without a name, the one that answers here, with what was chosen for the channel."""
+        """Describe an agent's settings. Without a name, the one that answers here, with the channel's choices."""
         here = await agent_here(self.store, self.agents, asked.thread)
         card = await self.lifecycle.card(name or here.name, within=self._within(asked))
         if card.spec is None:
@@ -792,7 +791,7 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
         return (await agent_here(self.store, self.agents, asked.thread)).name
 
     def _within(self, asked: CommandRequest) -> str:
-        """What the ids of the threads begin with of which whoever asks may know that they are at work."""
+        """Return the id prefix of threads whose activity the asker may see."""
         return self.links.audience(asked.asker, asked.author, asked.thread).within(asked.thread)
 
     def _check_may_manage(self, asked: CommandRequest) -> None:
@@ -801,7 +800,8 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
 
 
 async def agent_here(store: Store, agents: AgentRegistry, thread: ThreadId) -> AgentSpec:
-    """Who would answer the next message of a thread. Raises InvalidInput for a broken file, StoreError."""
+    """Return the agent that would answer the next message of a thread. Raises InvalidInput for a broken file,
+    StoreError."""
     name = await agents.meant(thread, "")
     if not name:
         info = await store.journal.thread(thread)
@@ -810,7 +810,7 @@ async def agent_here(store: Store, agents: AgentRegistry, thread: ThreadId) -> A
 
 
 def _asks_to_delete(doomed: DoomedAgent, *, keeps: bool, code: str, is_stale: bool) -> str:
-    """The question before an agent is deleted; its code is good for what was told, by the person who asked."""
+    """Return the question before an agent is deleted. Its code is valid for the shown facts and the asker."""
     files = f"{'more than ' if doomed.is_more else ''}{counted(doomed.files, 'file')}"
     kept = "move to `removed/`" if keeps else "are deleted for good"
     lines = [
@@ -847,6 +847,6 @@ def moment_text(moment: datetime, timezone: str) -> str:
 
 
 def _answer(asked: CommandRequest) -> WrittenDecision:
-    """What /approve or /deny says."""
+    """Return the answer to /approve or /deny."""
     word = "allow" if asked.name == "approve" else "deny"
     return parse_answer(f"{word} {asked.argument}") or WrittenDecision(asked.argument, asked.name == "approve")

@@ -1,16 +1,16 @@
-"""Ends what people left behind who have no access any more: nothing of theirs runs with rights that they lost.
+"""Ends the remaining work of people who lost access, so that nothing runs with rights that they no longer have.
 
-    left behind                                   ends when
+    remaining work                                ends when
     --------------------------------------------  --------------------------------------------------------------
     a queued message, a reminder that has come    its turn would begin, and with every sweep
     a message for a turn that is running          with every sweep
     a running turn, with the approvals it asked   it would go on after a wait, and with every sweep
     a subagent at work for them                   with every sweep
     a reminder or schedule, a process, a token    with every sweep
-    an approval that they gave                    the call would run by it; then somebody is asked again
+    an approval that they gave                    the call would run by it; then a person is asked again
 
-A sweep follows every removal and every start, and comes every ten minutes, for rules that changed in another way. The
-owner gets one notice of each sweep that ended something. What was ended stays ended when the person is let in again.
+A sweep runs after every removal, at every start and every ten minutes, for rules that changed in another way. The owner
+gets one notice of each sweep that ended something. Ended work is not restored when the person is admitted again.
 """
 
 import asyncio
@@ -35,17 +35,17 @@ log = logging.getLogger(__name__)
 SWEEP_SECONDS = 600.0
 BY = "shoal: no access any more"
 EVENTS_MAX = 2000
-"""How far back the message of an open turn is looked for."""
+"""How many events back the message of an open turn is looked for."""
 NAMED_MAX = 10
 HasLeft: TypeAlias = Callable[[ThreadId, Author], Awaitable[bool]]
-"""Whether the author of something in a thread has no access any more."""
+"""Whether the author of content in a thread has lost access."""
 Ender: TypeAlias = Callable[[HasLeft, str], AsyncIterator[tuple[Author, str]]]
 """Ends things of one kind whose authors have left, in the name of its second argument. Yields each author and thing."""
 
 
 @dataclass(eq=False)
 class Departures:
-    """Looks for things of people without access, and ends them. Features add `enders` for what they store."""
+    """Finds the work of people without access, and ends it. Features add `enders` for what they store."""
 
     store: Store
     clock: Clock
@@ -58,30 +58,30 @@ class Departures:
     _wanted: asyncio.Event = field(default_factory=asyncio.Event)
     _sweeping: asyncio.Lock = field(default_factory=asyncio.Lock)
     _aborted: set[str] = field(default_factory=set[str])
-    """Turns that the last sweep ended. One may still be open in the next sweep, which does not name it again."""
+    """Turns ended by the last sweep. If one is still open in the next sweep, it is not reported again."""
 
     def sweep_soon(self) -> None:
-        """Have the next sweep come at once: somebody was removed."""
+        """Start the next sweep at once, after a person was removed."""
         self._wanted.set()
 
     async def run(self) -> None:
-        """Sweep now, whenever somebody was removed, and every SWEEP_SECONDS."""
+        """Sweep now, after each removal, and every SWEEP_SECONDS."""
         while True:
             self._wanted.clear()
             await self.sweep()
             await self.clock.wait(self._wanted, SWEEP_SECONDS)
 
     async def sweep(self) -> None:
-        """End all that is left of people without access, and tell the owner of it once. Raises StoreError."""
+        """End all work of people without access, and notify the owner once. Raises StoreError."""
         async with self._sweeping:
             ended = await self._end_all()
         for who, things in ended.items():
-            log.warning("ended what somebody without access had left", extra={"person": who, "things": len(things)})
+            log.warning("ended the work of a person without access", extra={"person": who, "things": len(things)})
         if ended:
             await self.tell_owner(_notice(ended))
 
     async def _end_all(self) -> dict[str, list[str]]:
-        """What was ended, by who had left it."""
+        """End the work, and return it by author."""
         ended: dict[str, list[str]] = {}
         aborted: set[str] = set()
 
@@ -114,7 +114,7 @@ class Departures:
         for token in await self.tokens.all():
             if await self.tokens.author(token) is None:
                 platform = token.person.partition(":")[0]
-                await self.pairing.roster(platform)  # raises where nobody can know
+                await self.pairing.roster(platform)  # raises if it cannot be known
                 await self.tokens.revoke(token.name, BY)
                 note(Author(token.person, trusted=False), f"the token “{token.name}”")
         return ended

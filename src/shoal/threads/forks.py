@@ -1,4 +1,4 @@
-"""Copies of conversations: a new thread that begins as another one, with its files."""
+"""Copies of conversations: a new thread that begins as a copy of another one, with its files."""
 
 import asyncio
 import contextlib
@@ -19,14 +19,14 @@ from shoal.tools.locks import FileLock
 from shoal.tools.prompt_files import PromptFiles
 
 COPYING = ".copying-"
-"""What the name of a folder begins with that holds the files of a fork until there is its thread."""
+"""Prefix of the folder that holds a fork's files until its thread exists."""
 SINCE_FORK_MAX = 1_000
-"""Most events that come after a fork before its files are in place."""
+"""Most events after a fork before its files are in place."""
 
 
 @dataclass(eq=False, repr=False)
 class Forks:
-    """Makes copies of threads."""
+    """Copies threads."""
 
     store: Store
     publish: Callable[[Sequence[Event]], None]
@@ -34,11 +34,12 @@ class Forks:
     folders: Folders
 
     async def fork(self, source: ThreadId, thread: ThreadId, by: str, after: int = 0, *, opened_by: str = "") -> None:
-        """Make `thread` a copy of `source` up to event `after`, or as it is now, with whole results and the files that
-        these events name, as tainted as they are. With that the post `opened_by` ends, which has opened the thread.
+        """Make `thread` a copy of `source` up to event `after`, or of all of it, with whole results and the files that
+        these events name, and their taint. The same transaction completes the post `opened_by`, which has opened the
+        thread.
 
-        What was allowed there is not allowed in the copy. Raises NotFound, Conflict where `thread` is there already,
-        InvalidInput for an event that there is not, StoreNewer, OSError, UnderWay while another process makes it.
+        Grants of the source do not apply to the copy. Raises NotFound, Conflict if `thread` exists, InvalidInput for an
+        event that does not exist, StoreNewer, OSError, UnderWay while another process makes it.
         """
         if is_child(source):
             raise InvalidInput("This thread belongs to a subagent. Fork the conversation that started it.")
@@ -50,7 +51,7 @@ class Forks:
         if await self.store.journal.thread(thread) is not None or (here / "attachments").exists():
             raise Conflict(f"There is a thread {thread} already, or files of one. Name another.")
         if upto > info.last_seq:
-            raise InvalidInput(f"{source} has {info.last_seq} events, and none of number {upto}.")
+            raise InvalidInput(f"{source} has only {info.last_seq} events; event {upto} does not exist.")
         await self.folders.pull(source)
         moved, files = dict[int, EventData](), set[Path]()
         theirs, ours = (f"/data/{one.replace(':', '/')}/" for one in (source, thread))
@@ -75,7 +76,7 @@ class Forks:
         folder = here.with_name(f"{COPYING}{here.name}")
         source_of = await self.files.marks.sources([home.attachments(source)])
         lock = FileLock(folder)
-        if folder.is_dir() and lock.take():  # the process that was at it has ended
+        if folder.is_dir() and lock.take():  # the process that worked on it has ended
             await self._end_fork(folder)
             lock.release()
         try:
@@ -99,22 +100,23 @@ class Forks:
             lock.release()
 
     async def end_forks(self) -> None:
-        """Give forks their files that the end of a process has cut, and delete the files of those that are none."""
+        """Complete the files of forks that were interrupted by the end of a process, and delete those of forks without
+        a thread."""
         for folder in await asyncio.to_thread(lambda: [*self.files.home.data.glob(f"*/*/{COPYING}*")]):
             lock = FileLock(folder)
-            if lock.take():  # else a process is at it
+            if lock.take():  # otherwise a process is working on it
                 await self._end_fork(folder)
                 lock.release()
 
     async def _end_fork(self, folder: Path) -> None:
-        """Move the files of a fork to its thread, also for other machines, or delete them where there is none."""
+        """Move a fork's files to its thread, also for other machines, or delete them if the thread does not exist."""
         here = folder.with_name(folder.name.removeprefix(COPYING))
         thread, journal = ThreadId(":".join(here.parts[-3:])), self.store.journal
         info = await journal.thread(thread) if folder.is_dir() else None
         events = await journal.events(thread, max(0, info.last_seq - SINCE_FORK_MAX)) if info is not None else []
         if any(isinstance(event.data, Forked) for event in events):
             here.mkdir(parents=True, exist_ok=True)
-            for part in folder.iterdir():  # whole folders: a file that is moved itself loses what marks it
+            for part in folder.iterdir():  # whole folders: a file that is moved itself loses its mark
                 part.rename(here / part.name)
             await self.folders.push(thread)
         with contextlib.suppress(OSError):
@@ -122,7 +124,7 @@ class Forks:
 
 
 def _copy(file: Path, target: Path) -> None:
-    """Copy a file; one that is gone is none."""
+    """Copy a file. A missing one is skipped."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileNotFoundError):
         shutil.copy2(file, target, follow_symlinks=False)

@@ -1,7 +1,7 @@
-"""Every message of every origin enters here, and every thread's actor lives here.
+"""Entry point of every message of any origin, and owner of every thread's actor.
 
-`send` makes a message durable and returns; it never waits for a turn. Callers know nothing of actors: they are made
-when the engine advances a thread, and dropped when it has been idle.
+`send` makes a message durable and returns without waiting for a turn. Callers do not know actors: they are created when
+the engine advances a thread, and dropped when it has been idle.
 """
 
 import logging
@@ -64,28 +64,28 @@ CHANGED_AFTERWARDS = (
     "I have answered this already and see the change with your next message. `/retry` answers it as it is now."
 )
 GONE = "That card is gone. `shoal approvals list` shows what waits."
-THEIRS = "Only whoever wrote a message, or my owner, may have it answered again."
+THEIRS = "Only the author of a message, or my owner, can have it answered again."
 TURN_EVENTS_MAX = 10_000
-"""How far before an event the beginning of its turn is looked for."""
+"""How many events before an event the beginning of its turn is looked for."""
 OPENING_EVENTS_MAX = 3
 CHOOSES_NO_MODEL = "Only people whom my owner has let in by name may choose a model."
 STORE_RETRY_SECONDS = 5.0
 UNDER_WAY_SECONDS = 1.0
-"""When a copy is tried again at which another process was."""
+"""Delay before a copy is retried while another process makes it."""
 RETRY_CHECK_SECONDS = 2.0
 RETRY_AGAIN_SECONDS = 60.0
-"""When a turn is woken once more that was to ask its model again, and of which nothing was heard."""
+"""Delay before a turn that should have asked its model again is woken once more."""
 ACTIVE_MAX = 256
-"""Threads held in memory; beyond it the longest idle ones are dropped."""
+"""Most threads in memory. Beyond it the longest idle ones are dropped."""
 HELD_BYTES_MAX = 12_000_000
-"""What the conversations of these threads may take together; beyond it the longest idle ones are dropped too."""
+"""Most bytes of these threads' conversations. Beyond it the longest idle ones are dropped too."""
 
 
 class Orchestrator:
-    """Routes messages to threads; implements `ThreadHandler` for the engine.
+    """Routes messages to threads. Implements `ThreadHandler` for the engine.
 
-    `tell_unposted` tells people of a post that was given up. `opening_watchers` are awaited with the trigger's id of an
-    opening whose last try has failed.
+    `tell_unposted` reports a post that was given up. `opening_watchers` are awaited with the trigger's id of an opening
+    whose last attempt has failed.
     """
 
     def __init__(
@@ -119,13 +119,13 @@ class Orchestrator:
         return len(self._actors)
 
     async def send(self, message: Inbound) -> Receipt:
-        """Accept a message durably, or say why not. Raises StoreError when it could not be stored."""
+        """Accept a message durably, or return why not. Raises StoreError if it could not be stored."""
         inbox = self._store.inbox
         match message:
             case Prompt() as prompt:
                 if is_child(prompt.thread):
                     raise InvalidInput("This thread belongs to a subagent. Write to the thread that started it.")
-                if any(one.path for one in prompt.attachments):  # given to the machine that will answer
+                if any(one.path for one in prompt.attachments):  # moved to the machine that will answer
                     notices = await self.services.folders.push(prompt.thread)
                     if notices:
                         raise StoreUnavailable(notices[0])
@@ -141,9 +141,9 @@ class Orchestrator:
                         return receipt
                 if prompt.attachments:
                     prompt = with_origins(prompt)
-                if refers_to or prompt.attachments:  # what an untrusted person said taints as if it had been fetched
+                if refers_to or prompt.attachments:  # an untrusted person's words taint as if they had been fetched
                     files, unknown = prompt.attachments, Author("", prompt.tainted_by, trusted=False)
-                    if prompt.tainted_by:  # whose words these are is not told apart, nor are the files
+                    if prompt.tainted_by:  # the authors of these words and files are not known separately
                         files = tuple(msgspec.structs.replace(one, author=one.author or unknown) for one in files)
                     read = next((one.tainted_by for one in (*refers_to, *files) if one.tainted_by), "")
                     prompt = msgspec.structs.replace(
@@ -177,7 +177,7 @@ class Orchestrator:
             case Retry():  # a turn that waits for its model asks again now
                 if message.model and not message.author.trusted:
                     raise Forbidden(CHOOSES_NO_MODEL)
-                if message.model:  # one that there is not would end the turn
+                if message.model:  # an unknown one would end the turn
                     self.services.loop.models.route(message.model)
                 request = RetryRequested(message.author.id, message.model)
                 events = await self._store.journal.retry(message.thread, TurnId(message.turn), request)
@@ -187,14 +187,14 @@ class Orchestrator:
                 await self._engine.woken(message.thread)
                 return Receipt("delivered", turn=events[0].turn)
 
-    # ---- going back ----
+    # ---- branches ----
 
     async def try_again(self, thread: ThreadId, asker: Asker, seq: int = 0, model: str = "", key: str = "") -> Event:
-        """Have the message of the turn of event `seq`, or of the last turn, answered anew, in place of its answer, and
-        once for a `key`.
+        """Answer the message of the turn of event `seq`, or of the last turn, again, replacing its answer, once for a
+        `key`.
 
-        It stays its author's, as they were trusted then. Returns its event. Raises NotFound, Forbidden, Conflict
-        while a turn runs or a message waits, InvalidInput where no message was answered.
+        Its author and their trust of that time stay. Returns its event. Raises NotFound, Forbidden, Conflict while a
+        turn runs or a message waits, InvalidInput if no message was answered.
         """
         opening, data, said = await self._answered(thread, seq)
         if asker.trust != "owner" and asker.user != data.author.id:
@@ -221,19 +221,19 @@ class Orchestrator:
         return said
 
     async def say_instead(self, prompt: Prompt, seq: int) -> Event:
-        """Have a message in the place of its author's own one of the turn of event `seq`, whose files stay with it.
+        """Replace the author's own message in the turn of event `seq`, keeping its files.
 
-        What followed that is on another branch. Returns that event. Raises what `try_again` does.
+        What followed is on another branch. Returns that event. Raises the errors of `try_again`.
         """
         opening, data, said = await self._answered(prompt.thread, seq)
         if data.author.id != prompt.author.id or data.origin == "trigger":
-            raise Forbidden("Only your own messages can be written anew.")
+            raise Forbidden("You can only rewrite your own messages.")
         prompt = msgspec.structs.replace(prompt, attachments=data.attachments + prompt.attachments)
         await self._branch(prompt, opening - 1, prompt.author.id)
         return said
 
     async def go_to(self, thread: ThreadId, after: int, by: str) -> None:
-        """Have a conversation go on from right after event `after`. Raises what `BranchStore.branch` does."""
+        """Continue a conversation after event `after`. Raises the errors of `BranchStore.branch`."""
         self.services.hub.publish(await self._store.branches.branch(thread, after, by))
 
     async def _branch(self, prompt: Prompt, after: int, by: str) -> None:
@@ -242,7 +242,7 @@ class Orchestrator:
         await self._begin(prompt)
 
     async def _was_answered(self, change: Event) -> bool:
-        """Whether a message that was changed is the one that was answered last, and nothing is at work since."""
+        """Whether a changed message is the one answered last, and nothing has run since."""
         info = await self._store.journal.thread(change.thread)
         if info is None or info.open_turn or info.queued or not isinstance(change.data, Revised):
             return False
@@ -253,9 +253,11 @@ class Orchestrator:
         return change.data.message_id in (data.message_id, *data.joined)
 
     async def _answered(self, thread: ThreadId, seq: int) -> tuple[int, UserSaid, Event]:
-        """The number of a turn's first event; the message that the turn answers, as it says now; and that one's event.
+        """Return the number of a turn's first event, the message that the turn answers in its present wording, and the
+        message's event.
 
-        Raises InvalidInput where there is none, or its author has deleted it."""
+        Raises InvalidInput if it does not exist, or its author has deleted it.
+        """
         if is_child(thread):
             raise InvalidInput("This thread belongs to a subagent. Write to the thread that started it.")
         journal = self._store.journal
@@ -263,34 +265,34 @@ class Orchestrator:
         if info is None:
             raise NotFound(f"There is no thread {thread}.")
         if seq > info.last_seq:
-            raise InvalidInput(f"{thread} has {counted(info.last_seq, 'event')}, and none of number {seq}.")
+            raise InvalidInput(f"{thread} has only {counted(info.last_seq, 'event')}; event {seq} does not exist.")
         tip = seq or info.last_seq
         events = await journal.along(thread, tip, max(0, tip - TURN_EVENTS_MAX))
         turn = events[-1].turn if seq else next((event.turn for event in reversed(events) if event.turn), "")
-        if seq:  # what opens a turn comes before its message
+        if seq:  # the event that opens a turn precedes its message
             events += await journal.events(thread, tip, OPENING_EVENTS_MAX)
         of_turn = [event for event in events if turn and event.turn == turn]
         for event in of_turn:
             if isinstance(event.data, UserSaid):
                 if not seq and any(one.seq > event.seq and isinstance(one.data, Cleared) for one in events):
-                    raise InvalidInput("Nothing was answered since the conversation began anew.")
+                    raise InvalidInput("Nothing was answered since the conversation was cleared.")
                 data, ids = event.data, (event.data.message_id, *event.data.joined)
                 since = max(event.seq, info.last_seq - TURN_EVENTS_MAX)
                 later = [one.data for one in await journal.along(thread, info.last_seq, since)]
                 revised = {one.message_id: one for one in later if isinstance(one, Revised) and one.message_id in ids}
                 for change in revised.values():
                     if change.deleted and not data.joined:
-                        raise InvalidInput("Whoever wrote that message has deleted it.")
-                    # of messages that were joined it is not known which lines they were
+                        raise InvalidInput("The author of that message has deleted it.")
+                    # it is not known which lines of joined messages they were
                     text = f"{data.text}\n\n{revision_text(change)}" if data.joined else change.text
                     data = msgspec.structs.replace(data, text=text, author=change.author)
                 return of_turn[0].seq, data, event
         raise InvalidInput("There is no message here that was answered.")
 
     async def react(self, reaction: Reaction) -> str:
-        """On an approval's card an emoji decides, once; a stop sign on what the running turn has shown ends that turn.
+        """Decide an approval by an emoji on its card, once, or stop the running turn by a stop sign on its post.
 
-        Returns what to tell whoever put it there: why it did not count, else nothing.
+        Returns why the emoji did not count, for the person who added it, or an empty string.
         """
         thread, verdict, is_stop = reaction.thread, verdict_of(reaction.emoji), reaction.emoji in STOP_SIGNS
         post = await self._store.outbox.post_of(thread, reaction.message_id) if is_stop or verdict is not None else ""
@@ -315,7 +317,7 @@ class Orchestrator:
         return ""
 
     async def _begin(self, prompt: Prompt) -> None:
-        """A prompt is queued: its files are fetched, and it goes before what can wait."""
+        """A prompt is queued: download its files, and let it precede work that can wait."""
         self.services.attachments.expect(prompt)
         actor = self._actors.get(prompt.thread)
         if actor is not None:
@@ -332,7 +334,7 @@ class Orchestrator:
     ) -> ThreadId:
         """Post `text` to a channel, which opens a thread, and let the agent answer there.
 
-        Raises InvalidInput for a platform that is not connected, PlatformError when it refuses the post.
+        Raises InvalidInput for a platform that is not connected, PlatformError if it refuses the post.
         """
         thread = await self._connected(platform).open_thread(channel, text)
         clock = self.services.clock
@@ -342,12 +344,12 @@ class Orchestrator:
         return thread
 
     def opens_threads(self, thread: ThreadId, *, direct: bool) -> bool:
-        """Whether another thread can be opened beside this one."""
+        """Whether another thread can be opened next to this one."""
         platform = thread_address(thread).platform
         return self._connected(platform).limits.opens_threads and (not direct or platform in OWN_PLATFORMS)
 
     async def open_copy(self, source: ThreadId, key: str, by: str) -> None:
-        """Have a thread be opened beside another one and begin as a copy of that, as it is now, once for a key.
+        """Open a thread next to another one as a copy of its present state, once for a key.
 
         Durable on return. Raises NotFound.
         """
@@ -365,9 +367,10 @@ class Orchestrator:
         return adapter
 
     async def open(self, opening: Opening) -> bool:
-        """Have a prompt posted to the channel of its `unopened` thread and begin a thread there, once for its key.
+        """Post a prompt to the channel of its `unopened` thread and begin a thread there, once for its key.
 
-        Durable on return; False when that was so already. Raises InvalidInput for a platform that is not connected.
+        Durable on return. Returns False if it had been posted already. Raises InvalidInput for a platform that is not
+        connected.
         """
         prompt = opening.prompt
         self._connected(thread_address(prompt.thread).platform)
@@ -377,11 +380,11 @@ class Orchestrator:
         return fresh
 
     async def fate(self, key: str) -> DeliveryStatus | None:
-        """What has become of what `open` was to post; None when there is none."""
+        """Return the state of the post of `open`, or None if it does not exist."""
         return await self._store.outbox.fate(key)
 
     async def withdraw(self, key: str) -> str | None:
-        """Give up what `open` was to post, if it waits; what has kept it from it, None if it does not wait."""
+        """Cancel the post of `open` if it waits. Returns what delayed it, or None if it does not wait."""
         return await self._store.outbox.withdraw(key)
 
     async def opened(self, row: OutboxRow, thread: ThreadId, rest: Sequence[NewPost]) -> None:
@@ -400,7 +403,7 @@ class Orchestrator:
                 why = f"This machine's disk refused it: {words}." if words else str(error)
                 if isinstance(error, Conflict):
                     if (fate := await outbox.fate(row.id)) and fate.state == "sent":
-                        return  # another process has made it meanwhile
+                        return  # another process has made it in the meantime
                     why = SPOKE_BEFORE
                 await self.services.senders.post(NewPost(f"{row.id}:failed", thread, NOT_COPIED.format(why=why)))
                 await outbox.fail(row, why)
@@ -417,7 +420,7 @@ class Orchestrator:
             await self._opening_failed(opening)
 
     async def gave_up(self, row: OutboxRow, error: str, refused: bool) -> None:
-        """Called by the sender: a post has failed for good."""
+        """Called by the sender: a post has failed permanently."""
         post = row.post
         if post.copies is not None:
             await self.services.senders.post(
@@ -435,21 +438,21 @@ class Orchestrator:
                 await watch(opening.trigger)
 
     async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
-        """Decide an approval: who asked for it, an approver or the owner may.
+        """Decide an approval, as the person who asked, an approver or the owner.
 
-        Raises NotFound, Forbidden, Conflict when it was decided, Gone when it has expired, and InvalidInput for the
-        whole thread where it does not cover all that may run.
+        Raises NotFound, Forbidden, Conflict if it was decided, Gone if it has expired, and InvalidInput for the whole
+        thread if it does not cover all that may run.
         """
         found = await self._store.approvals.get(approval)
         if found is None:
             raise NotFound(f"There is no approval {approval}. `shoal approvals list` shows the open ones.")
         roles, by = by.roles, self.services.links.people.asker(by)
         if not may_decide(found, by, self._approvers, allow=allow):
-            log.warning("somebody tried to decide what is not theirs", extra={"thread_id": found.thread})
+            log.warning("approval rejected: not an approver", extra={"thread_id": found.thread})
             await self._refused(found, by, "not theirs to decide")
             if may_decide(found, by, self._approvers, allow=False):
-                raise Forbidden("Untrusted content led to this, so an approver or the owner has to allow it.")
-            raise Forbidden("This is for whoever asked for it, an approver or the owner to decide.")
+                raise Forbidden("Untrusted content led to this, so an approver or the owner must allow it.")
+            raise Forbidden("Only the person who asked for it, an approver or the owner can decide this.")
         verdict = "allow" if allow else "deny"
         try:
             settlement = await self._store.approvals.settle(
@@ -464,7 +467,7 @@ class Orchestrator:
     async def decide_card(
         self, card: CardId, allow: bool, by: Asker, numbers: Sequence[int] = (), scope: Scope = "once"
     ) -> str:
-        """Decide the calls of a card that wait, all or none of them; see `card_verdicts`. Raises what `decide` does."""
+        """Decide the waiting calls of a card, all or none; see `card_verdicts`. Raises the errors of `decide`."""
         calls = await self._store.approvals.on_card(card)
         if not calls:
             raise NotFound(GONE)
@@ -476,8 +479,8 @@ class Orchestrator:
                 await self._refused(call, by, "not theirs to decide")
                 if may_decide(call, by, self._approvers, allow=False):
                     what = f"Untrusted content led to call {call.item.number}"
-                    raise Forbidden(f"{what}, so an approver or the owner has to allow it.")
-                raise Forbidden("This is for whoever asked for it, an approver or the owner to decide.")
+                    raise Forbidden(f"{what}, so an approver or the owner must allow it.")
+                raise Forbidden("Only the person who asked for it, an approver or the owner can decide this.")
         settlements = await self._store.approvals.settle_all(
             verdicts, scope, by.user, by.trust, platform=by.platform, roles=roles, token=by.token
         )
@@ -486,15 +489,16 @@ class Orchestrator:
         return verdicts_text(calls, verdicts)
 
     async def choose(self, card: CardId, ticked: Sequence[int], by: Asker) -> str:
-        """Have a card show a tick for each call that waits; where its platform cannot, say how to choose in words.
+        """Show a tick on a card for each waiting call. If its platform cannot, explain the choice in words.
 
-        Raises NotFound, Forbidden, Conflict and Gone."""
+        Raises NotFound, Forbidden, Conflict and Gone.
+        """
         calls = await self._store.approvals.on_card(card)
         if not calls:
             raise NotFound(GONE)
         by = self.services.links.people.asker(by)
         if not all(may_decide(call, by, self._approvers, allow=False) for call in calls):
-            raise Forbidden("This is for whoever asked for it, an approver or the owner to decide.")
+            raise Forbidden("Only the person who asked for it, an approver or the owner can decide this.")
         place = calls[0].asked_in
         adapter, waiting = (
             self._adapters.get(thread_address(place).platform),
@@ -509,7 +513,7 @@ class Orchestrator:
         return CHOOSING
 
     async def _refused(self, found: Approval, by: Asker, why: str) -> None:
-        """Have the thread's audit chain tell of a decision that does not count."""
+        """Record in the thread's audit chain a decision that does not count."""
         action = f"{found.tool} {found.digest}"
         entry = AuditEntry("approval", action, "refused", user=by.identity, turn=found.turn, detail=why, token=by.token)
         await self._store.audit.record(found.thread, [entry])
@@ -524,14 +528,14 @@ class Orchestrator:
         await self._engine.woken(settlement.approval.thread)
 
     async def retry_due(self) -> datetime | None:
-        """Wake the turns that are to ask their model again now; when the next one is due."""
+        """Wake turns that must ask their model again now. Returns when the next one is due."""
         journal = self._store.journal
         for thread in await journal.take_retries(RETRY_AGAIN_SECONDS):
             await self._engine.woken(thread)
         return await journal.next_retry_at()
 
     async def watch_retries(self) -> None:
-        """Have turns that wait for their model ask again, at most RETRY_CHECK_SECONDS late, for ever."""
+        """Let turns that wait for their model ask again, at most RETRY_CHECK_SECONDS late, until cancelled."""
         while True:
             next_at, seconds = await self.retry_due(), RETRY_CHECK_SECONDS
             if next_at is not None:
@@ -539,7 +543,7 @@ class Orchestrator:
             await self.services.clock.sleep(seconds)
 
     async def clear(self, thread: ThreadId, by: str) -> None:
-        """Start the model's window anew; the journal keeps everything. Raises NotFound for an unknown thread."""
+        """Empty the model's window; the journal keeps everything. Raises NotFound for an unknown thread."""
         self.services.hub.publish(await self._store.journal.append(thread, [Cleared(by=by)]))
 
     async def thread_of(self, channel: str, message_id: str, key: str = "") -> ThreadId | None:
@@ -550,7 +554,7 @@ class Orchestrator:
         return UNBOUND if bindings is None else await bindings.listens(thread)
 
     async def recover(self) -> int:
-        """Wake every thread that was left with something to do; returns how many."""
+        """Wake every thread that has unfinished work. Returns how many."""
         waiting = await self._store.inbox.waiting()
         for thread in waiting:
             await self._engine.wake(thread)
@@ -564,13 +568,13 @@ class Orchestrator:
         before = actor.held_bytes
         try:
             await actor.advance()
-        except (StoreCorrupt, StoreNewer) as error:  # no try will help; the next start wakes it
+        except (StoreCorrupt, StoreNewer) as error:  # retries cannot help; the next start wakes it
             log.error("the journal cannot be read; the thread stands", extra={"thread_id": thread, "why": str(error)})
         except (StoreError, msgspec.MsgspecError) as error:
             log.error("the database failed; the thread is tried again", extra={"thread_id": thread, "why": str(error)})
             await self.services.clock.sleep(STORE_RETRY_SECONDS)
             await self._engine.wake(thread)
-        finally:  # when too much is held, make room for an eighth more
+        finally:  # make room for an eighth more if too much is held
             self._held_bytes += actor.held_bytes - before
             full = len(self._actors) > ACTIVE_MAX or self._held_bytes > HELD_BYTES_MAX
             idle = [actor for actor in self._actors.values() if not actor.running] if full else []
@@ -585,7 +589,7 @@ class Orchestrator:
             actor.signal(kind, turn)
 
     async def deactivate_idle(self) -> None:
-        """Drop threads that were idle for idle_seconds, for ever; owned by the app."""
+        """Drop threads that were idle for idle_seconds, until cancelled. Owned by the app."""
         while True:
             await self.services.clock.sleep(self.mailbox.idle_seconds / 4)
             oldest = self.services.clock.monotonic() - self.mailbox.idle_seconds
@@ -598,11 +602,11 @@ class Orchestrator:
 
 
 MINE = "mine:"
-"""How a message begins whose files its sender wrote."""
+"""Beginning of a message whose files its sender wrote."""
 
 
 def with_origins(prompt: Prompt) -> Prompt:
-    """The prompt with an origin for each of its files, and without the word by which its sender claims them."""
+    """Return the prompt with an origin for each of its files, and without the word by which its sender claims them."""
     text = prompt.text.lstrip()
     mine = text[: len(MINE)].lower() == MINE
     files = tuple(file.sent_by(prompt.author, mine=mine) for file in prompt.attachments)

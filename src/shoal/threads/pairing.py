@@ -1,7 +1,7 @@
-"""Pairing: strangers who wait with a code, and the people that were let in with one; a list a platform.
+"""Pairing: strangers who wait with a code, and the people admitted with one; a list for each platform.
 
-Each list is one value of the store's settings and every change of it a compare-and-swap, so that no process loses what
-another has written. Of a code only a digest is kept.
+Each list is one value of the store's settings and every change a compare-and-swap, so that no process overwrites
+changes of another. Only a digest of each code is stored.
 """
 
 import logging
@@ -31,18 +31,18 @@ log = logging.getLogger(__name__)
 
 CODE_STANDS_SECONDS = 3600.0
 WAITING_MAX = 20
-"""Strangers of one platform that wait at once; more get no code until one is let in or a code has expired."""
+"""Most strangers of one platform that wait at once. Others get no code until one is admitted or a code has expired."""
 PAIRED_MAX = 1000
-"""People of one platform that can be let in by code; whoever has more names a role in the platform's `allow`."""
+"""Most people of one platform admitted by code. For more, name a role in the platform's `allow`."""
 SWAPS_MAX = 50
 NAME_CHARS_MAX = 100
 SCOPE = "access"
 CHAIN = "access"
-"""The audit chain of who was let in and shut out."""
+"""The audit chain of people admitted and removed."""
 
 
 class PairingRequest(msgspec.Struct, frozen=True):
-    """A stranger who has a code until `expires_at`."""
+    """A stranger whose code is valid until `expires_at`."""
 
     user: str
     name: str
@@ -51,7 +51,7 @@ class PairingRequest(msgspec.Struct, frozen=True):
 
 
 class PairedPerson(msgspec.Struct, frozen=True):
-    """Somebody who was let in: when, and by whom."""
+    """A person who was admitted, when, and by whom."""
 
     user: str
     name: str = ""
@@ -70,18 +70,18 @@ _rosters = msgspec.json.Decoder(PairingList)
 
 
 def _nobody_looks() -> None:
-    """Where nothing runs that somebody could have left."""
+    """Used where nothing runs that a removed person could have left."""
 
 
 class Pairing(msgspec.Struct, frozen=True, eq=False):
-    """The lists of all platforms, over any number of processes. `removed` is called after somebody was shut out."""
+    """The lists of all platforms, shared by any number of processes. `removed` is called after a person was removed."""
 
     store: Store
     clock: Clock
     removed: Callable[[], None] = _nobody_looks
 
     async def people(self, platform: str) -> tuple[str, ...]:
-        """The user ids that were paired; nobody when that cannot be read."""
+        """Return the user ids that were paired; none if the list is unreadable."""
         try:
             return tuple(one.user for one in (await self.roster(platform)).paired)
         except StoreError:
@@ -89,11 +89,11 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
             return ()
 
     async def roster(self, platform: str) -> PairingList:
-        """Who is paired, and who waits with a code that still stands. Raises StoreError."""
+        """Return the paired people, and those who wait with a valid code. Raises StoreError."""
         return (await self._read(platform))[1]
 
     async def ask(self, platform: str, author: Author) -> str:
-        """A new code for a stranger; empty when they have one that stands, or WAITING_MAX wait. Raises StoreError."""
+        """Create a code for a stranger. Empty if they have a valid one, or WAITING_MAX wait. Raises StoreError."""
         code = make_code(secrets.token_bytes(16))
         until = self.clock.now() + timedelta(seconds=CODE_STANDS_SECONDS)
         request = PairingRequest(author.id, author.name[:NAME_CHARS_MAX], code_digest(code), until)
@@ -109,10 +109,10 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
             return ""
 
     async def confirm(self, code: str, platforms: Sequence[str], by: str) -> tuple[str, str]:
-        """Let whoever got this code in, once; returns platform and user.
+        """Admit the person who got this code, once. Returns platform and user.
 
-        Raises InvalidInput for what cannot be a code, NotFound for a wrong or expired one, Conflict when PAIRED_MAX
-        people are in or others change the list all the time, StoreError.
+        Raises InvalidInput for a malformed code, NotFound for a wrong or expired one, Conflict if PAIRED_MAX people are
+        admitted or others keep changing the list, StoreError.
         """
         if sum(char.isalnum() for char in code) != CODE_LENGTH:
             raise InvalidInput(f"A pairing code has {CODE_LENGTH} letters and digits; copy it from the person's chat.")
@@ -137,7 +137,7 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
         raise NotFound("There is no such pairing code, or it has expired. Ask the person to write once more.")
 
     async def remove(self, platform: str, user: str, by: str) -> None:
-        """Shut somebody out who was let in by code. Raises NotFound, Conflict, StoreError."""
+        """Remove a person who was admitted by code. Raises NotFound, Conflict, StoreError."""
 
         def shut_out(found: PairingList) -> PairingList | None:
             left = tuple(one for one in found.paired if one.user != user)
@@ -149,7 +149,8 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
         self.removed()
 
     async def _change(self, platform: str, change: Callable[[PairingList], PairingList | None]) -> bool:
-        """Change the list, anew while others do so too; False when `change` wants it as it is. Raises Conflict."""
+        """Change the list, and retry while others change it too. Returns False if `change` leaves it unchanged. Raises
+        Conflict."""
         for _ in range(SWAPS_MAX):
             raw, found = await self._read(platform)
             changed = change(found)
@@ -161,7 +162,7 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
         raise Conflict("Others keep changing the list of people. Try again.")
 
     async def _read(self, platform: str) -> tuple[str | None, PairingList]:
-        """The value as it is stored, and what it says now."""
+        """Return the stored value, and its decoded list."""
         raw = await self.store.settings.get(SCOPE, f"people:{platform}")
         try:
             found = _rosters.decode(raw) if raw else PairingList()
@@ -170,7 +171,7 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
                 f"The list of people let in on {platform} is damaged: {refusal(error, PairingList)}."
             ) from error
         now = self.clock.now()
-        latest = now + timedelta(seconds=2 * CODE_STANDS_SECONDS)  # beyond that it is of a clock that ran ahead
+        latest = now + timedelta(seconds=2 * CODE_STANDS_SECONDS)  # beyond that it is from a clock that ran ahead
         return raw, PairingList(found.paired, tuple(one for one in found.waiting if now < one.expires_at <= latest))
 
     async def _note(self, what: str, platform: str, user: str, by: str) -> None:

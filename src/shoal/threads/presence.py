@@ -1,7 +1,7 @@
-"""Presence: whether somebody who wrote or decided earlier still has access, and what they may do now.
+"""Presence: whether a person who wrote or decided earlier still has access, and what they may do now.
 
-This is the one check that is made again after a message was accepted. A turn makes it when it opens and when it goes
-on. A sweep (threads/departures.py) makes it for everything that people have left.
+This is the only check that is repeated after a message was accepted. A turn makes it when it opens and when it
+continues. A sweep (threads/departures.py) makes it for all remaining work.
 """
 
 import logging
@@ -26,11 +26,11 @@ from shoal.threads.principals import Principal, bearer_of
 log = logging.getLogger(__name__)
 
 _OURS = frozenset({"", "owner", "shoal"})
-"""Ids of nobody, and of whoever needs no rule."""
+"""Ids of nobody, and of those who need no rule."""
 
 
 class Rights(NamedTuple):
-    """The roles that somebody has now, and the most that they are trusted."""
+    """The roles that a person has now, and the highest trust in them."""
 
     roles: tuple[str, ...]
     trust_max: Trust
@@ -47,7 +47,7 @@ NO_RIGHTS = Rights((), "untrusted")
 
 
 class Presence:
-    """Asks the rules, the tokens and the platforms of now."""
+    """Asks the current rules, tokens and platforms."""
 
     def __init__(
         self,
@@ -62,24 +62,25 @@ class Presence:
         self._approvers = approvers
 
     async def rights(self, thread: ThreadId, asked: Prompt | TurnState) -> Rights | None:
-        """Return what whoever asked for a turn may do now; None where it is not to run. Raises StoreError.
+        """Return what the person who asked for a turn may do now, or None if it must not run. Raises StoreError.
 
-        What one agent asks of another ends with the turn that asked: without access, it has no rights until then.
+        Work that one agent requests of another ends with the requesting turn: without access, it has no rights until
+        then.
         """
         if asked.caller is None:
             return await self._rights_in(thread, asked.author)
         return await self._rights_in(asked.caller.root, asked.caller.author) or NO_RIGHTS
 
     async def has_left(self, thread: ThreadId, author: Author) -> bool:
-        """Whether the author of a message in a thread has no access there by the rules of now. Raises StoreError.
+        """Whether the author of a message in a thread has no access there by the current rules. Raises StoreError.
 
-        On the page and the API people are who their tokens say, so that they leave with the last one.
+        People on the page and the API are identified by their tokens, so they leave with the last one.
         """
         address = thread_address(thread)
         if author.roles and address.platform in self._admissions.gated:
             bare = replace(author, roles=())
             if (await self._admissions.of(address.platform, bare, address.channel)).allowed:
-                return False  # whatever roles the platform says they have
+                return False  # regardless of the roles on the platform
         return await self._rights_in(thread, author) is None
 
     async def upholds(self, approval: Approval) -> bool:
@@ -92,7 +93,7 @@ class Presence:
         return TRUST_ORDER[by.trust] >= TRUST_ORDER[before] and may_decide(approval, by, self._approvers)
 
     async def _decider(self, approval: Approval) -> Asker | None:
-        """Return the person who decided, by the rules of now; None when they have no access."""
+        """Return the person who decided, by the current rules, or None if they have no access."""
         user, platform, address = approval.decided_by, approval.decided_on, thread_address(approval.asked_in)
         if platform in OWN_PLATFORMS:
             if user == PAGE_OWNER.author.id:
@@ -122,11 +123,11 @@ class Presence:
         admission = await self._admissions.of(address.platform, replace(author, roles=roles), address.channel)
         if admission.allowed:
             return Rights(roles, admission.trust)
-        await self._admissions.pairing.roster(address.platform)  # raises where nobody can know
+        await self._admissions.pairing.roster(address.platform)  # raises if it cannot be known
         return None
 
     async def _roles(self, thread: ThreadId, author: Author) -> tuple[str, ...]:
-        """Return the roles that the platform says somebody has now, or those of their message where it says nothing."""
+        """Return the person's current roles on the platform, or those of their message if they are unknown."""
         address = thread_address(thread)
         adapter = self._adapters.get(address.platform)
         if not author.roles or not isinstance(adapter, KnowsRoles):
@@ -138,7 +139,7 @@ class Presence:
             return author.roles
 
     async def _bearers(self, person: str) -> list[Principal]:
-        """Return a person once for each of their tokens that is good. Raises StoreError."""
+        """Return a person once for each of their valid tokens. Raises StoreError."""
         tokens = [one for one in await self._tokens.all() if one.person == person and not self._tokens.has_expired(one)]
         bearers = [await bearer_of(self._tokens, token) for token in tokens]
         return [bearer for bearer in bearers if bearer is not None]

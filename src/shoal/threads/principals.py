@@ -1,4 +1,4 @@
-"""Who calls or is told something, and how far they may go: where scopes, own threads and agents are compared.
+"""Authenticated callers and their rights: compares scopes, own threads and agents.
 
     token          may use
     ------------   --------------------------------------------------------------------------------------------
@@ -24,13 +24,13 @@ from shoal.store.journal import Journal
 from shoal.threads.access_tokens import AccessTokens
 
 HOME_TOKEN = AccessToken("", "", "admin", "web:owner", "", datetime.fromtimestamp(0, UTC))
-"""The one in the home's file `token` or in web.token; it is not stored and cannot be revoked."""
+"""The token in the home's file `token` or in web.token. It is not stored and cannot be revoked."""
 ANCESTORS_MAX = 32
-"""How many callers above a subagent's thread are looked through for the conversation that it works for."""
+"""Most callers above a subagent's thread that are followed to the conversation that it works for."""
 
 
 class Principal(msgspec.Struct, frozen=True):
-    """A person with a token; `author` is who they are in what they write."""
+    """A person with a token. `author` is their identity as an author of messages."""
 
     token: AccessToken
     author: Author
@@ -38,12 +38,12 @@ class Principal(msgspec.Struct, frozen=True):
 
     @property
     def person(self) -> str:
-        """PLATFORM:USER."""
+        """Return PLATFORM:USER."""
         return self.token.person
 
     @property
     def asker(self) -> Asker:
-        """Who asks, for the permission rules and approvals."""
+        """Return the person as an asker, for the permission rules and approvals."""
         by_name: Trust = "trusted" if self.author.trusted else "untrusted"
         return Asker(
             trust="owner" if self.author is OWNER.author else by_name,
@@ -56,33 +56,33 @@ class Principal(msgspec.Struct, frozen=True):
 
     @property
     def is_confined(self) -> bool:
-        """Whether there are threads that they may not read."""
+        """Whether threads exist that they may not read."""
         return self.token.scope == "chat" or bool(self.token.agent)
 
     @property
     def channel(self) -> str:
-        """The channel of their own; empty for the owner, who needs none."""
+        """Return their own channel; empty for the owner, who needs none."""
         return "" if self.author is OWNER.author else personal_channel(self.person)
 
     @property
     def channels(self) -> tuple[str, ...]:
-        """What the ids of a chat token's threads begin with; none for those who are not bound to a channel."""
+        """Return the id prefixes of a chat token's threads; none for people who are not confined to a channel."""
         if self.token.scope != "chat":
             return ()
         return tuple(f"{platform}:{encode_part(self.channel)}:" for platform in ("web", "openai"))
 
     def owns(self, thread: ThreadId) -> bool:
-        """Whether the thread is one of their own conversations, or they are not bound to these."""
+        """Whether the thread is one of their own conversations, or they are not confined to these."""
         return self.token.scope != "chat" or thread.startswith(self.channels)
 
 
 OWNER = Principal(HOME_TOKEN, Author("owner", trusted=True))
-"""Whoever holds the home's token; it is the owner's, so there is nobody else."""
+"""The bearer of the home's token, which belongs to the owner."""
 OWNER_ON_PAGE = msgspec.structs.replace(OWNER, by_cookie=True)
 
 
 async def may_use(principal: Principal, journal: Journal, thread: ThreadId) -> bool:
-    """Whether a thread is there for this caller, be it begun or not. Raises StoreError."""
+    """Whether this caller may use a thread, existing or not. Raises StoreError."""
     if not principal.is_confined:
         return True
     root = thread
@@ -105,12 +105,12 @@ async def may_use(principal: Principal, journal: Journal, thread: ThreadId) -> b
 
 
 def no_such_thread(thread: ThreadId) -> NotFound:
-    """What is said of a thread that does not exist, and of one that the caller may not see."""
+    """Return the error for a thread that does not exist, or that the caller may not see."""
     return NotFound(f"There is no thread {thread[:200]}. `shoal threads list` shows them.")
 
 
 async def bearer_of(tokens: AccessTokens, token: AccessToken) -> Principal | None:
-    """Who holds a token that is good; None when its person has no access any more. Raises StoreError."""
+    """Return the bearer of a valid token, or None if its person has lost access. Raises StoreError."""
     author = await tokens.author(token)
     if author is None:
         return None

@@ -1,4 +1,4 @@
-"""The readable files of threads, `log.jsonl` and `context.jsonl`: written after each turn, or made anew."""
+"""The readable files of threads, `log.jsonl` and `context.jsonl`: written after each turn, or rebuilt."""
 
 import logging
 from collections.abc import Container, Iterable
@@ -18,7 +18,7 @@ from shoal.turn.prompt import decode_prompt
 log = logging.getLogger(__name__)
 
 SYSTEMS_MAX = 32
-"""System texts kept for the readable files; each is some 10 KB."""
+"""Most system texts cached for the readable files; each is some 10 KB."""
 
 
 class ReadableFiles:
@@ -30,7 +30,7 @@ class ReadableFiles:
         self._systems: dict[str, str] = {}
 
     async def project(self, thread: ThreadId, events: list[Event]) -> None:
-        """Write a turn down, and those before it that ran on other machines; the journal stays the truth on failure."""
+        """Write a turn, and earlier ones that ran on other machines. The journal stays authoritative on failure."""
         try:
             systems = await self._systems_of(events)
             written = await in_thread(lambda: self._projections.append(thread, events, systems))
@@ -44,19 +44,19 @@ class ReadableFiles:
                 await in_thread(lambda: write(thread, missed, systems))
         except OSError as error:
             log.warning(
-                "log.jsonl and context.jsonl could not be written; `shoal threads rebuild` makes them anew",
+                "log.jsonl and context.jsonl could not be written; `shoal threads rebuild` creates them again",
                 extra={"thread_id": thread, "why": str(error)},
             )
 
     async def _systems_of(self, events: Iterable[Event]) -> dict[str, str]:
-        """As `system_texts`, each read once: turn after turn begins with the same."""
+        """Like `system_texts`, with each text read once: most turns begin with the same."""
         known = self._systems if len(self._systems) < SYSTEMS_MAX else {}
         self._systems = known = known | await system_texts(self._journal, events, known)
         return known
 
 
 async def system_texts(journal: Journal, events: Iterable[Event], known: Container[str] = ()) -> dict[str, str]:
-    """The stored system texts that turns began with, by digest, but for those `known`. Raises StoreError."""
+    """Return the stored system texts that turns began with, by digest, except those `known`. Raises StoreError."""
     named = {event.data.system for event in events if isinstance(event.data, TurnStarted) and event.data.system}
     found = [(digest, await journal.prompt(digest)) for digest in named if digest not in known]
     return {digest: decode_prompt(body).text for digest, body in found if body is not None}

@@ -1,8 +1,8 @@
-"""Who answers a message, who asks, and who reads along: resolved when it is accepted, used when its turn opens.
+"""The agent, asker and readers of a message: resolved when it is accepted, used when its turn opens.
 
-`PromptScope` (kernel/messages.py) says which facts are of which time. Who reads along in a direct conversation is noted
-as its person writes. A reminder, a process's hook or a subagent's report starts a turn in the same conversation, with
-the same readers; how far that turn sees is up to who asked for it.
+`PromptScope` (kernel/messages.py) says at which time each fact is taken. The readers of a direct conversation are
+stored when its person writes. A reminder, a process's hook or a subagent's report starts a turn in the same
+conversation, with the same readers. The asker decides how much that turn sees.
 """
 
 import msgspec
@@ -21,11 +21,11 @@ from shoal.turn.run import TurnScope
 from shoal.turn.thread import ThreadView, chat_of
 
 AUDIENCE = "audience"
-"""The setting by channel: who reads along in a direct conversation."""
+"""The setting, for each channel, with the readers of a direct conversation."""
 LAST_CHANNEL = "last_channel"
-"""The setting by agent: where people last wrote to it, the place for what it says by itself."""
+"""The setting, for each agent, with the place where people last wrote to it, for posts of its own."""
 ANSWERS_ONLY = frozenset({"openai", "terminal", "agent"})
-"""Platforms whose people see a turn's answer and are gone then."""
+"""Platforms where people see only a turn's answer and then leave."""
 
 _audience = msgspec.json.Decoder(Audience)
 
@@ -39,15 +39,15 @@ class Scopes(msgspec.Struct, frozen=True, eq=False):
     timezones: TimeZones
 
     async def resolve(self, prompt: Prompt, trust: Trust | None = None) -> PromptScope:
-        """Resolve for whom a message is answered; `trust` is what a gate says of its author. Raises StoreError."""
+        """Resolve for whom a message is answered. `trust` is the gate's result for its author. Raises StoreError."""
         agent = await self.agents.meant(prompt.thread, prompt.agent)
         return await self._resolve(prompt.thread, prompt, prompt.author, agent, trust)
 
     async def open(self, view: ThreadView, asked: Prompt | TurnState, rights: Rights) -> TurnScope:
-        """Return for whom a turn works that opens or goes on, within the rights that its author has now.
+        """Return the scope of a turn that opens or continues, within the rights that its author has now.
 
-        One without a conversation speaks where people last wrote to the agent. Raises InvalidInput for an agent that
-        cannot be used, StoreError.
+        A turn without a conversation speaks where people last wrote to the agent. Raises InvalidInput for an unusable
+        agent, StoreError.
         """
         scope, caller, chat = asked.scope, asked.caller, chat_of(view.thread, asked.caller)
         wrote = caller.author if caller is not None else asked.author
@@ -78,7 +78,7 @@ class Scopes(msgspec.Struct, frozen=True, eq=False):
     async def _resolve(
         self, thread: ThreadId, asked: Prompt | TurnState, author: Author, agent: str, trust: Trust | None = None
     ) -> PromptScope:
-        """Resolve who asks: the author, or for a subagent the person whose turn started it."""
+        """Resolve the asker: the author, or for a subagent the person whose turn started it."""
         people, caller = self.links.people, asked.caller
         if caller is not None:
             asker = people.asker(author.asker(caller.root, trust, direct=caller.direct))
@@ -92,9 +92,9 @@ class Scopes(msgspec.Struct, frozen=True, eq=False):
 
 
 def noted_channel(agent: str, thread: ThreadId) -> tuple[tuple[str, str, str], ...]:
-    """The setting (scope, key, value) by which it is known that a person wrote to the agent here, if it is one.
+    """Return the setting (scope, key, value) that records that a person wrote to the agent here, if it is one.
 
-    The owner is told things there, so it is never a channel of one other person.
+    The owner gets notices there, so it is never the direct conversation of another person.
     """
     if is_personal(thread) or thread_address(thread).platform in ANSWERS_ONLY:
         return ()
@@ -102,7 +102,7 @@ def noted_channel(agent: str, thread: ThreadId) -> tuple[tuple[str, str, str], .
 
 
 def noted_audience(prompt: Prompt, audience: Audience) -> tuple[tuple[str, str, str], ...]:
-    """The setting by which it is known who reads along where a person writes to the agent alone."""
+    """Return the setting that records the readers of a person's direct conversation with the agent."""
     if not prompt.direct or thread_address(prompt.thread).platform in OWN_PLATFORMS:
         return ()
     return ((AUDIENCE, channel_of(prompt.thread), msgspec.json.encode(audience).decode()),)

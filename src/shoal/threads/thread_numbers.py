@@ -1,6 +1,6 @@
-"""Short numbers for threads, for people: `#2` in the lists of a channel, and in the commands that are given there.
+"""Short numbers for threads, for people: `#2` in the lists and commands of a channel.
 
-A thread gets its number in a channel when it is first listed there, and keeps it. Ids stay valid everywhere.
+A thread gets its number when it is first listed in a channel, and keeps it. Ids stay valid everywhere.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from shoal.kernel.untrusted import UNREADABLE
 
 SCOPE = "thread-numbers"
 NUMBERED_MAX = 500
-"""Numbers a channel keeps; the lowest that are not in the list just shown are forgotten first."""
+"""Most numbers of a channel. The lowest that are not in the list just shown are removed first."""
 SWAPS_MAX = 10
 _numbers = msgspec.json.Decoder(dict[ThreadId, int])
 
@@ -26,8 +26,10 @@ class ThreadNumbers(NamedTuple):
     settings: Settings
 
     async def of(self, place: ThreadId, threads: Sequence[ThreadId]) -> dict[ThreadId, int]:
-        """The numbers that these threads have in a place's channel; new ones get the next, the first the lowest.
-        Raises StoreError, and Conflict while others keep numbering."""
+        """Return the numbers of these threads in a place's channel. New ones get the next numbers in order.
+
+        Raises StoreError, and Conflict while others keep numbering.
+        """
         for _ in range(SWAPS_MAX):
             raw, known = await self._read(place)
             new = [thread for thread in dict.fromkeys(threads) if thread not in known]
@@ -43,7 +45,7 @@ class ThreadNumbers(NamedTuple):
         raise Conflict("Others keep listing threads here. Try again.")
 
     async def thread(self, place: ThreadId, number: int) -> ThreadId | None:
-        """The thread of a number in a place's channel. Raises StoreError."""
+        """Return the thread of a number in a place's channel. Raises StoreError."""
         _, known = await self._read(place)
         return next((thread for thread, its in known.items() if its == number), None)
 

@@ -1,4 +1,4 @@
-"""Whose clock counts: the time zones that people have chosen for themselves, in a chat or on the page."""
+"""The time zones that people have chosen for themselves, in a chat or on the page."""
 
 import asyncio
 
@@ -10,14 +10,14 @@ from shoal.kernel.zones import zone_named
 from shoal.permissions.access import People
 
 SCOPE = "timezone"
-"""The scope of the stored choices; a key is the person's first identity, PLATFORM:USER."""
+"""The scope of the stored choices. A key is the person's first identity, PLATFORM:USER."""
 READ_AGAIN_SECONDS = 30.0
-"""After how long another process's change counts here."""
+"""Delay after which another process's change takes effect here."""
 PAGE_ROWS = 1000
 
 
 class TimeZones:
-    """The time zone of a person: their own choice, else that of [access.people], else the agent's."""
+    """The time zone of a person: their own choice, otherwise that of [access.people], otherwise the agent's."""
 
     def __init__(self, settings: Settings, people: People, clock: Clock) -> None:
         self._settings = settings
@@ -32,7 +32,7 @@ class TimeZones:
         return await self.chosen(asker) or agent.timezone
 
     async def chosen(self, asker: Asker) -> str:
-        """Return what is set for this person, or nothing. Raises StoreError."""
+        """Return the person's choice, or nothing. Raises StoreError."""
         if not asker.user:
             return ""
         await self._read()
@@ -40,7 +40,7 @@ class TimeZones:
         return self._chosen.get(identity) or self._people.find(identity).timezone
 
     async def choose(self, asker: Asker, timezone: str) -> str:
-        """Set a person's zone and return its name; empty takes the choice back. Raises InvalidInput, StoreError."""
+        """Set a person's zone and return its name. An empty name resets it. Raises InvalidInput, StoreError."""
         name = zone_named(timezone).key if timezone else ""
         await self._settings.put(SCOPE, self._identity(asker), name)
         self._read_at = None

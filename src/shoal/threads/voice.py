@@ -1,16 +1,16 @@
-"""Voice: recordings become the words that the model reads, and answers are spoken where somebody wants that.
+"""Voice: transcribe recordings for the model, and speak answers where people want it.
 
-what came                        what the turn has
+message                          what the turn has
 ------------------------------   ----------------------------------------------------------------------
 a recording alone                its words, as if the person had written them
 a recording with a text          the text, and below it the words with the file's name
-one of somebody else             its words with the file, in an untrusted block unless they are trusted
-too long, or not understood      the recording as a file; the person is told why
+one of another person            its words with the file, in an untrusted block unless they are trusted
+too long, or not understood      the recording as a file; the person learns why
 no recognition is configured     the recording as a file
 
-An outside call that costs money is made once: what came of it is a file of the thread (`speech/`, which no tool can
-reach) before anything else is done with it, and is found there after a crash. Its cost is recorded under an id of its
-own, so that it counts once as well. The recording itself stays with the message.
+An external call that costs money is made once: its result is stored as a file of the thread first (`speech/`, which no
+tool can reach), and is found there after a crash. Its cost is recorded under an id of its own, so that it counts once
+as well. The recording itself stays with the message.
 """
 
 import hashlib
@@ -46,7 +46,7 @@ FOLDER = "speech"
 HEARD, SPOKEN = "heard.json", "spoken.json"
 TRIES = 3
 BYTES_A_SECOND_MIN = 1_500
-"""How little a second of speech takes; of a recording that does not tell, no more seconds can be in it."""
+"""Least bytes for a second of speech, which limits the length of a recording that does not state it."""
 WORDS_CHARS_MAX = 20_000
 UNHEARD = "I could not make out {name}: {why} The recording is kept with your message."
 
@@ -54,7 +54,7 @@ Kept = TypeVar("Kept")
 
 
 class _Made(msgspec.Struct, frozen=True):
-    """A recording that was made: its file's name, and what it took."""
+    """A finished recording: its file's name, and its usage."""
 
     name: str
     usage: Usage
@@ -62,8 +62,7 @@ class _Made(msgspec.Struct, frozen=True):
 
 
 class VoiceService(msgspec.Struct, frozen=True, eq=False):
-    """Hears for the turns, and speaks for the senders, where either is configured. `post` puts a message into the
-    outbox."""
+    """Transcribes for the turns, and speaks for the senders, if configured. `post` puts a message into the outbox."""
 
     recognition: Speech | None
     speaking: Speech | None
@@ -77,13 +76,13 @@ class VoiceService(msgspec.Struct, frozen=True, eq=False):
     folders: Folders
     post: Callable[[NewPost], Awaitable[None]]
 
-    # ---- in ----
+    # ---- incoming ----
 
     async def heard(self, prompt: Prompt, agent: str, asker: Asker) -> Prompt:
-        """The message with what its recordings say; one that cannot be made out is told, and stays a file.
+        """Return the message with the words of its recordings. A failed one is reported, and stays a file.
 
-        What somebody else says in one, which is answered or passed on, stays with that file: it is never a word of
-        whoever wrote the message.
+        Words of another person, in a quoted or forwarded recording, stay with that file: they never count as words of
+        the message's author.
         """
         if self.recognition is None:
             return prompt
@@ -108,7 +107,7 @@ class VoiceService(msgspec.Struct, frozen=True, eq=False):
         return msgspec.structs.replace(prompt, text="\n\n".join(told), attachments=tuple(files))
 
     async def _words(self, thread: ThreadId, file: Attachment, recognition: Speech, agent: str, asker: Asker) -> str:
-        """What a recording says, recognised once. Raises ProviderRefused with why it cannot be."""
+        """Return a recording's words, transcribed once. Raises ProviderRefused with the reason if it is impossible."""
         try:
             audio = await in_thread(Path(file.path).read_bytes)
         except OSError as error:
@@ -148,10 +147,10 @@ class VoiceService(msgspec.Struct, frozen=True, eq=False):
             raise ProviderRefused("nothing is said in it.")
         return found.text
 
-    # ---- out ----
+    # ---- outgoing ----
 
     async def speaks(self, prompt: Prompt) -> bool:
-        """Whether the answer to a message is spoken, too: as its channel chose, and where the platform plays it."""
+        """Whether the answer to a message is also spoken: as its channel chose, and if the platform plays it."""
         if not self._form(prompt.thread) or prompt.origin not in ("person", "api"):
             return False
         mode = await self.mode(prompt.thread)
@@ -159,12 +158,12 @@ class VoiceService(msgspec.Struct, frozen=True, eq=False):
         return mode == "on" or (mode == "auto" and spoken)
 
     async def mode(self, thread: ThreadId) -> VoiceMode:
-        """Whether answers in the thread's channel are spoken. Raises StoreError."""
+        """Return whether answers in the thread's channel are spoken. Raises StoreError."""
         chosen = await self.choices.get(VOICE, channel_of(thread))
         return chosen if chosen in VOICE_MODES else self.settings.answers
 
     async def choose(self, thread: ThreadId, mode: VoiceMode) -> str:
-        """Have answers in the thread's channel spoken or not; returns what to tell. Raises StoreError."""
+        """Set whether answers in the thread's channel are spoken. Returns the confirmation. Raises StoreError."""
         await self.choices.put(VOICE, channel_of(thread), mode)
         if mode == "off":
             return "I answer in writing."
@@ -175,7 +174,8 @@ class VoiceService(msgspec.Struct, frozen=True, eq=False):
         return "I also answer aloud." if mode == "on" else "I also answer aloud when you speak to me."
 
     async def say(self, row: OutboxRow) -> Path:
-        """The recording of a post's text, made once. Raises ProviderDown and ProviderRefused with why there is none."""
+        """Return the recording of a post's text, made once. Raises ProviderDown and ProviderRefused with the reason for
+        failure."""
         speaking, spoken = self.speaking, row.post.spoken
         text = speakable(row.post.text, self.settings.chars_max)
         if speaking is None or spoken is None:
@@ -211,11 +211,11 @@ class VoiceService(msgspec.Struct, frozen=True, eq=False):
         return None if found is None else self._folder(thread, mark) / found.name
 
     def _form(self, thread: ThreadId) -> AudioFormat | Literal[""]:
-        """In which form the thread's platform takes a spoken answer; empty where it takes none."""
+        """Return the format in which the thread's platform accepts a spoken answer, or an empty string."""
         adapter = self.adapters.get(thread_address(thread).platform)
         return "" if adapter is None else adapter.limits.voice
 
-    # ---- what was paid for ----
+    # ---- paid results ----
 
     def _folder(self, thread: ThreadId, mark: str) -> Path:
         return self.home.thread(thread) / FOLDER / mark
@@ -233,7 +233,7 @@ class VoiceService(msgspec.Struct, frozen=True, eq=False):
         return await in_thread(read)
 
     async def _keep(self, thread: ThreadId, mark: str, files: Mapping[str, bytes]) -> None:
-        """All of these files or none, also after a power cut."""
+        """Store all of these files or none, also after a power cut."""
         folder = self._folder(thread, mark)
 
         def write() -> None:

@@ -1,4 +1,4 @@
-"""Which thread a command means that is given in a channel, where conversations are threads of their own.
+"""Resolve the thread that a command means in a channel where conversations are threads.
 
 the command is given in                       it means
 -------------------------------------------   ---------------------------------------------------------------
@@ -16,19 +16,19 @@ from shoal.kernel.ports import Settings
 from shoal.store.journal import Journal
 
 SCOPE = "latest"
-"""The scope of the settings in which each person's last thread of a channel stands. The key without a person says that
-the channel itself is a conversation: somebody spoke there, and it was the whole channel's."""
+"""The scope of the settings that store each person's last thread of a channel. The key without a person says that the
+channel itself is a conversation: a person wrote there, and it was the whole channel's."""
 
 
 class Whereabouts(NamedTuple):
-    """A command's thread: None where it was given beside all threads, by somebody who has none there."""
+    """A command's thread: None if it was given outside of threads, by a person who has none there."""
 
     thread: ThreadId | None
     in_channel: bool
 
 
 async def note_latest(settings: Settings, thread: ThreadId, user: str) -> None:
-    """Remember where somebody spoke last in a channel. Raises StoreError."""
+    """Remember where a person last spoke in a channel. Raises StoreError."""
     keys = [f"{channel_of(thread)}{user}"] + [channel_of(thread)] * thread.endswith(f":{WHOLE_CHANNEL}")
     for key in keys:
         if await settings.get(SCOPE, key) != thread:
@@ -38,7 +38,7 @@ async def note_latest(settings: Settings, thread: ThreadId, user: str) -> None:
 async def whereabouts(
     asked: CommandRequest, settings: Settings, journal: Journal, *, takes_place: bool = False
 ) -> Whereabouts:
-    """The thread that a command means. Raises StoreError."""
+    """Return the thread that a command means. Raises StoreError."""
     thread = asked.thread
     if asked.direct or thread_address(thread).platform in OWN_PLATFORMS:
         return Whereabouts(thread, in_channel=False)

@@ -324,7 +324,7 @@ class Executor:
             if context.agent.taint and taint.active:
                 return f"It is allowed in this thread, but not after untrusted content was read ({taint.shown})."
             if giver is None or TRUST_ORDER[context.asker.trust] < TRUST_ORDER[giver]:
-                why = why or "It was allowed in this thread by somebody who is trusted more than who asks now."
+                why = why or "A person with more trust than the one who asks now allowed it in this thread."
             elif not await self._upholds(grant):
                 why = why or NOT_UPHELD
             elif grant.digest == asking.digest and not asking.content.coverage.uncovered:

@@ -1,1 +1,1 @@
-"""One turn: the context it sees, and the loop of model and tools."""
+"""One turn: the context that the model sees, and the loop of model and tools."""

@@ -1,4 +1,4 @@
-"""Work that runs beside the turns of an agent, such as processes."""
+"""Work that runs alongside an agent's turns, such as background processes."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -6,11 +6,11 @@ import msgspec
 
 
 class Activity(msgspec.Struct, frozen=True, eq=False):
-    """A kind of such work. `title` heads its lines in prompts.
+    """A kind of such work. `title` is the heading of its lines in prompts.
 
-    `for_prompt(agent, within, limit)` returns at most `limit` lines for the agent's prompt, without words that an
-    untrusted source chose. `for_people(agent, within)` returns a line for each, for people who may see these
-    conversations, in `/tasks`. `within`: only work for conversations whose ids begin with it.
+    `for_prompt(agent, within, limit)` returns at most `limit` lines for the agent's prompt, without text that an
+    untrusted source chose. `for_people(agent, within)` returns a line for each in `/tasks`, for people who may see
+    these conversations. `within`: only work for conversations whose ids begin with it.
     """
 
     title: str

@@ -1,4 +1,4 @@
-"""Build what the model gets to see: the system text chosen at the turn's start, the transcript, the tools."""
+"""Build what the model sees: the system text chosen at the turn's start, the transcript, and the tools."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
@@ -60,20 +60,20 @@ from shoal.turn.thread import ThreadView, chat_of
 from shoal.turn.tokens import Calibration, Gauge, Meter
 
 OWNER = Asker(trust="owner", user="owner")
-"""Who asks where no turn does."""
+"""The asker outside of turns."""
 TOOLS_KNOWN_MAX = 32
-"""Sets of tools whose JSON is kept in memory; one is an agent's with a profile."""
+"""Most sets of tools whose JSON is cached; one for each agent and profile."""
 FITTED_MAX = 64
-"""Instructions fitted to small windows that are kept."""
+"""Most instructions cached that were fitted to small windows."""
 WHOLE_SHARE = 0.75
-"""Instructions and tools that take no more of the input are sent as they are."""
+"""Instructions and tools up to this part of the input are sent unchanged."""
 FITTED_SHARE = 0.6
-"""Of the input, what they get where they would take more."""
+"""The part of the input that longer instructions and tools are fitted to."""
 
 
 class Shares(NamedTuple):
-    """A model's window, what tells its tokens, and how the window is shared out: a request's room, what stands before
-    the conversation, and the longest answer that is asked for."""
+    """A model's window, its token gauge, and how the window is shared: a request's room, the text before the
+    conversation, and the longest requested answer."""
 
     window: int
     gauge: Gauge
@@ -86,15 +86,15 @@ THREAD_LINE = "\n\nThis conversation is the thread `{}`."
 """Ends the system text. It differs between threads, so it follows the prefix that a channel's threads share in the
 provider's cache. It is not part of the stored text."""
 CONTEXT_PARTS = ("system", "tools", "skills", "documents", "memory", "summary", "transcript")
-"""What a request is made of, in its order."""
+"""The parts of a request, in order."""
 _PART_OF = {"skills": "skills", "docs": "documents", "memory": "memory", "notes": "memory"}
 EVENTS_AT_ONCE_MAX = 500
 OLDEST_CHARS_MAX = 120
-"""How much is told of the oldest message that is still sent."""
+"""Most characters shown of the oldest message that is sent."""
 
 
 class ContextPart(msgspec.Struct, frozen=True):
-    """What a part of a request takes."""
+    """The size of one part of a request."""
 
     name: str
     bytes: int
@@ -102,10 +102,10 @@ class ContextPart(msgspec.Struct, frozen=True):
 
 
 class ContextCosts(msgspec.Struct, frozen=True):
-    """What the next request of a thread takes, part by part. `tokens` are those of all its input; `found_tools` are not
-    sent, and `left_out` messages neither; `fitted`: instructions and tools were more than the window has room for.
+    """The size of the next request of a thread, by part. `tokens` is the total of its input. `found_tools` and
+    `left_out` messages are not sent. `fitted`: instructions and tools were shortened to fit the window.
 
-    Above `room_tokens` the oldest of the conversation is summarised or left out, first what begins with `oldest`.
+    Above `room_tokens` the oldest messages are summarised or left out, first the one that begins with `oldest`.
     """
 
     thread: str
@@ -123,8 +123,8 @@ class ContextCosts(msgspec.Struct, frozen=True):
 
 
 class TurnOpening(msgspec.Struct, frozen=True):
-    """What a turn opens with. `expired_seq` is where the rolling window now begins, 0 when it stays as it is; `new` are
-    the prompts that are not known to be stored, and `described` the tools as they are stored, if they are not yet."""
+    """The opening of a turn. `expired_seq` is the new start of the rolling window, 0 if unchanged. `new` are prompts
+    that may not be stored yet, and `described` the tools as stored, if they are not stored yet."""
 
     started: TurnStarted
     expired_seq: int
@@ -135,16 +135,16 @@ class TurnOpening(msgspec.Struct, frozen=True):
 
     @property
     def prompts(self) -> tuple[tuple[str, bytes], ...]:
-        """What is new, to be stored by its digests."""
+        """Return the new prompts, to be stored by their digests."""
         return (*((one.digest, encode_prompt(one)) for one in self.new), *self.described)
 
 
 class ContextBuilder:
     """Builds requests and call contexts.
 
-    `profile_of` gives the profile that holds for an agent and an asker; `spend_left` what is left to spend, where that
-    is little and the audience may know it; `tainted_files` what tells the files of prompts that untrusted content had a
-    hand in. `activities` are listed in the prompt of each turn.
+    `profile_of` returns the profile of an agent and an asker. `spend_left` returns the remaining budget if little is
+    left and the audience may know it. `tainted_files` returns a function to the taint of prompt files. `activities` are
+    listed in the prompt of each turn.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class ContextBuilder:
         self._described: set[str] = set()
 
     async def open(self, view: ThreadView, scope: TurnScope, prompt: Prompt) -> TurnOpening:
-        """Choose the system text of the turn that `prompt` starts and what is told beside it."""
+        """Choose the system text of the turn that `prompt` starts, and the notes that accompany it."""
         agent, now = scope.agent, self._clock.now()
         expired_seq = view.transcript.expired(now - self._window) if self._window else 0
         base = announced = None
@@ -193,7 +193,7 @@ class ContextBuilder:
         tools = self._tools(scope)
         chosen = choose_prompts(base, announced, await self._present(view.thread, scope, tools))
         chat = chat_of(view.thread, scope.caller)
-        # What else it does, on all machines: Shoal's own words, so none of anybody who is not trusted, and no name.
+        # Its other work on all machines, in Shoal's own words: no text of untrusted people, and no names.
         within = scope.audience.within(chat)
         works = await self._store.registry.at_work(agent.name, ACTIVITY_MAX, within=within)
         text = volatile(
@@ -225,12 +225,12 @@ class ContextBuilder:
         return TurnOpening(started, expired_seq, chosen.system, tools, tuple(new.values()), described)
 
     def note_opened(self, opening: TurnOpening) -> None:
-        """An opening is durable, and its prompts and tools with it."""
+        """Note that an opening is durable, together with its prompts and tools."""
         self._known.update({one.digest: one for one in opening.new})
         self._described.update(digest for digest, _ in opening.described)
 
     def _stored_tools(self, tools: Offer) -> tuple[str, bytes]:
-        """Tools as the journal keeps them; the registry makes one offer of them while none changes."""
+        """Return the tools as the journal stores them. The registry returns the same offer while no tool changes."""
         found = self._tools_stored.get(id(tools))
         if found is None or found[0] is not tools:
             if len(self._tools_stored) >= TOOLS_KNOWN_MAX:
@@ -240,14 +240,14 @@ class ContextBuilder:
         return found[1:]
 
     async def resume(self, view: ThreadView, scope: TurnScope) -> tuple[SystemPrompt, Offer]:
-        """The system text of a turn that was opened before, perhaps by another process, and the tools it has now."""
+        """Return the system text of a turn opened before, perhaps by another process, and its present tools."""
         tools = self._tools(scope)
         return await self._stored(view.journal, view.base) or await self._present(view.thread, scope, tools), tools
 
     def request(self, run: TurnRun, route: Route, shares: Shares, *, tools: bool) -> tuple[ModelRequest, int]:
-        """The next request of the open turn, fitted to its share, and the units by which `learn` judges it.
+        """Return the next request of the open turn, fitted to its share, and the units by which `learn` judges it.
 
-        The run has its mark then. Raises InvalidInput when nothing can fit.
+        Sets the run's mark. Raises InvalidInput if nothing can fit.
         """
         view, agent, units, cut_to = run.view, run.scope.agent, 0, None
         view.transcript.settle()
@@ -256,7 +256,7 @@ class ContextBuilder:
             fitted = fit(view.tally, view.transcript.entries, room)
             messages = fitted.messages
             cut_to = room if fitted.dropped or fitted.stubbed or fitted.shortened else None
-            units = fitted.units if tools else 0  # without tools it teaches nothing
+            units = fitted.units if tools else 0  # without tools its report is not comparable
         else:
             messages = view.transcript.messages_of(view.turn)
         instructions = shares.prefix.system
@@ -278,19 +278,22 @@ class ContextBuilder:
         return request, units
 
     def shares(self, run: TurnRun, route: Route) -> Shares:
-        """How the model's window is shared out. Raises InvalidInput when not even fitted instructions leave room."""
+        """Return how the model's window is shared. Raises InvalidInput if even fitted instructions leave no room."""
         learnt, visible = run.window_tokens, run.visible_threads
         return self._share_out(run.scope.agent, route, run.system, run.tools, learnt, visible)
 
     def _share_out(
         self, agent: AgentSpec, route: Route, system: SystemPrompt, tools: Offer, learnt: int = 0, visible: str = ""
     ) -> Shares:
-        """The same for whoever sees threads that begin with `visible`; `learnt` is what was just learnt of the window.
-        Without these it is for a request of no turn."""
+        """Share the window for people who see threads that begin with `visible`. `learnt` is a window size learnt just
+        now.
+
+        Without both it is for a request outside a turn.
+        """
         window, factor = self._window_of(route, learnt, visible), self._calibration.factor(_readers(route, visible))
         output = min(agent.max_output_tokens, route.max_output_tokens or agent.max_output_tokens, window // 4)
         prefix = Prefix(system.text, tools.listed, tools.deferred, self.meter.prefix(system.text, tools.listed))
-        # What is learnt of a model changes it in steps, so that requests still begin with the same bytes.
+        # The learnt factor changes in steps, so that requests still begin with the same bytes.
         total = (window - reserved(self.settings, window, output)) / max(1.0, ceil(factor * 4) / 4)
         if prefix.units > WHOLE_SHARE * total:
             prefix = self._fitted(system, tools, int(FITTED_SHARE * total))
@@ -300,8 +303,8 @@ class ContextBuilder:
         return Shares(window, Gauge(self.meter, factor), room, prefix, output)
 
     async def costs(self, thread: ThreadId, agent: AgentSpec, route: Route, store: Store) -> ContextCosts:
-        """What the owner's next request of a thread would carry, and what each part takes; that of a first one, where
-        nothing was said there."""
+        """Return the size of each part of the owner's next request of a thread, or of a first request if the thread is
+        empty."""
         transcript, base, journal = Transcript(), "", store.journal
         window = await store.snapshots.window(thread)
         after = window.window_seq if window is not None else 0
@@ -362,7 +365,7 @@ class ContextBuilder:
     ) -> tuple[ModelRequest, Gauge]:
         """Build a request outside a turn, fitted to the model's window, and the gauge for its tokens.
 
-        `thread` is the recorded thread that it repeats. Raises InvalidInput when nothing fits.
+        `thread` is the recorded thread that it repeats. Raises InvalidInput if nothing fits.
         """
         shares = self._share_out(agent, route, system, tools)
         request = ModelRequest(
@@ -377,30 +380,30 @@ class ContextBuilder:
         return request, shares.gauge
 
     def options(self, agent: AgentSpec, route: Route, window_tokens: int, *, tools: bool) -> str:
-        """What a request asks for beside its messages, as marks have it; `window_tokens` if that was learnt."""
+        """Return the options of a request, as marks have them. `window_tokens` if the window was learnt."""
         window = self._context_tokens or route.context_tokens or WINDOW_TOKENS_DEFAULT
         quarter = min(window, window_tokens or window) // 4
         output = min(agent.max_output_tokens, route.max_output_tokens or agent.max_output_tokens, quarter)
         return options_of(route.model, output, "auto" if tools else "none", agent.temperature)
 
     def tools_of(self, agent: AgentSpec) -> Offer:
-        """The tools that the agent has for the owner."""
+        """Return the tools that the agent has for the owner."""
         return self._tools(TurnScope(agent, OWNER, Audience()))
 
     async def instructions(self, thread: ThreadId, agent: AgentSpec, tools: Offer) -> SystemPrompt:
-        """The system text as the files are now, with nobody's private memory."""
+        """Return the system text of the current files, without private memory."""
         return await self._present(thread, TurnScope(agent, OWNER, Audience()), tools)
 
     def clean(self, text: str) -> str:
-        """The text without secrets, for the journal."""
+        """Return the text without secrets, for the journal."""
         return self._executor.redactor.redact(text)
 
     def knows_window(self, route: Route) -> bool:
-        """Whether the model's window is known, or set in the configuration."""
+        """Whether the model's window is known or configured."""
         return bool(self._context_tokens or route.context_tokens)
 
     def window(self, run: TurnRun, route: Route) -> int:
-        """The model's window: what is configured or known of it, unless its provider refused less."""
+        """Return the model's window: configured or known, unless its provider refused less."""
         return self._window_of(route, run.window_tokens, run.visible_threads)
 
     def _window_of(self, route: Route, learnt: int, visible: str) -> int:
@@ -408,8 +411,8 @@ class ContextBuilder:
         return min(window, learnt or self._calibration.windows.get(_readers(route, visible), window))
 
     def narrow_window(self, run: TurnRun, route: Route, stated_tokens: int, refused_tokens: int) -> bool:
-        """Take the window for smaller for the rest of the turn, after the provider refused a request of so many tokens:
-        for what it states, or for half of that where nothing is known. False where that is no help."""
+        """Assume a smaller window for the rest of the turn, after the provider refused a request of so many tokens: the
+        stated one, or half of the tokens if nothing is stated. Returns False if that does not help."""
         window = self.window(run, route)
         if not WINDOW_TOKENS_MIN <= stated_tokens < window:
             stated_tokens = 0 if self.knows_window(route) else min(window, refused_tokens) // 2
@@ -426,10 +429,10 @@ class ContextBuilder:
             self._calibration.learn_window(readers, run.window_tokens)
 
     def calls(self, run: TurnRun) -> CallContext:
-        """For whom and where the open turn's calls run."""
+        """Return the context in which the open turn's calls run."""
         view, scope = run.view, run.scope
         mounts = self.mounts(scope.agent, view.thread)
-        for mount in mounts:  # made when first needed: most threads never use a tool
+        for mount in mounts:  # created when first needed: most threads never use a tool
             ensure_folder(mount.host)
         return CallContext(
             thread=view.thread,
@@ -453,7 +456,7 @@ class ContextBuilder:
         )
 
     def inside(self, agent: AgentSpec, thread: ThreadId, path: Path) -> str:
-        """The path by which the agent's tools and commands know a host path."""
+        """Convert a host path to the path that the agent's tools and commands use."""
         mounts = (
             Mount(agent.workspace, "/workspace", writable=True),
             Mount(self._home.attachments(thread), "/attachments"),
@@ -462,7 +465,7 @@ class ContextBuilder:
         return self._executor.sandbox.inside(path, mounts)
 
     def mounts(self, agent: AgentSpec, thread: ThreadId) -> tuple[Mount, ...]:
-        """What the agent's commands and file tools reach, first the workspace."""
+        """Return the folders that the agent's commands and file tools reach, the workspace first."""
         return (
             Mount(agent.workspace, "/workspace", writable=True),
             Mount(self._home.scratch(thread), "/scratch", writable=True),
@@ -473,18 +476,18 @@ class ContextBuilder:
         )
 
     async def _present(self, thread: ThreadId, scope: TurnScope, tools: Offer) -> SystemPrompt:
-        """The system text as the files are now."""
+        """Return the system text of the current files."""
         agent, person = scope.agent, scope.audience.person
         source_of, inside = await self._tainted_files(person), partial(self.inside, agent, thread)
         return self.prompts.system(agent, thread, tools.all, inside, source_of, person)
 
     def _tools(self, scope: TurnScope) -> Offer:
-        """The tools as of the turn's start: what comes or goes meanwhile changes nothing of what the model is told."""
+        """Return the tools of the turn's start. Later changes do not affect the turn."""
         profiles = self._profile_of(scope.agent, scope.asker), *self._bounds(scope)
         return self._executor.registry.offer(scope.agent.tools, hidden_by(profiles))
 
     def _bounds(self, scope: TurnScope) -> tuple[Profile, ...]:
-        """The profiles of the turns above that are not this turn's own, as they hold for the asker."""
+        """Return the profiles of the turns above that differ from this turn's own, as they apply to the asker."""
         if scope.caller is None:
             return ()
         own = self._profile_of(scope.agent, scope.asker)
@@ -507,5 +510,5 @@ class ContextBuilder:
 
 
 def _readers(route: Route, visible: str) -> str:
-    """A model and those who may read what it is sent: what is learnt of it is for them alone."""
+    """Key of a model and its readers: what is learnt from their text is for them alone."""
     return f"{route.provider.name}/{route.model} {visible}"

@@ -1,4 +1,4 @@
-"""The block that ends a turn's user message: what is true now and would break the stable beginning of requests."""
+"""The block that ends a turn's user message: current facts that would change the stable beginning of requests."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -7,7 +7,7 @@ from shoal.kernel.transcript import CONTEXT_CHANGES, CONTEXT_HEAD, CONTEXT_TAIL
 from shoal.kernel.zones import local_time
 
 CONTEXT_LINES_MAX = 12
-"""Most lines of one list; that there are more is said, and not how many: nobody has to count them all for it."""
+"""Most lines of a list. A longer list says only that there are more, so that nothing has to count them."""
 ACTIVITY_MAX = CONTEXT_LINES_MAX + 2
 """Threads at work and running processes that are looked up for an agent: those it is told of, its own thread among
 them, and one that stands for all more."""

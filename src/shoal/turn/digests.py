@@ -1,7 +1,7 @@
 """Digests of a model request in the journal, with which it can be rebuilt and compared.
 
-An answer's `RequestMark` has digests of a message over its JSON, with the names of its images and attachments and not
-where they lie; of a request over its messages in order.
+An answer's `RequestMark` has the digest of each message, over its JSON with the names of images and attachments but not
+their paths, and of the request, over its messages in order.
 """
 
 import hashlib
@@ -28,9 +28,9 @@ DIGEST_BYTES = 8
 
 _encoder = msgspec.json.Encoder()
 _ATTACHMENTS = lazy_re.compile(rb'/data/[^/\s"]+/[^/\s"]+/[^/\s"]+/attachments/')
-"""Where the files of a thread lie, as a sandbox that maps nothing names it: of a copy that is another place."""
+"""Path of a thread's files in a sandbox that maps nothing. It differs in a copy of the thread."""
 _Described = tuple[str, str, str]
-"""What a model is told of a tool: its name, its description and its parameters."""
+"""The definition of a tool that a model sees: name, description and parameters."""
 _tools = msgspec.json.Decoder(tuple[_Described, ...])
 
 
@@ -52,18 +52,18 @@ def stored_tools(tools: Sequence[ToolSpec]) -> tuple[str, bytes]:
 
 
 def stored_specs(body: bytes) -> tuple[ToolSpec, ...]:
-    """Tools as `stored_tools` keeps them. Raises msgspec.MsgspecError for a damaged body."""
+    """Decode tools stored by `stored_tools`. Raises msgspec.MsgspecError for a damaged body."""
     return tuple(ToolSpec(name, description, parameters) for name, description, parameters in _tools.decode(body))
 
 
 def options_of(model: str, output_tokens: int, tool_choice: str, temperature: float | None) -> str:
-    """What a request asks for beside its messages, as marks have it."""
+    """Describe a request's options, as marks have them."""
     warmth = "" if temperature is None else f", temperature {temperature:g}"
     return f"{model}, {output_tokens} tokens, tools {tool_choice}{warmth}"
 
 
 class RequestDigests:
-    """Marks the requests of one thread, each for the cost of what was added since the one before."""
+    """Marks the requests of one thread. Each mark costs only what was added since the previous one."""
 
     def __init__(self) -> None:
         self._messages: tuple[ModelMessage, ...] = ()
@@ -73,7 +73,7 @@ class RequestDigests:
         self._system = ("", "")
 
     def note(self, said: AssistantSaid) -> None:
-        """An answer is in the journal, with what was sent for it."""
+        """Record that an answer is in the journal, with what was sent for it."""
         if said.asked is not None:
             asked, (system, tools, options) = said.asked, self._head
             self._after = asked.after
@@ -88,10 +88,10 @@ class RequestDigests:
         room: TokenRoom | None,
         window_tokens: int,
     ) -> RequestMark:
-        """The mark of a request made of this transcript, in so much room if not all of it fit.
+        """Return the mark of a request built from this transcript, with its room if not all of it fit.
 
-        `system` is the whole text and `tools` the digest of all tools, however little a small window takes of them.
-        `window_tokens`: what was learnt of the model's window, 0 for nothing.
+        `system` is the whole text and `tools` the digest of all tools, even if a small window gets less.
+        `window_tokens`: the learnt window of the model, 0 if none.
         """
         if system is not self._system[0]:
             self._system = system, digest_of(system.encode())

@@ -1,11 +1,11 @@
 """Fit a conversation into its share of the model's window. A cut never separates a result from its call.
 
-Sums over the transcript are kept as it grows, so a turn costs what is new in it and what it sends, however long the
-thread is. When something has to go, a quarter of the room goes at once: the beginning of the request then stays the
-same for many turns, and providers' caches hit. What happens, in this order:
+Running sums over the transcript limit a turn's cost to its new messages and its request, for threads of any length.
+When messages must be left out, a quarter of the room is freed at once: the beginning of the request then stays the same
+for many turns, and providers' caches hit. Steps, in order:
 
 1. everything fits: everything is sent
-2. too much conversation: whole turns leave, the oldest first; a summary at the head stays
+2. too much conversation: leave out whole turns, the oldest first; a summary at the head stays
 3. the newest turn alone is too much: its request and the newest message of a person stay, its oldest steps leave
 4. excerpts of stored results take more than their share: the oldest become a line that names the artifact
 5. still too much (one vast message): the longest texts of people and tools are cut in the middle
@@ -24,15 +24,15 @@ from shoal.turn.text_files import cut_middle
 from shoal.turn.tokens import MESSAGE_UNITS, Count, Meter
 
 WINDOW_TOKENS_DEFAULT = 128_000
-"""Taken for a model whose window nobody knows, until its provider refuses what is longer than it."""
+"""Assumed for a model whose window is unknown, until its provider refuses a request."""
 WINDOW_TOKENS_MIN = 1024
-"""No smaller window is believed."""
+"""Smaller windows are not believed."""
 ROOM_UNITS_MIN = 256
-"""Least room for the conversation beside the instructions; with less, no request is made."""
+"""Least room for the conversation in addition to the instructions. With less, no request is made."""
 
 
 class TokenRoom(msgspec.Struct, frozen=True):
-    """A request's room in units: for all input, for what stands before the conversation, and for its two parts."""
+    """A request's room in units: for all input, for the text before the conversation, and for its two parts."""
 
     total: int
     prefix: int
@@ -40,13 +40,13 @@ class TokenRoom(msgspec.Struct, frozen=True):
     artifacts: int
 
     def within(self, units: int) -> "TokenRoom":
-        """The same with at most this much for its two parts together."""
+        """Return the same room with at most this much for its two parts together."""
         share = min(1.0, units / (self.events + self.artifacts))
         return msgspec.structs.replace(self, events=int(self.events * share), artifacts=int(self.artifacts * share))
 
 
 class Fitted(msgspec.Struct, frozen=True, eq=False):
-    """What is sent. `units` include the prefix; the other fields say what is missing."""
+    """The messages sent. `units` include the prefix. The other fields say what is missing."""
 
     messages: tuple[ModelMessage, ...]
     units: int
@@ -56,17 +56,17 @@ class Fitted(msgspec.Struct, frozen=True, eq=False):
 
 
 def reserved(settings: ContextSettings, window_tokens: int, output_tokens: int) -> int:
-    """What of a window is kept free for the answer."""
+    """Return the tokens of a window reserved for the answer."""
     return min(settings.reserve_tokens, max(output_tokens, window_tokens // 4))
 
 
 def room_for(
     settings: ContextSettings, *, window_tokens: int, output_tokens: int, prefix_units: int, factor: float = 1.0
 ) -> TokenRoom:
-    """Share out a model's window: what is left after the reserve and the prefix, by the configured shares.
+    """Share out a model's window: the tokens left after the reserve and the prefix, by the configured shares.
 
-    The reserve is at most a quarter of a small window, or what the answer may take. `factor` is tokens a unit. Raises
-    InvalidInput when the prefix leaves no room.
+    The reserve is at most a quarter of a small window, or the longest answer. `factor` is tokens per unit. Raises
+    InvalidInput if the prefix leaves no room.
     """
     reserve = reserved(settings, window_tokens, output_tokens)
     total = int((window_tokens - reserve) / factor)
@@ -81,7 +81,8 @@ def room_for(
 
 
 class Tally:
-    """Running sums over one transcript's entries. `update` costs what was added, unless the window began anew."""
+    """Running sums over one transcript's entries. `update` costs only the additions, unless the window was started
+    again."""
 
     def __init__(self, meter: Meter) -> None:
         self.meter = meter
@@ -94,19 +95,20 @@ class Tally:
         self.head = int(isinstance(first, UserMessage) and first.text.startswith(SUMMARY_HEAD))
         """How many entries at the beginning are a summary: 0 or 1."""
         self.plain = [0]
-        """Units of the entries before each index, without what excerpts take beyond a stub."""
+        """Units of the entries before each index, without the units of excerpts beyond a stub."""
         self.excerpts = [0]
-        """What excerpts before each index take beyond a stub."""
+        """Units of excerpts before each index, beyond a stub."""
         self.turns: list[int] = []
-        """Where a turn's first message stands."""
+        """Index of each turn's first message."""
         self.steps: list[int] = []
-        """Where a cut separates no result from its call."""
+        """Indexes at which a cut separates no result from its call."""
         self.newest_step = 0
         self.newest_user = -1
-        """Where the last message of a person or trigger stands; -1 without one."""
+        """Index of the last message of a person or trigger, or -1."""
 
     def update(self, entries: Sequence[TranscriptEntry]) -> None:
-        """Take in what was added. `entries` is the transcript's own list: another one after a clear or compaction."""
+        """Add new entries. `entries` is the transcript's own list, which is a different one after a clear or
+        compaction."""
         known = len(self.plain) - 1
         if entries is not self._entries or len(entries) < known or not known:
             known = 0
@@ -134,14 +136,14 @@ class Tally:
                 self.turns.append(index)
 
     def units(self, start: int = 0, end: int | None = None) -> int:
-        """Units of the entries from `start` to before `end`, excerpts whole."""
+        """Return the units of the entries from `start` to before `end`, excerpts whole."""
         last = -1 if end is None else end
         return self.plain[last] - self.plain[start] + self.excerpts[last] - self.excerpts[start]
 
     def cut(self, places: Sequence[int], needed: int, room: int) -> int | None:
-        """The first of `places` with at least `needed` plain units before it, rounded up to quarters of `room`.
+        """Return the first of `places` with at least `needed` plain units before it, rounded up to quarters of `room`.
 
-        Not rounded where that would leave less than half of the room; None when no place is late enough.
+        Not rounded if that would leave less than half of the room. None if no place is late enough.
         """
         quarter = max(1, room // 4)
         rounded = self._place(places, -(-needed // quarter) * quarter)
@@ -154,14 +156,14 @@ class Tally:
         return places[found] if found < len(places) else None
 
     def stub(self, index: int) -> ModelMessage:
-        """The entry's message with its excerpt left out: the same object every time."""
+        """Return the entry's message with its excerpt left out: the same object every time."""
         return self._stubs.get(index) or self._entries[index].message
 
 
 def fit(tally: Tally, entries: Sequence[TranscriptEntry], room: TokenRoom) -> Fitted:
-    """Choose what a request carries; see the head of this file. Never takes more than the room's two parts together.
+    """Choose the messages of a request; see the head of this file. Never takes more than the room's two parts together.
 
-    `entries` is the list of the thread's Transcript with every call answered, `tally` the one kept beside it.
+    `entries` is the list of the thread's Transcript with every call answered, and `tally` the one that belongs to it.
     """
     tally.update(entries)
     start, pins = _start(tally, room)
@@ -185,7 +187,7 @@ def fit(tally: Tally, entries: Sequence[TranscriptEntry], room: TokenRoom) -> Fi
 
 
 def _start(tally: Tally, room: TokenRoom) -> tuple[int, tuple[int, ...]]:
-    """Where the kept part begins, and which entries before it are kept nevertheless."""
+    """Return the index from which entries are kept, and the entries before it that are kept too."""
     head = tuple(range(tally.head))
     needed = tally.plain[-1] - room.events
     if needed <= 0:
@@ -203,16 +205,16 @@ def _start(tally: Tally, room: TokenRoom) -> tuple[int, tuple[int, ...]]:
 
 
 SHARE_UNITS_MIN = 16
-"""A message is not cut below this; rather, the step it belongs to is left out."""
+"""Messages are not cut below this. Instead, the step they belong to is left out."""
 
 _NOTICE_CHARS = 70
 _IMAGE_LEFT_OUT = "[an image was left out here]"
 
 
 def shorten(messages: Sequence[ModelMessage], units_max: int, meter: Meter) -> tuple[ModelMessage, ...]:
-    """Bring messages down to `units_max`: texts of people and tools that exceed an equal share are cut to it.
+    """Reduce messages to `units_max`: cut texts of people and tools that exceed an equal share.
 
-    What the model said is never cut. Where that alone is too much, only what people said stays.
+    The model's own text is never cut. If that alone is too much, only people's messages stay.
     """
     share = _share(messages, units_max, meter)
     if share < SHARE_UNITS_MIN:
@@ -231,7 +233,7 @@ def shorten(messages: Sequence[ModelMessage], units_max: int, meter: Meter) -> t
 
 
 def cut_to(whole: str, units_max: int, count: Count) -> str:
-    """A text of at most so many units: its middle left out, or where hardly anything is left, its end."""
+    """Cut a text to at most so many units: omit its middle, or return its end if hardly anything is left."""
     text, chars = whole, len(whole)
     while (units := count(text)) > units_max and chars > 0:
         chars = min(chars - 1, int(chars * units_max / units))
@@ -240,15 +242,14 @@ def cut_to(whole: str, units_max: int, count: Count) -> str:
 
 
 def _share(messages: Sequence[ModelMessage], units_max: int, meter: Meter) -> int:
-    """The most that each may have so that they fit into what the model's own messages leave of `units_max`."""
+    """Return the most that each text may have to fit into the units that the model's own messages leave."""
     left = units_max - sum(meter.message(message) for message in messages if isinstance(message, AssistantMessage))
     sizes = [meter.message(message) for message in messages if not isinstance(message, AssistantMessage)]
     return level_of(sizes, left) if sizes else (SHARE_UNITS_MIN if left >= 0 else left)
 
 
 def level_of(sizes: Sequence[int], left: int) -> int:
-    """The most that each may have so that together they have no more than `left`: the height at which vessels of these
-    sizes, smallest first, hold it together."""
+    """Return the largest size that each may keep so that the total is at most `left`."""
     ordered = sorted(sizes)
     for filled, size in enumerate(ordered):
         level = left // (len(ordered) - filled)

@@ -1,6 +1,6 @@
 """Parse the YAML front matter of a Markdown file, including common mistakes.
 
-PyYAML parses valid YAML event by event: every scalar stays text, anchors and named tags are refused, and nesting is
+PyYAML parses valid YAML event by event: every scalar stays text, anchors and named tags are rejected, and nesting is
 bounded, so no file expands or recurses. The tag `!` alone asks for text and is dropped. If a file is not valid YAML,
 each top-level key is parsed on its own, and a value that is still invalid is kept as text. Published skills need that:
 an unquoted description with `: ` in it is the most common mistake (mattpocock/skills#908, BuilderIO/skills#38,

@@ -65,7 +65,7 @@ def is_address(word: str) -> bool:
 
 
 def known_from(messages: Sequence[ModelMessage], traits: TraitsByName) -> Knows:
-    """Return a test whether an address appears word for word in people's messages or in read content."""
+    """Return a function that tells whether an address appears word for word in people's messages or in read content."""
     said = [one.text for one in messages if isinstance(one, UserMessage) and not one.text.startswith(SUMMARY_HEAD)]
     texts: list[tuple[bool, str]] = []
     ran = False
@@ -95,7 +95,7 @@ def with_known_links(markdown: str, knows: Knows) -> str:
     """Render every unknown address in a text as code, and HTML tags as text. Blocks without any stay unchanged."""
     is_safe = _remembered(knows)
     written = "".join(_block_with_known_links(block, is_safe) for block in _blocks(markdown))
-    return _block_with_known_links(written, is_safe)  # a link may have its address in another block
+    return _block_with_known_links(written, is_safe)  # a link's address may be in another block
 
 
 class GrowingLinks:
@@ -269,12 +269,13 @@ def _block(node: Node, is_safe: Knows) -> Node:
 
 
 def _visible(nodes: Iterable[Node]) -> str:
-    """What spans say, with a blank for code."""
+    """Return the text of spans, with a blank for code."""
     return "".join(" " if node.kind == "code" else node.text or _visible(node.children) for node in nodes)
 
 
 def _unstyled(nodes: Iterable[Node]) -> list[Node]:
-    """The spans without styles and links, so that an address which these divide is one word again, as chats read it."""
+    """Return the spans without styles and links, so that an address divided by these is one word again, as chats read
+    it."""
     flat: list[Node] = []
     for node in nodes:
         leaves = [node] if node.kind in ("code", "break") or not node.children else _unstyled(node.children)

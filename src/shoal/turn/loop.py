@@ -1,12 +1,12 @@
-"""The turn loop: model ⇄ tools until there is an answer, every step an event before the next begins.
+"""The turn loop: model ⇄ tools until there is an answer. Each step is an event in the journal before the next begins.
 
-What comes next is never remembered, it is computed: `next_move(state, limits)` reads the fold of the turn's events
-(see kernel/turnstate.py for its table). So a turn that was cut by a crash, a restart or a wait for a person is simply
-run again: it goes on at the first thing that the journal does not have.
+The next move is never stored but computed: `next_move(state, limits)` reads the fold of the turn's events (see
+kernel/turnstate.py for its table). So a turn that was interrupted by a crash, a restart or a wait for a person is
+simply run again: it continues at the first step that is missing in the journal.
 
     returns "finished"     turn_finished is in the journal, and the reply in the outbox, in one transaction
-    returns "parked"       a person has to decide, or no model answers for now; the decision or time wakes the thread
-    raises StaleEpoch      another worker took over; everything here is to be dropped
+    returns "parked"       a person must decide, or no model answers for now; the decision or time wakes the thread
+    raises StaleEpoch      another worker took over; drop everything here
     is cancelled           nothing is lost: the actor journals an abort, or the next start goes on
 
 The model step asks the agent's models in order and journals the message, a retry, or the end of the turn. The tool step
@@ -25,12 +25,11 @@ takes the calls in their order, each admitted, journaled as started, run, and jo
     a message for the turn came (steer = skip)   this and the rest are skipped, each with a result
     the assistant's message was cut off          this and the rest fail with the reason
 
-Where a call needs a person, the calls behind it that need one too, as things stand then, are asked for with it, on one
-card. They still run in their order, each once all before it have results.
+If a call needs a person, the later calls that need one too are requested with it, on one card. They still run in their
+order, each after all before it have results.
 
-The calls of a message that may run at once start in the message's own transaction: they are admitted just before it, on
-what is known then, and where something has happened to the thread by then only the message is journaled, and its calls
-are reached as ever.
+Calls of a message that may run at once start in the message's own transaction: they are admitted just before it. If the
+thread has changed in the meantime, only the message is journaled, and its calls start as usual.
 """
 
 import asyncio
@@ -98,16 +97,16 @@ FRIENDLY: dict[FailureKind, str] = {
     "unreachable": "I cannot reach the model right now. Please try again, or check the connection with `shoal doctor`.",
     "dropped": "The connection to the model broke several times. Please try again.",
     "timeout": "The model did not answer in time. Please try again.",
-    "quota": "The model's quota is used up. Whoever runs this agent has to raise it or name another model.",
-    "auth": "The model refused the API key. Whoever runs this agent can check it with `shoal doctor`.",
+    "quota": "The model's quota is used up. The person who runs this agent must raise it or name another model.",
+    "auth": "The model refused the API key. The person who runs this agent can check it with `shoal doctor`.",
     "invalid_request": "The model did not accept the request. The details are in the console.",
-    "too_large": "The model sent more than an answer can be, so I dropped it. Ask for less at once.",
+    "too_large": "The model's answer was too long, so I dropped it. Ask for less at once.",
     "context_overflow": "This conversation has grown too long for the model. Start a new one with /new.",
     "content_filter": "The model's provider declined to answer this.",
 }
 TOO_MUCH = (
-    "Your message, with what I have to know to answer it, does not fit into the model's window. Send less at once; "
-    "whoever runs this agent can shorten its files or give it a model with a larger window."
+    "Your message, with the instructions it needs, does not fit into the model's window. Send less at once. "
+    "The person who runs this agent can shorten its files or choose a model with a larger window."
 )
 WAITING: dict[FailureKind, str] = {
     "rate_limited": "The model's rate limit is reached.",
@@ -127,12 +126,14 @@ WHY: dict[FailureKind, str] = {
     "quota": "has used up its quota",
     "auth": "refused the API key",
     "invalid_request": "did not accept the request",
-    "too_large": "sent more than an answer can be",
+    "too_large": "sent too long an answer",
 }
 INSTEAD = "{model} answered, because {first} {why}."
 CHOICES_MAX = 2
-"""How many other models a person is offered while a turn waits."""
-NO_SUCH_MODEL = "No provider has the model that I am to use. Whoever runs this agent can check it with `shoal doctor`."
+"""Most other models offered to a person while a turn waits."""
+NO_SUCH_MODEL = (
+    "No provider has the model I should use. The person who runs this agent can check it with `shoal doctor`."
+)
 HELPED_BY_ANOTHER_MODEL: frozenset[FailureKind] = RETRYABLE | frozenset[FailureKind](
     {"quota", "auth", "invalid_request"}
 )
@@ -140,11 +141,11 @@ REFUSALS: frozenset[FailureKind] = frozenset({"invalid_request", "content_filter
 """Failures that earlier messages may cause."""
 
 OUTAGE_BASE_SECONDS = 5.0
-"""First pause of a turn that waits for a model; it doubles up to `BACKOFF_SECONDS_MAX`."""
+"""First pause of a turn that waits for a model. It doubles up to `BACKOFF_SECONDS_MAX`."""
 OUTAGE_ASKED_SECONDS_MAX = 300.0
-"""Longest wait that a provider can ask for. Many ask for a day and work again within a minute."""
+"""Longest wait that a provider can request. Many request a day and work again within a minute."""
 CONFIRMED_SECONDS = 0.5
-"""Maximum age of a lease check; a process that stood still meanwhile checks again."""
+"""Maximum age of a lease check. A process that was suspended checks again."""
 
 TurnOutcome = Literal["finished", "parked"]
 
@@ -167,13 +168,14 @@ class ModelStep(msgspec.Struct, frozen=True):
 class TurnLoop(msgspec.Struct, frozen=True, eq=False):
     """Runs open turns.
 
-    `confirm` is awaited before each model request and raises StaleEpoch when another worker has the thread by now, so
-    that a process that was frozen does not ask again for what another has finished. What a call changed is given to
-    other machines by `push` before its result is journaled, so that whoever goes on with the turn has it. Before the
-    first call that may change files, `checkpoints` keep how the workspace is.
-    `stop_children` stops the threads that calls of this one began; `known_models` names every model there is;
-    `tell_unknown_window` is told of each model that is asked and whose window is not known. A turn waits for a model
-    that is down for `outage_seconds`, unless features want another time for the origin of its message.
+    `confirm` is awaited before each model request and raises StaleEpoch if another worker has the thread now, so that a
+    suspended process does not ask again for what another has finished. `push` sends the changes of a call to other
+    machines before its result is journaled, so that any machine can continue the turn. Before the first call that may
+    change files, `checkpoints` store the state of the workspace.
+
+    `stop_children` stops the threads that calls of this one began. `known_models` names every model.
+    `tell_unknown_window` is called for each model in use whose window is unknown. A turn waits for a model that is down
+    for `outage_seconds`, unless features specify another time for the origin of its message.
     """
 
     models: Models
@@ -233,7 +235,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
         spend: Spend | None = None,
         steps: tuple[Step, ...] = (),
     ) -> None:
-        """Close the turn and hand its reply to delivery, unless somebody has more to say to it."""
+        """Close the turn and pass its reply to delivery, unless it gets another message first."""
         view, state = run.view, run.view.open
         reply = move.reply
         if not reply.strip() and move.outcome != "aborted":
@@ -248,7 +250,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
         await self._end(run, Commit(view.turn, events, posts, spend=spend, steps=steps), finished)
 
     async def _end(self, run: TurnRun, commit: Commit, finished: TurnFinished) -> None:
-        """Close the turn, and ask about what it has staged, unless somebody has more to say to it."""
+        """Close the turn, and ask about its staged calls, unless it gets another message first."""
         card, state = EndCard(), run.view.open
         if state.staged and finished.outcome in ("done", "limit"):
             card = await end_card(run, self.executor, self.context, self.checkpoints, self.clock)
@@ -267,7 +269,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
     # ---- the model step ----
 
     async def _take_model_step(self, run: TurnRun, *, tools: bool) -> None:
-        """Ask for the next message and journal what came of it, with the start of its calls or the end of the turn."""
+        """Ask for the next message and journal the result, with the start of its calls or the end of the turn."""
         view = run.view
         step = await self._ask_models(run, tools=tools)
         outcome, steps, state = step.outcome, (step.timing,), view.open
@@ -282,7 +284,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
             await view.commit(Failed(FALLBACK, step.instead, fatal=False))
         if notes := await view.new_notes(step.notes):
             await view.commit(*(Failed(LEFT_OUT, note, fatal=False) for note in notes))
-        if isinstance(outcome, LimitReached):  # the turn ends without asking the model once more
+        if isinstance(outcome, LimitReached):  # the turn ends without another model request
             finished = TurnFinished("limit", outcome.detail, state.steps, state.usage)
             posts = view.answer(outcome.detail, finished.outcome)
             await self._end(run, Commit(view.turn, (outcome,), posts), finished)
@@ -300,8 +302,10 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
             await self._finish(run, answer, outcome, spend=step.spend, steps=steps)
 
     async def _ask_models(self, run: TurnRun, *, tools: bool) -> ModelStep:
-        """Ask the agent's models, one after the other, for the next message; else what ends the turn or lets it wait.
-        Journals nothing but a summary."""
+        """Ask the agent's models in order for the next message. Otherwise, return what ends the turn or lets it wait.
+
+        Journals only a summary.
+        """
         agent, began = run.scope.agent, self.clock.now()
         names = (agent.model, *agent.fallback)
         failures: list[ModelFailed] = []
@@ -373,7 +377,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
     ) -> ModelDone | ModelFailed | LimitReached:
         """Ask one model, and retry with less of the conversation or after a wait if that can help.
 
-        If the last model refuses the conversation, summarize it. Raises InvalidInput when nothing can fit.
+        If the last model refuses the conversation, summarize it. Raises InvalidInput if nothing can fit.
         """
         view, attempt = run.view, 0
         await self.compactor.before_call(run, route)
@@ -393,7 +397,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
                 if usage.estimated:  # the input, or only the output, is estimated
                     is_guess = usage.input_tokens == shares.gauge.cautious().request(request)
                 self.context.learn(run, route, units, 0 if is_guess else usage.input_tokens)
-                if run.unsummarised:  # no model was there for a summary, and the answer was given without it
+                if run.unsummarised:  # no model was available for a summary, and the answer was given without one
                     await self.compactor.note_failure(run, run.unsummarised)
                     run.unsummarised = ""
                 return outcome
@@ -414,15 +418,15 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
             await self.clock.sleep(seconds)
 
     def _gives_up_at(self, state: TurnState) -> datetime:
-        """When a turn that waits for its model waits no longer."""
+        """Return when a turn stops waiting for its model."""
         now = self.clock.now()
         since = min(state.retry.since, now) if state.retry is not None else now
         seconds = self.outage_seconds_by_origin.get(state.origin, self.outage_seconds)
         return since + timedelta(seconds=seconds)
 
     def _schedule_retry(self, run: TurnRun, failures: Sequence[ModelFailed]) -> RetryScheduled | None:
-        """When to ask again: after the shortest wait that a provider wants, at the latest when the turn gives up. A
-        person is offered a model of each of the first providers that were not asked."""
+        """Return when to ask again: after the shortest wait that a provider requests, at the latest when the turn gives
+        up. A person is offered a model of each of the first providers that were not asked."""
         passing = [failure for failure in failures if failure.kind in RETRYABLE]
         state, agent, now = run.view.open, run.scope.agent, self.clock.now()
         until, before = self._gives_up_at(state), state.retry
@@ -459,7 +463,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
         admitted, last_seq, begun = list[Admitted](), view.transcript.last_seq, tuple[Checkpointed | ToolStarted, ...]()
         try:
             context = self.context.calls(run)
-            # A message that changes the taint changes what its own calls may do; one that waits is reached as ever.
+            # A message that changes the taint changes what its own calls may do. One that waits starts as usual.
             if said.tainted_by == view.tainted_by and not self._comes_later(said.tool_calls[0]):
                 for call in self._together(view.open, said.tool_calls):
                     admission = await self.executor.admit(call, context, None)
@@ -468,14 +472,14 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
                         break
                     admitted.append(admission)
                 begun = (*await self._checkpoint(run, admitted), *(one.started for one in admitted))
-        finally:  # what was said and paid for is kept, also when the turn was stopped meanwhile
+        finally:  # text that was paid for is kept, even if the turn was stopped meanwhile
             starts = AdmittedCalls(last_seq, begun, _audit_of(admitted)) if begun else None
             await view.write(Commit(view.turn, (said,), spend=spend, steps=steps, starts=starts))
         if admitted and admitted[0].call.id in view.open.started:
             await self._run_started(run, admitted, context)
 
     async def _run_calls(self, run: TurnRun, calls: tuple[ToolCall, ...], *, truncated: bool) -> TurnOutcome | None:
-        """Give each call its result; `parked` when one waits for a person or for a child."""
+        """Give each call its result. Returns `parked` if one waits for a person or for a child."""
         view = run.view
         if truncated:
             await self._fail_calls(run, calls, TRUNCATED)
@@ -504,9 +508,9 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
                     started = tuple(one.started for one in admitted)
                     await view.write(Commit(view.turn, started, audit=_audit_of(admitted)))
                     await self._run_started(run, admitted, context)
-                if asks is not None:  # none behind it runs before it is decided
+                if asks is not None:  # none after it runs before the decision
                     return await self._ask_person(run, *asks)
-            else:  # those that wait for others all start, and take the results that are there
+            else:  # calls that wait for others all start, and take the results that have arrived
                 outcomes = [await self._run_one(run, context, call) for call in together]
                 if "parked" in outcomes:
                     return "parked"
@@ -514,8 +518,8 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
         return None
 
     def _together(self, state: TurnState, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
-        """The calls at the front that may run at once: read-only ones that nothing happened to yet, or such as wait
-        for others; else the first."""
+        """Return the first calls that may run at once: read-only ones that have not started, or calls that wait for
+        others. Otherwise, return only the first."""
         if self._comes_later(calls[0]):
             return tuple(takewhile(self._comes_later, calls))
         touched = state.started | state.approvals.keys()
@@ -530,7 +534,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
     async def _run_started(
         self, run: TurnRun, admitted: Sequence[Admitted], context: CallContext
     ) -> TurnOutcome | None:
-        """Run calls whose start is journaled, at once where they are several; `parked` when one waits."""
+        """Run calls whose start is journaled, concurrently if there are several. Returns `parked` if one waits."""
         view = run.view
         view.show(StatusChanged("tool", ", ".join(one.call.name for one in admitted)))
         if len(admitted) == 1:
@@ -555,7 +559,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
         return outcome
 
     async def _run_one(self, run: TurnRun, context: CallContext, call: ToolCall) -> TurnOutcome | None:
-        """Take a call from where its journal has it; see the table at the head of this file."""
+        """Continue a call from its state in the journal; see the table at the head of this file."""
         view, state = run.view, run.view.open
         verdict = state.verdicts.get(call.id)
         request = state.approvals.get(call.id)
@@ -588,15 +592,15 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
         return None
 
     async def _checkpoint(self, run: TurnRun, admitted: Sequence[Admitted]) -> tuple[Checkpointed, ...]:
-        """The turn's checkpoint, where it has none and one of these calls may change files."""
+        """Take the turn's checkpoint, if it has none and one of these calls may change files."""
         state = run.view.open
         if state.checkpoint is not None:
             return ()
         return await self.checkpoints.before(admitted, run.scope.agent.workspace, state.author.id)
 
     async def _ask_person(self, run: TurnRun, call: ToolCall, asks: MustAsk) -> TurnOutcome | None:
-        """Ask a person, anew where they were asked already, together with the calls behind it that need one too. A call
-        that can wait for the end of the turn is staged instead."""
+        """Ask a person, or ask again, together with the later calls that need one too. A call that can wait for the end
+        of the turn is staged instead."""
         view, outcomes = run.view, _outcome(run.view.open, call.id, "asked_anew")
         commit = await ask_or_stage(run, call, asks, self.executor, self.context, self.clock)
         await view.write(msgspec.structs.replace(commit, outcomes=outcomes))
@@ -621,6 +625,6 @@ def _audit_of(admitted: Sequence[Admitted]) -> tuple[AuditEntry, ...]:
 
 
 def _outcome(state: TurnState, call: CallId, outcome: CallOutcome) -> tuple[tuple[ApprovalId, CallOutcome], ...]:
-    """What became of a call, where a person allowed it."""
+    """Describe the outcome of a call that a person allowed."""
     request = state.approvals.get(call)
     return ((request.approval_id, outcome),) if request is not None else ()

@@ -1,4 +1,4 @@
-"""The message about a model that does not answer, with its buttons, and its change once the wait is over."""
+"""The message about a model that does not answer, with its buttons, and its change after the wait."""
 
 from datetime import datetime
 
@@ -8,7 +8,7 @@ from shoal.kernel.posts import Button
 from shoal.kernel.records import NewPost
 
 BUTTON_BYTES_MAX = 64
-"""The longest value that every platform's buttons carry (Telegram's `callback_data`)."""
+"""The longest value that buttons of every platform carry (Telegram's `callback_data`)."""
 ANSWERS_AGAIN = "The model answers again."
 GAVE_UP = "The model did not come back in time."
 STOPPED = "Stopped while I waited for the model."
@@ -18,7 +18,7 @@ _OFFER = "`/retry` tries now{other}, `/stop` gives up."
 
 
 def outage_post(thread: ThreadId, turn: TurnId, number: int, retry: RetryScheduled, until: datetime) -> NewPost:
-    """The message that says what a turn waits for, in its outage of this number, and offers what can be done."""
+    """Return the message that says what a turn waits for, and offers alternatives. `number` counts its outages."""
     other = f", `/retry {retry.choices[0]}` asks another model" if retry.choices else ""
     text = f"{retry.message} {_KEPT.format(until=until)}\n\n{_OFFER.format(other=other)}"
     buttons = [Button("Try now", f"retry:{turn}")]
@@ -29,7 +29,7 @@ def outage_post(thread: ThreadId, turn: TurnId, number: int, retry: RetrySchedul
 
 
 def outage_over(thread: ThreadId, turn: TurnId, number: int, text: str) -> NewPost:
-    """The change of that message once the wait has ended; its buttons go. Platforms that cannot edit skip it."""
+    """Return the change of that message after the wait, without buttons. Platforms that cannot edit skip it."""
     return NewPost(f"{_id(turn, number)}:over", thread, text, "edit", edits=_id(turn, number))
 
 

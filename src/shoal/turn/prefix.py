@@ -1,7 +1,8 @@
 """Fit instructions and tools, which precede the conversation, into a small window.
 
-Tools that do not fit are found with `more_tools`; the least needed leave first. The longest sections of the text lose
-their middles. The same instructions, tools and room give the same result, so requests still begin with the same bytes.
+Tools that do not fit are found with `more_tools`; the least needed are left out first. The longest sections of the text
+lose their middles. The same instructions, tools and room give the same result, so requests still begin with the same
+bytes.
 """
 
 from collections.abc import Sequence
@@ -15,13 +16,13 @@ from shoal.turn.prompt import SystemPrompt
 from shoal.turn.tokens import CALL_UNITS, MESSAGE_UNITS, Meter
 
 TOOLS_SHARE = 0.4
-"""Least share of the room for tools, as far as they need it."""
+"""Least share of the room for tools, if they need it."""
 _FIRST = frozenset({"identity", "rules"})
 
 
 class Prefix(NamedTuple):
-    """What is sent before the conversation, and which tools are found. `sections`: what is sent of each, by name, where
-    that is not all."""
+    """The text before the conversation, and the tools that can be found. `sections`: the part sent of each section, by
+    name, if not all of it."""
 
     system: str
     tools: tuple[ToolSpec, ...]
@@ -31,7 +32,7 @@ class Prefix(NamedTuple):
 
 
 def fit_prefix(meter: Meter, prompt: SystemPrompt, tools: Offer, units_max: int, traits: TraitsByName) -> Prefix:
-    """Bring instructions and tools down to `units_max`."""
+    """Reduce instructions and tools to `units_max`."""
     tools_max = max(int(units_max * TOOLS_SHARE), units_max - MESSAGE_UNITS - meter.count(prompt.text))
     told, names = tools, set[str]()
     if _units(tools.listed, meter) > tools_max:  # as many as fit, by their rank

@@ -1,21 +1,21 @@
-"""The system text of a turn: who the agent is, its rules, tools, skills, documents, memory; what changes least first.
+"""The system text of a turn: identity, rules, tools, skills, documents and memory of the agent, least changing first.
 
-Building it again while no file changed costs a stat a file and gives the same object. Memory stands in it as live
+Building it again while no file changed costs a stat for each file and returns the same object. Memory consists of live
 sections: the MEMORY.md of three scopes and the last daily notes.
 
-A thread's requests begin with the same bytes for as long as its window stands, so that providers' caches hit. The
-system text sent is therefore that of the window's first turn (the *base*). Live sections (memory, notes, skills) that
-change later are told in the volatile block of the next turn instead. Any other change (of a *frozen* section, as all
-that are not live are called), a cleared or compacted window, one too long to tell, or a line that memory or a note says
-no longer makes the present text the base: what is forgotten has to be out of the next request.
+A thread's requests begin with the same bytes as long as its window lasts, so that providers' caches hit. The system
+text sent is therefore that of the window's first turn (the *base*). Changes of live sections (memory, notes, skills)
+are reported in the volatile block of the next turn. The current text becomes the base after a change of any other
+(*frozen*) section, a cleared or compacted window, a change too long to report, or a line removed from memory or a note:
+forgotten text must not be in the next request.
 
     state of a thread           before the turn       after it
     -------------------------   -------------------   --------------------------------------------------------
-    no base (new window)        -                     base = announced = now, nothing is told
-    a frozen section differs    base, announced       base = announced = now, nothing is told
-    a forgotten line            base, announced       base = announced = now, nothing is told
-    live sections differ        base, announced       base stays, announced = now, the difference is told
-    nothing differs             base, announced       base stays, announced = now, nothing is told
+    no base (new window)        -                     base = announced = now, nothing is reported
+    a frozen section differs    base, announced       base = announced = now, nothing is reported
+    a forgotten line            base, announced       base = announced = now, nothing is reported
+    live sections differ        base, announced       base stays, announced = now, the difference is reported
+    nothing differs             base, announced       base stays, announced = now, nothing is reported
 """
 
 import hashlib
@@ -43,18 +43,18 @@ from shoal.turn.skills import SkillRoot, Skills, SkillScope, skill_roots
 from shoal.turn.text_files import FileCache, SkillReader, cut_bytes, cut_middle
 
 CHANGES_CHARS_MAX = 4000
-"""A longer account of changes is not told: the system text is renewed instead."""
+"""Longest report of changes. For a longer one the system text is renewed instead."""
 
 SYSTEM_TITLE = "Changes made to this environment"
 """The heading of data/SYSTEM.md."""
 
 
 class PromptSection(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A part of the system text, heading included; an empty text leaves it out.
+    """A part of the system text, heading included. An empty text leaves it out.
 
-    `live` sections may change under a base. `label` says in a change notice what changed; without one it goes untold.
-    `tainted_by` names the files in it that untrusted content had a hand in. What a section that `forgets` says no
-    longer may not stay in a base.
+    `live` sections may change under a base. `label` names the section in a change notice; without one the change is not
+    reported. `tainted_by` names the files in it that untrusted content influenced. A line removed from a section that
+    `forgets` must not stay in a base.
     """
 
     name: str
@@ -66,7 +66,7 @@ class PromptSection(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SystemPrompt(msgspec.Struct, frozen=True, eq=False, weakref=True):
-    """A system text, its sections, and the digest by which a store keeps it. Compare by identity or by digest."""
+    """A system text, its sections, and its digest in the store. Compare by identity or by digest."""
 
     text: str
     digest: str
@@ -74,7 +74,7 @@ class SystemPrompt(msgspec.Struct, frozen=True, eq=False, weakref=True):
 
 
 class TurnPrompts(msgspec.Struct, frozen=True, eq=False):
-    """What a turn sends: the system text, and what is told of changes since. The next turn needs both prompts."""
+    """The prompts of a turn: the system text, and the changes reported since. The next turn needs both."""
 
     system: SystemPrompt
     announced: SystemPrompt
@@ -82,7 +82,7 @@ class TurnPrompts(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def tainted_by(self) -> str:
-        """The marked files in what the model is told, at most three by name; empty when there are none."""
+        """Return the marked files in a prompt, at most three by name, or an empty string."""
         sections = (*self.system.sections, *self.announced.sections)
         names = list(dict.fromkeys(name for section in sections for name in section.tainted_by))
         return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
@@ -98,7 +98,7 @@ def assemble(sections: Iterable[PromptSection]) -> SystemPrompt:
 
 
 def encode_prompt(prompt: SystemPrompt) -> bytes:
-    """The prompt as JSON, to be stored under its digest."""
+    """Encode the prompt as JSON, to be stored under its digest."""
     return _encoder.encode(prompt.sections)
 
 
@@ -123,9 +123,9 @@ def choose_prompts(base: SystemPrompt | None, announced: SystemPrompt | None, no
 
 
 def difference(before: SystemPrompt, after: SystemPrompt) -> str:
-    """The lines that live sections of `after` gained and lost since `before`, by label; empty when there are none.
+    """Return the lines that live sections of `after` gained and lost since `before`, by label, or an empty string.
 
-    A section that `after` lacks altogether has passed (an old daily note) and is not told.
+    A section that is missing in `after` has expired (an old daily note) and is not reported.
     """
     known = {section.name: section for section in before.sections if section.live}
     parts: list[str] = []
@@ -154,7 +154,7 @@ def _forgotten(before: SystemPrompt, after: SystemPrompt) -> bool:
 
 
 def _counted(text: str) -> Counter[str]:
-    """The lines below the heading, without the marks around untrusted text; empty ones say nothing."""
+    """Count the lines below the heading, without empty ones and without the marks around untrusted text."""
     return Counter(line for line in text.splitlines() if line.strip() and not line.startswith(_NO_TEXT))
 
 
@@ -171,7 +171,7 @@ NO_MEMORY = "(no memory yet)"
 DOCS_DEPTH_MAX = 3
 DOCS_MAX = 200
 PROMPTS_MAX = 256
-"""Prompts kept, one an agent, channel and person; the least recently used goes first."""
+"""Most prompts cached, one for each agent, channel and person. The least recently used is dropped first."""
 
 _DOCUMENT_SUFFIXES = (".md", ".txt", ".rst", ".json", ".toml", ".yaml", ".yml", ".csv", ".tsv", ".sh", ".py", ".sql")
 
@@ -179,7 +179,7 @@ HOSTS_TOLD_MAX = 20
 
 
 def runtime_lines(sandbox: Sandbox, network: Literal["off", "on"] | tuple[str, ...]) -> str:
-    """What Shoal runs on, where commands run, and what of the network they reach: the same for as long as it runs."""
+    """Describe what Shoal runs on, where commands run, and which network they reach. Constant while Shoal runs."""
     system, machine = os.uname().sysname, os.uname().machine
     python = ".".join(map(str, sys.version_info[:3]))
     if not sandbox.isolated:
@@ -195,7 +195,7 @@ def runtime_lines(sandbox: Sandbox, network: Literal["off", "on"] | tuple[str, .
 
 
 class PromptLimits(msgspec.Struct, frozen=True):
-    """Bounds of what files bring into the prompt; beyond each, the middle is left out with a notice."""
+    """Limits of file contents in the prompt. Above each, the middle is left out with a notice."""
 
     file_bytes_max: int = 32_768
     docs_bytes_max: int = 98_304
@@ -234,7 +234,7 @@ _RULES = (
 
 
 def rules_for(tools: Sequence[ToolSpec], traits: TraitsByName) -> list[str]:
-    """The rules for an agent with these tools, with what the tools themselves say."""
+    """Return the rules for an agent with these tools, with the tools' own rules."""
     known = {_ALL, _ANY_TOOL} if tools else {_ALL}
     described = sorted((traits.of(tool.name).rank, tool.name, traits.of(tool.name).guidance) for tool in tools)
     return [*(text for whom, text in _RULES if whom in known), *(text for _, _, text in described if text)]
@@ -252,7 +252,8 @@ class _PromptFile(NamedTuple):
     forgets: bool = False
 
     def section(self, text: str, source: str) -> PromptSection:
-        """Its text below its heading; that of a marked file (`source` says by what) stands in an untrusted block."""
+        """Return its text below its heading. The text of a marked file is in an untrusted block; `source` names the
+        taint."""
         if not text or not source:
             shown = f"{self.heading}{text}" if text else ""
             return PromptSection(self.name, shown, self.live, self.label, forgets=self.forgets)
@@ -262,8 +263,8 @@ class _PromptFile(NamedTuple):
 
 
 class _PromptPlace(NamedTuple):
-    """Where an agent's prompt in a channel comes from, for one person on one day; worked out once. `inside` are the
-    paths of the roots as the sandbox knows them."""
+    """The folders of an agent's prompt in a channel, for one person on one day; resolved once. `inside` are the paths
+    of the roots in the sandbox."""
 
     agent_home: Path
     workspace: Path
@@ -277,7 +278,7 @@ class _PromptPlace(NamedTuple):
 
 
 class _PromptInputs(NamedTuple):
-    """Everything a prompt is made of; equal inputs make an equal prompt."""
+    """All inputs of a prompt. Equal inputs make an equal prompt."""
 
     agent: AgentSpec
     tools: tuple[ToolSpec, ...]
@@ -289,9 +290,9 @@ class _PromptInputs(NamedTuple):
 
 
 class PromptBuilder:
-    """Builds system prompts from the files under a home directory; `runtime` is a section as it stands.
+    """Builds system prompts from the files under a home directory. `runtime` is a fixed section.
 
-    `traits` are those of the tools there are.
+    `traits` are those of all tools.
     """
 
     def __init__(
@@ -352,7 +353,7 @@ class PromptBuilder:
         return prompt
 
     def skills(self, agent: AgentSpec, thread: ThreadId) -> Skills:
-        """The skills that this agent has in this thread, broken ones as problems."""
+        """Return the skills that this agent has in this thread, broken ones as problems."""
         return self._skills.read(skill_roots(self._home, agent.home, thread))
 
     def _place(self, agent: AgentSpec, thread: ThreadId, today: date, inside: Callable[[Path], str]) -> _PromptPlace:

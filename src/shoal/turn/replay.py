@@ -1,18 +1,18 @@
-"""The requests of a thread's model calls, built again from its journal by today's code and settings, and compared.
+"""Rebuild the requests of a thread's model calls from its journal with the current code and settings, and compare them.
 
-Nothing is asked and no tool runs: what models answered and tools returned is in the journal, and so is which model was
-chosen. Each call is held against its `RequestMark`; what differs is of one of five kinds:
+No model is asked and no tool runs: answers, tool results and the chosen model are in the journal. Each call is compared
+with its `RequestMark`. A difference has one of five kinds:
 
-    kind            what is another
+    kind            difference
     ------------    --------------------------------------------------------------------------------------------
-    system          the text that is put together of the stored instructions
+    system          the text assembled from the stored instructions
     messages        a message, or how many there are
-    tools           what a model is told of a tool that was offered, or the tool is gone
-    options         what is asked for beside: the longest answer, the temperature, whether tools may be called
-    instructions    what the agent's files and the rules say today, but for what turns are told of as it changes:
-                    memory, notes, skills, USER.md and SYSTEM.md, what Shoal runs on; and where the agent works
+    tools           the definition of a tool that was offered, or the tool is gone
+    options         the longest answer, the temperature, whether tools may be called
+    instructions    the agent's files and the rules as of today, except sections whose changes are reported to turns:
+                    memory, notes, skills, USER.md and SYSTEM.md, the runtime; and where the agent works
 
-The last two, and tools, are compared with what there is `Today`, where that is known.
+The last two, and tools, are compared with `Today`, if that is known.
 """
 
 import asyncio
@@ -51,10 +51,10 @@ from shoal.turn.tokens import Meter
 
 
 class RecordedStep(NamedTuple):
-    """A model call: the `number`th of its turn, answered by event `seq`. `asked` is what the turn's message says.
+    """A model call: number `number` of its turn, answered by event `seq`. `asked` is the text of the turn's message.
 
-    `entries` are what it was told of the conversation, valid until the next one is looked at; `system` and `tools` are
-    the digests of what stood before that.
+    `entries` are the messages it had, valid until the next step is read. `system` and `tools` are the digests of the
+    text before them.
     """
 
     turn: TurnId
@@ -70,7 +70,7 @@ class RecordedStep(NamedTuple):
 
 
 def recorded_steps(events: Sequence[Event]) -> Iterator[RecordedStep]:
-    """The calls of one branch from its first event on, oldest first, without those that were cut off."""
+    """Yield the calls of one branch from its first event on, oldest first, without those that were cut off."""
     answers: dict[int, tuple[Event, AssistantSaid, RequestMark]] = {}
     for event in events:
         data = event.data
@@ -103,7 +103,7 @@ def recorded_steps(events: Sequence[Event]) -> Iterator[RecordedStep]:
 
 
 async def read_branch(journal: Journal, thread: ThreadId) -> tuple[ThreadInfo, list[Event]]:
-    """A thread and its journal on the branch that it is on. Raises NotFound, StoreCorrupt."""
+    """Return a thread and the journal of its current branch. Raises NotFound, StoreCorrupt."""
     info = await journal.thread(thread)
     if info is None:
         raise NotFound(f"There is no thread {thread}. `shoal threads list` shows those there are.")
@@ -115,11 +115,11 @@ async def read_branch(journal: Journal, thread: ThreadId) -> tuple[ThreadInfo, l
 
 WIDE = TokenRoom(0, 0, 2**62, 2**62)
 SHOWN_CHARS = 300
-"""How much of a message that differs is shown."""
+"""Most characters shown of a message that differs."""
 TOOL_CHARS = 60
 READ_AT_ONCE = 2_000
 PLACE = "identity"
-"""The section that says where an agent works and speaks."""
+"""The section about the place where an agent works and speaks."""
 
 DifferenceKind: TypeAlias = Literal["system", "messages", "tools", "options", "instructions"]
 
@@ -127,7 +127,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """The first thing in which a request is not what was sent, of the call that event `seq` answers."""
+    """The first difference between a rebuilt request and the one sent, for the call that event `seq` answers."""
 
     turn: TurnId
     seq: int
@@ -136,8 +136,8 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 class Sent(NamedTuple):
-    """What stood around the messages of a call: its turn's agent and model, system text and tools by their digests, the
-    options, what the model's window was taken for (0: what is known of it), and whether its turn had met a limit."""
+    """The circumstances of a call: its turn's agent and model, system text and tools by their digests, the options, the
+    assumed window of the model (0: the known one), and whether its turn had met a limit."""
 
     agent: str
     model: str
@@ -149,8 +149,8 @@ class Sent(NamedTuple):
 
 
 class ReplayReport(msgspec.Struct, frozen=True):
-    """How many model calls a journal has, and where they differ. Those of the turns and numbers in `alike` do not, with
-    what stood around them."""
+    """How many model calls a journal has, and where they differ. `alike` contains the turns and numbers of the others,
+    with their circumstances."""
 
     calls: int = 0
     differences: tuple[Difference, ...] = ()
@@ -158,14 +158,14 @@ class ReplayReport(msgspec.Struct, frozen=True):
 
     @property
     def identical(self) -> int:
-        """How many requests are what was sent."""
+        """Return how many requests are identical to those sent."""
         return self.calls - len(self.differences)
 
 
 def replay(events: Sequence[Event], prompts: Mapping[str, SystemPrompt], meter: Meter, turn: str = "") -> ReplayReport:
-    """Build the requests of a whole journal again, on each of its branches, or those of one turn alone.
+    """Rebuild the requests of a whole journal, on each of its branches, or those of one turn.
 
-    `prompts` are those that it names by digest; `meter` counts as the turns did.
+    `prompts` are the named prompts by digest. `meter` counts as the turns did.
     """
     branchings = [(event.seq, event.data.after) for event in events if isinstance(event.data, Branched)]
     ends = [seq - 1 for seq, _ in branchings] + [len(events)]
@@ -243,12 +243,12 @@ def _what_differs(entries: Sequence[TranscriptEntry], messages: Sequence[ModelMe
     return "a message before those that this call was the first to send is another one"
 
 
-# ---- what there is today ----
+# ---- comparison with today ----
 
 
 class Today(NamedTuple):
-    """What requests would be made of by now. `tools` are all there are; `spec_of` gives an agent, None for one that is
-    gone."""
+    """The inputs of requests made now. `tools` are all tools. `spec_of` returns an agent, or None if it no longer
+    exists."""
 
     context: ContextBuilder
     models: Models
@@ -258,21 +258,22 @@ class Today(NamedTuple):
     async def difference(
         self, thread: ThreadId, sent: Sent, prompt: SystemPrompt, described: bytes | None
     ) -> tuple[DifferenceKind, str] | None:
-        """The first thing around a call's messages that would be another; `described` are its tools as they are stored.
+        """Return the first difference in a call's circumstances. `described` are its tools as stored.
 
-        Raises InvalidInput for an agent whose file is broken."""
+        Raises InvalidInput for an agent whose file is broken.
+        """
         specs = stored_specs(described) if described is not None else ()
         if detail := changed_tools(specs, {tool.name: tool for tool in self.tools}):
             return "tools", detail
         agent = self.spec_of(sent.agent)
         if agent is None:
-            return "instructions", f"there is no agent {sent.agent} any more"
+            return "instructions", f"the agent {sent.agent} no longer exists"
         routes: list[Route] = []
         for name in (sent.model, *agent.fallback):
-            with suppress(InvalidInput):  # its provider is configured no more
+            with suppress(InvalidInput):  # its provider is no longer configured
                 routes.append(self.models.route(name))
         if not routes:
-            return "options", f"no provider has the model {sent.model} any more"
+            return "options", f"no provider has the model {sent.model} now"
         asked = sent.options.partition(", ")[0]
         route = next((one for one in routes if one.model == asked), routes[0])
         options = self.context.options(agent, route, sent.window_tokens, tools=not sent.is_limited)
@@ -287,11 +288,11 @@ class Today(NamedTuple):
 
 
 def changed_tools(sent: Sequence[ToolSpec], now: Mapping[str, ToolSpec]) -> str:
-    """In which way tools are others by now; empty in none."""
+    """Describe how the tools differ from the recorded ones, or return an empty string."""
     for tool in sent:
         today = now.get(tool.name)
         if today is None:
-            return f"there is no tool {tool.name} any more"
+            return f"the tool {tool.name} no longer exists"
         was, reads = (f"{one.description}\n{one.parameters}" for one in (tool, today))
         if was != reads:
             at = next((place for place, (a, b) in enumerate(zip(was, reads, strict=False)) if a != b), len(was))
@@ -301,7 +302,7 @@ def changed_tools(sent: Sequence[ToolSpec], now: Mapping[str, ToolSpec]) -> str:
 
 
 def changed_sections(was: SystemPrompt, now: SystemPrompt) -> tuple[str, ...]:
-    """The names of sections that would be renewed: those that are not live. Where an agent works is not of them."""
+    """Return the names of changed sections that are not live, except the place where an agent works."""
     texts = [{one.name: one.text for one in prompt.sections if not one.live} for prompt in (was, now)]
     names = dict.fromkeys(name for of in texts for name in of if name != PLACE)
     return tuple(name for name in names if texts[0].get(name, "") != texts[1].get(name, ""))
@@ -310,9 +311,10 @@ def changed_sections(was: SystemPrompt, now: SystemPrompt) -> tuple[str, ...]:
 async def replay_thread(
     journal: Journal, thread: ThreadId, meter: Meter, today: Today | None, turn: str = ""
 ) -> ReplayReport:
-    """Read a thread's journal and what it names, and replay it; with what there is `today`, if that is to be compared.
+    """Read a thread's journal and what it names, and replay it. Compares with `today` if given.
 
-    Raises StoreNewer, StoreCorrupt, and InvalidInput for an agent whose file is broken."""
+    Raises StoreNewer, StoreCorrupt, and InvalidInput for an agent whose file is broken.
+    """
     events: list[Event] = []
     while batch := await journal.events(thread, len(events), READ_AT_ONCE):
         events += batch

@@ -1,4 +1,4 @@
-"""One turn while its steps are taken: whom it works for, what the model is told, what a step keeps for the next."""
+"""The state of one turn while it runs: its identity, the model's input, and values passed between its steps."""
 
 from collections.abc import Callable
 
@@ -27,8 +27,8 @@ from shoal.turn.thread import ThreadView, chat_of
 class TurnScope(msgspec.Struct, frozen=True):
     """The identity and limits of a turn.
 
-    `caller` is the call that began it. `speaks_in` is the thread to post to if nobody reads its answer; empty means its
-    own. `timezone` is the asker's.
+    `caller` is the call that started it. `speaks_in` is the thread to post to if nobody reads its answer; empty means
+    its own. `timezone` is the asker's.
     """
 
     agent: AgentSpec
@@ -69,7 +69,7 @@ class TurnRun(msgspec.Struct, eq=False):
         self.visible_threads = self.scope.audience.within(chat_of(self.view.thread, self.scope.caller))
 
     def begin_call(self) -> Callable[[ModelEvent], None]:
-        """Begin a model call for live watchers; what is to see its events."""
+        """Start a model call for live watchers. `what` is to see its events."""
         view, streamed, number, offset, thought = self.view, self.streamed, next(self.view.call_numbers), 0, 0
         after, links = view.transcript.last_seq, view.growing_links()
         streamed.clear()

@@ -30,9 +30,9 @@ SKILL_FILE = "SKILL.md"
 NAME_CHARS_MAX = 64
 DESCRIPTION_CHARS_MAX = 1024
 SKILL_BYTES_MAX = 65_536
-"""Longest SKILL.md that is read; the format asks for less than about 20,000 bytes and for companion files beyond."""
+"""Longest SKILL.md that is read. The format recommends less than about 20,000 bytes, with companion files."""
 SKILLS_MAX = 100
-"""Most skills of one scope; more are a problem."""
+"""Most skills in one scope. Further ones are reported as a problem."""
 
 _NOT_IN_NAME = lazy_re.compile(r"[\W_]+")
 _TOOL = lazy_re.compile(r"[^\s,(]++(?:\([^()]*+\))?")
@@ -64,14 +64,14 @@ class Skill(msgspec.Struct, frozen=True):
 
 
 class SkillProblem(msgspec.Struct, frozen=True):
-    """What is wrong with a skill, and which: one full sentence for `shoal doctor` and `shoal skills check`."""
+    """A problem of a skill, in one full sentence for `shoal doctor` and `shoal skills check`."""
 
     path: Path
     text: str
 
 
 class Skills(msgspec.Struct, frozen=True):
-    """The skills of a place, by name, and what is wrong with others. `shadowed` ones lost to a narrower scope."""
+    """The skills of a place, by name, and problems of others. `shadowed` ones lost to a narrower scope."""
 
     found: tuple[Skill, ...] = ()
     problems: tuple[SkillProblem, ...] = ()
@@ -79,7 +79,7 @@ class Skills(msgspec.Struct, frozen=True):
 
 
 def skill_roots(home: Home, agent_home: Path | None = None, thread: ThreadId | None = None) -> tuple[SkillRoot, ...]:
-    """Where skills are looked for, broadest first: built in, global, platform, channel, agent."""
+    """Return the folders of skills, broadest scope first: built in, global, platform, channel, agent."""
     roots = [SkillRoot("builtin", BUILTIN_SKILLS), SkillRoot("global", home.data / "skills")]
     if thread is not None:
         roots.append(SkillRoot("platform", home.platform(thread) / "skills"))
@@ -90,17 +90,18 @@ def skill_roots(home: Home, agent_home: Path | None = None, thread: ThreadId | N
 
 
 def skill_places(roots: Sequence[SkillRoot]) -> tuple[Mount, ...]:
-    """Where a sandbox has each root, `/skills/SCOPE`, read-only, whether it exists or not."""
+    """Return the path of each root in a sandbox, `/skills/SCOPE`, read-only, whether it exists or not."""
     return tuple(Mount(root.path, f"/skills/{root.scope}") for root in roots)
 
 
 def skill_mounts(roots: Sequence[SkillRoot]) -> tuple[Mount, ...]:
-    """The places of those that exist: what can be mounted."""
+    """Return the existing roots, which can be mounted."""
     return tuple(place for place in skill_places(roots) if place.host.is_dir())
 
 
 def merge(found: Sequence[Skill | SkillProblem]) -> Skills:
-    """Let the later (narrower) skill of a name win; sorted by name. A broken one does not hide a broader whole one."""
+    """Merge scopes: the later (narrower) skill of a name wins. Sorted by name. A broken skill does not hide a broader
+    valid one."""
     by_name, shadowed = dict[str, Skill](), list[Skill]()
     for one in found:
         if isinstance(one, Skill):

@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 NOTE_SHARE = 0.8
 STANDS_SECONDS = 7200.0
-"""How long a reservation stands that nobody settles (its worker died, the turn was stopped)."""
+"""How long a reservation lasts that is never settled (its worker died, the turn was stopped)."""
 NOTED_MAX = 10_000
 
 STOPPED = (
@@ -63,10 +63,10 @@ NOTE = "A note on the budget: {left} is left."
 
 
 class Charge(msgspec.Struct, frozen=True):
-    """A model call and who pays for it. `turn` is empty beside turns; nobody's `asker` pays of no user's ceiling.
+    """A model call and who pays for it. `turn` is empty outside of turns. Without an `asker` no user's limit applies.
 
-    `model` is the name the ledger has; `line` are the turns above one that others called, the root first; `audience`
-    may read how much is left. A call of no conversation has no thread, and may have a ceiling of its own.
+    `model` is the name in the ledger. `line` are the turns above a called one, the root first. `audience` may read how
+    much is left. A call outside of conversations has no thread, and may have a limit of its own.
     """
 
     id: str
@@ -81,12 +81,13 @@ class Charge(msgspec.Struct, frozen=True):
 
     @property
     def chat(self) -> ThreadId:
-        """Where people read along."""
+        """Return the thread where people read the turn."""
         return self.line[0][0] if self.line else self.thread
 
 
 def charge_of(run: TurnRun, model: str, id: str = "") -> Charge:
-    """The open turn's next step; with an id of its own, a call beside the steps or after the turn."""
+    """Return the charge of the open turn's next step, or with an id of its own, of a call outside the steps or after
+    the turn."""
     view, scope = run.view, run.scope
     turn = view.turn if view.state is not None else TurnId("")
     line = scope.caller.line if scope.caller is not None else ()
@@ -99,8 +100,8 @@ Bound = TypeVar("Bound", int, float)
 
 
 class Spending(msgspec.Struct, frozen=True, eq=False):
-    """Guards and records model calls. Without any ceiling nothing is reserved. `own` is an agent's own budget; `noted`
-    are the ceilings of which it was told that little is left."""
+    """Guards and records model calls. Without any limit nothing is reserved. `own` returns an agent's own budget.
+    `noted` are the limits already reported as nearly reached."""
 
     store: Store
     models: Models
@@ -112,14 +113,14 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
     noted: set[str] = msgspec.field(default_factory=set[str])
 
     async def reserve(self, charge: Charge, route: Route, request: ModelRequest, gauge: Gauge) -> str:
-        """Set the call's greatest cost aside; returns why it may not be made, empty when it may."""
+        """Reserve the call's greatest cost. Returns why it may not be made, or an empty string."""
         if not self._ceilings_of(charge):
             return ""
         usage = Usage(gauge.request(request), request.max_output_tokens)
         return await self.set_aside(charge, self.models.usd(route, usage), usage.input_tokens + usage.output_tokens)
 
     async def set_aside(self, charge: Charge, usd: float | None, tokens: int) -> str:
-        """The same for a call that costs so much at most; `usd` is None where nobody knows its price."""
+        """Reserve the greatest cost of such a call. `usd` is None if the price is unknown."""
         ceilings = self._ceilings_of(charge)
         if not ceilings:
             return ""
@@ -128,7 +129,7 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
             return UNPRICED_STOPPED.format(why=UNPRICED.format(model=charge.model, provider=provider))
         expires_at = self.clock.now() + timedelta(seconds=STANDS_SECONDS)
         found = Reserved(())
-        with anyio.CancelScope(shield=True):  # not cancelled half-way: the call that follows is, and settles it
+        with anyio.CancelScope(shield=True):  # not cancelled half-way: the following call is, and settles it
             found = await self.store.budget.reserve(Reservation(charge.id, ceilings, usd or 0.0, tokens, expires_at))
             for one in found.standings if found.blocked is None and charge.thread else ():
                 key = f"budget:{one.scope}:{one.day}"
@@ -149,18 +150,18 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
         return STOPPED.format(why=left)
 
     async def release(self, charge: Charge) -> None:
-        """Give back what was set aside for a call that failed."""
+        """Release the reservation of a call that failed."""
         if self._ceilings_of(charge):
             with anyio.CancelScope(shield=True):
                 await self.store.budget.release(charge.id)
 
     async def record(self, charge: Charge, usage: Usage, usd: float | None) -> None:
-        """Record a call beside a turn's steps, once by its id; it settles what was set aside."""
+        """Record a call outside a turn's steps, once by its id, and settle its reservation."""
         with anyio.CancelScope(shield=True):
             await self.store.ledger.record(charge.thread, charge.turn, self.spend(charge, usage, usd))
 
     def spend(self, charge: Charge, usage: Usage, usd: float | None) -> Spend:
-        """The record of a call that took so much; it settles what was set aside."""
+        """Return the record of a call with this usage, which settles its reservation."""
         ceilings = self._ceilings_of(charge)
         reservation, user = charge.id if ceilings else "", charge.asker.user
         return Spend(
@@ -176,15 +177,15 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
         gauge: Gauge,
         see: Callable[[ModelEvent], None] = lambda event: None,
     ) -> tuple[ModelDone | ModelFailed, bool]:
-        """Make a reserved call and have `see` look at each event; returns the last one, and whether the answer was cut
-        off and is recorded already. Cancelling records what came so far."""
+        """Make a reserved call and pass each event to `see`. Returns the last event, and whether the answer was cut off
+        and is recorded already. Cancelling records the part that has arrived."""
         outcome: ModelDone | ModelFailed = ModelFailed("dropped", "The stream ended without an answer.")
         written, ended = list[str](), False
         try:
             async for event in route.provider.stream(request):
                 if isinstance(event, TextDelta | ThinkingDelta):
                     written.append(event.text)
-                elif isinstance(event, ModelDone):  # what a server counts may be anything
+                elif isinstance(event, ModelDone):  # a server's count may be any number
                     outcome = msgspec.structs.replace(event, usage=plausible_usage(event, request, gauge))
                 else:
                     outcome = event
@@ -203,7 +204,7 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
     async def ask(
         self, charge: Charge, route: Route, request: ModelRequest, gauge: Gauge = ROUGHLY
     ) -> ModelDone | ModelFailed:
-        """Make a call beside the turn's steps, reserved and recorded like theirs; a ceiling in its way fails it."""
+        """Make a call outside the turn's steps, reserved and recorded like theirs. Fails if a limit is reached."""
         refused = await self.reserve(charge, route, request, gauge)
         if refused:
             return ModelFailed("quota", refused)
@@ -212,7 +213,7 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
     async def reserved(
         self, charge: Charge, route: Route, request: ModelRequest, gauge: Gauge
     ) -> ModelDone | ModelFailed:
-        """Make such a call once its cost is set aside."""
+        """Make such a call after reserving its cost."""
         outcome, was_cut_off = await self.stream(charge, route, request, gauge)
         if isinstance(outcome, ModelDone):
             await self.record(charge, outcome.usage, self.models.usd(route, outcome.usage))
@@ -221,7 +222,7 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
         return outcome
 
     async def left(self, thread: ThreadId, agent: str, asker: Asker, audience: Audience) -> str:
-        """What is left where little is, for the model; empty while there is enough, or where others may not know it."""
+        """Return the remaining budget for the model, or empty while enough is left or if others may not know it."""
         here = Charge("", "", thread, TurnId(""), agent, asker)
         bounds = [one for one in self._ceilings_of(here) if may_know(audience, one.scope)]
         if not bounds:
@@ -231,9 +232,9 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
         return max(scarce, key=lambda one: one.share).left if scarce else ""
 
     def _ceilings_of(self, charge: Charge) -> tuple[Ceiling, ...]:
-        """What bounds the call: the turn and, where others called it, each turn and thread above; the person, the
-        agent, and all there is. An agent's own budget holds for its turns and days, whichever is stricter; a person's
-        own takes the place of everybody's."""
+        """Return the limits of the call: of the turn and each calling turn and thread above, the person, the agent, and
+        everything. An agent's own budget applies to its turns and days, whichever is stricter. A person's own limit
+        replaces the general one."""
         set_to, own, day = self.ceilings, self.own(charge.agent), self.clock.local().date().isoformat()
         person = self.people.find(charge.asker.identities[0])
         user = f"user:{charge.asker.identities[0]}" if charge.asker.user else ""
@@ -317,18 +318,18 @@ def _chars(message: ModelMessage) -> int:
 
 
 def may_know(audience: Audience, scope: str) -> bool:
-    """Whether this audience is told how full a ceiling is: where strangers may read, only what the conversation itself
-    has spent, since all else tells of what was done elsewhere."""
+    """Whether this audience may know how full a limit is. Where strangers read, only the conversation's own spending,
+    since everything else reveals activity elsewhere."""
     return not audience.guest or scope.startswith(("turn:", "thread:"))
 
 
 def _stricter(one: Bound, other: Bound) -> Bound:
-    """The stricter of two bounds of which 0 is none."""
+    """Return the stricter of two limits, where 0 means none."""
     return min(one, other) if one and other else one or other
 
 
 def spent_today(rows: Sequence[UsageRow], standings: Sequence[BudgetStatus]) -> str:
-    """What all models took today and what is left under these ceilings, for people; empty when nothing was asked."""
+    """Describe today's usage of all models and what is left under these limits, for people. Empty without any usage."""
     if not rows:
         return ""
     tokens = sum(row.usage.input_tokens + row.usage.output_tokens for row in rows)

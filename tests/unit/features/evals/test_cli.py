@@ -20,7 +20,7 @@ WRONG = (
     ("threads undo terminal:ask:none", "There is no thread terminal:ask:none."),
     (f"threads undo {THREAD} none", f"Turn none of {THREAD} has changed no files"),
     (f"threads again {THREAD} --model nope", "No provider has the model 'nope'."),
-    (f"threads fork {THREAD} --after 9999", "and none of number 9999."),
+    (f"threads fork {THREAD} --after 9999", "event 9999 does not exist."),
     ("cases save terminal:ask:none --name a --contains x", "There is no thread terminal:ask:none."),
     (f"cases save {THREAD} --name 'A b' --contains x", "'A b' is no name for a case"),
     (SAVE, "Say what has to hold"),
