@@ -1,1 +1,1 @@
-"""Platform adapters: each turns one chat platform's messages into Shoal's and back."""
+"""Platform adapters: each converts one chat platform's messages to Shoal's and back."""

@@ -1,4 +1,4 @@
-"""The life of one account on a platform, the same for all of them: connect, back off, take messages in, answer."""
+"""Base of all platform accounts: connect, back off, receive messages, answer."""
 
 import asyncio
 import logging
@@ -43,51 +43,51 @@ NOT_STORED = HttpAnswer(503, b'{"error":"unavailable","message":"It could not be
 TAKEN = HttpAnswer(200, b"{}")
 
 BEFORE_MAX = 8
-"""Messages of a channel that come along with a mention there."""
+"""Earlier messages of a channel that accompany a mention there."""
 BEFORE_HOURS = 6.0
 CHANGED_HOURS = 24.0
-"""A message that is older starts no turn where somebody adds the agent's name to it."""
+"""Maximum age of a message that starts a turn when an edit adds a mention."""
 CONTEXT_SECONDS_MAX = 3.0
-"""How long a platform is asked what a message refers to; what it has not told by then is left out."""
+"""Timeout for reading the messages that a message refers to. Later answers are ignored."""
 OVERHEARD_MAX = 1000
-"""Channels and threads whose last messages are remembered, where the agent was not meant."""
+"""Channels and threads with cached messages that were not addressed to the agent."""
 ENTERED_MAX = 1000
 CHANNELS_NAMED_MAX, CHANNEL_NAME_CHARS_MAX = 1000, 120
-"""Groups whose names are held in memory, and the characters of a name that are stored."""
+"""Groups with cached names, and the stored length of a name."""
 BEGUN_MAX = 1000
-"""People whose last message is remembered that began a thread in a channel."""
-NOTHING_READ = "I can read nothing in your message. Please write it as text."
-MOVED = "This chat has a new id. Our conversations, schedules and rules go on here."
+"""People whose last thread-opening message in a channel is cached."""
+NOTHING_READ = "I cannot read your message. Please write it as text."
+MOVED = "This chat has a new id. Our conversations, schedules and rules continue here."
 NOTHING_ASKED = "Yes? Mention me together with your question."
 GREETING = "Hello! Mention me, or write to me directly, and I will answer. /help says what I can do."
 
 FILES_MAX = 10
-"""Files fetched per message; the agent is told the names of the others."""
+"""Files downloaded per message. The agent sees only the names of the others."""
 UNKNOWN_MAX = 100
-"""Kinds of events that are told of."""
+"""Kinds of unknown events that are logged."""
 
 EXPECTED = (PlatformError, ConfigError, StoreError)
-"""What a connection may fail with; anything else is a mistake, of Shoal's or of the adapter's."""
+"""Expected errors of a connection. Any other error is a defect of Shoal or the adapter."""
 
 IncomingFile: TypeAlias = tuple[Attachment, Callable[[], Awaitable[bytes]] | None]
-"""A file that came with a message, and what fetches its content or raises PlatformError; None for one with a `url`,
-which the turn fetches."""
+"""A file of a message, and a function that downloads it or raises PlatformError. None for a file with a `url`, which
+the turn downloads."""
 
 
 class ChatAccount(Generic[S]):
-    """Base of every adapter that connects to a platform, for an account with these settings.
+    """Base of every adapter that connects to a platform.
 
     A subclass sets `limits` and defines `_connect`, `post`, `edit`, `open_thread` and `close`; `typing` and `history`
-    where the platform has them; `_take_kept` where it delivers events in one stream, which go through `_intake`.
-    `connected` is set once messages come in, `failed` once a connection has failed, which `failure` explains; `_inbox`
-    is set while `run` accepts them. `inbound_url` is where the platform can call Shoal; empty where it cannot.
+    if the platform supports them; `_take_kept` if it delivers events in one stream, which go through `_intake`.
+    `connected` is set once messages arrive, `failed` once a connection has failed, which `failure` explains. `_inbox`
+    is set while `run` accepts messages. `inbound_url` is the address for calls of the platform, or empty.
     """
 
     limits: ChatLimits
     whispers: ClassVar[bool] = False
-    """Whether the platform can show the answer to a command to the person who gave it alone."""
+    """Whether the platform can show a command's answer only to the person who sent it."""
     download_bytes_max: ClassVar[int] = 26_214_400
-    """Larger files are named to the agent and not fetched."""
+    """Larger files are not downloaded. The agent sees their names."""
 
     def __init__(
         self, platform: str, settings: S, home: Home, store: Settings, clock: Clock, inbound_url: str = ""
@@ -107,10 +107,10 @@ class ChatAccount(Generic[S]):
         self._pending = PendingEdits()
         self._moves = MovedChats(platform, store)
         self.tell_owner: Callable[[str], Awaitable[None]] = _tell_nobody
-        """Tells the owner something in private; set by the app."""
+        """Sends the owner a private notice. Set by the app."""
         self._overheard: Recent[deque[tuple[Prompt, tuple[IncomingFile, ...]]]] = Recent(OVERHEARD_MAX)
         self._entered: Recent[bool] = Recent(ENTERED_MAX)
-        """Threads where the agent was just named, and whether for the first time."""
+        """Threads in which the agent was just mentioned, and whether for the first time."""
         self._begun: Recent[Prompt] = Recent(BEGUN_MAX)
         self._names: Recent[str] = Recent(CHANNELS_NAMED_MAX)
         self._unknown: set[str] = set()
@@ -119,7 +119,7 @@ class ChatAccount(Generic[S]):
     # ---- connection ----
 
     async def run(self, inbox: InboxPort) -> None:
-        """Receive until cancelled; reconnect with backoff. Whatever an account stumbles over, the others go on."""
+        """Receive until cancelled, reconnecting with backoff. A failing account never affects the others."""
         while True:
             unforeseen: Exception | None = None
             try:
@@ -136,7 +136,7 @@ class ChatAccount(Generic[S]):
             await self._wait_after(unforeseen or PlatformError("The connection ended."))
 
     async def _keep_connected(self, inbox: InboxPort) -> None:
-        """Connect again at once when a connection ends by itself, and with backoff when it fails."""
+        """Reconnect immediately after a connection ended normally, and with backoff after a failure."""
         is_open = False
         while True:
             try:
@@ -149,7 +149,8 @@ class ChatAccount(Generic[S]):
                 await self._wait_after(error)
 
     async def _wait_after(self, error: Exception) -> None:
-        """A repeated failure is logged as a warning once. A platform that says how long to wait is obeyed."""
+        """Return the delay before the next attempt. Repeated failures are logged as a warning once. A platform's
+        requested delay is kept."""
         self._failures += 1
         asked = error.retry_after_seconds if isinstance(error, PlatformError) else None
         seconds = retry_delay(self._failures, asked)
@@ -162,40 +163,40 @@ class ChatAccount(Generic[S]):
         await self._clock.sleep(seconds)
 
     async def _connect(self, inbox: InboxPort) -> None:
-        """Hold one connection until it ends. Raises PlatformError, ConfigError or StoreError when it fails."""
+        """Hold one connection until it ends. Raises PlatformError, ConfigError or StoreError if it fails."""
         raise NotImplementedError
 
     async def _take_kept(self, event: str, inbox: InboxPort) -> bool:
-        """Take in an event that `_intake` was given; returns whether anything came of it. Raises PlatformError and
-        StoreError to be given it again, a permanent PlatformError to drop it."""
+        """Process an event from `_intake`, and return whether it had an effect. Raises PlatformError or StoreError to
+        receive it again, or a permanent PlatformError to drop it."""
         raise NotImplementedError
 
     def _reset_backoff(self) -> None:
-        """The connection works, so the next failure counts as the first."""
+        """Reset the backoff after a working connection."""
         self._failures, self.failure = 0, ""
         self.failed.clear()
 
     async def close(self) -> None:
-        """Close connections; for callers that post without `run`."""
+        """Close connections, for callers that post without `run`."""
         raise NotImplementedError
 
     async def check(self) -> None:
-        """See that the platform takes the credentials, where being connected does not say so. Raises PlatformError."""
+        """Check the credentials, if a connection alone does not prove them. Raises PlatformError."""
 
-    # ---- in ----
+    # ---- receiving ----
 
     async def _take_in(self, prompt: Prompt, inbox: InboxPort, files: Iterable[IncomingFile] = ()) -> None:
-        """Take a message in, and say what it is answered at once. Raises StoreError."""
+        """Accept a message, and post its immediate answer. Raises StoreError."""
         answer = await self._submit(prompt, inbox, files)
         if answer:
             await self._answer(prompt, answer)
 
     async def _submit(self, prompt: Prompt, inbox: InboxPort, files: Iterable[IncomingFile] = ()) -> str:
-        """Send a message with its files, which are fetched for people who may speak; returns what to tell its author.
+        """Send a message with its files to the inbox, and return the text for its author.
 
-        The inbox does the rest: it obeys commands, turns strangers away, and knows what came twice. Where the agent is
-        named for the first time, what stood before comes along. Whoever sent nothing that can be read is told so. Where
-        a message in a channel begins a thread, further lines of its author's belong there too. Raises StoreError.
+        Files are downloaded only for people with access. The inbox runs commands, turns strangers away and drops
+        duplicates. On the first mention, earlier messages are included. The author of an unreadable message is told. If
+        a message opens a thread in a channel, its author's next messages belong to that thread. Raises StoreError.
         """
         coming, prompt = tuple(files), self._with_its_lines(prompt, inbox)
         named = None if prompt.direct else self._entered.pop(prompt.thread)
@@ -215,9 +216,9 @@ class ChatAccount(Generic[S]):
         for number, (file, fetch) in enumerate(coming):
             refusal = ""
             if number >= FILES_MAX:
-                refusal = f"Only {FILES_MAX} files of a message are fetched."
+                refusal = f"Only {FILES_MAX} files of a message are downloaded."
             elif file.size_bytes > self.download_bytes_max:
-                refusal = f"It has {file.size_bytes} bytes; files over {self.download_bytes_max} are not fetched."
+                refusal = f"It has {file.size_bytes} bytes; files over {self.download_bytes_max} are not downloaded."
             if refusal:
                 saved.append(msgspec.structs.replace(file, error=refusal))
             elif fetch is None:
@@ -228,17 +229,16 @@ class ChatAccount(Generic[S]):
         return await submit(changed, inbox) if changed is not None else ""
 
     async def _is_unheard(self, prompt: Prompt, prefix: str, inbox: InboxPort) -> bool:
-        """Whether a message that was changed so that it names the agent was not for it before, and is new enough to be
-        answered. Raises StoreError."""
+        """Whether an edited message mentions the agent only now and is recent enough to answer. Raises StoreError."""
         is_new = self._clock.now() - prompt.at <= timedelta(hours=CHANGED_HOURS)
         return is_new and await inbox.thread_of(prefix, "", prompt.key) is None
 
     def _prefix(self, channel: str) -> str:
-        """What the ids of a channel's threads begin with. Raises InvalidId."""
+        """Return the prefix of the ids of a channel's threads. Raises InvalidId."""
         return channel_of(make_thread_id(self.platform, self._moves.first_id(channel), "0"))
 
     async def _chat_moved(self, old: str, new: str) -> None:
-        """Go on with a chat under its new id, and say so once, there and to the owner. Raises StoreError."""
+        """Continue a chat under its new id, with one notice there and to the owner. Raises StoreError."""
         if not await self._moves.note(old, new):
             return
         first = self._moves.first_id(old)
@@ -246,12 +246,16 @@ class ChatAccount(Generic[S]):
         thread = make_thread_id(self.platform, first, WHOLE_CHANNEL)
         await self._say(thread, f"moved:{first}:{new}", MOVED)
         named = old in (*self._settings.channels, *self._settings.allow)
-        change = f' In shoal.toml, write "{new}" for "{old}" under platforms.{self.platform}; both hold until then.'
-        told = f"The {self.platform} chat {old} has the id {new} now. Conversations, schedules and rules go on there."
+        change = (
+            f' In shoal.toml, write "{new}" for "{old}" under platforms.{self.platform}. Until then, both ids work.'
+        )
+        told = (
+            f"The {self.platform} chat {old} has the id {new} now. Conversations, schedules and rules continue there."
+        )
         await self.tell_owner(told + (change if named else ""))
 
     async def _channel_named(self, channel: str, name: str) -> None:
-        """Remember what people call a group, so that it can be chosen by its name. Raises StoreError."""
+        """Store a group's name, so people can select it by name. Raises StoreError."""
         first, name = self._moves.first_id(channel), " ".join(name.split())[:CHANNEL_NAME_CHARS_MAX]
         if not name or self._names.get(first) == name:
             return
@@ -261,7 +265,7 @@ class ChatAccount(Generic[S]):
             await self._store.put(scope, first, name)
 
     async def _learn_name(self, channel: str) -> None:
-        """Ask once what a group is called, where messages do not say it. Raises StoreError."""
+        """Request a group's name once, if its messages do not contain it. Raises StoreError."""
         first = self._moves.first_id(channel)
         if self._names.get(first) is not None:
             return
@@ -277,11 +281,11 @@ class ChatAccount(Generic[S]):
             self._names.put(first, "")
 
     async def _name_of(self, channel: str) -> str:
-        """What people call a group; empty where it has no name. Raises PlatformError."""
+        """Return a group's name, or an empty string. Raises PlatformError."""
         return ""
 
     async def _subscribe(self, thread: ThreadId) -> None:
-        """From now on everything written in this thread is meant for the bot. Raises StoreError."""
+        """Treat all later messages in this thread as addressed to the bot. Raises StoreError."""
         await self._store.put(f"subscribed:{self.platform}", thread, "1")
 
     async def _is_subscribed(self, thread: ThreadId) -> bool:
@@ -291,11 +295,11 @@ class ChatAccount(Generic[S]):
         self, prompt: Prompt, inbox: InboxPort, files: Iterable[IncomingFile] = (), *, is_named: bool, opens: bool,
         follows: bool,
     ) -> bool:  # fmt: skip
-        """Whether what somebody wrote in a group is for the agent, as it listens in that channel. Raises StoreError.
+        """Whether a message in a group is addressed to the agent. Raises StoreError.
 
-        `is_named`: it names the agent, or answers it. `opens`: where the agent is named there, it hears all that
-        follows. `follows`: it is such a message. What is not for it is remembered until it is named there, with its
-        files, which are fetched then.
+        `is_named`: it mentions the agent or replies to it. `opens`: after a mention there, all later messages are
+        addressed to the agent. `follows`: it is such a later message. Other messages are cached until the next mention,
+        and their files are downloaded then.
         """
         thread = prompt.thread
         listen = await inbox.listens(thread)
@@ -309,7 +313,7 @@ class ChatAccount(Generic[S]):
         return False
 
     def _overhear(self, prompt: Prompt, files: Iterable[IncomingFile]) -> None:
-        """Remember what was not for the agent until it is named there."""
+        """Cache a message that was not addressed to the agent, until the next mention."""
         place = self._place_before(prompt)
         before, coming = self._overheard.get(place) or deque(maxlen=BEFORE_MAX), tuple(files)
         own = tuple(file for file, _ in coming if file.author is None)
@@ -317,7 +321,7 @@ class ChatAccount(Generic[S]):
         self._overheard.put(place, before)
 
     def _with_its_lines(self, prompt: Prompt, inbox: InboxPort) -> Prompt:
-        """A message that would begin a thread, in the thread that its author began just before; others as they are."""
+        """Move a message that would open a thread into the thread that its author has just opened."""
         if prompt.direct or not self._begins(prompt) or inbox.commands.parse(prompt.text) is not None:
             return prompt
         writer = f"{channel_of(prompt.thread)}{prompt.author.id}"
@@ -328,29 +332,28 @@ class ChatAccount(Generic[S]):
         return prompt
 
     def _forget_overheard(self, prompt: Prompt, keys: set[str]) -> None:
-        """Of what stands before this message, these were for the agent after all."""
+        """Remove messages from the cache that were addressed to the agent after all."""
         place = self._place_before(prompt)
         left = (one for one in self._overheard.get(place) or () if one[0].key not in keys)
         self._overheard.put(place, deque(left, BEFORE_MAX))
 
     def _begins(self, prompt: Prompt) -> bool:
-        """Whether a message stands in its channel itself, where the thread of it begins."""
+        """Whether a message is in the channel itself and opens its thread."""
         return bool(prompt.message_id) and thread_address(prompt.thread).thread.endswith(prompt.message_id)
 
     def _place_before(self, prompt: Prompt) -> str:
-        """Where the messages stand that come before this one."""
+        """Return the location of the messages before this one."""
         return channel_of(prompt.thread) if self._begins(prompt) else prompt.thread
 
     async def _opening(self, thread: ThreadId) -> Prompt | None:
-        """A thread's first message, where that is no part of its history and can be asked for. Raises PlatformError."""
+        """Return a thread's first message, if it is available but not part of the history. Raises PlatformError."""
         return None
 
     async def _context_of(self, prompt: Prompt) -> tuple[list[Reference], tuple[IncomingFile, ...]]:
-        """What stands before a message that names the agent: the beginning of its thread, or, where it begins one, the
-        channel's last messages, as they are by now, and their files. As far as the platform tells, or is asked and
-        answers soon."""
+        """Return the messages before a mention, with their files: the start of its thread, or the channel's last
+        messages if it opens a thread. Limited to what the platform provides in time."""
         overheard = list(self._overheard.pop(self._place_before(prompt)) or ())
-        if not self._begins(prompt):  # what began this thread stands among the channel's own messages
+        if not self._begins(prompt):  # the channel's messages include the one that opened this thread
             around = self._overheard.get(channel_of(prompt.thread)) or ()
             overheard = [*(one for one in around if one[0].thread == prompt.thread), *overheard]
         files = {one.key: coming for one, coming in overheard}
@@ -365,7 +368,7 @@ class ChatAccount(Generic[S]):
                     after = prompt.at - timedelta(hours=BEFORE_HOURS)
                     heard = [one async for one in self.history(channel, after, BEFORE_MAX + 1)]
         except (PlatformError, TimeoutError) as error:
-            log.info("what stood before could not be read", extra={"platform": self.platform, "why": str(error)})
+            log.info("earlier messages could not be read", extra={"platform": self.platform, "why": str(error)})
         answered = {prompt.key, prompt.message_id, *(one.message_id for one in prompt.refers_to)}
         if opening is not None and opening.message_id in answered:
             opening = None
@@ -382,13 +385,13 @@ class ChatAccount(Generic[S]):
         return told, tuple(coming)
 
     def _not_understood(self, kind: str) -> None:
-        """Say once a kind that the platform sends something that Shoal does nothing with."""
+        """Log an unsupported kind of event once."""
         if kind in self._unknown or len(self._unknown) >= UNKNOWN_MAX:
             return
         self._unknown.add(kind)
         log.warning(
-            "%s sends events of the kind %r, of which nothing comes here. Take the app's subscription to them away, or "
-            "update Shoal if people wait for an answer to them.",
+            "%s sent an unsupported event type %r. Remove the app's subscription to it, or update Shoal if people "
+            "expect an answer.",
             self.platform, kind, extra={"platform": self.platform},
         )  # fmt: skip
 
@@ -396,11 +399,11 @@ class ChatAccount(Generic[S]):
         """Log once a kind of event that is left out on purpose."""
         if kind not in self._unknown and len(self._unknown) < UNKNOWN_MAX:
             self._unknown.add(kind)
-            log.info("left out on purpose", extra={"platform": self.platform, "kind": kind})
+            log.info("ignored event", extra={"platform": self.platform, "kind": kind})
 
     def _decode(self, content: str | bytes | msgspec.Raw, kind: type[T], what: str) -> T | None:
-        """What the platform sends, as far as its form is known; what is not counts as left out, and is told once a
-        kind. None where nothing is left."""
+        """Decode a platform's data. Fields of an unknown form are omitted and logged once per kind. Returns None if
+        nothing is usable."""
         try:
             found, odd = decode_known(content, kind)
         except UNREADABLE:
@@ -411,30 +414,29 @@ class ChatAccount(Generic[S]):
         return found
 
     async def _greet(self, prompt: Prompt, inbox: InboxPort, text: str = GREETING) -> None:
-        """Somebody has added the agent to a channel, or to their own conversations: it says who it is there, once. A
-        stranger gets what strangers get. Raises StoreError."""
+        """Introduce the agent once where somebody added it. A stranger is turned away as usual. Raises StoreError."""
         if await inbox.admits(prompt) and await self._store.swap(f"greeted:{self.platform}", prompt.thread, None, "1"):
             await self._say(prompt.thread, f"greeting:{prompt.thread}", text)
 
     async def _take_reaction(self, reaction: Reaction, inbox: InboxPort) -> None:
-        """Do what somebody's emoji says, and tell them where it did not count. Raises StoreError."""
+        """Handle an emoji, and tell its sender if it had no effect. Raises StoreError."""
         answer = await inbox.react(reaction)
         if answer:
             key = f"{reaction.message_id}:{reaction.author.id}:{reaction.emoji}"
             user = reaction.author.id if self.whispers else ""
             await self._say(reaction.thread, key, answer, reply_to=reaction.message_id, user=user)
 
-    # ---- out ----
+    # ---- sending ----
 
     async def _answer(self, prompt: Prompt, text: str) -> None:
-        """Answer a command. A failure is only logged."""
+        """Answer a command. Failures are only logged."""
         if self.whispers:
             await self._say(prompt.thread, prompt.key, text, user="" if prompt.direct else prompt.author.id)
         else:
             await self._say(prompt.thread, prompt.key, text, reply_to=prompt.message_id)
 
     async def _say(self, thread: ThreadId, key: str, text: str, *, reply_to: str = "", user: str = "") -> None:
-        """Post a short text of our own, for `user` alone where one is given. A failure is only logged."""
+        """Post a short system text, only for `user` if given. Failures are only logged."""
         kind = "ephemeral" if user else "text"
         try:
             for number, piece in enumerate(cut(text, self.limits)):
@@ -453,20 +455,20 @@ class ChatAccount(Generic[S]):
         raise NotImplementedError
 
     async def typing(self, thread: ThreadId, status: str) -> None:
-        """Show that the agent works; nothing on platforms without it."""
+        """Show a typing indicator, on platforms that have one."""
 
     async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
         """Post to a channel and return the thread this opens. Raises PlatformError."""
         raise NotImplementedError
 
     def around(self, thread: ThreadId) -> ThreadId | None:
-        """The chat around a thread, as where to post; None for what is a whole chat."""
+        """Return the chat that contains a thread, or None for a whole chat."""
         address = thread_address(thread)
         whole = make_thread_id(self.platform, address.channel, WHOLE_CHANNEL)
         return None if address.thread in (WHOLE_CHANNEL, UNOPENED) else whole
 
     async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
-        """Messages the platform has, oldest first; none where bots cannot read back. Raises PlatformError."""
+        """Return the platform's messages, oldest first. Empty if bots cannot read them. Raises PlatformError."""
         for prompt in tuple[Prompt, ...]():
             yield prompt
 
@@ -476,7 +478,7 @@ async def _tell_nobody(text: str) -> None:
 
 
 def told_of(prompt: Prompt, kind: Literal["opening", "before"]) -> list[Reference]:
-    """What somebody wrote before, and what they passed on with it, which stays its author's."""
+    """Format an earlier message with what it forwards, which keeps its own author."""
     author = Author("", prompt.tainted_by, trusted=False) if prompt.tainted_by else prompt.author
     files = (f"[file {file.name}]" for file in prompt.attachments if file.author is None)
     text = "\n".join(filter(None, (prompt.text, *files)))
@@ -485,7 +487,7 @@ def told_of(prompt: Prompt, kind: Literal["opening", "before"]) -> list[Referenc
 
 
 def cut(markdown: str, limits: ChatLimits) -> list[str]:
-    """`markdown` in halves of halves that fit, split at line ends where possible; for long answers of our own."""
+    """Split `markdown` into halves until all parts fit, at line ends if possible. For long system texts."""
     if rendered_length(markdown, limits) <= limits.text_chars_max or len(markdown) < 2:
         return [markdown]
     half = len(markdown) // 2

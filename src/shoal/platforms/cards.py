@@ -1,7 +1,7 @@
-"""What the cards of other apps say, from their beginning to their end: trees of JSON whose kinds differ by platform.
+"""Extract the text of other apps' cards: trees of JSON that differ by platform.
 
-A platform gains kinds of parts all the time. So a form names the keys that hold words, not the kinds that are known:
-a part that nobody foresaw is read as well.
+Platforms often add kinds of parts. A form therefore names the keys that contain text, not the known kinds, so new kinds
+are read as well.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -15,18 +15,17 @@ from shoal.platforms.http import Json
 DEPTH_MAX = 60
 PARTS_MAX = 10_000
 WORDS_CHARS_MAX = 20_000
-"""Of a card no more is read: it is of somebody who may have written anything."""
+"""Limit of a card's text, because anyone may have written it."""
 
 Part: TypeAlias = Mapping[str, Json]
 
 
 class CardForm(msgspec.Struct, frozen=True):
-    """Where cards keep their words.
+    """Describes where cards contain text.
 
-    `said` are the keys of words, `rows` those of lists that stand in one line each, `inline` the kinds of parts whose
-    words are one line without breaks, `pairs` the keys of a name and its value, `links` those of words and the address
-    behind them. `leaf` says a part in words of its own,
-    or None where it is read like any other.
+    `said` are keys of text, `rows` keys of lists with one line each, `inline` kinds of parts whose text is one line,
+    `pairs` keys of a name and its value, `links` keys of a text and its address. `leaf` returns the text of a special
+    part, or None for the general rules.
     """
 
     said: frozenset[str]
@@ -38,7 +37,7 @@ class CardForm(msgspec.Struct, frozen=True):
 
 
 def words_of(card: msgspec.Raw | Json, form: CardForm) -> str:
-    """The words of a card, a line for each text; empty for one that cannot be read."""
+    """Return a card's text, one line for each part, or an empty string if unreadable."""
     if isinstance(card, msgspec.Raw):
         card = json_in(card)
     reading = _CardReading(form)
@@ -56,7 +55,7 @@ def words_of(card: msgspec.Raw | Json, form: CardForm) -> str:
 
 
 def json_in(encoded: msgspec.Raw) -> Json:
-    """The JSON of a card, also of one that is JSON in a text; None for what is none."""
+    """Decode a card's JSON, also JSON inside a string. Returns None if invalid."""
     try:
         content: Json = msgspec.json.decode(encoded)
         decoded: Json = msgspec.json.decode(content) if isinstance(content, str) else content
@@ -66,14 +65,14 @@ def json_in(encoded: msgspec.Raw) -> Json:
 
 
 class _CardReading:
-    """One card as it is read; `left` is how many parts may still be looked at."""
+    """Reads one card. `left` is the number of parts that may still be read."""
 
     def __init__(self, form: CardForm) -> None:
         self._form = form
         self._left = PARTS_MAX
 
     def lines(self, part: Json, depth: int) -> Iterator[str]:
-        """The lines that a part says."""
+        """Yield the lines of a part."""
         self._left -= 1
         if depth > DEPTH_MAX or self._left < 0:
             return

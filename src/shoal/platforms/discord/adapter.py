@@ -1,7 +1,7 @@
-"""The Discord adapter: events by the gateway, and posts, threads and channels by the API.
+"""The Discord adapter: events from the gateway; posts, threads and channels through the API.
 
-Nothing is lost between connections: a session that was kept is resumed, also by a restarted process, and Discord sends
-again what came meanwhile. Where it cannot be resumed, the channels are read back from the newest message seen.
+Nothing is lost between connections. A stored session is resumed, also after a restart, and Discord sends missed events
+again. If it cannot be resumed, channels are read from the newest known message.
 """
 
 import asyncio
@@ -84,35 +84,35 @@ from shoal.platforms.inbox import ChannelServers, Recent, press
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 MISSED_A_CHANNEL_MAX = 500
-"""How many messages of a channel are read that came while nobody listened; older ones are left."""
+"""Missed messages of a channel that are read. Older ones are skipped."""
 MISSED_HOURS = 24.0
-"""Older messages are no longer answered."""
+"""Maximum age of messages that are answered."""
 DIRECT_MAX = 200
-"""Direct conversations that are remembered, since Discord lists bots none; the longest unused are forgotten."""
+"""Stored direct conversations, because Discord does not list them for bots. The least recently used are evicted."""
 SAVE_SECONDS = 5.0
-"""How long the session's number may lag behind in the store when nothing was taken in."""
+"""Interval for storing the session's number without new messages."""
 PLACES_MAX = 10_000
 SERVERS_MAX = 1000
 MEMBERS_MAX = 4096
 GONE_MEMBER = (10007, 10013, 404)
-"""Discord's codes for who is no member of the server any more."""
+"""Discord's codes for former members of a server."""
 WRITTEN_MAX = 4096
-"""Prompts whose words are remembered, because Discord also tells of changes that leave them as they are."""
+"""Prompts with cached text, because Discord also reports edits that do not change it."""
 POSTED_MAX = 4096
-"""Posts whose ids are remembered by their nonce, for repeats that come later than Discord remembers."""
+"""Posts with cached ids by nonce, for repeats after Discord has forgotten the nonce."""
 DONE = "Done."
 LOOK_BACK = timedelta(days=1)
 LOOK_BACK_MAX = 300
-"""How far back a post is looked for whose outcome is unknown: posts are tried for a day."""
+"""How far back to search for a post with an unknown outcome. Posts are retried for a day."""
 CHAIN_READ_MAX = 500
-"""How far back a channel is read for the replies of one chain."""
+"""How far back to read a channel for the replies of one chain."""
 EDIT_WAIT_SECONDS_MAX = 30.0
-"""Longest wait for a channel's budget of edits; beyond it the sender waits."""
-WHISPERED = "I have a private answer for you, but you do not accept direct messages from this server."
+"""Longest wait for a channel's edit rate limit. Beyond it, the sender waits."""
+WHISPERED = "I have a private answer for you. Please allow direct messages from this server."
 
 
 class ConnectionState(msgspec.Struct):
-    """What of an account's connection outlives the process; `mark` is the newest message's id."""
+    """State of a connection that is stored across restarts. `mark` is the newest message's id."""
 
     session: GatewaySession
     mark: int = 0
@@ -133,7 +133,7 @@ class _ReadyGuilds(msgspec.Struct, frozen=True):
 
 
 NO_VOICE = (50013, 50173)
-"""Discord's codes where the bot may send no voice messages, though maybe files."""
+"""Discord's codes if the bot may not send voice messages, but possibly files."""
 
 
 class DiscordAdapter(ChatAccount[DiscordSettings]):
@@ -158,23 +158,23 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         self._written: Recent[str] = Recent(WRITTEN_MAX)
         self._posted: Recent[str] = Recent(POSTED_MAX)
         self._own_roles: Recent[str] = Recent(SERVERS_MAX)
-        """By server, the role that Discord made for the bot there; empty where it has none."""
+        """Role that Discord created for the bot, by server. Empty if none."""
         self._roles: Recent[tuple[float, tuple[str, ...]]] = Recent(MEMBERS_MAX)
-        """By server and user, when their roles were heard of, and the roles."""
+        """Roles and the time they were read, by server and user."""
         self._servers = ChannelServers(platform, store)
         self._edit_locks: Recent[asyncio.Lock] = Recent(POSTED_MAX)
         self._moved: Recent[DiscordTarget] = Recent(POSTED_MAX)
 
     @property
     def _me(self) -> str:
-        """The bot's user id; empty until the first connection."""
+        """Return the bot's user id. Empty until the first connection."""
         return self._state.session.user
 
     async def _connect(self, inbox: InboxPort) -> None:
         saved = await self._store.get(self._scope, "session")
         try:
             self._state = msgspec.json.decode(saved or "", type=ConnectionState)
-        except UNREADABLE:  # at the very first start the mark is set, so that a slow first connection misses nothing
+        except UNREADABLE:  # set the mark at the very first start, so a slow first connection misses nothing
             self._state = ConnectionState(GatewaySession(), snowflake_at(self._clock.now()))
             await self._save_state()
         url = self._settings.gateway_url
@@ -182,7 +182,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
             gateway = await self._api.call("GET", "/gateway/bot", _GatewayAddress)
             url, start = gateway.url, gateway.session_start_limit
             if start.remaining < 1 and not self._state.session.id:
-                reason = "Discord does not let this bot start more sessions for now."
+                reason = "Discord allows this bot no more new sessions for now."
                 raise PlatformError(reason, retry_after_seconds=start.reset_after / 1000)
 
         async def take(name: str, data: bytes, seq: int | None) -> None:
@@ -209,7 +209,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         await self._clock.sleep(retry_delay(1))
 
     async def _save_state(self) -> None:
-        """Store how far the session is, for this process' next connection and for the next process."""
+        """Store the session's progress for the next connection and the next process."""
         self._saved_at = self._clock.monotonic()
         await self._store.put(self._scope, "session", msgspec.json.encode(self._state).decode())
 
@@ -218,12 +218,12 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         return await self._take_event(name, data.encode(), inbox)
 
     async def _take_event(self, name: str, data: bytes, inbox: InboxPort) -> bool:
-        """Take an event in, or drop one that never can be. Raises PlatformError and StoreError to get it again."""
+        """Process an event, or drop an invalid one. Raises PlatformError or StoreError to receive it again."""
         try:
             match name:
                 case "READY" | "RESUMED":
                     self._reset_backoff()
-                    if name == "READY":  # another session than before: what came in between is read back
+                    if name == "READY":  # a new session: read the messages in between
                         oldest = snowflake_at(self._clock.now() - timedelta(hours=MISSED_HOURS))
                         self._missed_since = max(self._state.mark, oldest)
                         self._expected = {guild.id for guild in msgspec.json.decode(data, type=_ReadyGuilds).guilds}
@@ -235,7 +235,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
                         try:
                             await self._api.call("PUT", path, msgspec.Raw, commands_of(inbox.commands))
                             self._registered = True
-                        except PlatformError as error:  # without them the same words work as text
+                        except PlatformError as error:  # without them, commands work as text
                             log.warning(
                                 "slash commands could not be registered: %s", error, extra={"platform": self.platform}
                             )
@@ -250,11 +250,11 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
                     if message.author is not None and message.author.id == self._me and message.nonce:
                         self._posted.put(str(message.nonce), message.id)
                     taken = await self._take_message(message, inbox)
-                    if not self._expected:  # else what a server missed still lies before this one
+                    if not self._expected:  # otherwise, missed messages of a server precede this one
                         self._state.mark = max(self._state.mark, int(message.id))
                     return taken
                 case "MESSAGE_UPDATE" if (edited := self._decode(data, DiscordMessage, name)) is not None:
-                    # Discord also tells of changes that it makes to a message itself.
+                    # Discord also reports its own changes to a message.
                     if edited.edited_timestamp is None or edited.author is None or not is_said(edited, self._me):
                         return False
                     edited = await self._with_own_role(edited)
@@ -300,10 +300,10 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
             log.warning("an event was dropped", extra={"platform": self.platform, "event": name, "why": str(error)})
         return False
 
-    # ---- connecting, and what was missed ----
+    # ---- connecting and missed messages ----
 
     async def _catch_up(self, guild: Guild, inbox: InboxPort) -> bool:
-        """Take in what a server's channels have that was missed."""
+        """Process missed messages of a server's channels."""
         for channel in guild.channels:
             if holds_text(channel) and channel.name:
                 name = f"#{channel.name} in {guild.name}" if guild.name else f"#{channel.name}"
@@ -314,7 +314,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
             if not holds_text(channel) or int(channel.last_message_id or 0) <= self._missed_since:
                 continue
             for message in await self._read_missed(channel.id):
-                member: DiscordMember | None = None  # only events tell an author's roles
+                member: DiscordMember | None = None  # only events contain an author's roles
                 if message.author is not None and not message.author.bot and not message.webhook_id:
                     path = f"/guilds/{guild.id}/members/{message.author.id}"
                     try:
@@ -333,14 +333,14 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
             return []
 
     async def _direct_channels(self) -> Sequence[str]:
-        """The direct conversations there were, the latest last. Raises StoreError."""
+        """Return the known direct conversations, latest last. Raises StoreError."""
         saved = await self._store.get(self._scope, "direct")
         return msgspec.json.decode(saved, type=list[str]) if saved else []
 
     # ---- messages ----
 
     async def _take_message(self, message: DiscordMessage, inbox: InboxPort) -> bool:
-        """Take a message in; returns whether it was meant for the bot. Raises PlatformError and StoreError."""
+        """Process a message, and return whether it was addressed to the bot. Raises PlatformError and StoreError."""
         if not is_said(message, self._me):
             if message.type not in KNOWN_TYPES:
                 self._not_understood(f"message of the type {message.type}")
@@ -373,7 +373,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         return True
 
     async def _with_own_role(self, message: DiscordMessage) -> DiscordMessage:
-        """A message whose mention of the bot's own role counts as one of the bot. Raises PlatformError."""
+        """Convert a mention of the bot's own role to a mention of the bot. Raises PlatformError."""
         if not (message.guild_id and message.mention_roles):
             return message
         own = self._own_roles.get(message.guild_id)
@@ -398,17 +398,17 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         return found
 
     async def _meant(self, message: DiscordMessage, place: DiscordPlace, inbox: InboxPort) -> Prompt | None:
-        """The prompt that a message makes, in its thread; None when it is not meant for the bot."""
+        """Return a message's prompt in its thread, or None if it is not addressed to the bot."""
         if place.direct:
             return prompt_of(place.thread(self.platform), message, self._me)
         answered = message.answered_id
         known: ThreadId | None = None
         if place.topic == WHOLE and answered:
             known = await inbox.thread_of(self._prefix(place.channel), answered, answered)
-        opener = answered if answers(message, self._me) else message.id  # one of the bot's own opened a conversation
+        opener = answered if answers(message, self._me) else message.id  # a message of the bot opened a conversation
         thread = known or thread_of(self.platform, place, opener, self._settings.threading_in(place.guild))
         part = thread_address(thread).thread
-        in_chain = known is not None and part.startswith(CHAIN)  # it answers something there
+        in_chain = known is not None and part.startswith(CHAIN)  # it replies to a message there
         prompt = prompt_of(thread, message, self._me)
         files, is_named = self._incoming(message, prompt), is_addressed(message, self._me)
         opens = part != WHOLE and not part.startswith(CHAIN)
@@ -417,7 +417,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         return prompt if is_meant else None
 
     async def _opening(self, thread: ThreadId) -> Prompt | None:
-        """The message at which a thread was opened stands in the channel around it."""
+        """Return the message that opened a thread, which is in the enclosing channel."""
         target = self._target(thread)
         if not target.parent:
             return None
@@ -429,7 +429,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         return read_back(thread, starter, self._me) if starter.author is not None else None
 
     async def roles_of(self, channel: str, user: str) -> tuple[str, ...]:
-        """As `domain.ports.KnowsRoles` says."""
+        """Implement `KnowsRoles`."""
         guild = (await self._place(channel)).guild.removeprefix("?")
         heard_at, roles = self._roles.get(f"{guild} {user}") or (-ROLES_SECONDS, ())
         if guild and self._clock.monotonic() - heard_at >= ROLES_SECONDS:
@@ -443,7 +443,8 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         return roles
 
     async def _place(self, channel: str, guild: str | None = None) -> DiscordPlace:
-        """Where a channel is; it is direct without a server, and asked for where that is None. Raises PlatformError."""
+        """Return a channel's place. It is direct without a server, and requested if the server is None. Raises
+        PlatformError."""
         if guild == "":
             return DiscordPlace(channel)
         known = self._places.get(channel)
@@ -454,14 +455,14 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         return known
 
     async def _prompt_thread(self, channel: str, guild: str, message_id: str, inbox: InboxPort) -> ThreadId | None:
-        """The thread that the prompt of a message went to."""
+        """Return the thread of a message's prompt."""
         place = await self._place(channel, guild)
         return await inbox.thread_of(self._prefix(place.channel), "", message_id)
 
     # ---- slash commands and buttons ----
 
     async def _interact(self, interaction: Interaction, inbox: InboxPort) -> None:
-        """Acknowledge within Discord's three seconds, then do what was asked, then say how it went."""
+        """Acknowledge within Discord's three seconds, run the request, then report the result."""
         base = f"/webhooks/{interaction.application_id}/{interaction.token}"
         callback = f"/interactions/{interaction.id}/{interaction.token}/callback"
         user = interaction.user or (interaction.member.user if interaction.member is not None else None)
@@ -470,7 +471,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         name, now = interaction.data.name, self._clock.now()
         typed = " ".join(str(option.value) for option in interaction.data.options)
         try:
-            if interaction.type == 4:  # what may be meant by what somebody has typed of a command
+            if interaction.type == 4:  # completions for a partly typed command
                 texts: Sequence[str] = ()
                 if author is not None and place is not None:
                     thread = place.thread(self.platform)
@@ -488,7 +489,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
                 if interaction.type == 3:
                     answer = await press(interaction.data.custom_id, thread, author, inbox)
                 elif name not in inbox.commands:
-                    answer = f"There is no command /{name}."
+                    answer = f"The command /{name} does not exist."
                 else:
                     answer = await inbox.command(
                         CommandRequest(
@@ -508,12 +509,12 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         await self._api.close()
 
     async def post(self, post: OutboundPost) -> str:
-        """Post and return the message's id; a repeat of a post returns the same. Raises PlatformError."""
+        """Post and return the message's id. A repeated post returns the same id. Raises PlatformError."""
         nonce = nonce_of(post.key)
         message_id = self._posted.get(nonce)
         if message_id is not None:
             return message_id
-        if post.kind == "ephemeral" and post.user:  # except after commands, only a direct message is for one person
+        if post.kind == "ephemeral" and post.user:  # only command answers and direct messages are private
             with Tolerating(CANNOT_MESSAGE_USER):
                 direct = await self._open_direct(post.user)
                 message_id = await self._create(post, DiscordTarget(direct.id))
@@ -534,8 +535,8 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         return message_id
 
     async def find_posted(self, post: OutboundPost) -> list[str]:
-        """The ids of the bot's messages that an earlier try of this post may have left; see `ReadsBack`. Discord
-        remembers nonces for minutes only, so the channel's newest messages are read. Raises PlatformError."""
+        """Implement `ReadsBack`. Discord remembers nonces only for minutes, so this reads the channel's newest
+        messages. Raises PlatformError."""
         known = self._posted.get(nonce_of(post.key))
         if known is not None or (post.kind == "ephemeral" and post.user):
             return [known] if known is not None else []
@@ -545,7 +546,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
             me = self._me or (await self._api.call("GET", "/users/@me", DiscordUser)).id
             read = await self._read(target.channel, snowflake_at(self._clock.now() - LOOK_BACK), LOOK_BACK_MAX)
         except PlatformRefusal as error:
-            log.info("a post could not be looked for", extra={"platform": self.platform, "why": str(error)})
+            log.info("a post could not be searched for", extra={"platform": self.platform, "why": str(error)})
             return []
         mine = (one for one in read if one.author is not None and one.author.id == me)
         return [message.id for message in mine if is_try_of(post, body, message)]
@@ -557,7 +558,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         await self._change("DELETE", thread, message_id)
 
     async def typing(self, thread: ThreadId, status: str) -> None:
-        """Show `typing` for ten seconds; it ends by itself, or with a post. Raises PlatformError."""
+        """Show `typing` for ten seconds, or until the next post. Raises PlatformError."""
         if not status:
             return
         target = self._target(thread)
@@ -575,7 +576,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         with Tolerating(UNKNOWN_CHANNEL):
             place = await self._place(channel)
         place = place or await self._place((await self._open_direct(channel)).id)
-        text = REPEATED + text if maybe_posted else text  # not seen while Discord remembers the nonce
+        text = REPEATED + text if maybe_posted else text  # unused while Discord remembers the nonce
         first, *rest = cut(text, self.limits)
         here, key = place.thread(self.platform), key or f"open:{self._clock.new_id()}"
         threading = self._settings.threading_in(place.guild)
@@ -596,7 +597,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         return thread
 
     async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
-        """The newest messages of others in a thread, at most `limit`, oldest first. Raises PlatformError."""
+        """Return the newest messages of others in a thread, at most `limit`, oldest first. Raises PlatformError."""
         target = target_of(thread)
         lower = snowflake_at(after) if after is not None else 0
         if target.answers:
@@ -611,7 +612,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
     # ---- channels ----
 
     async def create_channel(self, name: str, beside: str = "") -> str:
-        """Make a text channel in the server and category of `beside`; returns its id. Raises PlatformError."""
+        """Create a text channel in the server and category of `beside`, and return its id. Raises PlatformError."""
         body: dict[str, Json] = {"name": name[:100], "type": 0}
         if beside:
             near = await self._api.call("GET", f"/channels/{beside}", DiscordChannel)
@@ -626,8 +627,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         return (await self._api.call("POST", f"/guilds/{guild}/channels", DiscordChannel, body)).id
 
     async def has_channel(self, channel: str) -> bool:
-        """Whether the channel is there, holds text or threads and may be seen. Raises PlatformError when that is not
-        known."""
+        """Whether the channel exists, contains text or threads and is visible. Raises PlatformError if unknown."""
         try:
             found = await self._api.call("GET", f"/channels/{channel}", DiscordChannel)
             return holds_text(found) or place_of(found).is_forum
@@ -637,7 +637,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
     # ---- calls ----
 
     def _target(self, thread: ThreadId) -> DiscordTarget:
-        """Where a thread's posts go now. Raises PlatformError for an id that is not of Discord's form."""
+        """Return the current target of a thread's posts. Raises PlatformError for an invalid id."""
         target = target_of(thread)
         return self._moved.get(target.channel) or target
 
@@ -661,10 +661,10 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
             return await self._create(msgspec.structs.replace(post, kind="file"), target)
 
     async def _begin_forum_post(self, post: OutboundPost) -> str:
-        """Begin a post in a forum; returns its id, which is its first message's too."""
+        """Create a forum post. Returns its id, which is also that of its first message."""
         target = self._target(post.thread)
         message = await asyncio.to_thread(post_body, post, target)
-        del message["nonce"], message["enforce_nonce"]  # Discord knows neither here
+        del message["nonce"], message["enforce_nonce"]  # Discord supports neither here
         body: Fields = {**thread_body(post.markdown), "message": message}
         files = (post.file, *post.album) if post.file is not None else ()
         path = f"/channels/{target.channel}/threads"
@@ -673,7 +673,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
     async def _change(
         self, method: str, thread: ThreadId, message_id: str, body: dict[str, Json] | None = None
     ) -> None:
-        """Change a message where it stands: in the thread, or in the channel that it is in."""
+        """Edit a message in its thread, or in the enclosing channel."""
         target = self._target(thread)
         try:
             await self._change_in(method, target.channel, message_id, body)
@@ -683,7 +683,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
             await self._change_in(method, target.parent, message_id, body)
 
     async def _change_in(self, method: str, channel: str, message_id: str, body: dict[str, Json] | None) -> None:
-        """Edits have a budget of their own, five in five seconds a channel, and queue for it where it is busy."""
+        """Edit a message. Edits have a separate rate limit of five in five seconds per channel, and wait for it."""
         path = f"/channels/{channel}/messages/{message_id}"
         lock = self._edit_locks.get(channel) or asyncio.Lock()
         self._edit_locks.put(channel, lock)
@@ -692,7 +692,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
             await self._api.call(method, path, msgspec.Raw, body)
 
     async def _open(self, target: DiscordTarget) -> DiscordTarget:
-        """Open the thread at its message; where Discord refuses that, answer the message in its channel."""
+        """Open a thread at its message. If Discord refuses, reply to the message in its channel."""
         path = f"/channels/{target.parent}/messages/{target.channel}"
         try:
             starter = await self._api.call("GET", path, DiscordMessage)
@@ -705,7 +705,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         return target
 
     async def _read(self, channel: str, after: int, limit: int) -> list[DiscordMessage]:
-        """A channel's messages; none where a thread was not opened yet."""
+        """Return a channel's messages. Empty for a thread that is not open yet."""
         with Tolerating(UNKNOWN_CHANNEL):
             return await self._api.messages(channel, after, limit)
         return []
@@ -716,7 +716,7 @@ class _InChannel(msgspec.Struct, frozen=True):
 
 
 def channel_in(name: str, data: bytes) -> str:
-    """The channel whose messages an event is about; empty for others, and for one that cannot be read."""
+    """Return the channel of a message event, or an empty string for other and unreadable events."""
     if not name.startswith("MESSAGE_"):
         return ""
     try:

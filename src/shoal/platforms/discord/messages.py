@@ -1,4 +1,4 @@
-"""What Discord's messages mean, the prompts they make, and what goes there: limits, markup, the bodies of calls."""
+"""Convert Discord's messages to prompts, and posts to Discord's limits, markup and request bodies."""
 
 import base64
 import hashlib
@@ -35,9 +35,9 @@ from shoal.platforms.inbox import read_file
 Threading: TypeAlias = Literal["native", "reply", "channel"]
 
 WHOLE = "0"
-"""The thread part of conversations that are a whole channel."""
+"""Thread part for conversations that are a whole channel."""
 CHAIN = "r"
-"""Before the id of a chain's first message, in the thread part of a conversation by replies."""
+"""Prefix of a reply chain's first message id, in the thread part."""
 
 _DISCORD_EPOCH_MS = 1_420_070_400_000
 _THREADS = frozenset({10, 11, 12})
@@ -45,11 +45,11 @@ _DIRECT = frozenset({1, 3})
 _TEXT = frozenset({0, 2, 5, 13, 10, 11, 12})
 _FORUMS = frozenset({15, 16})
 _SAID = frozenset({0, 19})
-"""Types of messages that somebody wrote: plain ones and replies; the others are notices."""
+"""Types of messages that people write: plain ones and replies. Others are notices."""
 _ANSWERED = frozenset({20, 23})
-"""Types of messages that a bot wrote to whoever gave it a command."""
+"""Types of messages that answer a command."""
 KNOWN_TYPES = frozenset(range(47))
-"""These, and the types of messages that Discord writes itself.
+"""These, and the types of messages that Discord itself writes.
 
 Source: docs.discord.com/developers/resources/message.
 """
@@ -58,8 +58,8 @@ _HANDLE = re.compile(r"[\w.]{2,32}")
 
 
 class DiscordPlace(msgspec.Struct, frozen=True):
-    """Where something was said: a channel, in which thread of it (WHOLE for none), in which server (empty: direct).
-    A forum holds threads alone."""
+    """The place of a message: a channel, its thread (WHOLE for none), and its server (empty: direct). A forum contains
+    only threads."""
 
     channel: str
     topic: str = WHOLE
@@ -76,7 +76,7 @@ class DiscordPlace(msgspec.Struct, frozen=True):
 
 
 def place_of(channel: DiscordChannel, guild: str = "") -> DiscordPlace:
-    """The place a channel is; threads belong to the channel they hang below."""
+    """Return a channel's place. Threads belong to their parent channel."""
     guild = channel.guild_id or guild
     if channel.type in _DIRECT:
         return DiscordPlace(channel.id)
@@ -86,50 +86,51 @@ def place_of(channel: DiscordChannel, guild: str = "") -> DiscordPlace:
 
 
 def holds_text(channel: DiscordChannel) -> bool:
-    """Whether messages can be written there."""
+    """Whether it accepts messages."""
     return channel.type in _TEXT | _DIRECT
 
 
 def is_said(message: DiscordMessage, me: str) -> bool:
-    """Whether a person wrote it: no notice, no webhook, no bot, not this bot."""
+    """Whether a person wrote it, not a notice, webhook or bot."""
     author = message.author
     is_person = author is not None and not author.bot and author.id != me
     return is_person and message.type in _SAID and not message.webhook_id
 
 
 def was_said(message: DiscordMessage, me: str) -> bool:
-    """Whether somebody else said it, another bot or a program maybe."""
+    """Whether someone other than this bot wrote it, including other bots and programs."""
     author = message.author
     return author is not None and author.id != me and message.type in _SAID | _ANSWERED
 
 
 def is_addressed(message: DiscordMessage, me: str) -> bool:
-    """Whether a message in a server is meant for the bot: it mentions or answers the bot."""
+    """Whether a message in a server mentions or replies to the bot."""
     return answers(message, me) or any(user.id == me for user in message.mentions)
 
 
 def answers(message: DiscordMessage, me: str) -> bool:
-    """Whether it is a reply to a message of the bot's own."""
+    """Whether it replies to a message of the bot."""
     replied = message.referenced_message
     return bool(message.answered_id) and replied is not None and replied.author is not None and replied.author.id == me
 
 
 def thread_of(platform: str, place: DiscordPlace, message_id: str, threading: Threading) -> ThreadId:
-    """The thread that a message belongs to when it answers nothing known."""
+    """Return the thread of a message without a known reply."""
     if place.direct or place.topic != WHOLE or threading == "channel":
         return place.thread(platform)
     return make_thread_id(platform, place.channel, message_id if threading == "native" else f"{CHAIN}{message_id}")
 
 
 def author_of(user: DiscordUser, member: DiscordMember | None = None) -> Author:
-    """The user as Discord vouches for them; roles by id, since in a server of their own anybody can name a role."""
+    """Return the user as verified by Discord. Roles are ids, because role names can be chosen freely in one's own
+    server."""
     name = (member.nick if member is not None else None) or user.global_name or user.username
     return Author(user.id, name, member.roles if member is not None else (), is_bot=user.bot, trusted=False)
 
 
 def text_of(message: RepliedMessage, me: str) -> str:
-    """What it says: without the bot's mention at its beginning, other people by their handle instead of number. What
-    somebody calls themselves is their words, and nobody else's; so is a bot's name that is not a handle."""
+    """Return its text without the bot's mention at the beginning, and with other people's handles instead of numbers.
+    Display names and bot names are their owners' words, so only handles are used."""
     content = message.content
     names = {user.id: user.username for user in message.mentions if _HANDLE.fullmatch(user.username)}
     leading = _MENTION.match(content.lstrip())
@@ -144,7 +145,7 @@ def text_of(message: RepliedMessage, me: str) -> str:
 
 
 def poll_of(message: SnapshotContent) -> str:
-    """The question and the answers of its poll; empty for none."""
+    """Return the question and the answers of its poll, or an empty string."""
     if message.poll is None:
         return ""
     media = [answer.poll_media for answer in message.poll.answers]
@@ -153,15 +154,16 @@ def poll_of(message: SnapshotContent) -> str:
 
 
 def stickers_of(message: SnapshotContent) -> str:
-    """The names of its stickers, which whoever uploaded them chose; empty for none."""
+    """Return the names of its stickers, which their uploaders chose, or an empty string."""
     return "\n".join(f"[a sticker: {sticker.name}]" for sticker in message.sticker_items)
 
 
 def cards_of(message: SnapshotContent) -> str:
-    """What its cards and parts say, which bots and links show: words of nobody who wrote in the conversation."""
+    """Return the text of its cards and parts, which bots and links provide: not the words of anyone in the
+    conversation."""
     said: list[str | None] = []
     for card in message.embeds:
-        is_new = bool(card.title and card.url and card.url not in message.content)  # not of a link's own preview
+        is_new = bool(card.title and card.url and card.url not in message.content)  # not from a link's preview
         title = f"{card.title} ({card.url})" if is_new else card.title
         said += [card.author.name if card.author is not None else "", title, card.description]
         said += [f"{one.name}: {one.value}" for one in card.fields]
@@ -171,7 +173,7 @@ def cards_of(message: SnapshotContent) -> str:
 
 
 def _of_control(part: Part) -> str | None:
-    """Of what people press or choose from, the address it opens, and nothing else; None for other parts."""
+    """Return the address of a control, and nothing else, or None for other parts."""
     kind = part.get("type")
     if not isinstance(kind, int) or kind not in _CONTROLS:
         return None
@@ -180,28 +182,28 @@ def _of_control(part: Part) -> str | None:
 
 _CONTROLS = frozenset({2, 3, 4, 5, 6, 7, 8, 19, 21, 22, 23})
 _COMPONENTS = CardForm(said=frozenset({"content", "description", "label", "name"}), leaf=_of_control)
-"""Parts of a message that is laid out by its author.
+"""Parts of a message with a custom layout.
 
 Source: docs.discord.com/developers/components/reference.
 """
 
 
 def naming(message: DiscordMessage, me: str, role: str) -> DiscordMessage:
-    """A message in which the role that Discord made for the bot stands, as one in which the bot itself does."""
+    """Replace mentions of the bot's own role with the bot."""
     content = message.content.replace(f"<@&{role}>", f"<@{me}>")
     return msgspec.structs.replace(message, content=content, mentions=(*message.mentions, DiscordUser(me)))
 
 
 def references_of(message: DiscordMessage, me: str) -> list[Reference]:
-    """What a message answers and passes on; of the latter nobody says who wrote it."""
+    """Return the messages that it replies to and forwards. The author of a forwarded message is unknown."""
     replied, found = message.referenced_message, list[Reference]()
     if message.answered_id and replied is not None and replied.author is not None:
         author = author_of(replied.author)
         text = text_of(replied, me)
-        if replied.message_snapshots:  # whoever passed it on did not write it
+        if replied.message_snapshots:  # the sender did not write it
             author, text = _NOBODY, "\n".join(_snapshot(one.message) for one in replied.message_snapshots)
         own, shown = replied.author.id == me, "\n".join(filter(None, (stickers_of(replied), cards_of(replied))))
-        if shown and not own:  # pages, programs and makers of stickers wrote that
+        if shown and not own:  # written by pages, programs and sticker makers
             author = Author("", author.name, trusted=False)
         files = (f"[file {file.filename}]" for file in replied.attachments)
         said = "\n".join(filter(None, (text, shown, *files)))
@@ -222,7 +224,7 @@ _NOBODY = Author("", trusted=False)
 
 
 def files_of(message: DiscordMessage, me: str) -> list[DiscordFile]:
-    """Its files, those of what it passes on, and those of what it answers unless the bot posted that."""
+    """Return its files, forwarded ones, and those of the message it replies to, unless the bot posted it."""
     found = [*message.attachments, *(file for one in message.message_snapshots for file in one.message.attachments)]
     replied = message.referenced_message
     if message.answered_id and replied is not None and not answers(message, me):
@@ -231,7 +233,7 @@ def files_of(message: DiscordMessage, me: str) -> list[DiscordFile]:
 
 
 def prompt_of(thread: ThreadId, message: DiscordMessage, me: str) -> Prompt:
-    """The prompt a message makes, without its files."""
+    """Return a message's prompt, without its files."""
     return Prompt(
         thread=thread,
         key=message.id,
@@ -247,7 +249,7 @@ def prompt_of(thread: ThreadId, message: DiscordMessage, me: str) -> Prompt:
 
 
 def read_back(thread: ThreadId, message: DiscordMessage, me: str) -> Prompt:
-    """A message of a conversation's past, its files by their names; of a bot or a program with its cards."""
+    """Convert an earlier message, with the names of its files, and the cards of bots and programs."""
     prompt = prompt_of(thread, message, me)
     is_bot = prompt.author.is_bot or bool(message.webhook_id)
     return msgspec.structs.replace(
@@ -259,18 +261,18 @@ def read_back(thread: ThreadId, message: DiscordMessage, me: str) -> Prompt:
 
 
 def time_of(snowflake: str) -> datetime:
-    """When something with this id was made; anything else counts as Discord's first."""
+    """Return the creation time of an id. Invalid ids count as Discord's first."""
     number = int(snowflake) if re.fullmatch(r"[0-9]{1,20}", snowflake) else 0
     return datetime.fromtimestamp(((number >> 22) + _DISCORD_EPOCH_MS) / 1000, UTC)
 
 
 def snowflake_at(at: datetime) -> int:
-    """The smallest id of something made at this time."""
+    """Return the smallest id at this time."""
     return max(0, int(at.timestamp() * 1000) - _DISCORD_EPOCH_MS) << 22
 
 
 def chain_of(messages: Iterable[DiscordMessage], root: str) -> list[DiscordMessage]:
-    """Those of a channel's messages, oldest first, that answer `root` directly or through others."""
+    """Return a channel's messages that reply to `root` directly or indirectly, oldest first."""
     chain = {root}
     found: list[DiscordMessage] = []
     for message in messages:
@@ -280,26 +282,26 @@ def chain_of(messages: Iterable[DiscordMessage], root: str) -> list[DiscordMessa
     return found
 
 
-# ---- what goes out ----
+# ---- sending ----
 
 TEXT_CHARS_MAX = 2000
 BUTTON_CHARS_MAX = 100
 BUTTON_LABEL_CHARS_MAX = 80
 BUTTONS_MAX, ROW_MAX = 25, 5
-"""Buttons of a message, and of one row."""
+"""Limits of buttons per message and per row."""
 THREAD_NAME_CHARS_MAX = 100
 CHOICES_MAX, CHOICE_CHARS_MAX = 25, 100
-"""What is offered while a command is typed."""
+"""Limit of completions for a command."""
 SUPPRESS_EMBEDS = 4
-"""A flag: nothing that the model writes makes Discord fetch an address."""
+"""Flag that keeps Discord from fetching addresses in the model's text."""
 EPHEMERAL = 64
 VOICE_MESSAGE = 1 << 13
-"""A flag: one audio file and nothing else, shown as a voice message."""
+"""Flag that shows a single audio file as a voice message."""
 VOICE_BYTES_MAX = 26_214_400
 WAVE_POINTS_MAX = 256
 
 _STYLES = {"allow": 3, "all": 3, "take": 3, "thread": 1, "deny": 4, "none": 4}
-"""Green, blue and red, by what a button's value begins with."""
+"""Green, blue and red, by prefix of a button's value."""
 
 
 _NATIVE = re.compile(
@@ -326,7 +328,7 @@ def _token(token: str) -> str:
 
 
 def _strong(inner: str) -> str:
-    """Bold words; plain ones where they hold marks that would end it early, in code or in an address."""
+    """Write bold text. Plain if it contains marks in code or an address that would end it early."""
     return inner if "**" in _ESCAPED.sub("", inner) else f"**{inner}**"
 
 
@@ -335,12 +337,12 @@ def _em(inner: str) -> str:
 
 
 def _struck(inner: str) -> str:
-    """Struck words, within which Discord knows no backslash."""
+    """Write struck text, in which Discord supports no backslash."""
     return inner if "~~" in inner or inner.endswith("~") else f"~~{inner}~~"
 
 
 def _fence(content: str, info: str) -> str:
-    """Three backticks always: Discord knows no longer fences, and shows an empty one as it is written."""
+    """Write a fence of three backticks. Discord supports no longer ones, and shows an empty fence literally."""
     kept = without_fences(content.removesuffix("\n"))
     return f"```{language_in(info)}\n{kept if kept.strip() else ' '}\n```"
 
@@ -348,7 +350,7 @@ def _fence(content: str, info: str) -> str:
 def _link(label: str, url: str) -> str:
     if label == _text(url):
         return label
-    # Discord shows a link whose words have an address or an open bracket as it is written.
+    # Discord shows a link literally if its text contains an address or an open bracket.
     is_label = "://" not in label and not set("[]") & set(_ESCAPED.sub("", label))
     return markdown_link(label, url) if is_label else f"{ZERO_WIDTH_SPACE}{label} (<{url}>)"
 
@@ -368,8 +370,8 @@ DISCORD_MARKDOWN = Dialect(
 
 
 def limits_of(*, opens_threads: bool) -> ChatLimits:
-    """Discord counts posts by channel, and each of its threads is a channel to it: five in five seconds. The window is
-    a little longer, since some posts take longer to arrive than others."""
+    """Return the limits. Discord allows five posts in five seconds per channel, and threads count as channels. The
+    window is slightly longer, because posts take different times to arrive."""
     return ChatLimits(
         opens_threads=opens_threads,
         text_chars_max=TEXT_CHARS_MAX,
@@ -391,8 +393,8 @@ def limits_of(*, opens_threads: bool) -> ChatLimits:
 
 
 class DiscordTarget(msgspec.Struct, frozen=True):
-    """Where a thread's posts go: a channel; `parent` where that is a thread to be opened at the parent's message of the
-    same id; and the message of a chain that is answered."""
+    """The target of a thread's posts: a channel; `parent` if the thread must be opened at the parent's message with the
+    same id; and the message of a chain to reply to."""
 
     channel: str
     parent: str = ""
@@ -400,11 +402,11 @@ class DiscordTarget(msgspec.Struct, frozen=True):
 
 
 def target_of(thread: ThreadId) -> DiscordTarget:
-    """Where posts go. Raises PlatformError for an id that is not of Discord's form."""
+    """Return the target of posts. Raises PlatformError for an invalid id."""
     address = thread_address(thread)
     topic = address.thread.removeprefix(CHAIN)
     if not address.channel.isdecimal() or not topic.isdecimal():
-        raise PlatformError(f"Discord has no thread {thread!r}; its ids are numbers.", permanent=True)
+        raise PlatformError(f"{thread!r} is not a Discord thread: Discord's ids are numbers.", permanent=True)
     if topic != address.thread:
         return DiscordTarget(address.channel, answers=topic)
     if topic == WHOLE:
@@ -413,12 +415,12 @@ def target_of(thread: ThreadId) -> DiscordTarget:
 
 
 def nonce_of(key: str) -> str:
-    """The idempotency key in the 25 characters that Discord compares."""
+    """Shorten an idempotency key to the 25 characters that Discord compares."""
     return hashlib.sha256(key.encode()).hexdigest()[:24]
 
 
 def message_body(markdown: str, buttons: tuple[Button, ...] = ()) -> dict[str, Json]:
-    """A message's content; it pings nobody and shows no previews of links. Raises PlatformError for bad buttons."""
+    """Build a message without pings and link previews. Raises PlatformError for invalid buttons."""
     return {
         "content": render_markup(markdown, DISCORD_MARKDOWN),
         "components": components_of(buttons),
@@ -428,7 +430,7 @@ def message_body(markdown: str, buttons: tuple[Button, ...] = ()) -> dict[str, J
 
 
 def post_body(post: OutboundPost, target: DiscordTarget) -> dict[str, Json]:
-    """The body of a new message. It is posted even if what it answers is gone."""
+    """Build a new message. It is posted even if the message it replies to was deleted."""
     body = message_body(post.markdown, post.buttons)
     body |= {"nonce": nonce_of(post.key), "enforce_nonce": True}
     answered = post.reply_to or target.answers
@@ -445,15 +447,14 @@ def post_body(post: OutboundPost, target: DiscordTarget) -> dict[str, Json]:
 
 
 def voice_of(file: Path) -> dict[str, Json]:
-    """What Discord shows of a voice message: how long it lasts, and a wave, here an even one. Raises PlatformError."""
+    """Return a voice message's duration and waveform, here a flat one. Raises PlatformError."""
     seconds = seconds_of(read_file(file, VOICE_BYTES_MAX))
     points = max(1, min(WAVE_POINTS_MAX, round(seconds * 10)))
     return {"duration_secs": round(seconds, 2), "waveform": base64.b64encode(b"\x60" * points).decode()}
 
 
 def is_try_of(post: OutboundPost, body: Fields, message: DiscordMessage) -> bool:
-    """Whether a message says what a post would say: the same text, below the same message, with the same file. A
-    preview may have been of any length."""
+    """Whether a message equals a post: the same text, reply and file. A preview may have any length."""
     reference = body.get("message_reference")
     wanted = reference.get("message_id") if isinstance(reference, dict) else ""
     said, wants = message.content.strip(), str(body.get("content", "")).strip()
@@ -465,7 +466,7 @@ def is_try_of(post: OutboundPost, body: Fields, message: DiscordMessage) -> bool
 
 
 def components_of(buttons: tuple[Button, ...]) -> Json:
-    """Rows of buttons. Raises PlatformError for what Discord would not take."""
+    """Build rows of buttons. Raises PlatformError if Discord would refuse them."""
     if not buttons:
         return []
     if len(buttons) > BUTTONS_MAX or any(not 1 <= len(button.value) <= BUTTON_CHARS_MAX for button in buttons):
@@ -483,7 +484,7 @@ def components_of(buttons: tuple[Button, ...]) -> Json:
 
 
 def commands_of(commands: Iterable[CommandSpec]) -> list[Json]:
-    """The slash commands as Discord registers them; what may follow one is an option `text`."""
+    """Build the slash commands for registration. Arguments are an option `text`."""
     found: list[Json] = []
     for command in commands:
         body: dict[str, Json] = {"name": command.name, "description": command.description[:100], "type": 1}
@@ -497,12 +498,12 @@ def commands_of(commands: Iterable[CommandSpec]) -> list[Json]:
 
 
 def choices_body(texts: Iterable[str]) -> Fields:
-    """What a person may choose while they type; those that are too long for a choice are left out."""
+    """Build completions, without those that are too long."""
     fitting = [text for text in texts if len(text) <= CHOICE_CHARS_MAX][:CHOICES_MAX]
     return {"type": 8, "data": {"choices": [{"name": text, "value": text} for text in fitting]}}
 
 
 def thread_body(text: str) -> Fields:
-    """A thread at a message, named by the message's first line; archived after a day without a message."""
+    """Build a thread at a message, named after its first line and archived after an idle day."""
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return {"name": first[:THREAD_NAME_CHARS_MAX] or "Conversation", "auto_archive_duration": 1440}

@@ -10,10 +10,10 @@ from shoal.kernel.settings_platforms import AccountSettings
 
 
 class DiscordServerSettings(Section, frozen=True, kw_only=True):
-    """What differs in one Discord server; empty takes the account's."""
+    """Settings of one Discord server. Empty takes the account's."""
 
     threading: Literal["", "native", "reply", "channel"] = ""
-    """What is a thread there."""
+    """Kind of thread there."""
     agent: str = ""
     """Agent that answers there."""
 
@@ -28,20 +28,20 @@ class DiscordSettings(AccountSettings, frozen=True, kw_only=True):
     token: Secret = NO_SECRET
     """The bot's token."""
     api_base: Annotated[str, Meta(pattern=URL)] = "https://discord.com/api/v10"
-    """Address of the REST API, version part included."""
+    """Base URL of the REST API, including the version."""
     gateway_url: Annotated[str, Meta(pattern=r"^$|^wss?://\S+$")] = ""
-    """Address of the gateway; empty asks the API."""
+    """Address of the gateway. Empty asks the API."""
     threading: Literal["native", "reply", "channel"] = "native"
-    """What is a thread: a Discord thread, a chain of replies, or the whole channel."""
+    """Kind of thread: a Discord thread, a chain of replies, or the whole channel."""
     servers: dict[str, DiscordServerSettings] = {}
-    """What differs in single servers, by their ids."""
+    """Settings of single servers, by their ids."""
 
     def threading_in(self, server: str) -> Literal["native", "reply", "channel"]:
         return self.servers.get(server, DiscordServerSettings()).threading or self.threading
 
     @property
     def opens_threads(self) -> bool:
-        """Whether every conversation has a Discord thread of its own, and with it a rate limit of its own."""
+        """Whether every conversation has its own Discord thread and so its own rate limit."""
         return self.threading == "native" and all(one.threading in ("", "native") for one in self.servers.values())
 
     def agent_in(self, server: str) -> str:

@@ -1,6 +1,6 @@
-"""Discord's wire: the REST API, the gateway, and what events hold. Source: docs.discord.com, API v10.
+"""Discord's REST API, gateway and event fields. Source: docs.discord.com, API v10.
 
-The gateway is one connection that hands out events in order, and a session that outlives connections.
+The gateway is a connection that delivers events in order, with a session that outlives connections.
 
     the connection ends by           what comes next
     ------------------------------   ------------------------------------------------------------------------
@@ -38,26 +38,26 @@ T = TypeVar("T")
 
 PAGE = 100
 SPENT_ROUTES_MAX = 4096
-"""Routes remembered as having used up their budget."""
+"""Routes stored as rate limited."""
 UNKNOWN_CHANNEL = 10003
 UNKNOWN_MESSAGE = 10008
 CANNOT_MESSAGE_USER = 50007
 THREAD_EXISTS = 160004
 IS_FORUM = 40058
 CLOSED = frozenset({40002, 40007, 50001, 50007, 50009, 50013, 50083, 50095, 50278, 60003, 110001, 160005})
-"""Codes where a channel takes no posts for now: no access, no permission, no direct messages, an archived or locked
-thread, or one whose author has said nothing, and what the bot's owner has to verify.
+"""Codes of channels that refuse posts for now: no access, no permission, no direct messages, an archived or locked
+thread, one whose author has not written, and missing verification of the bot's owner.
 Source: docs.discord.com/developers/topics/opcodes-and-status-codes."""
 PASSING = frozenset({20016, 20028, 20029, 40003, 40004, 40006, 40333, 130000})
-"""Codes of limits and outages that pass by themselves."""
+"""Codes of temporary limits and outages."""
 RESET_SECONDS_MAX = 3600.0
 GONE = frozenset({10003, 10004, IS_FORUM, 50008, 50024, 50055})
-"""Codes of a channel or server that does not exist, or that has no messages of its own, as a forum."""
+"""Codes of a channel or server that does not exist, or has no messages of its own, such as a forum."""
 NO_REFERENCE = frozenset({160002, 160009, 160010})
-"""Codes where the bot may post, but not refer to a message."""
+"""Codes if the bot may post, but not reply to a message."""
 
 INTENTS = 1 << 0 | 1 << 9 | 1 << 10 | 1 << 12 | 1 << 13 | 1 << 15
-"""Servers, messages and reactions there, direct messages and reactions there, and what messages say."""
+"""Intents: servers, their messages and reactions, direct messages and reactions, and message content."""
 FRAME_BYTES_MAX = 67_108_864
 OPEN_SECONDS = 20.0
 CLOSE_SECONDS = 2.0
@@ -78,7 +78,7 @@ _REFUSALS = {
 _ID_IN_PATH = re.compile(r"(?<=/messages/)\d+")
 
 
-# ---- what calls refuse ----
+# ---- refusals ----
 
 
 class _DiscordError(msgspec.Struct, frozen=True):
@@ -88,7 +88,7 @@ class _DiscordError(msgspec.Struct, frozen=True):
     everywhere: bool = msgspec.field(name="global", default=False)
 
 
-# ---- what events hold ----
+# ---- event fields ----
 
 
 class DiscordUser(msgspec.Struct, frozen=True):
@@ -126,7 +126,7 @@ class _StickerItem(msgspec.Struct, frozen=True):
 
 
 class _Emoji(msgspec.Struct, frozen=True):
-    """An emoji; custom ones have a name of their own."""
+    """An emoji. Custom ones have their own name."""
 
     name: str | None = None
 
@@ -146,7 +146,7 @@ class _DiscordPoll(msgspec.Struct, frozen=True):
 
 
 class _EmbedPart(msgspec.Struct, frozen=True):
-    """Who a card is of, one of its fields, or what stands below it."""
+    """A card's author, field or footer."""
 
     name: str = ""
     value: str = ""
@@ -163,7 +163,7 @@ class _Embed(msgspec.Struct, frozen=True):
 
 
 class SnapshotContent(msgspec.Struct, frozen=True):
-    """What a message says: of one that is passed on, all that is told."""
+    """The content of a message, or all known fields of a forwarded one."""
 
     content: str = ""
     attachments: tuple[DiscordFile, ...] = ()
@@ -174,7 +174,7 @@ class SnapshotContent(msgspec.Struct, frozen=True):
 
 
 class RepliedMessage(SnapshotContent, frozen=True, kw_only=True):
-    """A message without the one that it answers."""
+    """A message without the one that it replies to."""
 
     id: str
     author: DiscordUser | None = None
@@ -203,7 +203,7 @@ class DiscordMessage(RepliedMessage, frozen=True, kw_only=True):
 
     @property
     def answered_id(self) -> str:
-        """The id of the message that this one replies to; empty for none, and for forwarded ones."""
+        """Return the id of the message that this one replies to. Empty for none, and for forwarded ones."""
         reference = self.message_reference
         return reference.message_id or "" if reference is not None and reference.type == 0 else ""
 
@@ -240,7 +240,7 @@ class _RoleTags(msgspec.Struct, frozen=True):
 
 
 class GuildRole(msgspec.Struct, frozen=True):
-    """A role of a server; that of a bot itself, which Discord makes for it, names the bot."""
+    """A role of a server. The role that Discord creates for a bot names the bot."""
 
     id: str
     tags: _RoleTags = _RoleTags()
@@ -266,7 +266,7 @@ class _InteractionData(msgspec.Struct, frozen=True):
 
 
 class Interaction(msgspec.Struct, frozen=True):
-    """A slash command (type 2), a pressed button (type 3), or a slash command that is being typed (type 4)."""
+    """A slash command (type 2), a button click (type 3), or a request for completions (type 4)."""
 
     id: str
     token: str
@@ -283,7 +283,7 @@ class Interaction(msgspec.Struct, frozen=True):
 
 
 def _route(method: str, path: str) -> str:
-    """What has a budget of its own."""
+    """Return the key of a separate rate limit."""
     return f"{method} {_ID_IN_PATH.sub('ID', path)}"
 
 
@@ -302,11 +302,11 @@ class DiscordApi(PlatformHttp):
         self, method: str, path: str, kind: type[T], body: Fields | list[Json] | None = None, *,
         files: Sequence[Path] = (), query: Mapping[str, str] | None = None,
     ) -> T:  # fmt: skip
-        """Call a route; `files` are uploaded with it. Raises PlatformError, PlatformRefusal for what cannot succeed. A
-        route whose budget was used up is not called before it is full again."""
+        """Call a route and upload `files`. Raises PlatformError, or PlatformRefusal if it cannot succeed. A
+        rate-limited route is not called before its limit resets."""
         wait = self.wait_seconds(method, path)
         if wait > 0:
-            raise PlatformError("Discord's rate limit for this call is used up for now.", retry_after_seconds=wait)
+            raise PlatformError("Discord's rate limit for this call has been reached.", retry_after_seconds=wait)
         headers = {} if path.startswith(("/interactions/", "/webhooks/")) else {"authorization": f"Bot {self._token()}"}
         url = f"{self._base}{path}"
         if files:
@@ -343,7 +343,7 @@ class DiscordApi(PlatformHttp):
         if status == 429:
             asked = failure.retry_after if failure is not None else None
             wait = asked or retry_after(answer.headers) or 1.0
-            # Without JSON it is the network before Discord that blocks the whole address.
+            # Without JSON, the network in front of Discord blocks this address.
             everywhere = failure is None or failure.everywhere or "x-ratelimit-global" in answer.headers
             raise PlatformError("Discord asks us to slow down.", retry_after_seconds=wait, everywhere=everywhere)
         if status == 401:
@@ -351,13 +351,13 @@ class DiscordApi(PlatformHttp):
         if 400 <= status < 500 and failure is not None:
             reason = failure.message or f"status {status}"
             if failure.code in PASSING:
-                raise PlatformError(f"Discord takes nothing for now: {reason} ({failure.code})")
+                raise PlatformError(f"Discord accepts nothing for now: {reason} ({failure.code})")
             closed, gone = failure.code in CLOSED, failure.code in GONE
             raise PlatformRefusal(f"Discord refused: {reason} ({failure.code})", failure.code, closed=closed, gone=gone)
         raise PlatformError(f"Discord failed with {status}.", outcome_unknown=not 400 <= status < 500)
 
     async def messages(self, channel: str, after: int, limit: int) -> list[DiscordMessage]:
-        """The newest messages of a channel with ids above `after`, at most `limit`, oldest first."""
+        """Return the newest messages of a channel with ids above `after`, at most `limit`, oldest first."""
         found: list[DiscordMessage] = []
         before = ""
         while len(found) < limit:
@@ -371,7 +371,7 @@ class DiscordApi(PlatformHttp):
         return found[::-1]
 
     def wait_seconds(self, method: str, path: str) -> float:
-        """How long a route's budget is still used up."""
+        """Return the seconds until a route's rate limit resets."""
         route = _route(method, path)
         wait = (self._spent.get(route) or 0.0) - self._clock.monotonic()
         if wait <= 0:
@@ -383,11 +383,11 @@ class DiscordApi(PlatformHttp):
 
 SessionEnd: TypeAlias = Literal["resume", "anew"]
 TakeEvent: TypeAlias = Callable[[str, bytes, int | None], Awaitable[None]]
-"""Takes an event: its name, its data as JSON, and its number, to which it moves the session when that is done."""
+"""Processes an event: its name, its JSON data and its number, to which it then moves the session."""
 
 
 class GatewaySession(msgspec.Struct):
-    """What Discord knows a connection by, and who the bot is. `seq` is the last event taken in."""
+    """Discord's session of a connection, and the bot's identity. `seq` is the last processed event."""
 
     id: str = ""
     url: str = ""
@@ -425,8 +425,8 @@ class Gateway:
         self._heartbeat_answered = True
 
     async def serve(self, url: str, session: GatewaySession, take: TakeEvent) -> SessionEnd:
-        """Connect and hand out events until the connection ends; returns whether the session can be resumed. `session`
-        is changed in place. Raises PlatformError when the connection cannot be had, and what `take` raises."""
+        """Connect and deliver events until the connection ends. Returns whether the session can be resumed. Changes
+        `session` in place. Raises PlatformError if the connection fails, and the errors of `take`."""
         from websockets.asyncio.client import connect
         from websockets.exceptions import WebSocketException
 
@@ -468,8 +468,8 @@ class Gateway:
                 await socket.close(KEEP_SESSION)
 
     async def _beat(self, socket: "ClientConnection", session: GatewaySession, seconds: float) -> None:
-        """Send heartbeats; close the connection when one was not answered."""
-        await self._clock.sleep(seconds * retry_delay(1))  # not in step with others that start now
+        """Send heartbeats, and close the connection if one is not answered."""
+        await self._clock.sleep(seconds * retry_delay(1))  # avoids synchronous heartbeats of many clients
         while self._heartbeat_answered:
             self._heartbeat_answered = False
             await self._send(socket, HEARTBEAT, session.seq)
@@ -507,7 +507,7 @@ class Gateway:
                     pass
 
     async def _frame(self, socket: "ClientConnection") -> _GatewayFrame | None:
-        """The next frame; None when the connection has ended."""
+        """Return the next frame, or None after the end of the connection."""
         from websockets.exceptions import ConnectionClosed
 
         try:
@@ -516,7 +516,7 @@ class Gateway:
             return None
 
     async def _send(self, socket: "ClientConnection", op: int, data: object) -> None:
-        """Send a frame; on a connection that has ended nothing happens, since receiving will tell."""
+        """Send a frame. Ignored after the end of the connection, which the reader reports."""
         from websockets.exceptions import ConnectionClosed
 
         try:
