@@ -396,7 +396,7 @@ class ChatAccount(Generic[S]):
         )  # fmt: skip
 
     def _left_out(self, kind: str) -> None:
-        """Log once a kind of event that is left out on purpose."""
+        """Log an ignored kind of event once."""
         if kind not in self._unknown and len(self._unknown) < UNKNOWN_MAX:
             self._unknown.add(kind)
             log.info("ignored event", extra={"platform": self.platform, "kind": kind})
