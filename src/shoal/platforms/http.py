@@ -1,4 +1,4 @@
-"""HTTP calls to a platform's API: whatever breaks becomes the PlatformError that delivery understands."""
+"""HTTP calls to a platform's API. All failures become PlatformError, which delivery handles."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -22,14 +22,14 @@ T = TypeVar("T")
 CALL_SECONDS = 30.0
 TRANSFER_SECONDS = 300.0
 PATIENCE = 4
-"""A call ends after so many times the seconds that each part of it may take, however slowly it goes on."""
+"""A call's total time limit, as a multiple of the limit for each of its parts."""
 ANSWER_BYTES_MAX = 64 * 1024**2
-"""An answer that is no file, unpacked. The first synchronisation with a homeserver has some MB."""
+"""Longest decompressed answer, apart from files. The first sync with a homeserver has several MB."""
 REASON_BYTES_MAX = 65_536
-"""How much is read of an answer that refuses a file."""
+"""Bytes read of an answer that refuses a file."""
 REASON_CHARS_MAX = 300
 RENEW_SECONDS = 300.0
-"""An access token is renewed when it is valid for less than this."""
+"""An access token is renewed if it is valid for less than this."""
 
 Json: TypeAlias = Union[str, int, float, bool, "Mapping[str, Json]", "list[Json]", None]
 Fields: TypeAlias = Mapping[str, Json]
@@ -51,7 +51,7 @@ class Download(NamedTuple):
 
 
 class ApiAnswer(NamedTuple):
-    """What an API answered; header names are found in any case."""
+    """An API's answer. Header names are case-insensitive."""
 
     status_code: int
     headers: Mapping[str, str]
@@ -59,8 +59,8 @@ class ApiAnswer(NamedTuple):
 
 
 class PlatformHttp:
-    """The HTTP client of one account, connected by the first call and again after `close`. `name` is what people call
-    the other side."""
+    """The HTTP client of one account. Connects on the first call, and again after `close`. `name` is the service's name
+    for people."""
 
     def __init__(self, name: str, headers: Mapping[str, str] | None = None) -> None:
         self.name = name
@@ -69,16 +69,15 @@ class PlatformHttp:
 
     @property
     def _name_first(self) -> str:
-        """The name as a sentence begins with it."""
+        """Return the name capitalized for the start of a sentence."""
         return self.name[:1].upper() + self.name[1:]
 
     async def request(
         self, method: str, url: str, *, seconds: float = CALL_SECONDS, **parts: "Unpack[RequestParts]"
     ) -> ApiAnswer:
-        """One request, whatever its status; each of its parts may take `seconds`.
+        """Send a request, and return the answer with any status. Each part may take `seconds`.
 
-        Raises PlatformError when it breaks, when it takes too long and when too much is answered; a broken GET has
-        changed nothing.
+        Raises PlatformError if it fails, takes too long or returns too much. A failed GET has changed nothing.
         """
         import httpx2
 
@@ -109,7 +108,8 @@ class PlatformHttp:
         self, url: str, bytes_max: int, headers: Mapping[str, str] | None = None, *, follow: bool = False,
         refuse: Callable[[int, bytes], PlatformError] | None = None,
     ) -> Download:  # fmt: skip
-        """A file of at most `bytes_max` bytes. Raises PlatformError, made by `refuse` of a status other than 200."""
+        """Download a file of at most `bytes_max` bytes. Raises PlatformError, created by `refuse` for statuses other
+        than 200."""
         import httpx2
 
         content = bytearray()
@@ -126,7 +126,7 @@ class PlatformHttp:
                     if len(content) > read_max:
                         break
         except (httpx2.RequestError, httpx2.InvalidURL, TimeoutError) as error:
-            raise PlatformError(f"The file could not be fetched: {network_reason(error)}.") from error
+            raise PlatformError(f"The file could not be downloaded: {network_reason(error)}.") from error
         status = answer.status_code
         if status != 200:
             if refuse is not None:
@@ -138,11 +138,11 @@ class PlatformHttp:
         return Download(bytes(content), answer.headers.get("content-type", ""))
 
     async def fetch(self, url: str, bytes_max: int) -> bytes:
-        """The content of a file that anybody may fetch. Raises PlatformError."""
+        """Download a public file. Raises PlatformError."""
         return (await self.download(url, bytes_max)).body
 
     def decode(self, status: int, body: bytes, kind: type[T]) -> T:
-        """The JSON of an answer. Raises PlatformError where it is not the API's: then nobody knows what was done."""
+        """Decode an answer's JSON. Raises PlatformError with an unknown outcome if it is not from the API."""
         try:
             return msgspec.json.decode(body, type=kind)
         except UNREADABLE as error:
@@ -165,12 +165,12 @@ class PlatformHttp:
 
 
 PASSING_STATUSES = frozenset({408, 409, 423, 425})
-"""Refusals that pass by themselves: too slow, in conflict with another call, locked, too early."""
+"""Temporary refusals: timeout, conflict with another call, locked, too early."""
 
 
 class PlatformRefusal(PlatformError):
-    """A platform refuses this call; `code` is its reason, or the status where it gives none. It is for good unless the
-    place is `closed`; a place that is `gone` never comes back."""
+    """A platform refuses this call. `code` is its reason or status. It is permanent unless the place is `closed`. A
+    place that is `gone` never returns."""
 
     def __init__(self, message: str, code: str | int, *, closed: bool = False, gone: bool = False) -> None:
         super().__init__(message, permanent=not closed, barred=closed or gone)
@@ -178,7 +178,7 @@ class PlatformRefusal(PlatformError):
 
 
 class Tolerating:
-    """A block that a refusal for one of these reasons ends, and no more."""
+    """Suppresses a refusal for one of these reasons, which ends the block."""
 
     def __init__(self, *codes: str | int) -> None:
         self._codes = codes
@@ -199,7 +199,7 @@ class _ApiErrorBody(msgspec.Struct, frozen=True):
 
 
 class RestApi(PlatformHttp):
-    """A REST API that is called with an access token; `_grant` gets one. Follows no redirect."""
+    """A REST API with an access token from `_grant`. Never follows redirects."""
 
     def __init__(self, name: str, advice: str, clock: Clock) -> None:
         super().__init__(name)
@@ -210,11 +210,11 @@ class RestApi(PlatformHttp):
         self._granting = asyncio.Lock()
 
     async def _grant(self) -> Granted:
-        """A new access token. Raises PlatformError."""
+        """Request a new access token. Raises PlatformError."""
         raise NotImplementedError
 
     async def token(self) -> str:
-        """The account's access token, which is valid for a while. Raises PlatformError."""
+        """Return the account's cached access token. Raises PlatformError."""
         async with self._granting:
             if not self._token or self._clock.monotonic() >= self._token_until:
                 granted = await self._grant()
@@ -226,8 +226,8 @@ class RestApi(PlatformHttp):
         self, method: str, url: str, kind: type[T], content: Fields | None = None, *, anonymous: bool = False,
         params: Mapping[str, str] | None = None, seconds: float = CALL_SECONDS,
     ) -> T:  # fmt: skip
-        """Call with JSON and the account's token, unless `anonymous`. Raises PlatformError. A call whose token was
-        refused did nothing, so it is made once more with a new one."""
+        """Call with JSON and, unless `anonymous`, the account's token. Raises PlatformError. If the token is refused,
+        the call had no effect and is repeated once with a new token."""
         body = b"" if content is None else msgspec.json.encode(content)
         for attempt in (1, 2):
             headers = {} if content is None else {"content-type": "application/json"}
@@ -257,13 +257,13 @@ class RestApi(PlatformHttp):
         raise PlatformRefusal(told, status, closed=status == 403, gone=status == 404)
 
     async def request_token(self, url: str, form: Mapping[str, str]) -> Granted:
-        """Ask an authorization server for an access token. Raises PlatformError; a refusal says what to configure."""
+        """Request an access token from an authorization server. Raises PlatformError that says what to configure."""
         from urllib.parse import urlencode
 
         headers = {"content-type": "application/x-www-form-urlencoded"}
         try:
             answer = await self.send("POST", url, urlencode(form).encode(), headers)
-        except PlatformError as error:  # asking for a token has posted nothing
+        except PlatformError as error:  # requesting a token has posted nothing
             raise PlatformError(str(error), retry_after_seconds=error.retry_after_seconds) from error
         status = answer.status_code
         if 400 <= status < 500:
@@ -276,7 +276,7 @@ class RestApi(PlatformHttp):
         self, method: str, url: str, body: bytes, headers: Mapping[str, str], *,
         params: Mapping[str, str] | None = None, seconds: float = CALL_SECONDS,
     ) -> ApiAnswer:  # fmt: skip
-        """One request as it stands. Raises PlatformError when it breaks or we are asked to slow down."""
+        """Send one request unchanged. Raises PlatformError if it fails or is rate limited."""
         answer = await self.request(method, url, seconds=seconds, content=body, headers=headers, params=params)
         if answer.status_code in (429, 503):
             wait_seconds = max(retry_after(answer.headers, self._clock) or 0.0, 1.0)
@@ -284,5 +284,5 @@ class RestApi(PlatformHttp):
         return answer
 
     async def fetch_own(self, url: str, bytes_max: int) -> bytes:
-        """The content of a file that our token opens. Raises PlatformError."""
+        """Download a file with our token. Raises PlatformError."""
         return (await self.download(url, bytes_max, {"authorization": f"Bearer {await self.token()}"})).body

@@ -1,4 +1,4 @@
-"""What all adapters share on the way to the inbox: events, messages, buttons, early edits, servers and files."""
+"""Shared code between adapters and the inbox: events, messages, buttons, early edits, servers and files."""
 
 import asyncio
 import logging
@@ -40,20 +40,20 @@ V = TypeVar("V")
 
 BUSY = "I am busy: too many messages are waiting. Try again in a moment, or write /stop all."
 DECIDED = frozenset({"Allowed.", "Denied.", CHOOSING})
-"""Answers of `press` that an approval's card will show by itself."""
+"""Answers of `press` that an approval's card also shows."""
 PENDING_EDITS_MAX = 200
 KNOWN_SERVERS_MAX = 10_000
-"""Channels whose server is not looked up again."""
+"""Channels with a cached server."""
 NAME_BYTES_MAX = 120
 PATIENCE_SECONDS = 0.5
-"""How long a stream waits for one event before it goes on."""
+"""How long a stream waits for one event before it continues."""
 SLOW_MAX = 16
-"""Chats that may be slow at once; each may hold one file in memory."""
+"""Chats that may be slow at the same time. Each may hold one file in memory."""
 WAITING_MAX = 1000
 
 
 class Recent(Generic[V]):
-    """A mapping of at most `size` entries; the longest unused are forgotten."""
+    """A mapping of at most `size` entries. The least recently used are evicted."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -85,7 +85,7 @@ class Recent(Generic[V]):
 
 
 def time_of(text: str, now: datetime) -> datetime:
-    """The time that a platform gives as ISO 8601 with an offset; `now` where it gives no such time."""
+    """Parse a platform's time in ISO 8601 with an offset, or return `now`."""
     try:
         at = datetime.fromisoformat(text)
         return at.astimezone(UTC) if at.tzinfo is not None else now
@@ -97,8 +97,8 @@ def time_of(text: str, now: datetime) -> datetime:
 
 
 async def submit(prompt: Prompt, inbox: InboxPort) -> str:
-    """Send a message; returns what to tell its author, often nothing. Raises StoreError. Its files are removed unless a
-    turn will have them: only with a turn are files of strangers marked as such."""
+    """Send a message, and return the text for its author, often empty. Raises StoreError. Its files are removed unless
+    a turn will use them, because only a turn marks strangers' files."""
     receipt = Receipt("dropped")
     try:
         receipt = await inbox.send(prompt)
@@ -109,7 +109,7 @@ async def submit(prompt: Prompt, inbox: InboxPort) -> str:
 
 
 async def press(value: str, thread: ThreadId, author: Author, inbox: InboxPort) -> str:
-    """Do what a button's value says; returns what to tell the person who pressed it. Raises StoreError.
+    """Run the action in a button's value, and return the text for the person. Raises StoreError.
 
     `allow:ID`, `thread:ID` and `deny:ID` decide an approval; `always:ID` makes its rule as well, which `back:ID`
     removes. `all:CARD` and `none:CARD` decide all calls of a card, `pick:CARD:TICKS` changes its ticks, and
@@ -120,7 +120,7 @@ async def press(value: str, thread: ThreadId, author: Author, inbox: InboxPort) 
     try:
         match verb:
             case "allow" | "thread" | "deny" if what:
-                asker = author.asker(thread, "untrusted")  # the access rules say who is more than that
+                asker = author.asker(thread, "untrusted")  # the access rules may raise it
                 scope: Scope = "thread" if verb == "thread" else "once"
                 state = await inbox.decide(ApprovalId(what), verb != "deny", asker, scope)
                 return "Denied." if state == "deny" else "Allowed."
@@ -148,7 +148,7 @@ async def press(value: str, thread: ThreadId, author: Author, inbox: InboxPort) 
                 return "This button no longer works."
     except (NotFound, Conflict, Gone, Forbidden, InvalidInput) as error:
         return str(error)
-    except ValueError:  # of ticks that are none
+    except ValueError:  # invalid ticks
         return "This button no longer works."
 
 
@@ -156,7 +156,7 @@ async def press(value: str, thread: ThreadId, author: Author, inbox: InboxPort) 
 
 
 class _Event(msgspec.Struct, eq=False):
-    """An event of a chat. `key` is that of its copy in the store; empty for one that the platform delivers again."""
+    """An event of a chat. `key` is that of its stored copy; empty if the platform redelivers it."""
 
     lane: str
     content: str
@@ -167,15 +167,15 @@ class _Event(msgspec.Struct, eq=False):
 
 
 class Intake:
-    """The events of one account, taken in one after the other within each chat. `take` takes one in and says whether
-    anything came of it; it raises StoreError and PlatformError where it has to be tried again, the latter for good, or
-    anything else, to drop it.
+    """Processes the events of one account, in order within each chat. `take` processes an event and returns whether it
+    had an effect. It raises StoreError or PlatformError to retry, or a permanent PlatformError or any other error to
+    drop it.
 
-    event          how it is taken in
+    event          how it is processed
     ------------   ------------------------------------------------------------------------------------------------
-    the usual      while its stream waits for it; what goes wrong is raised, so that the platform delivers it again
-    slow           kept in the store after PATIENCE_SECONDS, and the stream goes on: other chats hear nothing of it
-    behind one     kept, and taken in after it
+    the usual      while its stream waits; errors are raised, so the platform delivers it again
+    slow           stored after PATIENCE_SECONDS, and the stream continues, so other chats are not delayed
+    behind one     stored, and processed after it
 
     An event during which the process has died at two starts is set aside at the third, and the owner is told.
     What is kept is tried until it is taken in, also by the next process: it leaves the store after that. So one chat's
@@ -232,7 +232,7 @@ class Intake:
             self._tasks.start_soon(self._serve, event.lane)
 
     async def _serve(self, lane: str) -> None:
-        """Take in what waits of a chat, in order: what is kept until that succeeds, else once."""
+        """Process a chat's waiting events in order. Stored ones are retried until they succeed."""
         waiting, failures = self._lanes[lane], 0
         extra = {"platform": self._platform, "channel": lane}
         try:
@@ -262,8 +262,8 @@ class Intake:
                         continue
                     else:
                         event.error = error
-                except Exception:  # it would be so each time, and end the whole account
-                    log.exception("an event was dropped: Shoal made a mistake with it", extra=extra)
+                except Exception:  # it would fail each time and stop the whole account
+                    log.exception("an event was dropped because of a defect in Shoal", extra=extra)
                     await self._forget(event)
                 waiting.popleft()
                 failures = 0
@@ -275,30 +275,31 @@ class Intake:
             self._room.set()
 
     async def _set_aside(self, event: _Event) -> None:
-        """Keep an event that ends the process apart, where nothing reads it. Raises StoreError."""
+        """Set aside an event that crashes the process. Raises StoreError."""
         log.error(
-            "an event was set aside: the process ended twice while reading it",
+            "an event was set aside: it crashed the process twice",
             extra={"platform": self._platform, "channel": event.lane},
         )
         await self._begun.set_aside(SetAside(self._platform, event.lane, event.content), self._clock)
 
     async def _keep(self, event: _Event) -> None:
-        """Write an event down that is not over. Raises StoreError."""
+        """Store an unfinished event. Raises StoreError."""
         async with self._writing:
             if not event.is_over.is_set():
-                self._kept_at = max(self._kept_at + 1, to_micros(self._clock.now()))  # the clock may be set back
+                self._kept_at = max(self._kept_at + 1, to_micros(self._clock.now()))  # the clock may go back
                 event.key = f"{self._kept_at:020}"
                 await self._store.put(self._scope, event.key, _kept(event))
 
     async def _forget(self, event: _Event) -> None:
         """Raises StoreError."""
         if event.key:
-            async with self._writing:  # it may be written down just now
+            async with self._writing:  # it may be being stored now
                 await self._store.drop(self._scope, event.key, _kept(event))
 
 
 def _key(event: _Event) -> str:
-    """Of the event itself, whose content has the platform's id: another of its chat may come first next time."""
+    """Derive the key from the event's content, which contains the platform's id, because the order may differ next
+    time."""
     return f"{event.lane} {event.content}"
 
 
@@ -310,15 +311,15 @@ def _kept(event: _Event) -> str:
 
 
 class PendingEdits:
-    """Edits and deletions that arrive before their message, where a platform promises no order. Kept is the newest
+    """Edits and deletions that arrive before their message, on platforms without a guaranteed order. Stores the newest
     change of each of the last PENDING_EDITS_MAX messages."""
 
     def __init__(self) -> None:
         self._changes: Recent[Edit | Deletion] = Recent(PENDING_EDITS_MAX)
 
     async def send(self, change: Edit | Deletion, inbox: InboxPort) -> None:
-        """Send a change to the thread its message went to; keep it if the message has not come yet. Raises StoreError.
-        Of `change.thread` only the channel counts."""
+        """Send a change to its message's thread, or keep it until the message arrives. Raises StoreError. Only the
+        channel of `change.thread` is used."""
         thread = await inbox.thread_of(channel_of(change.thread), "", change.key)
         if thread is None:
             self.keep(change)
@@ -326,7 +327,7 @@ class PendingEdits:
             await inbox.send(msgspec.structs.replace(change, thread=thread))
 
     def keep(self, change: Edit | Deletion) -> None:
-        """Keep a change for a message that has not come yet, unless a later one is kept."""
+        """Keep a change for a message that has not arrived, unless a later change is kept."""
         kept = self._changes.get(change.key)
         is_older = isinstance(kept, Deletion) or (
             isinstance(kept, Edit)
@@ -339,7 +340,7 @@ class PendingEdits:
             self._changes.put(change.key, change)
 
     def apply(self, prompt: Prompt) -> Prompt | None:
-        """A message as its author has changed it since; None where it was deleted, and its files with it."""
+        """Apply a kept change to a message. Returns None if it was deleted, and removes its files."""
         change = self._changes.get(prompt.key)
         if isinstance(change, Deletion):
             remove_attachments(prompt)
@@ -352,8 +353,8 @@ class PendingEdits:
 
 
 class ChannelServers:
-    """Which server each channel of an account belongs to: a guild of Discord, a team of Teams. Stored for
-    `AgentStore.server_of`, since a thread's id does not tell."""
+    """The server of each channel of an account: a Discord guild or a team of Teams. Stored for `AgentStore.server_of`,
+    because thread ids do not contain it."""
 
     def __init__(self, platform: str, store: Settings) -> None:
         self._scope = servers_scope(platform)
@@ -361,7 +362,7 @@ class ChannelServers:
         self._known: Recent[str] = Recent(KNOWN_SERVERS_MAX)
 
     async def note(self, channel: str, server: str) -> None:
-        """Remember a channel's server; an empty one says nothing. Raises StoreError."""
+        """Store a channel's server, unless it is empty. Raises StoreError."""
         if not server or self._known.get(channel) == server:
             return
         if await self._store.get(self._scope, channel) != server:
@@ -375,14 +376,14 @@ class ChannelServers:
 async def save_attachment(
     home: Home, clock: Clock, thread: ThreadId, file: Attachment, fetch: Callable[[], Awaitable[bytes]]
 ) -> Attachment:
-    """Fetch a file into the thread's attachments; returns it with its path, or with the reason why it has none."""
+    """Download a file into the thread's attachments. Returns it with its path, or with an error."""
     try:
         body = await fetch()
         path = home.attachments(thread) / f"{clock.new_id()}-{short_name(file.name)}"
 
         def write() -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("wb") as kept:  # the platform is told next that its message arrived
+            with path.open("wb") as kept:  # next, the platform is told that its message arrived
                 kept.write(body)
                 kept.flush()
                 os.fsync(kept.fileno())
@@ -396,12 +397,12 @@ async def save_attachment(
 
 
 def short_name(name: str) -> str:
-    """The end of a file's name, encoded so that it is safe as one."""
+    """Shorten and encode a file's name, keeping its end."""
     return encode_part(name).encode()[-NAME_BYTES_MAX:].decode("utf-8", "ignore")
 
 
 def remove_attachments(prompt: Prompt) -> None:
-    """Remove the saved files of a message that no turn will have."""
+    """Remove the stored files of a message that no turn will use."""
     for file in prompt.attachments:
         if file.path:
             with suppress(OSError):
@@ -409,7 +410,7 @@ def remove_attachments(prompt: Prompt) -> None:
 
 
 def read_file(path: Path, bytes_max: int) -> bytes:
-    """The content of a file to upload. Raises PlatformError, for good when it is gone or too large."""
+    """Read a file to upload. Raises PlatformError, permanent if it is missing or too large."""
     with open_file(path) as file:
         content = file.read(bytes_max + 1)
     if len(content) > bytes_max:
@@ -419,7 +420,7 @@ def read_file(path: Path, bytes_max: int) -> bytes:
 
 @contextmanager
 def open_file(path: Path) -> Generator[BinaryIO]:
-    """A file to upload. Raises PlatformError when it cannot be read; for good when it is gone."""
+    """Open a file to upload. Raises PlatformError if it is unreadable, permanent if it is missing."""
     try:
         with open(path, "rb", opener=regular_only) as content:
             yield content

@@ -1,4 +1,4 @@
-"""Shoal's own places as chat platforms: the page and the API, where people read the journal, and the terminal."""
+"""Built-in platforms: the page and the API, where people read the journal, and the terminal."""
 
 import asyncio
 import contextlib
@@ -19,16 +19,16 @@ from shoal.kernel.posts import Button, ChatLimits, OutboundPost
 from shoal.platforms.inbox import Recent, short_name
 
 TEXT_CHARS_MAX = 1_000_000
-"""Pages and programs read whole answers; nothing is split."""
+"""Pages and programs read whole answers, so nothing is split."""
 TERMINAL = "terminal"
 KEYS_MAX = 1024
-"""How many posts are remembered so that one that is sent again is shown once."""
+"""Posts remembered to show repeated ones only once."""
 
 Show: TypeAlias = Callable[[OutboundPost], None]
 
 
 class _LocalAdapter:
-    """What the page and the terminal share: messages are handed to the inbox by others, and the journal has them."""
+    """Shared by the page and the terminal. Other code sends messages to the inbox, and the journal contains them."""
 
     platform: str
 
@@ -40,20 +40,20 @@ class _LocalAdapter:
         await asyncio.Event().wait()
 
     async def typing(self, thread: ThreadId, status: str) -> None:
-        """Nothing to do: the live stream shows it."""
+        """Do nothing: the live stream shows it."""
 
     async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
-        """A new thread of the channel; its first message is what the caller sends to it."""
+        """Create a thread in the channel. The caller sends its first message."""
         return make_thread_id(self.platform, channel, self._clock.new_id())
 
     async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
-        """Nothing: there is no history besides the journal."""
+        """Return nothing: the journal is the only history."""
         for prompt in tuple[Prompt, ...]():
             yield prompt
 
 
 class WebAdapter(_LocalAdapter):
-    """Serves a platform whose people read the journal: `web`, `openai`. Implements `ChatAdapter`."""
+    """Implements `ChatAdapter` for platforms whose people read the journal: `web`, `openai`."""
 
     limits = ChatLimits(
         text_chars_max=TEXT_CHARS_MAX,
@@ -67,17 +67,17 @@ class WebAdapter(_LocalAdapter):
     )
 
     def __init__(self, home: Home | None = None, clock: Clock | None = None, platform: str = "web") -> None:
-        """Without a home, posts with files are refused."""
+        """Create the adapter. Without a home, it refuses posts with files."""
         super().__init__(clock)
         self.platform = platform
         self._home = home
 
     async def post(self, post: OutboundPost) -> str:
-        """Returns the post's key. A file is copied to the attachments, where the page fetches it; again is harmless. A
-        recording is fetched where it is. Raises PlatformError when the file is gone or cannot be copied."""
+        """Return the post's key. A file is copied to the attachments for the page; repeating this is harmless. A
+        recording is read from its path. Raises PlatformError if the file is missing or cannot be copied."""
         if post.file is not None and post.kind != "voice":
             if self._home is None:
-                raise PlatformError("There is no home directory to keep files in.", permanent=True)
+                raise PlatformError("Files need a home directory.", permanent=True)
             folder, file = self._home.attachments(post.thread), post.file
 
             def copy() -> None:
@@ -91,20 +91,20 @@ class WebAdapter(_LocalAdapter):
                 except OSError as error:
                     with contextlib.suppress(OSError):
                         part.unlink(missing_ok=True)
-                    reason = f"The file {file.name!r} could not be handed over: {error.strerror}."
+                    reason = f"The file {file.name!r} could not be copied: {error.strerror}."
                     raise PlatformError(reason, permanent=isinstance(error, FileNotFoundError)) from error
 
             await asyncio.to_thread(copy)
         return post.key
 
     async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
-        """Nothing to do: what changed is in the journal."""
+        """Do nothing: the journal contains the change."""
 
 
 class TerminalAdapter(_LocalAdapter):
-    """The terminal of this process: posts go to whatever shows the thread, `shoal chat` or `shoal ask`.
+    """This process's terminal. Posts go to the viewer of the thread, `shoal chat` or `shoal ask`.
 
-    A thread that nobody shows takes its posts all the same: `shoal chat` shows its journal when it opens. Implements
+    Threads without a viewer also accept posts, because `shoal chat` shows the journal when it opens. Implements
     `ChatAdapter`.
     """
 
@@ -125,7 +125,7 @@ class TerminalAdapter(_LocalAdapter):
 
     @contextmanager
     def attach(self, thread: ThreadId, show: Show) -> Generator[None]:
-        """Have the posts of a thread shown while the block runs; the latest to attach gets them."""
+        """Show a thread's posts while the block runs. The latest viewer gets them."""
         before = self._shown.get(thread)
         self._shown[thread] = show
         try:
@@ -137,7 +137,7 @@ class TerminalAdapter(_LocalAdapter):
                 self._shown[thread] = before
 
     async def post(self, post: OutboundPost) -> str:
-        """Show a post, once for each key. Never fails."""
+        """Show a post, once per key. Never fails."""
         if post.key not in self._keys:
             self._keys.put(post.key, None)
             show = self._shown.get(post.thread)
@@ -146,7 +146,7 @@ class TerminalAdapter(_LocalAdapter):
         return post.key
 
     async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
-        """What was printed stays; the change is shown as one more line."""
+        """Show the change as an additional line, because printed text stays."""
         show = self._shown.get(thread)
         if show is not None:
             show(OutboundPost(thread, message_id, markdown, buttons=buttons))

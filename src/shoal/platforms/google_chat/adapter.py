@@ -63,20 +63,20 @@ from shoal.platforms.tokens import BadToken, check_package
 
 log = logging.getLogger(__name__)
 PULL_SECONDS = 100.0
-"""How long Pub/Sub may hold a pull open when there is nothing."""
+"""How long Pub/Sub may hold an empty pull open."""
 PULL_MAX = 10
 PAUSE_SECONDS = 1.0
-"""Between pulls that bring nothing."""
+"""Pause between empty pulls."""
 SEEN_MAX = 2000
-"""Messages whose time is remembered, since an answer quotes them."""
+"""Messages with a cached time, which replies quote."""
 BUTTONS_MAX = 100
 VALUE_BYTES_MAX = 512
 EMPTY = "…"
-NO_COMMAND = "I have no command of that number. /help lists what I can do, and I take them as text too."
+NO_COMMAND = "I have no command with that number. /help lists my commands, which also work as text."
 PRESSED = "shoal"
-"""What a button of ours calls."""
+"""Function that our buttons call."""
 MARKUP_SYNTAX = "MARKUP_SYNTAX_MARKDOWN"
-"""How Google Chat reads our texts: apps differ in their default.
+"""Format of our texts, because apps have different defaults.
 
 Source: developers.google.com/workspace/chat, format messages.
 """
@@ -85,7 +85,7 @@ _ANYBODY = re.compile(r"<(?=users/)", re.IGNORECASE)
 
 
 def _text(text: str) -> str:
-    """Text without markup, which mentions nobody: what stands for all in a space is broken by an invisible space."""
+    """Write text without markup or mentions. An invisible space breaks a mention of everyone."""
     return escaped_markdown(_ANYBODY.sub(f"<{ZERO_WIDTH_SPACE}", text))
 
 
@@ -124,7 +124,7 @@ class _PullAnswer(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
-    """Implements `ChatAdapter` and `HttpInbound`. Takes events of one space in one after the other."""
+    """Implements `ChatAdapter` and `HttpInbound`. Processes events of one space in order."""
 
     whispers = True
 
@@ -150,7 +150,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
             await asyncio.Event().wait()
         while True:
             pulled = await self._api.pubsub("pull", _PullAnswer, {"maxMessages": PULL_MAX}, PULL_SECONDS)
-            now = self._clock.now()  # Pub/Sub hands them out in any order
+            now = self._clock.now()  # Pub/Sub delivers them in any order
             for received in sorted(pulled.received_messages, key=lambda one: time_of(one.message.publish_time, now)):
                 await self._put(received.message)
                 await self._api.pubsub("acknowledge", msgspec.Raw, {"ackIds": [received.ack_id]}, PULL_SECONDS)
@@ -162,7 +162,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         await self._api.token()
 
     async def receive(self, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
-        """An event of Google's. Answers 401 without its token, 503 when it has to be sent again."""
+        """Receive an event from Google. Answers 401 without its token, and 503 to request a repeat."""
         push, addon = push_in(body), addon_in(body)
         try:
             if addon is not None:
@@ -181,26 +181,26 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         if event is None:
             return TAKEN
         try:
-            told = PubSubMessage(base64.b64encode(msgspec.json.encode(event)).decode())  # as if it were published
+            told = PubSubMessage(base64.b64encode(msgspec.json.encode(event)).decode())  # as if it had been published
             await self._put(told if push is None else push.message)
         except (StoreError, PlatformError):
-            log.exception("an event was not taken in", extra={"platform": self.platform})
+            log.exception("an event was not accepted", extra={"platform": self.platform})
             return NOT_STORED
         return TAKEN
 
     def _event_in(self, content: bytes) -> ChatEvent | None:
-        """What somebody did with the app, told in the form for apps or in that for add-ons."""
+        """Decode an interaction with the app, in the form for apps or for add-ons."""
         if addon_in(content) is None:
             return self._decode(content, ChatEvent, "event")
         addon = self._decode(content, AddonEvent, "event of an add-on")
         return addon.plain() if addon is not None else None
 
     async def _put(self, published: PubSubMessage) -> None:
-        """Take in, or keep, what was published, or told by a call. Raises StoreError and PlatformError."""
+        """Process or store a published event or a call. Raises StoreError and PlatformError."""
         await self._intake.put(space_in(published), msgspec.json.encode(published).decode())
 
     async def _take(self, event: ChatEvent, inbox: InboxPort) -> None:
-        """Take in what somebody did with the app. Raises StoreError, InvalidId."""
+        """Process an interaction with the app. Raises StoreError, InvalidId."""
         message = event.message
         # The event describes the space better than its message does.
         space = event.space if event.space.name or message is None else message.space
@@ -208,7 +208,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
             await self._channel_named(space.name.removeprefix("spaces/"), space.display_name)
         match event.type:
             case "APP_COMMAND" if message is not None and message.text.strip():
-                command = msgspec.structs.replace(message, argument_text=message.text)  # of which it tells none
+                command = msgspec.structs.replace(message, argument_text=message.text)  # which it does not provide
                 await self._take_message(command, space, inbox, addressed=True)
             case "MESSAGE" | "ADDED_TO_SPACE" if message is not None:
                 await self._take_message(message, space, inbox, addressed=True)
@@ -257,7 +257,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
                 await self._pending.send(Deletion(place, message.name, who, message.name), inbox)
                 continue
             told = message
-            if not message.sender.name:  # the subscription tells names alone
+            if not message.sender.name:  # the subscription provides only names
                 told = await self._api.resource("GET", message.name, SpaceMessage)
             if told.sender.type == "BOT" and verb == "created" and await self._own_name() not in ("", told.sender.name):
                 self._overhear(self._read_back(told, told.space), ())
@@ -290,7 +290,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         return True
 
     async def _begins_a_turn(self, message: SpaceMessage, inbox: InboxPort) -> bool:
-        """Whether a change names the app in a message that was not for it before. Raises StoreError, InvalidId."""
+        """Whether an edit mentions the app for the first time. Raises StoreError, InvalidId."""
         own = await self._own_name()
         if not own or is_direct(message.space) or not message.mentions(own):
             return False
@@ -300,8 +300,8 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
     async def _take_message(
         self, message: SpaceMessage, space: ChatSpace, inbox: InboxPort, *, addressed: bool
     ) -> None:
-        """Google Chat says what names the app; the rest comes with a subscription, and is meant as the app listens
-        there."""
+        """Process a message. Google Chat sends mentions of the app; a subscription sends the rest, which counts as the
+        channel's settings say."""
         if message.sender.type == "BOT" or not message.sender.name:
             self._left_out("message of an app" if message.sender.name else "message of nobody")
             return
@@ -319,7 +319,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         prompt = msgspec.structs.replace(prompt, joins=joins)
         if prompt.refers_to and not await inbox.admits(prompt):
             return
-        for one in prompt.refers_to:  # of what is quoted Google Chat says who wrote it, where the app may ask
+        for one in prompt.refers_to:  # Google Chat tells the author of a quote if the app may read it
             if one.kind != "reply":
                 continue
             try:
@@ -336,26 +336,26 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         await self._take_in(prompt, inbox, files)
 
     def _begins(self, prompt: Prompt) -> bool:
-        """A message's name has that of its thread, and of its own where it does not begin it."""
+        """Whether a message starts its thread: its name then contains no separate id."""
         first, _, rest = prompt.message_id.rpartition("/")[2].partition(".")
         return bool(rest) and first == rest
 
     def _incoming(self, file: SpaceAttachment) -> IncomingFile:
         async def fetch() -> bytes:
             if file.attachment_data_ref is None or not file.attachment_data_ref.resource_name:
-                raise PlatformError("The file is stored in Drive; it was not fetched.")
+                raise PlatformError("The file is stored in Drive and was not downloaded.")
             return await self._api.fetch_media(file.attachment_data_ref.resource_name, self.download_bytes_max)
 
         return Attachment(file.content_name or "file", file.content_type or "application/octet-stream"), fetch
 
     async def _own_name(self) -> str:
-        """The app's resource name, by which its messages are told from other apps'; empty before its first post. Raises
+        """Return the app's resource name, which identifies its own messages. Empty before its first post. Raises
         StoreError."""
         self._name = self._name or await self._store.get(f"google_chat:{self.platform}", "name") or ""
         return self._name
 
     def _read_back(self, message: SpaceMessage, space: ChatSpace) -> Prompt:
-        """A message of the past; of an app with its cards."""
+        """Convert an earlier message, with the cards of apps."""
         prompt = prompt_of(self.platform, message, space, self._clock.now())
         cards = cards_of(message) if message.sender.type == "BOT" else ""
         return msgspec.structs.replace(prompt, text="\n".join(filter(None, (prompt.text, cards))))
@@ -364,7 +364,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         about = SpaceMessage(create_time=message.create_time, last_update_time=message.last_update_time)
         self._seen.put(message.name, about)
 
-    # ---- out ----
+    # ---- sending ----
 
     async def close(self) -> None:
         await self._api.close()
@@ -378,7 +378,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
             except OSError as error:
                 reason = f"The file {file.name!r} cannot be read: {error.strerror}."
                 raise PlatformError(reason, permanent=isinstance(error, FileNotFoundError)) from error
-            note = f"The file {file.name} ({size:,} bytes) cannot be sent here: Google Chat takes none from apps."
+            note = f"The file {file.name} ({size:,} bytes) cannot be sent here: Google Chat accepts no files from apps."
             post = msgspec.structs.replace(post, markdown=f"{post.markdown}\n\n{note}".strip())
         space, thread = place_of(post.thread)
         private = post.kind == "ephemeral" and bool(post.user) and bool(thread)
@@ -390,7 +390,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         except PlatformRefusal as refusal:
             if not quoted_at or refusal.code != 400:
                 raise
-            # What it answers was changed or deleted meanwhile.
+            # The message it replies to was changed or deleted.
             content = message_of(post, private=private, function=self._function)
             made = await self._api.create(space, content, request_id(post.key))
         if made.sender.name and made.sender.name != self._name:
@@ -418,8 +418,8 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         return make_thread_id(self.platform, channel, thread)
 
     async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
-        """What others wrote in a thread, oldest first, the newest `limit` of it; nothing without the right to read.
-        Raises PlatformError."""
+        """Return the newest `limit` messages of others in a thread, oldest first. Empty without read access. Raises
+        PlatformError."""
         if not self._settings.read_history:
             return
         space, name = place_of(thread)
@@ -432,19 +432,20 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
 
 
 def place_of(thread: ThreadId) -> tuple[str, str]:
-    """The names of a thread's space, and of the thread itself; empty where the space has none."""
+    """Return the names of a thread's space and of the thread, which is empty in spaces without threads."""
     address = thread_address(thread)
     space = f"spaces/{address.channel}"
     return space, "" if address.thread == WHOLE else f"{space}/threads/{address.thread}"
 
 
 def request_id(key: str) -> str:
-    """A UUID that is the same for the same key, so that Google Chat posts it once."""
+    """Derive a UUID from a key, with which Google Chat posts it only once."""
     return str(uuid.UUID(bytes=hashlib.sha256(key.encode()).digest()[:16], version=4))
 
 
 def message_of(post: OutboundPost, *, private: bool, quoted_at: str = "", function: str = PRESSED) -> Fields:
-    """A message in its thread; `private` to one person; quoting what it answers, which was last changed then."""
+    """Build a message in its thread, optionally `private` to one person, and quoting the message it replies to with the
+    time of its last change."""
     _, thread = place_of(post.thread)
     message: dict[str, Json] = {**content_of(post.markdown, post.buttons, function)}
     if thread:
@@ -457,15 +458,16 @@ def message_of(post: OutboundPost, *, private: bool, quoted_at: str = "", functi
 
 
 def content_of(markdown: str, buttons: tuple[Button, ...], function: str = PRESSED) -> Fields:
-    """What is seen of a message; without buttons the empty list removes those that are there. `function` is what they
-    call: for an add-on the address of its endpoint. It may mention people by <users/ID>, but not everybody."""
+    """Build a message's visible content. Without buttons, the empty list removes existing ones. `function` is what
+    buttons call: for an add-on, the address of its endpoint. The text may mention people by <users/ID>, but not
+    everyone."""
     text = render_markup(markdown, GOOGLE_CHAT_MARKUP) or EMPTY
     cards: list[Json] = [{"cardId": "shoal", "card": card_of(buttons, function)}] if buttons else []
     return {"text": text, "markupSyntax": MARKUP_SYNTAX, "cardsV2": cards}
 
 
 def card_of(buttons: tuple[Button, ...], function: str) -> Json:
-    """A card of buttons. Raises PlatformError for what Google Chat would refuse."""
+    """Build a card of buttons. Raises PlatformError if Google Chat would refuse it."""
     if len(buttons) > BUTTONS_MAX:
         raise PlatformError(f"A card may have {BUTTONS_MAX} buttons.", permanent=True)
     listed: list[Json] = []

@@ -18,7 +18,7 @@ class GoogleChatSettings(AccountSettings, frozen=True, kw_only=True):
     needed: ClassVar[tuple[str, ...]] = ("audience", "service_account_file")
 
     audience: str = ""
-    """Audience of the events' tokens: the project number or the endpoint's address."""
+    """Audience of the events' tokens: the project number or the address of the endpoint."""
     service_account_file: str = ""
     """JSON key file of the service account, absolute or below the home directory."""
     api_base: Annotated[str, Meta(pattern=URL)] = "https://chat.googleapis.com"
@@ -26,16 +26,16 @@ class GoogleChatSettings(AccountSettings, frozen=True, kw_only=True):
     certs_url: Annotated[str, Meta(pattern=URL)] = (
         "https://www.googleapis.com/service_accounts/v1/metadata/x509/chat@system.gserviceaccount.com"
     )
-    """Where the certificates that sign events are."""
+    """Address of the certificates that sign events."""
     oidc_certs_url: Annotated[str, Meta(pattern=URL)] = "https://www.googleapis.com/oauth2/v3/certs"
-    """Where the keys are that sign events for an endpoint's address, and Pub/Sub's pushes."""
+    """Address of the keys that sign events for an endpoint, and pushes of Pub/Sub."""
     addon_account: str = ""
-    """E-mail address of the account that calls for a Google Workspace add-on; without one its events are refused."""
+    """E-mail address of the account that calls for a Google Workspace add-on. Without it, add-on events are refused."""
     push_account: str = ""
-    """E-mail address of the service account that Pub/Sub pushes as; without one no pushes are taken."""
+    """E-mail address of the service account that Pub/Sub pushes as. Without it, pushes are refused."""
     subscription: Annotated[str, Meta(pattern=r"^$|^projects/[^/\s]+/subscriptions/[^/\s]+$")] = ""
-    """Pub/Sub subscription to pull events from, projects/NAME/subscriptions/NAME, where Google cannot call."""
+    """Pub/Sub subscription to pull events from, projects/NAME/subscriptions/NAME, if Google cannot call this server."""
     pubsub_base: Annotated[str, Meta(pattern=URL)] = "https://pubsub.googleapis.com"
     """Address of the Pub/Sub API."""
     read_history: bool = False
-    """True where an administrator has let the app read messages (chat.app.messages.readonly)."""
+    """Whether an administrator has allowed the app to read messages (chat.app.messages.readonly)."""

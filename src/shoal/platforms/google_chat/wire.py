@@ -1,4 +1,4 @@
-"""Google Chat's wire: what events hold and mean, who may call us, and the Chat API as the app's service account.
+"""Google Chat's events, verification of its calls, and the Chat API as the app's service account.
 
 Sources: developers.google.com/workspace/chat: interaction events, verify-requests-from-chat, Google Workspace events
 for Chat by Pub/Sub, and the API's discovery document; RFC 7523 (JWT bearer grant).
@@ -33,9 +33,9 @@ from shoal.platforms.tokens import BadToken, Claims, Granted, KeyRing, signed
 T = TypeVar("T")
 
 WHOLE = "0"
-"""The thread part of direct messages, and of spaces without threads."""
+"""Thread part for direct messages and spaces without threads."""
 WORKSPACE_EVENT = "google.workspace.chat."
-"""How the types of Workspace events begin."""
+"""Prefix of Workspace event types."""
 CHAT_ACCOUNT = "chat@system.gserviceaccount.com"
 OIDC_ISSUERS = ("https://accounts.google.com", "accounts.google.com")
 GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
@@ -46,7 +46,7 @@ PAGE = 100
 PAGES_MAX = 20
 
 
-# ---- what events hold ----
+# ---- event fields ----
 
 
 class _GoogleUser(msgspec.Struct, frozen=True, rename="camel"):
@@ -76,7 +76,7 @@ class _DataRef(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class SpaceAttachment(msgspec.Struct, frozen=True, rename="camel"):
-    """A file of a message; those of Drive have no data."""
+    """A file of a message. Files in Drive have no data."""
 
     content_name: str = ""
     content_type: str = ""
@@ -88,7 +88,7 @@ class _GifLink(msgspec.Struct, frozen=True):
 
 
 class _Snapshot(msgspec.Struct, frozen=True, rename="camel"):
-    """What a quoted message said."""
+    """The content of a quoted message."""
 
     sender: str = ""
     text: str = ""
@@ -100,7 +100,7 @@ class _SourceSpace(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Quoted(msgspec.Struct, frozen=True, rename="camel"):
-    """A message that another one quotes, or passes on from another space."""
+    """A message that another one quotes, or forwards from another space."""
 
     name: str = ""
     quote_type: str = "REPLY"
@@ -113,7 +113,7 @@ class _UserMention(msgspec.Struct, frozen=True):
 
 
 class _Annotation(msgspec.Struct, frozen=True, rename="camel"):
-    """What a part of a text stands for, of which mentions are read."""
+    """The meaning of a part of a text. Only mentions are read."""
 
     user_mention: _UserMention | None = None
 
@@ -138,7 +138,7 @@ class SpaceMessage(msgspec.Struct, frozen=True, rename="camel"):
     annotations: tuple[_Annotation, ...] = ()
 
     def mentions(self, name: str) -> bool:
-        """Whether it mentions somebody by their resource name."""
+        """Whether it mentions this resource name."""
         mentions = (one.user_mention for one in self.annotations)
         return any(mention is not None and mention.user.name == name for mention in mentions)
 
@@ -173,7 +173,7 @@ class _UnicodeEmoji(msgspec.Struct, frozen=True):
 
 
 class _ReactionEvent(msgspec.Struct, frozen=True):
-    """An emoji that somebody put to a message; `name` begins with the message's."""
+    """An emoji on a message. `name` begins with the message's name."""
 
     name: str = ""
     user: _GoogleUser = _GoogleUser()
@@ -186,7 +186,7 @@ class _BatchEntry(msgspec.Struct, frozen=True):
 
 
 class SpaceChanges(msgspec.Struct, frozen=True):
-    """What a Workspace event tells: one message or reaction, or several of a kind."""
+    """The content of a Workspace event: one message or reaction, or several of one kind."""
 
     message: SpaceMessage | None = None
     reaction: _ReactionEvent | None = None
@@ -210,11 +210,11 @@ class PubSubMessage(msgspec.Struct, frozen=True):
 
     @property
     def kind(self) -> str:
-        """The type of a Workspace event; empty for what people do with the app itself."""
+        """Return the type of a Workspace event. Empty for interactions with the app."""
         return self.attributes.get("ce-type", "")
 
     def content(self) -> bytes:
-        """What was published; empty for anything but Base64."""
+        """Decode the published data. Empty unless valid Base64."""
         try:
             return base64.b64decode(self.data, validate=True)
         except (binascii.Error, ValueError):
@@ -228,11 +228,11 @@ class _PubSubPush(msgspec.Struct, frozen=True):
     message: PubSubMessage = PubSubMessage()
 
 
-# ---- what they mean ----
+# ---- meaning of events ----
 
 
 def push_in(body: bytes) -> _PubSubPush | None:
-    """The push that a body is; None for an event of Google Chat's own."""
+    """Decode a Pub/Sub push, or return None for Google Chat's own events."""
     try:
         return decode_known(body, _PubSubPush)[0]
     except UNREADABLE:
@@ -240,7 +240,7 @@ def push_in(body: bytes) -> _PubSubPush | None:
 
 
 def space_in(published: PubSubMessage) -> str:
-    """The space that an event is of; empty where it cannot be told."""
+    """Return an event's space, or an empty string if unknown."""
     subject = published.attributes.get("ce-subject", "")
     if subject:
         return channel_of(subject.removeprefix("//chat.googleapis.com/"))
@@ -252,13 +252,13 @@ def space_in(published: PubSubMessage) -> str:
 
 
 def channel_of(name: str) -> str:
-    """The space of a resource's name, spaces/SPACE/…; empty for another."""
+    """Return the space in a resource name, spaces/SPACE/…, or an empty string."""
     parts = name.split("/")
     return parts[1] if len(parts) > 1 and parts[0] == "spaces" else ""
 
 
 def message_name(reaction: str) -> str:
-    """The message that a reaction was put on."""
+    """Return the message of a reaction."""
     return "/".join(reaction.split("/")[:4])
 
 
@@ -276,12 +276,12 @@ def thread_of(platform: str, message: SpaceMessage, space: ChatSpace) -> ThreadI
 
 
 def author_of(user: _GoogleUser) -> Author:
-    """Who, by the id they have in all of Google."""
+    """Return the author with their Google-wide id."""
     return Author(user.name.removeprefix("users/"), user.display_name, is_bot=user.type == "BOT", trusted=False)
 
 
 def text_of(message: SpaceMessage) -> str:
-    """What was written, without the app's name; a slash command whole."""
+    """Return the text without the app's name, or a complete slash command."""
     if message.slash_command is not None:
         at = message.text.find("/")
         return message.text[at:].strip() if at >= 0 else message.text.strip()
@@ -290,7 +290,7 @@ def text_of(message: SpaceMessage) -> str:
 
 
 def _of_control(part: Part) -> str | None:
-    """Of a button the address it opens, and nothing else; None for other parts."""
+    """Return the address of a button, and nothing else, or None for other parts."""
     click = part.get("onClick")
     if not ("text" in part or "icon" in part) or not isinstance(click, Mapping) or "topLabel" in part:
         return None
@@ -313,13 +313,13 @@ _TAGS = frozenset("a b br code em font i li ol p pre s strike strong time u ul".
 
 
 def cards_of(message: SpaceMessage) -> str:
-    """What a message of an app says in cards, without their marks."""
+    """Return the text of an app's cards, without markup."""
     words = (words_of(card, _CARDS) for card in (*message.cards_v2, *message.cards))
     return plain_text("\n".join(filter(None, words)))
 
 
 def plain_text(marked: str) -> str:
-    """A text of a card without its tags."""
+    """Remove tags from a card's text."""
     found: list[str] = []
     for number, part in enumerate(marked.split("<")):
         name, closes, after = part.partition(">")
@@ -329,7 +329,7 @@ def plain_text(marked: str) -> str:
 
 
 def prompt_of(platform: str, message: SpaceMessage, space: ChatSpace, now: datetime) -> Prompt:
-    """The prompt a message makes, without its files. Raises InvalidId."""
+    """Return a message's prompt, without its files. Raises InvalidId."""
     quoted = message.quoted_message_metadata
     return Prompt(
         thread=thread_of(platform, message, space),
@@ -345,7 +345,7 @@ def prompt_of(platform: str, message: SpaceMessage, space: ChatSpace, now: datet
 
 
 def references_of(message: SpaceMessage) -> list[Reference]:
-    """What a message quotes or passes on, as far as the event tells it: who wrote that, by a name alone."""
+    """Return the quoted or forwarded message as far as the event contains it. Its author is only a name."""
     quoted = message.quoted_message_metadata
     snapshot = quoted.quoted_message_snapshot if quoted is not None else None
     if quoted is None:
@@ -384,7 +384,7 @@ class _AddonAuthorization(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class AddonEvent(msgspec.Struct, frozen=True, rename="camel"):
-    """The other form of events: those of a Google Workspace add-on that extends Chat. Source:
+    """Events of a Google Workspace add-on that extends Chat. Source:
     developers.google.com/workspace/add-ons/chat/build, event objects."""
 
     common_event_object: _AddonParameters
@@ -392,7 +392,7 @@ class AddonEvent(msgspec.Struct, frozen=True, rename="camel"):
     authorization_event_object: _AddonAuthorization = _AddonAuthorization()
 
     def plain(self) -> ChatEvent:
-        """The same in the form of events to apps."""
+        """Convert to the form of app events."""
         chat = self.chat
         payloads = (
             ("MESSAGE", chat.message_payload),
@@ -402,7 +402,7 @@ class AddonEvent(msgspec.Struct, frozen=True, rename="camel"):
             ("APP_COMMAND", chat.app_command_payload),
             ("WIDGET_UPDATED", chat.widget_updated_payload),
         )
-        unknown = ("event of an add-on with a payload that is not known", _AddonMessage())
+        unknown = ("event of an add-on with an unknown payload", _AddonMessage())
         kind, payload = next(((kind, one) for kind, one in payloads if one is not None), unknown)
         parameters = tuple(_Parameter(key, value) for key, value in self.common_event_object.parameters.items())
         return ChatEvent(
@@ -412,7 +412,7 @@ class AddonEvent(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def addon_in(body: bytes) -> AddonEvent | None:
-    """The event of an add-on that a body is; None for another."""
+    """Decode an add-on event, or return None."""
     try:
         return decode_known(body, AddonEvent)[0]
     except UNREADABLE:
@@ -420,7 +420,7 @@ def addon_in(body: bytes) -> AddonEvent | None:
 
 
 def command_of(event: ChatEvent, commands: CommandTable) -> str:
-    """The command that was chosen from the menu, as text, by its number; empty for an unknown one."""
+    """Return the menu command with this number as text, or an empty string."""
     chosen = event.app_command_metadata
     number = str(chosen.app_command_id) if chosen is not None else ""
     spec = commands.numbered(int(number[:6])) if number.isascii() and number.isdecimal() else None
@@ -428,7 +428,7 @@ def command_of(event: ChatEvent, commands: CommandTable) -> str:
 
 
 def pressed_in(event: ChatEvent) -> str:
-    """The value of the button that was pressed; empty for another."""
+    """Return the value of the clicked button, or an empty string."""
     parameters = event.action.parameters if event.action is not None else ()
     return next((one.value for one in parameters if one.key == "shoal"), "")
 
@@ -449,7 +449,7 @@ class _SpaceMessagePage(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class GoogleChatApi(RestApi):
-    """Google Chat as one app sees it."""
+    """The Chat API for one app."""
 
     def __init__(self, settings: GoogleChatSettings, home: Home, clock: Clock, inbound_url: str) -> None:
         advice = "Check platforms.google_chat.service_account_file and that the Chat API is on in its project."
@@ -480,11 +480,11 @@ class GoogleChatApi(RestApi):
             }
             assertion = signed(claims, account.private_key, account.private_key_id)
         except ConfigError as error:
-            raise PlatformError(f"There is no access token for Google Chat. {error}") from error
+            raise PlatformError(f"No access token for Google Chat is available. {error}") from error
         return await self.request_token(account.token_uri, {"grant_type": GRANT, "assertion": assertion})
 
     async def check_event(self, headers: Mapping[str, str]) -> None:
-        """Raise BadToken unless Google Chat makes this call, PlatformError when that cannot be known now."""
+        """Raise BadToken unless Google Chat makes this call, or PlatformError if that is unknown for now."""
         audience = self._settings.audience
         if audience.isdecimal():
             await self._certificates.verify(headers, (audience,), (CHAT_ACCOUNT,))
@@ -492,15 +492,15 @@ class GoogleChatApi(RestApi):
             _check_email(await self._oidc_keys.verify(headers, (audience,), OIDC_ISSUERS), CHAT_ACCOUNT)
 
     async def check_addon(self, headers: Mapping[str, str], addon: AddonEvent) -> None:
-        """Raise BadToken unless this is a call for our add-on, PlatformError when that cannot be known now. The token
-        is in the header, or in the event."""
+        """Raise BadToken unless this is a call for our add-on, or PlatformError if that is unknown for now. The token
+        is in the header or in the event."""
         token = addon.authorization_event_object.system_id_token
         if "authorization" not in headers and token:
             headers = {"authorization": f"Bearer {token}"}
         await self._check_account(headers, "addon_account", self._settings.addon_account)
 
     async def check_push(self, headers: Mapping[str, str]) -> None:
-        """Raise BadToken unless Pub/Sub pushes as the configured account, PlatformError as above."""
+        """Raise BadToken unless Pub/Sub pushes as the configured account, or PlatformError if unknown for now."""
         await self._check_account(headers, "push_account", self._settings.push_account)
 
     async def _check_account(self, headers: Mapping[str, str], setting: str, account: str) -> None:
@@ -510,14 +510,14 @@ class GoogleChatApi(RestApi):
         _check_email(await self._oidc_keys.verify(headers, audiences, OIDC_ISSUERS), account)
 
     async def create(self, space: str, content: Fields, request_id: str) -> SpaceMessage:
-        """Post a message, once for each request id. Raises PlatformError."""
+        """Post a message, once per request id. Raises PlatformError."""
         params = {"requestId": request_id}
         if "thread" in content:
             params["messageReplyOption"] = "REPLY_MESSAGE_FALLBACK_TO_NEW_THREAD"
         return await self.resource("POST", f"{space}/messages", SpaceMessage, content, params)
 
     async def newest(self, space: str, thread: str, after: str, limit: int) -> Sequence[SpaceMessage]:
-        """The newest `limit` messages, oldest first. Raises PlatformError."""
+        """Return the newest `limit` messages, oldest first. Raises PlatformError."""
         conditions = [f'create_time > "{after}"'] if after else []
         conditions += [f"thread.name = {thread}"] if thread else []
         found: list[SpaceMessage] = []
@@ -534,7 +534,7 @@ class GoogleChatApi(RestApi):
         return found[:limit][::-1]
 
     async def fetch_media(self, resource: str, bytes_max: int) -> bytes:
-        """The content of a file that came with a message. Raises PlatformError."""
+        """Download a file of a message. Raises PlatformError."""
         url = f"{self._base}/v1/media/{quote(resource, safe='/=')}?alt=media"
         return await self.fetch_own(url, bytes_max)
 
@@ -547,7 +547,7 @@ class GoogleChatApi(RestApi):
         self, method: str, path: str, kind: type[T], content: Fields | None = None,
         params: Mapping[str, str] | None = None,
     ) -> T:  # fmt: skip
-        """Read or change what has this name: a message, a space. Raises PlatformError."""
+        """Read or change a resource by name: a message or a space. Raises PlatformError."""
         return await self.call(method, f"{self._base}/v1/{quote(path, safe='/:')}", kind, content, params=params)
 
 
@@ -557,7 +557,7 @@ def _check_email(claims: Claims, account: str) -> None:
 
 
 def _service_account(path: Path) -> _ServiceAccount:
-    """The key file. Raises ConfigError."""
+    """Read the key file. Raises ConfigError."""
     where = "platforms.google_chat.service_account_file"
     try:
         return msgspec.json.decode(read_regular(path, ACCOUNT_BYTES_MAX), type=_ServiceAccount)
