@@ -362,7 +362,7 @@ async def test_too_large_a_file_is_named_and_not_fetched(peer: Slack) -> None:
         await peer.server.says(DIRECT, "", files=(file,))
         (prompt,) = await inbox.prompts(1)
     assert (prompt.attachments[0].name, prompt.attachments[0].path) == ("film.mp4", "")
-    assert "not fetched" in prompt.attachments[0].error
+    assert "not downloaded" in prompt.attachments[0].error
 
 
 async def test_a_file_is_not_fetched_for_a_stranger(peer: Slack) -> None:

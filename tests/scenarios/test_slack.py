@@ -92,7 +92,7 @@ async def test_the_home_tab_says_how_the_agent_is_talked_to(tmp_path: Path, pier
         await in_time(pier.clock, pier.fake.called("views.publish"))
     assert list(pier.fake.homes) == ["UBEA"]
     how, commands = (str(block) for block in pier.fake.homes["UBEA"])
-    assert "name me in a channel" in how
+    assert "mention me in a channel" in how
     assert "`/voice [on|off|auto]` answer aloud" in commands
 
 

@@ -1,6 +1,6 @@
-"""The Matrix adapter: events by syncing from where the last sync ended, and posts, threads and rooms.
+"""The Matrix adapter: events by continuing the last sync; posts, threads and rooms.
 
-What a sync leaves out of a room is read back. Invitations are accepted from people who may speak.
+Messages that a sync omits are read from the room. Invitations are accepted from people with access.
 """
 
 import asyncio
@@ -63,26 +63,27 @@ from shoal.platforms.matrix.wire import (
 
 log = logging.getLogger(__name__)
 POLL_SECONDS = 25
-"""How long the homeserver holds a sync open when there is nothing."""
+"""How long the homeserver holds an empty sync open."""
 TIMELINE_MAX = 50
 MISSED_A_ROOM_MAX = 500
-"""How many messages of a room are read that came while nobody listened; older ones are left."""
+"""Missed messages of a room that are read. Older ones are skipped."""
 PAGE = 100
 ROOMS_MAX = 500
-"""Rooms whose members are remembered; the longest unused are asked for again."""
+"""Rooms with cached members. The least recently used are requested again."""
 DIRECT_MEMBERS = 2
 ENCRYPTED_TYPE = "application/octet-stream"
 UNREADABLE_ROOM = (
-    "This room is encrypted, and I have no encryption installed, so I can read nothing here. "
-    "Write to me in a room without encryption, or have the extra `matrix` added, which `shoal doctor` explains."
+    "This room is encrypted, and encryption is not installed, so I cannot read it. "
+    "Write to me in a room without encryption, or ask the owner to add the extra `matrix`; `shoal doctor` explains how."
 )
 LATE_KEY_SECONDS = 60.0
-"""After so long whoever wrote what cannot be decrypted is told; its key is awaited all the same."""
+"""Time after which the author of an undecryptable message is told. The key is still awaited."""
 LATE_KEY_DAYS = 7
 UNDECRYPTED_MAX = 500
-"""Events whose keys are awaited; of more the oldest are given up."""
+"""Events whose keys are awaited. Beyond it, the oldest are given up."""
 UNREADABLE_MESSAGE = (
-    "I cannot decrypt your message yet: its key did not reach me. I answer when it does, or send it again."
+    "I cannot decrypt your message yet because its key has not arrived. I will answer when it does, or you can send it "
+    "again."
 )
 _TYPES = (
     "m.room.message", "m.room.encrypted", "m.room.encryption", "m.room.redaction", "m.room.member", "m.reaction",
@@ -90,7 +91,7 @@ _TYPES = (
     *sorted(WRITTEN - {"m.room.message"}),
 )  # fmt: skip
 STRANGERS_MAX = 100
-"""Strangers who have a room with the bot, in which they were given a pairing code; others are declined."""
+"""Strangers with a room in which they got a pairing code. Invitations of others are declined."""
 _NONE = {"types": ()}
 FILTER = msgspec.json.encode(
     {
@@ -104,14 +105,14 @@ FILTER = msgspec.json.encode(
 ).decode()  # fmt: skip
 TYPING_MILLISECONDS = 30_000
 READ_MAX = 1000
-"""How far back a room is read for the messages of people in it."""
+"""How far back to read a room for messages of its members."""
 LOOK_BACK = timedelta(days=1)
-"""How far back a post is looked for whose outcome is unknown; posts are tried for as long."""
+"""How far back to search for a post with an unknown outcome. Posts are retried for as long."""
 INVITED_MAX = 50
-"""People of a room that are invited to a new one beside it."""
+"""People of a room who are invited to a new room based on it."""
 NAME_CHARS_MAX = 100
 UPLOAD_BYTES_MAX = 104_857_600
-"""Read into memory to be encrypted; homeservers take less (Synapse 50 MB by default) and say so."""
+"""Largest file to encrypt in memory. Homeservers accept less (Synapse 50 MB by default) and report it."""
 
 
 class _MatrixProfile(msgspec.Struct, frozen=True):
@@ -149,7 +150,7 @@ class _EventPage(msgspec.Struct, frozen=True):
 
 
 class _Undecrypted(msgspec.Struct, frozen=True):
-    """An encrypted event whose key is awaited since `at`, in microseconds."""
+    """An encrypted event whose key has been awaited since `at`, in microseconds."""
 
     room: str
     event: MatrixEvent
@@ -215,7 +216,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
                 poll_seconds = POLL_SECONDS
                 try:
                     await self._encryption.take(raw)
-                except PlatformRefusal as error:  # plain rooms go on all the same
+                except PlatformRefusal as error:  # unencrypted rooms continue
                     log.warning("keys could not be exchanged: %s", error, extra={"platform": self.platform})
                 for event in (event for joined in synced.rooms.join.values() for event in joined.timeline.events):
                     if event.type == "m.room.redaction" and (redacted := redacted_by(event)) in self._undecrypted:
@@ -236,12 +237,12 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
             self.connected.clear()
 
     async def _take_room(self, room: str, joined: JoinedRoom, since: str, inbox: InboxPort) -> None:
-        """Take in the events of a room in their order, after those that the sync left out."""
+        """Process a room's events in order, after those that the sync omitted."""
         me = self._me.user_id
         events = joined.timeline.events
         is_new = room in self._joined or len(unseen(events, me)) < len(events)
         if joined.timeline.limited and joined.timeline.prev_batch:
-            # What came after `since` and before this, no further back than the bot's own invitation.
+            # Messages after `since` and before this one, no further back than the bot's invitation.
             found: list[MatrixEvent] = []
             start, until = joined.timeline.prev_batch, {"to": since} if since and not is_new else {}
             while start and len(found) < MISSED_A_ROOM_MAX:
@@ -262,8 +263,8 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         self._joined.discard(room)
 
     async def _take_invitation(self, room: str, events: tuple[MatrixEvent, ...], inbox: InboxPort) -> None:
-        """Join where somebody asks who may speak there, by the rules for messages; decline elsewhere. A stranger who
-        wants to talk alone gets what strangers get, for which there has to be a room."""
+        """Accept an invitation from a person with access, and decline others. A stranger's direct room is joined to
+        turn them away with the usual message."""
         me = self._me.user_id
         asked = next((one for one in events if one.type == "m.room.member" and one.state_key == me), None)
         accepted, is_stranger, prompt, before = False, False, None, None
@@ -274,14 +275,14 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
             accepted = bool(before) or await inbox.admits(prompt)
             content = content_of(asked)
             if not accepted and content is not None and content.is_direct:
-                scope = f"strangers:{self.platform}"  # one room each, and STRANGERS_MAX in all
+                scope = f"strangers:{self.platform}"  # one room each, STRANGERS_MAX in total
                 if len(await self._store.page(scope, limit=STRANGERS_MAX)) < STRANGERS_MAX:
                     is_stranger = accepted = await self._store.swap(scope, asked.sender, None, room)
         extra = {"platform": self.platform, "channel": room, "user": asked.sender if asked is not None else ""}
         try:
             await self._api.call("POST", path_of("rooms", room, "join" if accepted else "leave"), msgspec.Raw, {})
             if accepted:
-                self._joined.add(room)  # all since the invitation is for us, also what came before the last sync
+                self._joined.add(room)  # all messages since the invitation are for us, also those before the last sync
             if accepted and before:
                 await self._chat_moved(before, room)
                 await self._store.drop(f"upgraded:{self.platform}", room, before)
@@ -296,7 +297,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
     # ---- rooms ----
 
     def _note(self, room: str, event: MatrixEvent) -> None:
-        """Something happened in a room that may change what is known of it."""
+        """Update the cached data of a room after an event."""
         if event.type == "m.room.member":
             self._members.pop(room)
         elif event.type == "m.room.name":
@@ -305,7 +306,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
             self._encrypted[room] = True
 
     async def _members_of(self, room: str) -> dict[str, str]:
-        """Who is in a room, with the names they show there. Raises PlatformError."""
+        """Return a room's members and their names there. Raises PlatformError."""
         known = self._members.get(room)
         if known is None:
             found = await self._api.call("GET", path_of("rooms", room, "joined_members"), _JoinedMembers)
@@ -314,21 +315,21 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         return known
 
     async def _place(self, room: str) -> MatrixPlace:
-        """The room, and whether one person is alone in it with the bot. Raises PlatformError."""
+        """Return the room, and whether only one person is in it with the bot. Raises PlatformError."""
         return MatrixPlace(room, len(await self._members_of(room)) == DIRECT_MEMBERS, self._moves.first_id(room))
 
     def _thread_in(self, room: str, root: str = WHOLE) -> ThreadId:
-        """A thread of a room, by the room's first id."""
+        """Return a thread of a room, by the room's first id."""
         return make_thread_id(self.platform, self._moves.first_id(room), root)
 
     def _target(self, thread: ThreadId) -> MatrixTarget:
-        """Where a thread's posts go now. Raises PlatformError for an id that is not of Matrix' form."""
+        """Return the current target of a thread's posts. Raises PlatformError for an invalid id."""
         target = target_of(thread)
         return msgspec.structs.replace(target, room=self._moves.newest_id(target.room))
 
     async def _follow(self, room: str, event: MatrixEvent) -> bool:
-        """Go on in the room that replaces this one; it is joined here, or when the bot is invited to it. Source:
-        spec.matrix.org, client-server API, room upgrades."""
+        """Continue in the room that replaces this one. It is joined here, or on an invitation. Source: spec.matrix.org,
+        client-server API, room upgrades."""
         content = content_of(event)
         new = content.replacement_room if content is not None else ""
         if not new.startswith("!") or event.state_key != "":
@@ -345,7 +346,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         return True
 
     async def _author(self, room: str, user: str) -> Author:
-        """Somebody in a room. Raises PlatformError."""
+        """Return the author as a member of the room. Raises PlatformError."""
         return Author(user, (await self._members_of(room)).get(user, ""), trusted=False)
 
     async def _name_of(self, channel: str) -> str:
@@ -355,7 +356,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         return found.name
 
     async def _is_encrypted(self, room: str) -> bool:
-        """Whether what is written there is encrypted. Raises PlatformError."""
+        """Whether the room is encrypted. Raises PlatformError."""
         if room not in self._encrypted:
             path, encryption = path_of("rooms", room, "state", "m.room.encryption"), _RoomEncryption()
             with Tolerating("M_NOT_FOUND"):
@@ -366,21 +367,21 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
     # ---- events ----
 
     def _decrypted(self, room: str, event: MatrixEvent) -> MatrixEvent | None:
-        """The event, or the one inside it; None when its key is not known."""
+        """Return the decrypted event, or None if its key is unknown."""
         return self._encryption.decrypt(room, event) if event.type == "m.room.encrypted" else event
 
     async def _await_key(self, room: str, event: MatrixEvent) -> None:
-        """Keep an event until its key comes, and ask for that. Raises StoreError."""
+        """Store an event until its key arrives, and request the key. Raises StoreError."""
         if event.event_id in self._undecrypted:
             return
-        log.info("a key is awaited", extra={"platform": self.platform, "channel": room})
+        log.info("waiting for a key", extra={"platform": self.platform, "channel": room})
         while len(self._undecrypted) >= UNDECRYPTED_MAX:
             await self._forget_undecrypted(next(iter(self._undecrypted)), "too many wait")
         await self._note_undecrypted(_Undecrypted(room, event, to_micros(self._clock.now())))
         try:
             await self._encryption.request_key(room, event)
         except PlatformError as error:
-            log.info("a key could not be asked for", extra={"platform": self.platform, "why": str(error)})
+            log.info("a key could not be requested", extra={"platform": self.platform, "why": str(error)})
 
     async def _note_undecrypted(self, waiting: _Undecrypted) -> None:
         id = waiting.event.event_id
@@ -395,8 +396,8 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         await self._store.drop(f"undecrypted:{self.platform}", id, msgspec.json.encode(waiting).decode())
 
     async def _retry_undecrypted(self, *, are_keys_new: bool) -> None:
-        """Take in what can be decrypted now, in the order in which it came; tell once of what takes long. Raises
-        PlatformError and StoreError."""
+        """Process events that can be decrypted now, in order, and report overdue ones once. Raises PlatformError and
+        StoreError."""
         now = to_micros(self._clock.now())
         for id, waiting in [*self._undecrypted.items()]:
             seconds = (now - waiting.at) / 1_000_000
@@ -404,13 +405,13 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
                 await self._intake.put(waiting.room, msgspec.json.encode((waiting.room, waiting.event)).decode())
                 await self._forget_undecrypted(id)
             elif seconds >= LATE_KEY_DAYS * 86_400:
-                await self._forget_undecrypted(id, "its key did not come")
+                await self._forget_undecrypted(id, "its key did not arrive")
             elif seconds >= LATE_KEY_SECONDS and not waiting.is_told:
                 await self._note_undecrypted(msgspec.structs.replace(waiting, is_told=True))
                 try:
                     place = await self._place(waiting.room)
                 except PlatformRefusal:  # the bot has left the room
-                    await self._forget_undecrypted(id, "nobody is there to be told")
+                    await self._forget_undecrypted(id, "no author to notify")
                     continue
                 if place.direct:
                     await self._say(place.thread(self.platform), id, UNREADABLE_MESSAGE)
@@ -461,7 +462,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         return True
 
     async def _take_named(self, room: str, changed: str, new: EventContent, inbox: InboxPort) -> bool:
-        """Take in a message that names the bot since it was changed, where it was not for it before."""
+        """Process an edited message that mentions the bot for the first time."""
         if (await self._place(room)).direct or await inbox.thread_of(self._prefix(room), "", changed) is not None:
             return False
         found = await self._event(room, changed)
@@ -472,13 +473,13 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         prompt = prompt_of(thread, event, before, author, self._me)
         if is_addressed(before, self._me) or not await self._is_unheard(prompt, self._prefix(room), inbox):
             return False
-        # What replaces a message is in the same place as that.
+        # A replacement is in the same thread as its message.
         await self._take_message(room, event, msgspec.structs.replace(new, relation=before.relation), inbox)
         return True
 
     async def _take_message(self, room: str, event: MatrixEvent, content: EventContent, inbox: InboxPort) -> None:
-        """Direct messages are meant, else as the bot listens in the room; what answers something it has heard, or
-        stands in a thread where it was named or spoke, goes on there."""
+        """Process a message. Direct messages are addressed to the bot; in rooms, its settings decide. Replies to known
+        messages, and messages in threads where the bot was mentioned or wrote, continue there."""
         place, prefix = await self._place(room), self._prefix(room)
         root, answered = root_of(content), answered_id(content)
         ours = await inbox.thread_of(prefix, answered) if answered else None
@@ -489,7 +490,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         if known is not None and not root:
             thread, follows = known, True
         elif begun is not None and await self._is_subscribed(begun):
-            thread, joins = begun, True  # one of the bot's own opened a conversation
+            thread, joins = begun, True  # a message of the bot opened a conversation
         elif root:
             follows = await self._is_subscribed(thread) or await inbox.thread_of(prefix, root) is not None
         names = is_addressed(content, self._me)
@@ -534,7 +535,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         return Attachment(name, content.info.mimetype or ENCRYPTED_TYPE, content.info.size, author=author), fetch
 
     async def _event(self, room: str, event_id: str) -> tuple[MatrixEvent, EventContent] | None:
-        """A message of a room, as it was written; None for one that cannot be had or read."""
+        """Return a message of a room in its original form, or None if unavailable or unreadable."""
         try:
             async with asyncio.timeout(CONTEXT_SECONDS_MAX):
                 event = await self._api.call("GET", path_of("rooms", room, "event", event_id), MatrixEvent)
@@ -555,7 +556,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
     def _read_back(
         self, thread: ThreadId, event: MatrixEvent, content: EventContent, author: Author, me: MatrixBot
     ) -> Prompt:
-        """A message of the past, its file by its name."""
+        """Convert an earlier message, with its file's name."""
         files = (self._incoming(event, content)[0],) if content.msgtype in MEDIA else ()
         return msgspec.structs.replace(prompt_of(thread, event, content, author, me), attachments=files)
 
@@ -566,10 +567,10 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
     # ---- posts ----
 
     async def post(self, post: OutboundPost) -> str:
-        """Post and return the message's id; a repeat of a post returns the same. Raises PlatformError."""
+        """Post and return the message's id. A repeated post returns the same id. Raises PlatformError."""
         target = self._target(post.thread)
         if post.kind == "ephemeral" and post.user and not (await self._place(target.room)).direct:
-            # Matrix shows nothing to one person alone, so it is said in a room with them alone.
+            # Matrix has no private messages in a room, so it is posted in a direct room.
             alone = MatrixTarget(await self._direct_room(post.user))
             content = post_content(msgspec.structs.replace(post, reply_to=""), alone)
             return await self._send(alone.room, transaction_of(post.key), content)
@@ -587,8 +588,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         return await self._send(target.room, transaction_of(post.key), content)
 
     async def find_posted(self, post: OutboundPost) -> list[str]:
-        """The id of the message that an earlier try of this post left; see `ReadsBack`. Some homeservers remember
-        transactions for less than an hour. Raises PlatformError."""
+        """Implement `ReadsBack`. Some homeservers remember transactions for less than an hour. Raises PlatformError."""
         if post.kind == "ephemeral" and post.user:
             return []
         target, transaction = self._target(post.thread), transaction_of(post.key)
@@ -602,7 +602,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
                 if content is not None and content.post == transaction and event.sender == me:
                     return [event.event_id]
         except PlatformRefusal as error:
-            log.info("a post could not be looked for", extra={"platform": self.platform, "why": str(error)})
+            log.info("a post could not be searched for", extra={"platform": self.platform, "why": str(error)})
         return []
 
     async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
@@ -614,7 +614,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         await self._api.call("PUT", path, _SentEvent, {})
 
     async def typing(self, thread: ThreadId, status: str) -> None:
-        """Show `typing` for half a minute; it ends by itself, or with an empty status. Raises PlatformError."""
+        """Show `typing` for half a minute, or until an empty status. Raises PlatformError."""
         me = (await self._api.login()).user_id
         path = path_of("rooms", self._target(thread).room, "typing", me)
         shown = {"typing": True, "timeout": TYPING_MILLISECONDS} if status else {"typing": False}
@@ -623,7 +623,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
     async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
         """Post to a room, or to a person by their id, and return the thread this opens. Raises PlatformError."""
         if channel.startswith("@"):
-            place = MatrixPlace(await self._direct_room(channel), direct=True)  # also before they have joined
+            place = MatrixPlace(await self._direct_room(channel), direct=True)  # even before they have joined
         else:
             place = await self._place(self._moves.newest_id(channel))
         first, *rest = cut(text, LIMITS)
@@ -640,7 +640,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         return thread
 
     async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
-        """The newest messages of others in a thread, at most `limit`, oldest first. Raises PlatformError."""
+        """Return the newest messages of others in a thread, at most `limit`, oldest first. Raises PlatformError."""
         target = self._target(thread)
         me = MatrixBot((await self._api.login()).user_id)
         found: list[Prompt] = []
@@ -652,7 +652,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
             if decrypted is None or content is None or not is_said(decrypted, content, me.user_id, by_bots=True):
                 continue
             if not target.root and root_of(content):
-                continue  # it is in a thread of its own
+                continue  # it is in another thread
             author = await self._author(target.room, event.sender)
             found.append(self._read_back(thread, decrypted, content, author, me))
             if len(found) >= limit:
@@ -668,7 +668,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         return (await self._api.call("PUT", path, _SentEvent, {**content, POST: transaction})).event_id
 
     async def _backwards(self, target: MatrixTarget) -> AsyncIterator[MatrixEvent]:
-        """The events of a thread, newest first, at most READ_MAX."""
+        """Yield the events of a thread, newest first, at most READ_MAX."""
         parts = ("rooms", target.room, "relations", target.root, "m.thread")
         path = path_of(*parts, base="/_matrix/client/v1") if target.root else path_of("rooms", target.room, "messages")
         start, read = "", 0
@@ -687,7 +687,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
     # ---- rooms ----
 
     async def create_channel(self, name: str, beside: str = "") -> str:
-        """Make a private room with the people of `beside`, else the owner; returns its id. Raises PlatformError."""
+        """Create a private room with the people of `beside`, or the owner, and return its id. Raises PlatformError."""
         me = (await self._api.login()).user_id
         people = [user for user in await self._members_of(beside) if user != me] if beside else []
         invited = people[:INVITED_MAX] or ([self._settings.owner] if self._settings.owner else [])
@@ -697,7 +697,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         return await self._create(name, invited)
 
     async def has_channel(self, channel: str) -> bool:
-        """Whether the bot is in the room. Raises PlatformError when that is not known."""
+        """Whether the bot is in the room. Raises PlatformError if unknown."""
         try:
             return bool(await self._members_of(self._moves.newest_id(channel)))
         except PlatformRefusal:
@@ -714,7 +714,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         return (await self._api.call("POST", path_of("createRoom"), _CreatedRoom, body)).room_id
 
     async def _direct_room(self, user: str) -> str:
-        """The room that somebody has alone with the bot; made when there is none. Raises PlatformError."""
+        """Return a person's direct room with the bot, created if missing. Raises PlatformError."""
         me = (await self._api.login()).user_id
         path = path_of("user", me, "account_data", "m.direct")
         known = dict[str, list[str]]()

@@ -1,7 +1,8 @@
-"""Encrypted rooms, by matrix-nio's state machine without its network code: it holds the keys, and our calls carry them.
+"""Encrypted rooms with matrix-nio's state machine, without its network code. It stores the keys, and our calls send
+them.
 
-Everybody's devices get the keys of what is written, verified or not, as with other bots; who may speak is decided by
-the person, not by the device. Keys are stored in the home directory.
+All devices of all members get the keys, verified or not, as with other bots. Access depends on the person, not on the
+device. Keys are stored in the home directory.
 """
 
 import logging
@@ -59,7 +60,7 @@ class _EncryptedMessage(msgspec.Struct, frozen=True):
 
 
 class MegolmEncryption(Encryption):
-    """Encrypts and decrypts for the account's device; `folder` holds its keys."""
+    """Encrypts and decrypts for the account's device. `folder` contains its keys."""
 
     works = True
 
@@ -96,7 +97,7 @@ class MegolmEncryption(Encryption):
                 client.receive_response(ToDeviceResponse(message))
 
     def decrypt(self, room: str, event: MatrixEvent) -> MatrixEvent | None:
-        """The event inside an encrypted one; None when its key is not known."""
+        """Decrypt an event, or return None if its key is unknown."""
         client, found = self._client, _megolm_event(room, event)
         if client is None or found is None:
             return None
@@ -107,13 +108,13 @@ class MegolmEncryption(Encryption):
         kind, content = inner.get("type"), inner.get("content")
         if not isinstance(kind, str) or not isinstance(content, dict):
             return None
-        outside = _object(event.content)  # has the relation, so that the homeserver can keep threads together
+        outside = _object(event.content)  # contains the relation, with which the homeserver groups threads
         relation = {"m.relates_to": outside["m.relates_to"]} if "m.relates_to" in outside else {}
         whole: JsonObject = {**relation, **content}
         return msgspec.structs.replace(event, type=kind, content=msgspec.Raw(msgspec.json.encode(whole)))
 
     async def request_key(self, room: str, event: MatrixEvent) -> None:
-        """Ask for the key of an event, once for each session of keys. Raises PlatformError.
+        """Request the key of an event, once per key session. Raises PlatformError.
 
         Source: spec.matrix.org, client-server API, m.room_key_request.
         """
@@ -129,11 +130,11 @@ class MegolmEncryption(Encryption):
         client.receive_response(RoomKeyRequestResponse(session, session, room, found.algorithm))
 
     async def encrypt(self, room: str, kind: str, content: JsonObject) -> JsonObject:
-        """The content of an encrypted event, whose key every device in the room gets. Raises PlatformError."""
+        """Encrypt an event's content, with the key sent to every device in the room. Raises PlatformError."""
         client = await self._machine()
         async with self._calling:
             try:
-                # Every device in the room gets the key of what comes next.
+                # Every device in the room gets the key of later messages.
                 known = client.rooms.setdefault(room, MatrixRoom(room, client.user_id, encrypted=True))
                 known.encrypted = True
                 if not known.members_synced:
@@ -160,7 +161,7 @@ class MegolmEncryption(Encryption):
         return {**sealed}
 
     def encrypt_file(self, content: bytes) -> tuple[bytes, JsonObject]:
-        """A file encrypted with a key of its own, and what its readers need."""
+        """Encrypt a file with its own key, and return what its readers need."""
         hidden, keys = encrypt_attachment(content)
         return hidden, keys
 
@@ -169,16 +170,16 @@ class MegolmEncryption(Encryption):
             file = msgspec.json.decode(message, type=_EncryptedMessage).file
             return decrypt_attachment(content, file.key.k, file.hashes.sha256, file.iv)
         except (EncryptionError, *UNREADABLE) as error:
-            raise PlatformError("The file could not be decrypted: its key does not fit.", permanent=True) from error
+            raise PlatformError("The file could not be decrypted: its key does not match.", permanent=True) from error
 
     # ---- parts ----
 
     async def _machine(self) -> Client:
-        """The account's device with its keys, made when there is none."""
+        """Return the account's device with its keys, created if missing."""
         if self._client is None:
             login = await self._api.login()
             if not login.device_id:
-                raise PlatformError("The access token belongs to no device, so nothing can be encrypted with it.")
+                raise PlatformError("The access token has no device, so encryption is not possible with it.")
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             config = ClientConfig(store=SqliteStore, store_name="keys.db", encryption_enabled=True)
             client = Client(login.user_id, login.device_id, str(self._folder), config)
@@ -204,7 +205,7 @@ class MegolmEncryption(Encryption):
 
 
 def _megolm_event(room: str, event: MatrixEvent) -> MegolmEvent | None:
-    """An encrypted event as nio knows it; None for one of another kind."""
+    """Convert an encrypted event to nio's form, or return None for another kind."""
     raw = {
         "type": event.type, "sender": event.sender, "event_id": event.event_id,
         "origin_server_ts": event.origin_server_ts, "content": _object(event.content),
@@ -223,6 +224,6 @@ def _read(found: Response, kind: type[R]) -> R:
 
 
 def _object(encoded: bytes | msgspec.Raw) -> JsonObject:
-    """An object of JSON that was read once already."""
+    """Decode a JSON object that has already been validated."""
     found: JsonObject = msgspec.json.decode(bytes(encoded))
     return found

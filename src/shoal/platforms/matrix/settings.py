@@ -24,9 +24,9 @@ class MatrixSettings(AccountSettings, frozen=True, kw_only=True):
     access_token: Secret = NO_SECRET
     """Access token of a device."""
     password: Secret = NO_SECRET
-    """Password, where there is no access token."""
+    """Password, if there is no access token."""
 
     def problems(self, public_url: str) -> Iterator[tuple[str, str]]:
         yield from super().problems(public_url)
         if not self.access_token and not self.password:
-            yield "access_token", "is missing; give it or a password"
+            yield "access_token", "is missing; set it or a password"

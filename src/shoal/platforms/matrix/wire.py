@@ -1,4 +1,4 @@
-"""Matrix' wire: the client-server API, events in both directions, and encryption. Source: spec.matrix.org, v1.15."""
+"""Matrix's client-server API, events in both directions, and encryption. Source: spec.matrix.org, v1.15."""
 
 import asyncio
 import hashlib
@@ -43,16 +43,16 @@ AUTHENTICATED_MEDIA = "/_matrix/client/v1/media"
 JsonObject: TypeAlias = dict[str, Json]
 
 WHOLE = "0"
-"""The thread part of conversations that are a whole room."""
+"""Thread part for conversations that are a whole room."""
 POST = "dev.shoal.post"
-"""Where our messages have their transaction's id, also outside of what is encrypted."""
+"""Key of the transaction id in our messages, outside the encrypted part."""
 
 
 # ---- calls ----
 
 
 CLOSED = frozenset({"M_FORBIDDEN", "M_USER_SUSPENDED", "M_RESOURCE_LIMIT_EXCEEDED", "M_CONSENT_NOT_GIVEN"})
-"""Reasons for which a room takes no posts for now, besides all that the homeserver answers 403."""
+"""Error codes of rooms that refuse posts for now, in addition to all with status 403."""
 
 
 class _MatrixError(msgspec.Struct, frozen=True):
@@ -72,12 +72,12 @@ class _Login(msgspec.Struct, frozen=True):
 
 
 def path_of(*parts: str, base: str = CLIENT) -> str:
-    """A path of the API; ids are escaped."""
+    """Build an API path with escaped ids."""
     return "/".join((base, *(quote(part, safe="") for part in parts)))
 
 
 class MatrixApi(PlatformHttp):
-    """Calls of one account, which logs in with the first."""
+    """Calls of one account. The first call logs in."""
 
     def __init__(self, settings: MatrixSettings, store: Settings, scope: str) -> None:
         super().__init__("the homeserver")
@@ -89,8 +89,8 @@ class MatrixApi(PlatformHttp):
         self._logging_in = asyncio.Lock()
 
     async def login(self) -> _Login:
-        """Who we are; logs in when that is not known. Raises PlatformError, ConfigError and StoreError. With the token,
-        else with the password: always as the same device, so that encrypted rooms know it."""
+        """Return the account's identity, logging in if necessary. Raises PlatformError, ConfigError and StoreError.
+        Uses the token or the password, always as the same device, which keeps its encryption keys valid."""
         async with self._logging_in:
             if self._login is not None:
                 return self._login
@@ -118,27 +118,27 @@ class MatrixApi(PlatformHttp):
         self, method: str, path: str, kind: type[T], body: Fields | None = None, *,
         query: Mapping[str, str] | None = None, seconds: float = CALL_SECONDS,
     ) -> T:  # fmt: skip
-        """Call a path. Raises PlatformError, PlatformRefusal for what cannot succeed."""
+        """Call a path. Raises PlatformError, or PlatformRefusal if it cannot succeed."""
         token = (await self.login()).access_token
         return self._result(await self._send(method, path, token, body, query, seconds), kind)
 
     async def upload(self, name: str, media_type: str, content: bytes) -> str:
-        """Put a file into the homeserver's media; returns its mxc address. Raises PlatformError."""
+        """Upload a file to the homeserver, and return its mxc address. Raises PlatformError."""
         headers = {"content-type": media_type, "authorization": f"Bearer {(await self.login()).access_token}"}
         url = f"{self._base}{path_of('upload', base=MEDIA_BASE)}"
         try:
             answer = await self.request(
                 "POST", url, seconds=TRANSFER_SECONDS, params={"filename": name}, content=content, headers=headers
             )
-        except PlatformError as error:  # nothing is posted yet, so it can be tried again without a doubt
+        except PlatformError as error:  # nothing is posted yet, so a retry is safe
             raise PlatformError(f"The file {name!r} could not be uploaded. {error}") from error
         return self._result(answer, _UploadedMedia).content_uri
 
     async def fetch_media(self, address: str, bytes_max: int) -> bytes:
-        """The content behind an mxc address. Raises PlatformError."""
+        """Download an mxc address. Raises PlatformError."""
         server, _, media = address.removeprefix("mxc://").partition("/")
         if not address.startswith("mxc://") or not server or not media:
-            raise PlatformError("The file's address is not one of Matrix'.", permanent=True)
+            raise PlatformError("The file's address is not a Matrix address.", permanent=True)
         headers = {"authorization": f"Bearer {(await self.login()).access_token}"}
         url = self._base + path_of("download", server, media, base=AUTHENTICATED_MEDIA)
         with Tolerating("M_UNRECOGNIZED"):
@@ -164,7 +164,7 @@ class MatrixApi(PlatformHttp):
     def _error(
         self, status: int, body: bytes, asked_seconds: float | None = None, *, is_login: bool = False
     ) -> PlatformError:
-        """The error that an answer means for delivery."""
+        """Convert an error answer to an error for delivery."""
         try:
             failure = msgspec.json.decode(body, type=_MatrixError)
         except UNREADABLE:
@@ -183,7 +183,7 @@ class MatrixApi(PlatformHttp):
             )
         if 400 <= status < 500 and failure.errcode:
             reason = failure.error or f"status {status}"
-            # A thread whose first message is not in the room: Synapse's words for a relation that leads nowhere.
+            # Synapse's message for a thread whose first message is not in the room.
             is_astray = status == 400 and "relation" in failure.error.lower()
             closed = status == 403 or failure.errcode in CLOSED
             gone = failure.errcode == "M_NOT_FOUND" or is_astray
@@ -192,7 +192,7 @@ class MatrixApi(PlatformHttp):
         return PlatformError(f"The homeserver failed with {status}.", outcome_unknown=not 400 <= status < 500)
 
 
-# ---- what events hold ----
+# ---- event fields ----
 
 
 _ABSENT = msgspec.Raw(b"null")
@@ -203,7 +203,7 @@ class InReplyTo(msgspec.Struct, frozen=True):
 
 
 class EventRelation(msgspec.Struct, frozen=True):
-    """How an event belongs to another one."""
+    """The relation of an event to another one."""
 
     rel_type: str = ""
     event_id: str = ""
@@ -222,13 +222,13 @@ class _MediaInfo(msgspec.Struct, frozen=True):
 
 
 class _EncryptedFile(msgspec.Struct, frozen=True):
-    """Where an encrypted file lies; its key is in the event's raw content."""
+    """Address of an encrypted file. Its key is in the event's raw content."""
 
     url: str = ""
 
 
 class EventContent(msgspec.Struct, frozen=True):
-    """What an event says, as far as it is read."""
+    """The fields of an event that are read."""
 
     msgtype: str = ""
     body: str = ""
@@ -255,12 +255,12 @@ class EventContent(msgspec.Struct, frozen=True):
 
     @property
     def is_forwarded(self) -> bool:
-        """Whether it says that it is a message of somebody else (MSC2723). Many clients pass on without a mark."""
+        """Whether it is marked as forwarded (MSC2723). Many clients forward without a mark."""
         return (self.forwarded, self.unstable_forwarded) != (_ABSENT, _ABSENT)
 
 
 class _PollText(msgspec.Struct, frozen=True):
-    """A text of a poll, in the specification's form or the one before it."""
+    """A text of a poll, in the current or the earlier form of the specification."""
 
     text: str = msgspec.field(name="org.matrix.msc1767.text", default="")
     body: str = ""
@@ -296,7 +296,7 @@ class MatrixEvent(msgspec.Struct, frozen=True):
 
 
 class _Timeline(msgspec.Struct, frozen=True):
-    """What is new in a room; `limited`: there was more before it, back from `prev_batch`."""
+    """New events of a room. `limited`: earlier ones were omitted, before `prev_batch`."""
 
     events: tuple[MatrixEvent, ...] = ()
     limited: bool = False
@@ -321,7 +321,7 @@ class _SyncedRooms(msgspec.Struct, frozen=True):
 
 
 class _ToDevice(msgspec.Struct, frozen=True):
-    """What devices send one another, keys among it."""
+    """Messages between devices, including keys."""
 
     events: tuple[msgspec.Raw, ...] = ()
 
@@ -338,7 +338,7 @@ _INSTALL = "Reading it needs the extra `matrix`; `shoal doctor` says how to add 
 
 
 class Encryption:
-    """Where no encryption is installed: encrypted rooms are refused. `MegolmEncryption` reads and writes them."""
+    """Fallback without encryption, which refuses encrypted rooms. `MegolmEncryption` supports them."""
 
     works: bool = False
 
@@ -346,58 +346,58 @@ class Encryption:
         """Learn keys, devices and members from the answer of a sync. Raises PlatformError."""
 
     def decrypt(self, room: str, event: MatrixEvent) -> MatrixEvent | None:
-        """The event inside an encrypted one; None when its key is not known."""
+        """Decrypt an event, or return None if its key is unknown."""
         return None
 
     async def request_key(self, room: str, event: MatrixEvent) -> None:
-        """Ask the sender's device, and our others, for the key of an event. Raises PlatformError."""
+        """Request an event's key from the sender's device and our other devices. Raises PlatformError."""
 
     async def encrypt(self, room: str, kind: str, content: JsonObject) -> JsonObject:
-        """The content of an encrypted event for everybody in the room. Raises PlatformError."""
+        """Encrypt an event for everyone in the room. Raises PlatformError."""
         raise PlatformError(f"The room {room} is encrypted. {_INSTALL}", permanent=True)
 
     def encrypt_file(self, content: bytes) -> tuple[bytes, JsonObject]:
-        """A file encrypted, and what its readers need. Raises PlatformError."""
+        """Encrypt a file, and return what its readers need. Raises PlatformError."""
         raise PlatformError(f"The room is encrypted. {_INSTALL}", permanent=True)
 
     def decrypt_file(self, content: bytes, message: bytes) -> bytes:
-        """A file decrypted; `message` is its message's content as JSON. Raises PlatformError."""
+        """Decrypt a file. `message` is its message's content as JSON. Raises PlatformError."""
         raise PlatformError(f"The file is encrypted. {_INSTALL}", permanent=True)
 
     def close(self) -> None:
-        """Close files, which are opened again when they are needed."""
+        """Close files, which are reopened when needed."""
 
 
 MEDIA = frozenset({"m.file", "m.image", "m.audio", "m.video"})
 _PROGRAMS = frozenset({"m.notice", "m.server_notice", "m.key.verification.request"})
-"""Kinds of messages that nobody writes to be read."""
+"""Types of messages without text for readers."""
 _WORDS = frozenset({"m.text", "m.emote", "m.notice"})
 _CALLS = frozenset({"m.call.invite", "m.rtc.notification", "org.matrix.msc4075.rtc.notification"})
 _LIVE_LOCATIONS = frozenset({"m.beacon_info", "org.matrix.msc3672.beacon_info"})
 WRITTEN = _CALLS | _LIVE_LOCATIONS | {"m.room.message", "m.sticker", "m.poll.start", "org.matrix.msc3381.poll.start"}
 """Types of events that people send."""
 _QUOTED = re.compile(r"^> (?:\* )?<[^>\n]+>.*(?:\n|\Z)(?:>.*(?:\n|\Z))*\n?")
-"""What old clients put before an answer: whom they answer, and their words."""
+"""Prefix of replies by old clients: the author and the quoted text."""
 _LINK = re.compile(r"<a\s([^<>]*+)>", re.IGNORECASE)
 _LINK_END = re.compile(r"</a", re.IGNORECASE)
 _HREF = re.compile(r"""href=(?:"([^"]++)"|'([^']++)')""", re.IGNORECASE)
 _TAG = re.compile(r"<[^<>]*+>")
 LINKS_MAX = 100
-"""Links of one message whose addresses are added to its text."""
+"""Links per message whose addresses are added to its text."""
 
 
-# ---- what events mean ----
+# ---- meaning of events ----
 
 
 class MatrixBot(msgspec.Struct, frozen=True):
-    """The bot: its user id and the name it shows."""
+    """The bot's user id and display name."""
 
     user_id: str
     name: str = ""
 
 
 class MatrixPlace(msgspec.Struct, frozen=True):
-    """A room; `direct` where one person is alone in it with the bot. `known_as` is its first id, if it was upgraded."""
+    """A room. `direct`: only one person is in it with the bot. `known_as` is its first id, if it was upgraded."""
 
     room: str
     direct: bool = False
@@ -408,13 +408,13 @@ class MatrixPlace(msgspec.Struct, frozen=True):
 
 
 def redacted_by(event: MatrixEvent) -> str:
-    """The id of the event that a redaction is about; newer rooms have it in the content."""
+    """Return the id of the redacted event, which newer rooms store in the content."""
     content = content_of(event)
     return (content.redacts if content is not None else "") or event.redacts
 
 
 def content_of(event: MatrixEvent) -> EventContent | None:
-    """What an event says; None where it has an unknown form."""
+    """Decode an event's content, or return None for an unknown form."""
     try:
         return msgspec.json.decode(bytes(event.content), type=EventContent)
     except UNREADABLE:
@@ -422,10 +422,10 @@ def content_of(event: MatrixEvent) -> EventContent | None:
 
 
 def is_said(event: MatrixEvent, content: EventContent, me: str, *, by_bots: bool = False) -> bool:
-    """Whether a person wrote it, or, with `by_bots`, another bot: not this one, and it changes no other message."""
+    """Whether a person, or with `by_bots` another bot, wrote it as a new message."""
     is_new = event.type in WRITTEN and content.relation.rel_type != "m.replace"
-    is_empty = event.type == "m.room.message" and not content.msgtype  # what is left of one that was deleted
-    is_empty = is_empty or (event.type in _LIVE_LOCATIONS and not content.live)  # the end of one
+    is_empty = event.type == "m.room.message" and not content.msgtype  # a deleted message
+    is_empty = is_empty or (event.type in _LIVE_LOCATIONS and not content.live)  # the end of a call or poll
     return (
         is_new
         and not is_empty
@@ -435,22 +435,22 @@ def is_said(event: MatrixEvent, content: EventContent, me: str, *, by_bots: bool
 
 
 def root_of(content: EventContent) -> str:
-    """The message whose thread an event is in; empty for none."""
+    """Return the root message of an event's thread, or an empty string."""
     return content.relation.event_id if content.relation.rel_type == "m.thread" else ""
 
 
 def answered_id(content: EventContent) -> str:
-    """The message that an event answers; empty for none, and where a thread only names its last one."""
+    """Return the message that an event replies to. Empty for none, and for a thread's fallback reply."""
     return "" if content.relation.is_falling_back else content.relation.answered.event_id
 
 
 def thread_of(platform: str, place: MatrixPlace, event: MatrixEvent, content: EventContent) -> ThreadId:
-    """The thread that a message belongs to when it answers nothing known. Raises InvalidId for endless ids."""
+    """Return the thread of a message without a known reply. Raises InvalidId for ids that are too long."""
     return place.thread(platform, root_of(content) or (WHOLE if place.direct else event.event_id))
 
 
 def is_addressed(content: EventContent, me: MatrixBot) -> bool:
-    """Whether a message mentions the bot; clients say so, and where an old one does not, its words do."""
+    """Whether a message mentions the bot, by its mention field or, from old clients, by its text."""
     if content.mentions is not None:
         return me.user_id in content.mentions.user_ids
     markup = unquote(html.unescape(content.formatted_body))
@@ -460,7 +460,7 @@ def is_addressed(content: EventContent, me: MatrixBot) -> bool:
 
 
 def _stands_in(text: str, id: str) -> bool:
-    """Whether an id stands in a text, and not as a part of a longer one, as of another server's."""
+    """Whether a text contains an id, but not as part of a longer one."""
     at = text.find(id)
     while at >= 0:
         before, after = text[max(0, at - 1) : at], text[at + len(id) : at + len(id) + 2]
@@ -472,20 +472,20 @@ def _stands_in(text: str, id: str) -> bool:
 
 
 def text_of(body: str, me: MatrixBot, *, answers: bool, named: bool = False) -> str:
-    """What a message says: without the quotation that old clients repeat, and without the bot's name in front, where
-    that calls it: `@name`, `name:`, or the name of one whom the client says the message names."""
+    """Return a message's text without the quotation of old clients, and without a leading mention of the bot: `@name`,
+    `name:`, or the name if the mention field contains the bot."""
     text = _unquoted(body, answers=answers)
     called = _leading(me, named=named).match(text)
     return text[called.end() if called is not None else 0 :].strip()
 
 
 def _unquoted(body: str, *, answers: bool) -> str:
-    """A text without the words that an old client repeats in an answer."""
+    """Remove the quotation that old clients add to replies."""
     return _QUOTED.sub("", body, count=1) if answers else body
 
 
 def _leading(me: MatrixBot, *, named: bool = False) -> re.Pattern[str]:
-    """The bot called at the beginning of a text."""
+    """Match a mention of the bot at the beginning of a text."""
     local = me.user_id.removeprefix("@").partition(":")[0]
     plain = "|".join(map(re.escape, filter(None, (me.name, local))))
     marked, end = rf"{re.escape(me.user_id)}|@(?:{plain})", r"(?![\w@]|[-.:]\w)\s*[:,]?"
@@ -494,7 +494,7 @@ def _leading(me: MatrixBot, *, named: bool = False) -> re.Pattern[str]:
 
 
 def prompt_of(thread: ThreadId, event: MatrixEvent, content: EventContent, author: Author, me: MatrixBot) -> Prompt:
-    """The prompt a message makes, without its file; a file's name is not text, its caption is."""
+    """Return a message's prompt, without its file. The caption is text, but the file name is not."""
     text, foreign = said_of(event, content, me), foreign_in(event, content, me)
     if content.msgtype == "m.notice":
         author = msgspec.structs.replace(author, is_bot=True)
@@ -511,15 +511,15 @@ def prompt_of(thread: ThreadId, event: MatrixEvent, content: EventContent, autho
 
 
 def foreign_in(event: MatrixEvent, content: EventContent, me: MatrixBot) -> str:
-    """The words of others that it brings: what is passed on, and those of a sticker, whose maker chose them."""
+    """Return text by others in it: a forwarded message, or a sticker's name, which its maker chose."""
     if event.type == "m.sticker":
         return f"[a sticker: {content.body}]"
     return said_of(event, content, me) if content.is_forwarded else ""
 
 
 def said_of(event: MatrixEvent, content: EventContent, me: MatrixBot, *, changes: bool = False) -> str:
-    """What it says; of what is no text, what it is. A file's name is not text, its caption is. `changes`: it is what an
-    older message was changed to, in which some clients repeat what that answers."""
+    """Return its text, or a description of other content. The caption is text, but the file name is not. `changes`: it
+    is the new content of an edit, in which some clients repeat the quotation."""
     captioned = bool(content.filename) and content.filename != content.body
     body = "" if content.msgtype in MEDIA and not captioned else content.body
     poll = content.poll or content.unstable_poll
@@ -532,10 +532,10 @@ def said_of(event: MatrixEvent, content: EventContent, me: MatrixBot, *, changes
     elif content.msgtype == "m.location":
         body = f"[a location: {content.geo_uri} {_unquoted(content.body, answers=answers)}]"
     elif event.type in _CALLS:
-        body = "[a call, which cannot be taken]"
+        body = "[a call, which is not supported]"
     elif event.type in _LIVE_LOCATIONS:
         named = _unquoted(content.description or "", answers=answers)
-        body = f"[a live location, which cannot be followed: {named}]" if content.live else ""
+        body = f"[a live location, which is not supported: {named}]" if content.live else ""
     elif content.msgtype not in MEDIA | _WORDS:
         body = ""
     formatted = content.formatted_body.rpartition("</mx-reply>")[2]
@@ -547,7 +547,7 @@ def said_of(event: MatrixEvent, content: EventContent, me: MatrixBot, *, changes
 
 
 def links_of(formatted: str) -> Iterator[tuple[str, str]]:
-    """The address and the label of each link of a formatted text, the first LINKS_MAX of them."""
+    """Return the address and the label of the first LINKS_MAX links in a formatted text."""
     at = 0
     for _ in range(LINKS_MAX):
         begin = _LINK.search(formatted, at)
@@ -561,13 +561,13 @@ def links_of(formatted: str) -> Iterator[tuple[str, str]]:
 
 
 def time_of(event: MatrixEvent) -> datetime:
-    """When it was sent, by its homeserver; nonsense counts as the first moment."""
+    """Return its time by the homeserver. Invalid times count as the earliest."""
     milliseconds = event.origin_server_ts if 0 <= event.origin_server_ts < 1 << 47 else 0
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
 def unseen(events: tuple[MatrixEvent, ...], me: str) -> tuple[MatrixEvent, ...]:
-    """Those of a room's events that came after the bot was invited, or joined; all where neither is among them."""
+    """Return a room's events after the bot's invitation or join, or all without one."""
     entries = [number for number, event in enumerate(events) if _entry(event, me)]
     invitations = [number for number in entries if _entry(events[number], me) == "invite"]
     last = (invitations or entries or [-1])[-1]
@@ -575,18 +575,18 @@ def unseen(events: tuple[MatrixEvent, ...], me: str) -> tuple[MatrixEvent, ...]:
 
 
 def _entry(event: MatrixEvent, me: str) -> str:
-    """`invite` or `join` where the bot enters the room with this event; a new name is not an entry."""
+    """Return `invite` or `join` if the bot enters the room with this event. A changed name is not an entry."""
     content = content_of(event) if event.type == "m.room.member" and event.state_key == me else None
     if content is None or content.membership not in ("invite", "join"):
         return ""
     return "" if event.unsigned.prev_content.membership == "join" else content.membership
 
 
-# ---- what goes out ----
+# ---- sending ----
 
 EVENT_BYTES_MAX = 65_536
 CONTENT_BYTES_MAX = 44_000
-"""A third is left for what encryption adds, and some for what the homeserver adds."""
+"""Leaves a third for encryption, and some space for the homeserver's fields."""
 FALLBACK_CHARS = 160
 
 _KINDS = {"image": "m.image", "audio": "m.audio", "video": "m.video"}
@@ -654,22 +654,22 @@ LIMITS = ChatLimits(
     reactions="all",
     voice="ogg",
 )
-"""A message holds its text twice, as it was written and as HTML; bytes are those of the HTML."""
+"""A message contains its text as Markdown and as HTML. Bytes are counted in the HTML."""
 
 
 class MatrixTarget(msgspec.Struct, frozen=True):
-    """Where a thread's posts go: a room, and the message whose thread it is (empty: the room itself)."""
+    """The target of a thread's posts: a room, and the thread's root message (empty: the room itself)."""
 
     room: str
     root: str = ""
 
 
 def target_of(thread: ThreadId) -> MatrixTarget:
-    """Where posts go. Raises PlatformError for an id that is not of Matrix' form."""
+    """Return the target of posts. Raises PlatformError for an invalid id."""
     address = thread_address(thread)
     root = "" if address.thread == WHOLE else address.thread
     if not address.channel.startswith("!") or (root and not root.startswith("$")):
-        reason = f"Matrix has no thread {thread!r}; rooms begin with ! and messages with $."
+        reason = f"{thread!r} is not a Matrix thread: rooms begin with ! and messages with $."
         raise PlatformError(reason, permanent=True)
     return MatrixTarget(address.channel, root)
 
@@ -679,26 +679,26 @@ def transaction_of(key: str) -> str:
 
 
 def text_content(markdown: str, buttons: tuple[Button, ...] = ()) -> JsonObject:
-    """A message's content: a notice, as programs write them; a question is a text, so that clients notify of it."""
+    """Build a message: a notice, as usual for programs, or a text for a question, which notifies people."""
     kind = "m.text" if any(button.value.startswith(("allow:", "all:")) for button in buttons) else "m.notice"
     return styled({"msgtype": kind, "body": markdown, "m.mentions": {}}, markdown)
 
 
 def styled(content: JsonObject, markdown: str) -> JsonObject:
-    """The content with its text as HTML too; without it where that would be too long for an event."""
+    """Add the text as HTML, unless the event would be too long."""
     body = render_markup(markdown, MATRIX_HTML)
     full: JsonObject = {**content, "format": "org.matrix.custom.html", "formatted_body": body}
     return full if len(msgspec.json.encode(full)) <= CONTENT_BYTES_MAX else content
 
 
 def post_content(post: OutboundPost, target: MatrixTarget) -> JsonObject:
-    """A new message, in its thread and answering what it answers."""
+    """Build a new message with its thread and reply."""
     return text_content(post.markdown, post.buttons) | relation_of(target, post.reply_to)
 
 
 def file_content(post: OutboundPost, name: str, target: MatrixTarget, media_type: str, data: bytes) -> JsonObject:
-    """A file's message without the file's address: its caption is the post's text. Clients show a voice message as one
-    by the marks of MSC3245 and MSC1767, which all of them use until the specification has it."""
+    """Build a file's message without its address. The post's text is the caption. Voice messages have the marks of
+    MSC3245 and MSC1767, which all clients use until the specification includes them."""
     size, info = len(data), dict[str, Json]()
     if post.kind == "voice":
         info["duration"] = round(seconds_of(data) * 1000)
@@ -715,7 +715,7 @@ def file_content(post: OutboundPost, name: str, target: MatrixTarget, media_type
 
 
 def relation_of(target: MatrixTarget, reply_to: str) -> JsonObject:
-    """How a post belongs to a thread and to what it answers; clients without threads see an answer to the root."""
+    """Build the relation to a thread and a reply. Clients without threads see a reply to the root."""
     answered = reply_to if reply_to.startswith("$") else ""
     if target.root:
         shown: Json = {"event_id": answered or target.root}
@@ -729,7 +729,7 @@ def relation_of(target: MatrixTarget, reply_to: str) -> JsonObject:
 
 
 def edit_content(message_id: str, markdown: str, buttons: tuple[Button, ...]) -> JsonObject:
-    """A change of a message; clients without edits see its beginning."""
+    """Build an edit. Clients without edits see its beginning."""
     new = text_content(markdown, buttons)
     return {
         "msgtype": new["msgtype"],

@@ -1,8 +1,8 @@
-"""The Slack adapter: events by Socket Mode or signed calls, and posts, files, previews and channels by the Web API.
+"""The Slack adapter: events by Socket Mode or signed calls; posts, files, previews and channels by the Web API.
 
-Every event is confirmed after it was stored; one that is not comes again, and its key makes that harmless. Clicks and
-commands are confirmed at once, since Slack waits three seconds, and answered at their response_url. What was written
-while nobody was connected is read back.
+Every event is acknowledged after it is stored. Slack repeats an unacknowledged one, and its key makes that harmless.
+Clicks and commands are acknowledged immediately, because Slack waits three seconds, and answered at their response_url.
+Messages that were missed while disconnected are read afterwards.
 """
 
 import asyncio
@@ -89,29 +89,29 @@ from shoal.platforms.slack.wire import (
 
 log = logging.getLogger(__name__)
 MISSED_MAX = 100
-"""Messages of one conversation that are taken in when they came while nobody was connected."""
+"""Missed messages of one conversation that are processed."""
 RECENT_THREADS_MAX = 30
-"""Threads looked into for what was missed, those last spoken in."""
+"""Most recently used threads that are searched for missed messages."""
 ASKERS_MAX = 5000
 DONE_MAX = 2000
-"""Messages remembered, so that the second event about one does not fetch its files again."""
+"""Messages remembered to avoid downloading files again for a second event."""
 TAKEN = HttpAnswer(200)
-"""Without a body: Slack would show one as the answer to a command."""
+"""Without a body, which Slack would show as a command's answer."""
 LOST = "I could not save that. Try again in a moment."
 STATUS_SECONDS = 30.0
-"""A status that was shown so recently is not shown again; Slack keeps it for two minutes."""
+"""Minimum interval of a repeated status. Slack shows it for two minutes."""
 STATUSES_MAX = 1000
 GONE_MAX = 1000
-"""Threads remembered whose first message was deleted."""
+"""Cached threads with a deleted first message."""
 LOOK_BACK = timedelta(days=1)
-"""How far back a post is looked for whose outcome is unknown; posts are tried for as long."""
+"""How far back to search for a post with an unknown outcome. Posts are retried for as long."""
 DOUBTFUL_MAX = 2000
 ADOPTED_MAX = 50
-"""Messages among which a stream is looked for that a killed process left."""
+"""Messages searched for a stream of a killed process."""
 INVITED_MAX = 50
-"""People of a private channel who are invited to one made beside it."""
+"""People of a private channel who are invited to a new one based on it."""
 NAMES_MAX = 9
-"""Names tried when the first is taken: name, name-2, …"""
+"""Names tried if the first is taken: name, name-2, …"""
 
 
 class _ChannelMembers(msgspec.Struct, frozen=True):
@@ -119,7 +119,7 @@ class _ChannelMembers(msgspec.Struct, frozen=True):
 
 
 class SlackAdapter(ChatAccount[SlackSettings]):
-    """Implements `ChatAdapter`, `HttpInbound` and `ChannelHost`. Takes events of one thread in one after the other."""
+    """Implements `ChatAdapter`, `HttpInbound` and `ChannelHost`. Processes events of one thread in order."""
 
     limits = LIMITS
     whispers = True
@@ -184,14 +184,14 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         await listen(opened.url, hello, lambda envelope, confirm: tasks.start_soon(take, envelope, confirm))
 
     async def receive(self, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
-        """A call of Slack's. Answers 401 without its signature, 503 when it has to be sent again, and else 200: Slack
-        turns the subscription of an app off that refuses its calls."""
+        """Receive a call from Slack. Answers 401 without its signature, 503 to request a repeat, and 200 otherwise,
+        because Slack disables subscriptions of apps that refuse calls."""
         timestamp, signature = headers.get("x-slack-request-timestamp", ""), headers.get("x-slack-signature", "")
         secret = self._settings.signing_secret.reveal()
         if self._settings.mode != "http" or not is_signed(secret, timestamp, signature, body, self._clock.now()):
             return UNAUTHORIZED
-        if not body.lstrip().startswith(b"{"):  # the signature does not cover the type that a header tells
-            # A command or a click, done while Slack has its answer already.
+        if not body.lstrip().startswith(b"{"):  # the signature does not cover the content type header
+            # A command or a click, run after Slack has its answer.
             fields = {name: values[-1] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
             if self._inbox is None or self._tasks is None:
                 return NOT_READY
@@ -212,7 +212,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
     # ---- events ----
 
     async def _take_call(self, call: EventCall) -> bool:
-        """Take an event in; False when it could not be stored and has to come again."""
+        """Process an event. Returns False if it could not be stored and must be repeated."""
         known = self._decode(call.event, EventType, "event")
         if known is not None and not call.is_of(self._me.team_id):
             self._left_out("event of another workspace")
@@ -231,7 +231,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         try:
             await self._intake.put(lane_of(event), msgspec.json.encode(event).decode())
         except (StoreError, PlatformError):
-            log.exception("an event was not stored; Slack sends it again", extra={"platform": self.platform})
+            log.exception("an event was not stored; Slack will repeat it", extra={"platform": self.platform})
             return False
         return True
 
@@ -240,7 +240,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         return True
 
     async def _take_event(self, event: SlackMessage, inbox: InboxPort) -> None:
-        """Take in an event of the Events API; nothing comes of those that are nobody's words. Raises StoreError."""
+        """Process an event of the Events API. Events that are not messages of people are ignored. Raises StoreError."""
         item, nobody = event.item, ("", self._me.user_id)
         match event.type, event.subtype:
             case "message", "message_changed":
@@ -256,14 +256,14 @@ class SlackAdapter(ChatAccount[SlackSettings]):
                     ):
                         await self._take_message(named, inbox)
                         return
-                if after.subtype == "tombstone":  # what is left of a deleted message that has replies
+                if after.subtype == "tombstone":  # a deleted message with replies
                     await self._take_deletion(event.channel, after.ts, (before or after).user, inbox)
                     return
                 known = references_of(before, self._me) if before is not None else []
                 added = [one for one in references_of(after, self._me) if one not in known]
                 if before is not None and before.text == after.text and not added:
-                    return  # Slack only added a picture of a linked page
-                # A message that is linked to is shown below it a moment later.
+                    return  # Slack only added a link preview
+                # A linked message is added a moment later.
                 shown = (untrusted_block(one.tainted_by, one.text) for one in added)
                 text = "\n".join(filter(None, (text_of(after.text or "", self._me), *shown)))
                 if text:
@@ -301,14 +301,15 @@ class SlackAdapter(ChatAccount[SlackSettings]):
                     self._left_out(" ".join(filter(None, (kind, subtype))))
 
     async def _show(self, method: str, given: Fields) -> None:
-        """Show what may as well be missing."""
+        """Run an optional update of the display."""
         try:
             await self._api.call(method, Ok, given)
         except PlatformError as error:
             log.info("%s failed", method, extra={"platform": self.platform, "why": str(error)})
 
     async def _take_message(self, event: SlackMessage, inbox: InboxPort) -> None:
-        """Direct messages are meant; in channels as the bot listens there. In a thread of its own it is answered."""
+        """Process a message. Direct messages are addressed to the bot; in channels, its settings decide. Messages in
+        its own threads are answered."""
         key = key_of(event.channel, event.ts)
         if is_of_unknown_kind(event):
             self._not_understood(f"message of the subtype {event.subtype}")
@@ -327,7 +328,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
                 return
         author = await self._api.author(event.user)
         begins = False
-        if prompt.direct and prompt.reply_to:  # a thread under a message of ours goes on with that conversation
+        if prompt.direct and prompt.reply_to:  # a thread under the bot's message continues that conversation
             thread = await inbox.thread_of(self._prefix(event.channel), prompt.reply_to)
             if thread is not None:
                 prompt = msgspec.structs.replace(prompt, thread=thread, joins=True)
@@ -339,10 +340,10 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         if author.is_bot or not await inbox.admits(prompt):
             return
         further: tuple[IncomingFile, ...] = ()
-        if begins:  # under another message there it is a conversation of its own, which that message opens
+        if begins:  # a thread under another message is a separate conversation, opened by that message
             before, further = await self._context_of(prompt)
             prompt = msgspec.structs.replace(prompt, refers_to=(*before, *prompt.refers_to))
-        # Who spoke where, and up to when everything was taken in.
+        # Record who wrote where, and the time of the last processed event.
         self._askers.put(prompt.thread, prompt.author.id)
         known, seen = await self._recent_threads()
         recent = (prompt.thread, *(thread for thread in known if thread != prompt.thread))[:RECENT_THREADS_MAX]
@@ -361,7 +362,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         return None
 
     async def _read_back(self, message: SlackMessage, thread: ThreadId) -> Prompt:
-        """A message of a conversation's past, its files by their names."""
+        """Convert an earlier message, with the names of its files."""
         author = Author(message.user or message.bot_id or "", is_bot=True, trusted=False)
         if not message.bot_id:
             author = await self._api.author(message.user)
@@ -372,8 +373,8 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         return msgspec.structs.replace(prompt, thread=thread, text=text, author=author, attachments=files)
 
     async def _incoming(self, file: SlackFile, sharer: str) -> IncomingFile:
-        """A file that came with a message of its `sharer`, and whose it is if somebody else uploaded it; one of another
-        organisation is told of by its id alone."""
+        """Convert a file that `sharer` sent, with its author if someone else uploaded it. Slack provides only the id of
+        another organization's file."""
         failure: PlatformError | None = None
         if file.file_access == "check_file_info":
             try:
@@ -385,7 +386,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
             if failure is not None:
                 raise failure
             if file.is_external:
-                raise PlatformError("The file is stored outside of Slack; it was not fetched.")
+                raise PlatformError("The file is stored outside of Slack and was not downloaded.")
             found = await self._api.fetch_file(file.url_private_download or file.url_private, self.download_bytes_max)
             if found.media_type.startswith("text/html") and not file.mimetype.startswith("text/"):
                 raise PlatformError("Slack showed a login page. Give the app the scope files:read.")
@@ -403,7 +404,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
     # ---- clicks and slash commands ----
 
     async def _take_click(self, click: SlackInteraction, inbox: InboxPort) -> None:
-        """Do what a button of ours says, and tell the person who pressed it."""
+        """Run the action of a button, and answer the person."""
         message, channel = click.message or SlackMessage(), click.channel.id if click.channel is not None else ""
         is_press = click.type == "block_actions" and bool(click.actions and click.user.id)
         if not (is_press and is_place(channel, message.ts, message.thread_ts)):
@@ -419,7 +420,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         await self._respond(click.response_url, answer, message.thread_ts)
 
     async def _take_slash(self, slash: SlashCommand, inbox: InboxPort) -> None:
-        """Do what a slash command asks, and tell the person who gave it."""
+        """Run a slash command, and answer the person."""
         if not (slash.command and slash.channel_id and slash.user_id):
             self._not_understood("call without a command")
             return
@@ -428,7 +429,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         try:
             if command is None:
                 answer = f"Unknown command `{slash.text.split(' ')[0]}`. See `{slash.command} help`."
-            else:  # Slack does not say in which thread it was written
+            else:  # Slack does not provide its thread
                 author = await self._api.author(slash.user_id)
                 key = f"slash/{slash.trigger_id or hashlib.sha256(msgspec.json.encode(slash)).hexdigest()}"
                 answer = await inbox.command(
@@ -443,7 +444,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         await self._respond(slash.response_url, answer, "")
 
     async def _respond(self, url: str, answer: str, thread_ts: str) -> None:
-        """Tell the person who clicked or asked, and nobody else. A failure is only logged."""
+        """Answer only the person who clicked or asked. Failures are only logged."""
         if not (url and answer):
             return
         content = {"response_type": "ephemeral", "replace_original": False, "text": rendered(answer)}
@@ -454,10 +455,10 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         except PlatformError as error:
             log.info("an answer was lost", extra={"platform": self.platform, "why": str(error)})
 
-    # ---- what was missed ----
+    # ---- missed messages ----
 
     async def _catch_up(self, inbox: InboxPort) -> None:
-        """Take in what was written while nobody was connected, where the bot spoke last; commands come too late."""
+        """Process messages that were missed while disconnected in the bot's recent threads, except commands."""
         found: list[SlackMessage] = []
         try:
             threads, seen = await self._recent_threads()
@@ -477,11 +478,11 @@ class SlackAdapter(ChatAccount[SlackSettings]):
             for message in sorted(found, key=lambda message: message.ts):
                 await self._take_event(message, inbox)
         except (PlatformError, StoreError) as error:
-            text = "missed messages could not be read; what people wrote meanwhile may stay unanswered: %s"
+            text = "missed messages could not be read and may stay unanswered: %s"
             log.warning(text, error, extra={"platform": self.platform})
 
     async def _recent_threads(self) -> tuple[Sequence[ThreadId], str]:
-        """The threads last spoken in, newest first, and the newest message's timestamp. Raises StoreError."""
+        """Return recent threads, newest first, and the newest message's timestamp. Raises StoreError."""
         found = await self._store.get(f"heard:{self.platform}", "recent")
         try:
             return msgspec.json.decode(found or "", type=tuple[tuple[ThreadId, ...], str])
@@ -494,7 +495,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         await self._api.close()
 
     async def post(self, post: OutboundPost) -> str:
-        """Post and return the message's id, or a file's while Slack has no message of it. Raises PlatformError."""
+        """Post and return the message's id, or the file's id until Slack has its message. Raises PlatformError."""
         self._statuses.pop(post.thread)  # Slack removes the status
         if post.kind == "ephemeral" and post.user and not is_direct(place_of(post.thread)[0]):
             shown: Fields = {
@@ -512,7 +513,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         if post.buttons:  # a file has none
             await self._post_once(msgspec.structs.replace(post, key=f"{post.key}:text", file=None))
             post = msgspec.structs.replace(post, markdown="")
-        # The file's id is stored before it is shared, so that a repeat after an unknown outcome shares nothing twice.
+        # The file's id is stored before it is shared, so a repeat after an unknown outcome shares nothing twice.
         channel = place_of(post.thread)[0]
         scope = f"uploads:{self.platform}"
         stored = (await self._store.get(scope, post.thread) or "").split(" ")
@@ -528,20 +529,20 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         try:
             return await self._shared_at(file_id, channel) or file_id
         except PlatformError:
-            return file_id  # it is shared; only its message is not known
+            return file_id  # it is shared, but its message is unknown
 
     async def _post_once(self, post: OutboundPost) -> SlackPosted:
-        """Post unless it is there already, which is looked up where an earlier try may have gone through."""
+        """Post, unless an earlier attempt succeeded, which is checked first."""
         given = message_of(post)
         if post.maybe_posted or post.key in self._doubtful:
             try:
                 found = await self._find(post)
-            except PlatformRefusal as refusal:  # without the right to read, the repeat is marked
+            except PlatformRefusal as refusal:  # without read access, the repeat is marked
                 around = self.around(post.thread)
                 if refusal.code == THREAD_NOT_FOUND and around is not None:
                     stray = await self._find(msgspec.structs.replace(post, thread=around))
                     raise await self._refusal_of_gone(post.thread, stray) from refusal
-                log.info("a post could not be looked for", extra={"platform": self.platform, "why": str(refusal)})
+                log.info("a post could not be searched for", extra={"platform": self.platform, "why": str(refusal)})
                 given = message_of(msgspec.structs.replace(post, markdown=REPEATED + post.markdown))
             else:
                 if found:
@@ -559,8 +560,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         return posted
 
     async def _is_gone(self, thread: ThreadId) -> bool:
-        """Whether the first message of a thread was deleted; one with replies leaves its thread. Raises
-        PlatformError."""
+        """Whether the first message of a thread was deleted. With replies, its thread remains. Raises PlatformError."""
         channel, thread_ts = place_of(thread)
         if not thread_ts:
             return False
@@ -579,21 +579,21 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         return False
 
     async def _refusal_of_gone(self, thread: ThreadId, stray_ts: str = "") -> PlatformRefusal:
-        """The refusal of posts in a thread whose first message was deleted.
+        """Return the refusal for a thread with a deleted first message.
 
-        Slack accepts such a post and shows it in the channel, where nothing says what it answers; only the `thread_ts`
-        of the answered message is missing. So it is deleted. Source: github.com/slack-go/slack/issues/1571.
+        Slack accepts such a post but shows it in the channel without its context. Only the missing `thread_ts` in the
+        answer reveals this, so the post is deleted. Source: github.com/slack-go/slack/issues/1571.
         """
         self._gone.put(thread, None)
         if stray_ts:
             try:
                 await self._api.call("chat.delete", Ok, {"channel": place_of(thread)[0], "ts": stray_ts})
             except PlatformError as error:
-                log.warning("a post was left outside its thread", extra={"thread_id": thread, "why": str(error)})
+                log.warning("a post remains outside its thread", extra={"thread_id": thread, "why": str(error)})
         return PlatformRefusal("The first message of the Slack thread was deleted.", THREAD_NOT_FOUND, gone=True)
 
     async def _find(self, post: OutboundPost) -> str:
-        """The id of our message that was posted with this key; empty when there is none. Raises PlatformError."""
+        """Return the id of our message with this key, or an empty string. Raises PlatformError."""
         channel, thread_ts = place_of(post.thread)
         cursor = ""
         for _ in range(PAGES_MAX):
@@ -604,14 +604,14 @@ class SlackAdapter(ChatAccount[SlackSettings]):
             cursor = page.response_metadata.next_cursor
             if not cursor:
                 return ""
-        raise PlatformError("There are too many newer messages to tell whether this one was posted.")
+        raise PlatformError("Too many newer messages exist to check whether this one was posted.")
 
     def _look_back(self) -> str:
-        """The timestamp from which our posts are looked for."""
+        """Return the timestamp from which our posts are searched."""
         return f"{(self._clock.now() - LOOK_BACK).timestamp():.6f}"
 
     async def _shared_at(self, file_id: str, channel: str) -> str:
-        """The message that shares the file in the channel; empty when there is none."""
+        """Return the message that shares the file in the channel, or an empty string."""
         found = await self._api.call("files.info", SlackFileInfo, {"file": file_id})
         for channels in found.file.shares.values():
             for share in channels.get(channel, ()):
@@ -619,7 +619,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         return ""
 
     async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
-        """Change a posted message, or append to it while it is a stream. Raises PlatformError."""
+        """Edit a message, or append to it while it is a stream. Raises PlatformError."""
         if buttons or not await self._streams.append(message_id, markdown):
             await self._change(place_of(thread)[0], message_id, markdown, buttons)
 
@@ -636,11 +636,11 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         await self._api.call("chat.update", Ok, given)
 
     async def roles_of(self, channel: str, user: str) -> tuple[str, ...]:
-        """As `domain.ports.KnowsRoles` says; people have theirs in the whole workspace."""
+        """Implement `KnowsRoles`. Roles apply to the whole workspace."""
         return (await self._api.author(user, ROLES_SECONDS)).roles
 
     async def typing(self, thread: ThreadId, status: str) -> None:
-        """Show a status in a thread, which Slack has there only; an empty one ends it. Raises PlatformError."""
+        """Show a status, which Slack supports only in threads. An empty one ends it. Raises PlatformError."""
         channel, thread_ts = place_of(thread)
         now = self._clock.monotonic()
         before, at = self._statuses.get(thread) or ("", -STATUS_SECONDS)
@@ -666,7 +666,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         return unopened(self.platform, channel) if thread_ts else None
 
     async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
-        """What others wrote in a thread, oldest first, the newest `limit` of it. Raises PlatformError."""
+        """Return the newest `limit` messages of others in a thread, oldest first. Raises PlatformError."""
         address = thread_address(thread)
         channel, thread_ts = (address.channel, "") if address.thread == WHOLE_CHANNEL else place_of(thread)
         oldest = f"{after.timestamp():.6f}" if after is not None else ""
@@ -677,17 +677,17 @@ class SlackAdapter(ChatAccount[SlackSettings]):
     # ---- previews ----
 
     async def _start_preview(self, post: OutboundPost) -> str:
-        """Begin a preview as a stream; empty where it has to be a message that is edited."""
+        """Start a preview as a stream. Returns an empty string if it must be an edited message."""
         channel, thread_ts = place_of(post.thread)
         if not thread_ts or post.buttons:
             return ""
         asker = self._askers.get(post.thread)
         if post.maybe_posted or not asker:
-            if not self._me.user_id:  # posts go out before it has connected for the first time
+            if not self._me.user_id:  # posts may be sent before the first connection
                 self._me = await self._api.call("auth.test", SlackBot, {})
             for message in await self._api.newest(channel, thread_ts, self._look_back(), ADOPTED_MAX):
                 is_unfinished = message.metadata is None and not (message.files or message.subtype)
-                if is_unfinished and message.user == self._me.user_id:  # a killed process left it
+                if is_unfinished and message.user == self._me.user_id:  # left by a killed process
                     await self._change(channel, message.ts, post.markdown)
                     return message.ts
             if not asker:
@@ -695,7 +695,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         return await self._streams.start(channel, thread_ts, asker, self._me.team_id, post.markdown)
 
     async def _end_idle_streams(self) -> None:
-        """End streams that nobody writes to any more, with all they were given."""
+        """End idle streams with all their text."""
         while True:
             await self._clock.sleep(IDLE_SECONDS / 2)
             for channel, ts, markdown in self._streams.idle():
@@ -703,12 +703,12 @@ class SlackAdapter(ChatAccount[SlackSettings]):
                 try:
                     await self._change(channel, ts, markdown)
                 except PlatformError as error:
-                    log.info("a preview was left as it is", extra={"platform": self.platform, "why": str(error)})
+                    log.info("a preview was not ended", extra={"platform": self.platform, "why": str(error)})
 
     # ---- channels ----
 
     async def create_channel(self, name: str, beside: str = "") -> str:
-        """Make a channel; beside a private one it is private, with the same people. Returns its id. Raises
+        """Create a channel, and return its id. Based on a private one, it is private with the same people. Raises
         PlatformError."""
         people: tuple[str, ...] = ()
         private = False
@@ -719,7 +719,9 @@ class SlackAdapter(ChatAccount[SlackSettings]):
             asked: Fields = {"channel": beside, "limit": INVITED_MAX + 2}
             members = (await self._api.call("conversations.members", _ChannelMembers, asked)).members
             if len(members) > INVITED_MAX + 1:
-                reason = f"The private channel has more than {INVITED_MAX} people to invite. Make the channel yourself."
+                reason = (
+                    f"The private channel has more than {INVITED_MAX} people to invite. Create the channel yourself."
+                )
                 raise PlatformError(reason, permanent=True)
             people = tuple(person for person in members if person != self._me.user_id)
         name = channel_name(name)
@@ -734,7 +736,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         raise PlatformError(f"Channels named {name!r} exist already. Choose another name.", permanent=True)
 
     async def has_channel(self, channel: str) -> bool:
-        """Whether the channel is there and the bot may write to it. Raises PlatformError when that is not known."""
+        """Whether the channel exists and the bot may write to it. Raises PlatformError if unknown."""
         with Tolerating("channel_not_found"):
             found = await self._channel(channel)
             return not found.is_archived and (found.is_member or found.is_im or found.is_mpim)

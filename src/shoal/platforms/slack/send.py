@@ -1,4 +1,4 @@
-"""What goes to Slack: its limits, its markup, the parameters of its calls, and streamed previews.
+"""Convert posts to Slack's limits, markup and call parameters, and stream previews.
 
 Source: docs.slack.dev/reference.
 """
@@ -26,21 +26,21 @@ from shoal.platforms.slack.wire import NO_THREAD, Ok, SlackApi, SlackMessage, is
 log = logging.getLogger(__name__)
 
 TEXT_CHARS_MAX = 3000
-"""What a section block holds, so that buttons can stand under any piece; a message alone would hold 4,000."""
+"""Limit of a section block, which allows buttons below any piece. A message without buttons could have 4,000."""
 BUTTON_CHARS_MAX = 2000
 LABEL_CHARS_MAX = 75
 BUTTONS_MAX = 25
 CHANNEL_NAME_CHARS_MAX = 80
 EVENT_TYPE = "shoal_post"
 EMPTY = "…"
-"""Stands where there is no text; Slack posts no empty message."""
+"""Placeholder for an empty text, because Slack posts no empty message."""
 STREAMS_MAX = 200
-"""Streams written to at once; further previews are edited instead."""
+"""Concurrent streams. Further previews are edited instead."""
 IDLE_SECONDS = 60.0
-"""A stream without news for this long is ended, and shows all it was given."""
+"""Idle time after which a stream is ended with all its text."""
 HOME = (
-    "Write to me under *Messages*, or name me in a channel that I am in: I answer in a thread there, and read on in it "
-    "without being named. Files, pictures and voice messages may come along."
+    "Write to me under *Messages*, or mention me in a channel that I am in. I answer in a thread there and read later "
+    "messages in it without a mention. You can send files, pictures and voice messages."
 )
 NOT_OFFERED = frozenset(
     {"unknown_method", "missing_scope", "not_allowed_token_type", "access_denied", "feature_not_enabled"}
@@ -49,9 +49,9 @@ NOT_OFFERED = frozenset(
 _NATIVE = re.compile(
     r"<(?:@[UW][A-Z0-9]{1,40}|#[CG][A-Z0-9]{1,40})(?:\|[^<>|]*)?>|<!date\^[0-9]+\^[^<>|^]{1,200}(?:\^https?://[^<>|^]+)?\|[^<>|]*>"
 )
-"""People, channels and times, as Slack writes them. What calls everybody (`<!channel>`, `<!subteam^…>`) stays text."""
+"""People, channels and times in Slack's form. Mentions of groups (`<!channel>`, `<!subteam^…>`) stay text."""
 _MARK = re.compile("(?<![A-Za-z0-9])[*_~\uff0a\uff3f]|[*_~\uff0a\uff3f](?![A-Za-z0-9])|[`\uff40]")
-"""Marks in plain text that Slack may take for markup, their wide forms too: all but those between two letters."""
+"""Marks in plain text that Slack may read as markup, including wide forms, unless between two letters."""
 _QUOTE = re.compile("^(?=&gt;|\uff1e)", re.MULTILINE)
 SOFT_HYPHEN = "\u00ad"
 _NOT_IN_NAME = re.compile(r"[^\w-]+")
@@ -62,8 +62,8 @@ def _literal(text: str) -> str:
 
 
 def _text(text: str) -> str:
-    """Text without markup. Slack has no escape for marks, but shows what stands for a time that is none as it is
-    written; a soft hyphen keeps `>` from beginning a quote. Source: yhatt/jsx-slack, about-escape-and-exact-mode."""
+    """Write text without markup. Slack has no escape for marks, but shows the fallback text of an invalid time
+    literally. A soft hyphen keeps `>` from starting a quote. Source: yhatt/jsx-slack, about-escape-and-exact-mode."""
     return _QUOTE.sub(SOFT_HYPHEN, _MARK.sub(lambda mark: f"<!date^00000000^{{_}}|{mark[0]}>", _literal(text)))
 
 
@@ -79,13 +79,13 @@ def _link(label: str, url: str) -> str:
 
 
 def _code(code: str) -> str:
-    """Slack ends code at the first backtick; one within it is shown as its look-alike."""
+    """Write code. Slack ends it at the first backtick, so inner backticks become similar characters."""
     kept = _literal(code.replace("`", "\u02cb").replace("\n", " "))
     return f"`{kept}`" if kept.strip() else kept
 
 
 def _each_line(mark: str) -> Wrap:
-    """A mark around each line: in Slack none reaches over a line's end."""
+    """Put marks around each line, because Slack's marks end at a line break."""
     return lambda inner: "\n".join(
         f"{mark}{line.strip()}{mark}" if line.strip() else line for line in inner.split("\n")
     )
@@ -124,23 +124,23 @@ LIMITS = ChatLimits(
 
 
 def place_of(thread: ThreadId) -> tuple[str, str]:
-    """The channel of a thread, and the timestamp of the message it hangs from. That is empty for a direct conversation,
-    and for what is to open a thread. Raises PlatformError for an id that is not of Slack's form."""
+    """Return a thread's channel and the timestamp of its root message, which is empty for a direct conversation and for
+    a post that opens a thread. Raises PlatformError for an invalid id."""
     address = thread_address(thread)
     if address.thread == UNOPENED or (address.thread == NO_THREAD and is_direct(address.channel)):
         return address.channel, ""
     if not re.fullmatch(r"[0-9]+\.[0-9]+", address.thread):
-        raise PlatformError(f"Slack has no thread {address.thread!r}; its ids are timestamps.", permanent=True)
+        raise PlatformError(f"{address.thread!r} is not a Slack thread: Slack's ids are timestamps.", permanent=True)
     return address.channel, address.thread
 
 
 def rendered(markdown: str) -> str:
-    """The text in Slack's markup."""
+    """Return the text in Slack's markup."""
     return render_markup(markdown, MRKDWN) or EMPTY
 
 
 def message_of(post: OutboundPost) -> Fields:
-    """The parameters of chat.postMessage. Slack opens no address in it, which would tell others of it."""
+    """Build the parameters of chat.postMessage, which keep Slack from opening addresses and so leaking them."""
     channel, thread_ts = place_of(post.thread)
     text = rendered(post.markdown)
     return {
@@ -155,10 +155,10 @@ def message_of(post: OutboundPost) -> Fields:
 
 
 def change_of(channel: str, ts: str, markdown: str, buttons: tuple[Button, ...]) -> Fields:
-    """The parameters of chat.update; without buttons the empty list removes those that are there.
+    """Build the parameters of chat.update. Without buttons, the empty list removes existing ones.
 
-    It has no flags against opening addresses, and takes plain names for mentions unless told otherwise: `parse` is
-    `client` there, where chat.postMessage has `none`. Source: docs.slack.dev/reference/methods/chat.update.
+    It has no flags against opening addresses, and reads plain names as mentions by default: its `parse` is `client`,
+    while chat.postMessage has `none`. Source: docs.slack.dev/reference/methods/chat.update.
     """
     text = rendered(markdown)
     metadata = metadata_of(f"edited:{ts}")
@@ -167,12 +167,12 @@ def change_of(channel: str, ts: str, markdown: str, buttons: tuple[Button, ...])
 
 
 def metadata_of(key: str) -> Json:
-    """What is kept with each message of ours; only a stream that nobody finished has none."""
+    """Return the metadata of our messages. Only an unfinished stream has none."""
     return {"event_type": EVENT_TYPE, "event_payload": {"key": key}}
 
 
 def key_in(message: SlackMessage) -> str:
-    """The key of the post that a message of ours is; empty for others."""
+    """Return the post key of our message, or an empty string."""
     metadata = message.metadata
     if metadata is None or metadata.event_type != EVENT_TYPE:
         return ""
@@ -193,13 +193,13 @@ class SlackChannel(msgspec.Struct, frozen=True):
 
 
 class ChannelInfo(msgspec.Struct, frozen=True):
-    """What calls about one channel answer."""
+    """Answer of calls about one channel."""
 
     channel: SlackChannel
 
 
 def sharing_of(post: OutboundPost, files: Mapping[str, Path]) -> Fields:
-    """What shares uploaded files, by their ids, with the post's text. Raises PlatformError."""
+    """Build the parameters that share uploaded files with the post's text. Raises PlatformError."""
     channel, thread_ts = place_of(post.thread)
     return {
         "files": [{"id": id, "title": file.name} for id, file in files.items()],
@@ -210,7 +210,7 @@ def sharing_of(post: OutboundPost, files: Mapping[str, Path]) -> Fields:
 
 
 def blocks_of(text: str, buttons: tuple[Button, ...]) -> list[Json]:
-    """The text with buttons under it; no blocks without buttons. Raises PlatformError for what Slack would refuse."""
+    """Build the text and buttons as blocks, or none without buttons. Raises PlatformError if Slack refuses them."""
     if not buttons:
         return []
     if len(buttons) > BUTTONS_MAX:
@@ -230,19 +230,19 @@ SUGGESTED: list[Json] = [
     {"title": "What can you do?", "message": "/help"},
     {"title": "What are you working on?", "message": "/tasks"},
 ]
-"""What the assistant's pane offers where it is opened; a click sends the message."""
+"""Suggestions in the assistant's pane. A click sends the message."""
 
 
 def home_view(commands: Iterable[CommandSpec]) -> Fields:
-    """The app's home tab: how it is talked to, and its commands. Source: docs.slack.dev/surfaces/app-home."""
+    """Build the app's home tab: usage and commands. Source: docs.slack.dev/surfaces/app-home."""
     lines = "\n".join(f"`{command.line}` {_literal(command.description)}" for command in commands)
-    texts = (HOME, f"*Commands*, to be written as messages:\n{lines}")
+    texts = (HOME, f"*Commands* to send as messages:\n{lines}")
     blocks: list[Json] = [{"type": "section", "text": {"type": "mrkdwn", "text": text}} for text in texts]
     return {"type": "home", "blocks": blocks}
 
 
 def channel_name(name: str) -> str:
-    """A name that Slack takes for a channel: small letters, digits, hyphens and underscores."""
+    """Return a valid channel name: lower-case letters, digits, hyphens and underscores."""
     return _NOT_IN_NAME.sub("-", name.lower()).strip("-_")[:CHANNEL_NAME_CHARS_MAX] or "channel"
 
 
@@ -250,7 +250,7 @@ def channel_name(name: str) -> str:
 
 
 def _streamed(markdown: str) -> str:
-    """A preview's Markdown, as far as it is written, that calls no group. What it begins with stays as more follows."""
+    """Return an unfinished preview's Markdown without group mentions. Its beginning stays stable as text is added."""
     return markdown.removesuffix(WRITING).rstrip().replace("<!", f"<{ZERO_WIDTH_SPACE}!")
 
 
@@ -266,11 +266,11 @@ class _OpenStream(msgspec.Struct):
 
 
 class SlackStreams:
-    """Slack's own streaming of one account: begun, appended to, and ended before the finished answer takes its place.
+    """Streams of one account: started, appended to, and ended before the finished answer replaces them.
 
-    A stream is a preview only: Slack ends it by itself after some minutes, people may stop it, and it is ended where it
-    is in the way of an edit. The finished answer always comes as an edit with the whole text. Streams are known by
-    message id. Source: docs.slack.dev/reference/methods/chat.startStream and its neighbours.
+    A stream is only a preview. Slack ends it after some minutes, people may stop it, and an edit requires ending it.
+    The finished answer is always an edit with the whole text. Streams are identified by message id. Source:
+    docs.slack.dev/reference/methods/chat.startStream and related methods.
     """
 
     def __init__(self, api: SlackApi, clock: Clock) -> None:
@@ -280,8 +280,8 @@ class SlackStreams:
         self._offered = True
 
     async def start(self, channel: str, thread_ts: str, user: str, team: str, markdown: str) -> str:
-        """Begin to stream to a person's thread; returns the message's id, empty where Slack does not stream. Raises
-        PlatformError when it is not known whether the stream was begun."""
+        """Start a stream in a person's thread, and return the message's id, or an empty string if Slack does not stream
+        there. Raises PlatformError if the outcome is unknown."""
         text = _streamed(markdown)
         if not (self._offered and text and len(self._streams) < STREAMS_MAX):
             return ""
@@ -302,7 +302,7 @@ class SlackStreams:
         return started.ts
 
     async def append(self, ts: str, markdown: str) -> bool:
-        """Append what is new of a preview; False when the message has to be edited instead. Raises PlatformError."""
+        """Append new text of a preview. Returns False if the message must be edited instead. Raises PlatformError."""
         stream = self._streams.get(ts)
         if stream is None:
             return False
@@ -319,25 +319,25 @@ class SlackStreams:
         except PlatformError as error:
             if error.retry_after_seconds:
                 raise
-            self._streams.pop(ts)  # it ended, or what it shows is not known
+            self._streams.pop(ts)  # it ended, or its content is unknown
             return False
         stream.sent = text
         return True
 
     async def end(self, ts: str) -> None:
-        """End a stream, if it is one; a failure shows when the message is edited."""
+        """End a stream, if it is one. A failure appears when the message is edited."""
         stream = self._streams.pop(ts)
         if stream is not None:
             await self.stop(stream.channel, ts)
 
     async def stop(self, channel: str, ts: str) -> None:
-        """Tell Slack that a message is complete; nothing happens to one that is."""
+        """Tell Slack that a message is complete. No effect on a complete one."""
         try:
             await self._api.call("chat.stopStream", Ok, {"channel": channel, "ts": ts})
         except PlatformError as error:
             log.debug("a stream was not ended", extra={"why": str(error)})
 
     def idle(self) -> list[tuple[str, str, str]]:
-        """Channel, id and whole text of streams without news for IDLE_SECONDS."""
+        """Return the channel, id and text of streams that have been idle for IDLE_SECONDS."""
         before = self._clock.monotonic() - IDLE_SECONDS
         return [(stream.channel, ts, stream.whole) for ts, stream in self._streams.items() if stream.at <= before]

@@ -22,7 +22,7 @@ class SlackSettings(AccountSettings, frozen=True, kw_only=True):
     app_token: Secret = NO_SECRET
     """App-level token, xapp-…, for Socket Mode."""
     signing_secret: Secret = NO_SECRET
-    """What requests are signed with, for mode http."""
+    """Signing secret of requests, for mode http."""
     api_base: Annotated[str, Meta(pattern=URL)] = "https://slack.com/api/"
     """Address of the Web API."""
     mode: Literal["socket", "http"] = "socket"

@@ -1,6 +1,6 @@
-"""Slack's wire: the Web API, Socket Mode, and what events hold. Source: docs.slack.dev.
+"""Slack's Web API, Socket Mode and event fields. Source: docs.slack.dev.
 
-Every call is sent as a form, which all methods take; lists and objects in it are JSON.
+Every call is sent as a form, which all methods accept. Lists and objects in it are JSON.
 """
 
 import hashlib
@@ -66,19 +66,19 @@ CLOSED_ERRORS = frozenset(
         "restricted_action_thread_only_channel", "team_access_not_granted", "thread_locked",
     }
 )  # fmt: skip
-"""Where posts are refused for now, also where the bot was taken out of a private channel.
+"""Codes of channels that refuse posts for now, including private channels that the bot was removed from.
 
 Source: docs.slack.dev/reference/methods/chat.postMessage, errors.
 """
 THREAD_NOT_FOUND = "thread_not_found"
 GONE_ERRORS = frozenset({"cannot_reply_to_message", "invalid_thread_ts", THREAD_NOT_FOUND})
-"""The message that a thread hangs from was deleted."""
+"""The root message of the thread was deleted."""
 UNKNOWN_ERRORS = frozenset({"fatal_error", "internal_error"})
-"""Slack says of these that the call may have been carried out in part."""
+"""Codes after which the call may have had a partial effect."""
 FRAME_BYTES_MAX = 4_194_304
 OPEN_SECONDS = 20.0
 SIGNED_SECONDS_MAX = 300
-"""How old a signed call may be. Source: docs.slack.dev/authentication/verifying-requests-from-slack."""
+"""Maximum age of a signed call. Source: docs.slack.dev/authentication/verifying-requests-from-slack."""
 
 _DIGITS_MAX = 20
 _ADVICE = {
@@ -89,17 +89,17 @@ _ADVICE = {
 }
 PAGE = 200
 PAGES_MAX = 20
-"""Pages read of one conversation; what is older is left out."""
+"""Pages read of one conversation. Older messages are skipped."""
 PEOPLE_MAX = 2000
 KNOWN_SECONDS = 3600.0
-"""How long a person's name and roles are remembered."""
+"""How long a person's name and roles are cached."""
 
 
 # ---- Web API ----
 
 
 class Ok(msgspec.Struct, frozen=True):
-    """An answer of which nothing is read."""
+    """An answer whose content is ignored."""
 
 
 class _WebApiAnswer(msgspec.Struct, frozen=True):
@@ -112,7 +112,7 @@ def _slow_down(asked_seconds: float | None) -> PlatformError:
     return PlatformError("Slack asks us to slow down.", retry_after_seconds=max(asked_seconds or 0.0, 1.0))
 
 
-# ---- what events hold ----
+# ---- event fields ----
 
 
 class _Stamped(msgspec.Struct, frozen=True):
@@ -120,7 +120,7 @@ class _Stamped(msgspec.Struct, frozen=True):
 
 
 class SlackFile(msgspec.Struct, frozen=True):
-    """A file that came with a message."""
+    """A file of a message."""
 
     id: str = ""
     name: str | None = None
@@ -141,13 +141,12 @@ class SlackFile(msgspec.Struct, frozen=True):
         return self.name or self.title or "file"
 
     def others(self, sharer: str) -> list[str]:
-        """The people whose words it may have besides the one who shares it: its uploader, and the editors of a canvas
-        or a list."""
+        """Return other people who may have written its content: the uploader, and editors of a canvas or a list."""
         return [user for user in (self.user, self.last_editor, *self.editors) if user not in ("", sharer)]
 
 
 class _Shared(msgspec.Struct, frozen=True):
-    """What is shown below a message; a message that is shared, by its author's choice or by its link, among it."""
+    """An attachment of a message, such as a message shared deliberately or by its link."""
 
     is_share: bool = False
     is_msg_unfurl: bool = False
@@ -172,21 +171,21 @@ class _ReactedItem(msgspec.Struct, frozen=True):
 
 
 class _MessageMetadata(msgspec.Struct, frozen=True):
-    """What an app keeps with its message; ours has the post's key."""
+    """Metadata of an app's message. Ours contains the post's key."""
 
     event_type: str = ""
     event_payload: dict[str, msgspec.Raw] = {}
 
 
 class _AssistantThread(msgspec.Struct, frozen=True):
-    """The pane beside what somebody looks at, where they talk with the app."""
+    """The assistant's pane, in which a person talks with the app."""
 
     channel_id: str = ""
     thread_ts: str = ""
 
 
 class SlackMessage(msgspec.Struct, frozen=True):
-    """A message, or an event that is about one, as far as it is read."""
+    """The fields of a message, or of an event about one, that are read."""
 
     type: str = ""
     subtype: str = ""
@@ -213,7 +212,7 @@ class SlackMessage(msgspec.Struct, frozen=True):
 
 
 def lane_of(event: SlackMessage) -> str:
-    """Where an event has its place among others: a direct conversation, or a thread of a channel."""
+    """Return the queue of an event: a direct conversation, or a thread of a channel."""
     if event.item is not None:
         return event.item.channel
     if event.channel.startswith("D"):
@@ -223,7 +222,7 @@ def lane_of(event: SlackMessage) -> str:
 
 
 class SlackFileInfo(msgspec.Struct, frozen=True):
-    """What files.info answers."""
+    """Answer of files.info."""
 
     file: SlackFile
 
@@ -236,7 +235,7 @@ class SlackPosted(msgspec.Struct, frozen=True):
 
 
 class EventType(msgspec.Struct, frozen=True):
-    """What kind of event it is; the forms of others than those in EVENTS are not known."""
+    """The type of an event. Only types in EVENTS have a known form."""
 
     type: str = ""
 
@@ -248,7 +247,7 @@ class _AppAuthorization(msgspec.Struct, frozen=True):
 
 
 class EventCall(msgspec.Struct, frozen=True):
-    """What the Events API sends, by HTTP or inside an envelope."""
+    """A call of the Events API, by HTTP or inside an envelope."""
 
     type: str = ""
     challenge: str = ""
@@ -257,7 +256,7 @@ class EventCall(msgspec.Struct, frozen=True):
     authorizations: tuple[_AppAuthorization, ...] = ()
 
     def is_of(self, team: str) -> bool:
-        """Whether it is for the app as installed in this workspace."""
+        """Whether it is for the app in this workspace."""
         teams = {found.team_id for found in self.authorizations if found.team_id} or {self.team_id}
         return not team or team in teams or teams == {""}
 
@@ -271,7 +270,7 @@ class _BlockAction(msgspec.Struct, frozen=True):
 
 
 class SlackInteraction(msgspec.Struct, frozen=True):
-    """Somebody used a control; only buttons of messages are ours."""
+    """Use of a control. Only buttons of messages are ours."""
 
     type: str = ""
     user: _Ref = _Ref()
@@ -282,7 +281,7 @@ class SlackInteraction(msgspec.Struct, frozen=True):
 
 
 class SlashCommand(msgspec.Struct, frozen=True):
-    """A slash command. Slack does not say in which thread it was written."""
+    """A slash command. Slack does not provide its thread."""
 
     command: str = ""
     text: str = ""
@@ -305,7 +304,7 @@ class _PageCursor(msgspec.Struct, frozen=True):
 
 
 class MessagePage(msgspec.Struct, frozen=True):
-    """Messages as conversations.history and conversations.replies give them."""
+    """Answer of conversations.history and conversations.replies."""
 
     messages: tuple[SlackMessage, ...] = ()
     response_metadata: _PageCursor = _PageCursor()
@@ -379,14 +378,14 @@ class SlackApi(PlatformHttp):
         raise PlatformRefusal(f"Slack refused {method}: {code}.{advice}", code, closed=closed, gone=gone)
 
     async def respond(self, url: str, content: Fields) -> None:
-        """ApiAnswer a command or a click at its response_url. Raises PlatformError."""
+        """Answer a command or a click at its response_url. Raises PlatformError."""
         headers = {"content-type": "application/json"}
         answer = await self._post(url, content=msgspec.json.encode(content), headers=headers)
         if answer.status_code != 200:
             raise PlatformError(f"Slack answered {answer.status_code} to a response.")
 
     async def upload(self, path: Path) -> str:
-        """Send a file, which is not shared by that; returns its id. Raises PlatformError."""
+        """Upload a file without sharing it, and return its id. Raises PlatformError."""
         try:
             length = str(path.stat().st_size)
         except OSError as error:
@@ -396,7 +395,7 @@ class SlackApi(PlatformHttp):
         try:
             with open_file(path) as content:
                 answer = await self._post(slot.upload_url, TRANSFER_SECONDS, files={"file": (path.name, content)})
-        except PlatformError as error:  # nothing is shared yet, so it can be tried again without a doubt
+        except PlatformError as error:  # nothing is shared yet, so a retry is safe
             if not error.outcome_unknown:
                 raise
             raise PlatformError(str(error)) from error
@@ -405,13 +404,13 @@ class SlackApi(PlatformHttp):
         return slot.file_id
 
     async def newest(self, channel: str, thread_ts: str, oldest: str, limit: int) -> Sequence[SlackMessage]:
-        """The newest `limit` messages after `oldest` (a timestamp, or empty), oldest first. Raises PlatformError. With
-        `thread_ts` those of that thread, else those in the channel itself."""
+        """Return the newest `limit` messages after `oldest` (a timestamp, or empty), oldest first: of the thread
+        `thread_ts`, or of the channel itself. Raises PlatformError."""
         found: deque[SlackMessage] = deque(maxlen=limit)
         cursor = ""
         for _ in range(PAGES_MAX):
             page = await self.page(channel, thread_ts, oldest, cursor, min(PAGE, limit))
-            if thread_ts:  # Slack gives threads from their beginning, channels from their end
+            if thread_ts:  # Slack returns threads from their start, and channels from their end
                 found.extend(page.messages)
             else:
                 found.extendleft(page.messages[: limit - len(found)])
@@ -421,7 +420,7 @@ class SlackApi(PlatformHttp):
         return [msgspec.structs.replace(message, channel=channel) for message in found if message.ts > oldest]
 
     async def page(self, channel: str, thread_ts: str, oldest: str, cursor: str, limit: int) -> MessagePage:
-        """Some messages after `oldest`, and where the next begin. Raises PlatformError."""
+        """Return a page of messages after `oldest`, and the cursor of the next. Raises PlatformError."""
         given: dict[str, Json] = {
             "channel": channel,
             "limit": limit,
@@ -434,8 +433,8 @@ class SlackApi(PlatformHttp):
         return await self.call("conversations.history", MessagePage, given)
 
     async def author(self, user: str, known_seconds: float = KNOWN_SECONDS) -> Author:
-        """The user with name and roles (`admin`, `owner`, `guest`, `external`), which are at most so old; the bare id
-        when Slack does not say."""
+        """Return the user with name and roles (`admin`, `owner`, `guest`, `external`), cached for at most this time, or
+        only the id if unavailable."""
         now = self._clock.monotonic()
         known_at, author = self._people.get(user) or (now - known_seconds, Author(user, trusted=False))
         if now - known_at < known_seconds:
@@ -456,13 +455,13 @@ class SlackApi(PlatformHttp):
         return author
 
     async def fetch_file(self, url: str, bytes_max: int) -> Download:
-        """A file. Raises PlatformError, also for addresses to which the bot's token may not be shown."""
+        """Download a file. Raises PlatformError, also for addresses that must not receive the bot's token."""
         asked, own = urlsplit(url), urlsplit(self._base)
         host = asked.hostname or ""
         is_slack = host == "slack.com" or host.endswith((".slack.com", ".slack-files.com"))
         is_own = (asked.scheme, asked.netloc) == (own.scheme, own.netloc)
         if not (is_own or (is_slack and asked.scheme == "https")):
-            raise PlatformError("The file is stored outside of Slack; it was not fetched.", permanent=True)
+            raise PlatformError("The file is stored outside of Slack and was not downloaded.", permanent=True)
         return await self.download(url, bytes_max, {"authorization": f"Bearer {self._token()}"})
 
     async def _post(self, url: str, seconds: float = CALL_SECONDS, **parts: "Unpack[RequestParts]") -> ApiAnswer:
@@ -473,7 +472,7 @@ class SlackApi(PlatformHttp):
 
 
 def is_signed(secret: str, timestamp: str, signature: str, body: bytes, now: datetime) -> bool:
-    """Whether Slack signed this call, no longer ago than SIGNED_SECONDS_MAX."""
+    """Whether Slack signed this call within the last SIGNED_SECONDS_MAX."""
     if not secret or not (timestamp.isascii() and timestamp.isdecimal()) or len(timestamp) > _DIGITS_MAX:
         return False
     if abs(now.timestamp() - int(timestamp)) > SIGNED_SECONDS_MAX:
@@ -482,7 +481,7 @@ def is_signed(secret: str, timestamp: str, signature: str, body: bytes, now: dat
 
 
 def signature_of(secret: str, timestamp: str, body: bytes) -> str:
-    """What Slack writes into X-Slack-Signature."""
+    """Compute the value of X-Slack-Signature."""
     signed = hmac.new(secret.encode(), b"v0:" + timestamp.encode() + b":" + body, hashlib.sha256)
     return f"v0={signed.hexdigest()}"
 
@@ -491,13 +490,13 @@ def signature_of(secret: str, timestamp: str, body: bytes) -> str:
 
 
 class SocketOpened(msgspec.Struct, frozen=True):
-    """What apps.connections.open answers."""
+    """Answer of apps.connections.open."""
 
     url: str
 
 
 class Envelope(msgspec.Struct, frozen=True):
-    """A frame from Slack; what is inside depends on its `type`."""
+    """A frame from Slack. Its content depends on its `type`."""
 
     type: str = ""
     envelope_id: str = ""
@@ -506,19 +505,20 @@ class Envelope(msgspec.Struct, frozen=True):
 
 
 Confirm: TypeAlias = Callable[[], Awaitable[None]]
-"""Tells Slack not to send an envelope again; raises nothing."""
+"""Acknowledges an envelope. Raises nothing."""
 
 
 def check_package(package: str = "websockets") -> None:
-    """Raise ConfigError when the package for Socket Mode is missing."""
+    """Raise ConfigError if the package for Socket Mode is missing."""
     if find_spec(package) is None:
         raise ConfigError([f"Slack's Socket Mode needs the extra `slack`. {how_to_add('slack')}"])
 
 
 async def listen(url: str, hello: Callable[[], None], take: Callable[[Envelope, Confirm], object]) -> None:
-    """Give every envelope to `take` until Slack asks for a new connection. Raises PlatformError when it breaks before.
+    """Pass every envelope to `take` until Slack requests a new connection. Raises PlatformError if the connection
+    breaks.
 
-    `take` only starts the work, so that nothing queues behind it; `hello` is called when the connection stands.
+    `take` must only start the work, because it blocks later envelopes. `hello` is called once connected.
     Source: docs.slack.dev/apis/events-api/using-socket-mode.
     """
     from websockets.asyncio.client import connect
@@ -530,7 +530,7 @@ async def listen(url: str, hello: Callable[[], None], take: Callable[[Envelope, 
         try:
             await socket.send(msgspec.json.encode({"envelope_id": envelope_id}).decode())
         except ConnectionClosed:
-            return  # it comes again on the next connection, and is known by then
+            return  # Slack repeats it on the next connection, and it will be recognized
 
     try:
         async with connect(url, max_size=FRAME_BYTES_MAX, open_timeout=OPEN_SECONDS) as socket:
@@ -556,7 +556,7 @@ _CHANNEL = re.compile(r"[A-Z0-9]{2,40}")
 _TIMESTAMP = re.compile(r"[0-9]{1,11}\.[0-9]{1,9}")
 _MARKED = re.compile(r"<([^<>]*)>")
 _SUBTYPES = frozenset({"", "file_share", "thread_broadcast", "me_message"})
-"""Messages that somebody wrote."""
+"""Subtypes of messages by people."""
 _NOTES = frozenset(
     {
         *(
@@ -571,67 +571,67 @@ _NOTES = frozenset(
         "sh_room_shared", "tombstone", "unpinned_item",
     }
 )  # fmt: skip
-"""Notes of what happened, which nobody wrote. Source: docs.slack.dev/reference/events/message."""
+"""Subtypes of system messages. Source: docs.slack.dev/reference/events/message."""
 EVENTS = frozenset(
     {
         "message", "app_mention", "reaction_added", "member_joined_channel", "assistant_thread_started",
         "app_home_opened",
     }
 )  # fmt: skip
-"""The events of which something comes."""
+"""Supported events."""
 UNUSED_EVENTS = frozenset({"reaction_removed", "assistant_thread_context_changed"})
-"""Those that belong to them."""
+"""Related events."""
 
 
-# ---- what events mean ----
+# ---- meaning of events ----
 
 NO_THREAD = "0"
-"""The thread part of a direct conversation's own messages, as opposed to threads under them."""
+"""Thread part for a direct conversation's own messages, outside of threads."""
 
 
 def is_direct(channel: str) -> bool:
-    """Whether only one person and the bot are there."""
+    """Whether only one person and the bot are in it."""
     return channel.startswith("D")
 
 
 def key_of(channel: str, ts: str) -> str:
-    """A message's key, the same in each of the events that tell of it."""
+    """Return a message's key, which is the same in all events about it."""
     return f"{channel}/{ts}"
 
 
 def thread_of(platform: str, channel: str, ts: str, thread_ts: str) -> ThreadId:
-    """The thread a message belongs to: the one it is in, or would begin; in direct conversations the whole."""
+    """Return a message's thread: the one it is in or would open, or the whole direct conversation."""
     alone = NO_THREAD if is_direct(channel) else ts
     return make_thread_id(platform, channel, thread_ts or alone)
 
 
 def is_written(message: SlackMessage, me: SlackBot) -> bool:
-    """Whether a person wrote it: not the bot itself, no other bot, no note of the platform."""
+    """Whether a person wrote it, not a bot or the platform."""
     if message.subtype not in _SUBTYPES or message.bot_id or message.user in ("", me.user_id, "USLACKBOT"):
         return False
     return is_place(message.channel, message.ts, message.thread_ts)
 
 
 def is_of_unknown_kind(message: SlackMessage) -> bool:
-    """Whether it is neither known as a message of somebody nor as a note."""
+    """Whether it is neither a known message nor a known system message."""
     return message.subtype not in _SUBTYPES and message.subtype not in _NOTES
 
 
 def was_said(message: SlackMessage, me: SlackBot) -> bool:
-    """Whether somebody else said it, another bot maybe."""
+    """Whether someone other than this bot wrote it."""
     own = message.user == me.user_id or (message.bot_id is not None and message.bot_id == me.bot_id)
     said = message.subtype in _SUBTYPES or message.subtype == "bot_message"
     return said and not own and is_place(message.channel, message.ts, message.thread_ts)
 
 
 def is_about_message(event: SlackMessage) -> bool:
-    """Whether an edit or a deletion names a message that can exist."""
+    """Whether an edit or deletion names a valid message."""
     about = event.previous_message or event.message
     return about is not None and is_place(event.channel, event.deleted_ts or about.ts, about.thread_ts)
 
 
 def is_place(channel: str, ts: str, thread_ts: str) -> bool:
-    """Whether a message can stand there."""
+    """Whether it can contain messages."""
     threaded = not thread_ts or _TIMESTAMP.fullmatch(thread_ts) is not None
     return _CHANNEL.fullmatch(channel) is not None and _TIMESTAMP.fullmatch(ts) is not None and threaded
 
@@ -642,7 +642,7 @@ def is_addressed(message: SlackMessage, me: SlackBot) -> bool:
 
 
 def prompt_of(platform: str, message: SlackMessage, me: SlackBot) -> Prompt:
-    """The prompt a written message makes, without its files; the author has no name yet."""
+    """Return a message's prompt, without its files and its author's name."""
     channel = message.channel
     return Prompt(
         thread=thread_of(platform, channel, message.ts, message.thread_ts),
@@ -658,13 +658,13 @@ def prompt_of(platform: str, message: SlackMessage, me: SlackBot) -> Prompt:
 
 
 def cards_of(message: SlackMessage, me: SlackBot) -> str:
-    """What an app says in blocks and attachments, without what its text says already."""
+    """Return an app's text in blocks and attachments that its plain text does not contain."""
     written = text_of(message.text or "", me)
     return _without(written, [*(message.blocks or ()), *(message.attachments or ())], me)
 
 
 def _without(written: str, cards: Sequence[msgspec.Raw], me: SlackBot) -> str:
-    """The words of cards, line by line, without those that are written."""
+    """Return the lines of cards that the text does not contain."""
     form = _form(me)
     lines = (line for card in cards for line in (words_of(card, form) or words_of(card, _FALLBACK)).splitlines())
     return "\n".join(line for line in dict.fromkeys(lines) if line.strip() not in written)
@@ -675,7 +675,7 @@ def _form(me: SlackBot) -> CardForm:
     docs.slack.dev/legacy/legacy-messaging/legacy-secondary-message-attachments."""
 
     def leaf(part: Part) -> str | None:
-        """What a part says that has no words of its own, or words in Slack's marks."""
+        """Return the text of a part without plain text or with Slack's markup."""
         kind, url = part.get("type"), part.get("url")
         text = part.get("text")
         match kind:
@@ -700,7 +700,7 @@ def _form(me: SlackBot) -> CardForm:
             case "call" if isinstance(part.get("call"), Mapping):
                 return _of_call(part["call"])
             case str() if kind.endswith(("_select", "_picker", "picker", "overflow", "checkboxes", "radio_buttons")):
-                return ""  # what people may choose there is nothing that was said
+                return ""  # choices are not text
             case _:
                 return None
 
@@ -715,7 +715,7 @@ def _form(me: SlackBot) -> CardForm:
 
 
 def _of_call(call: Json) -> str:
-    """The name of a call, and where it is joined. Source: docs.slack.dev/apis/web-api/using-the-calls-api."""
+    """Return the name of a call and its address. Source: docs.slack.dev/apis/web-api/using-the-calls-api."""
     about = call.get("v1") if isinstance(call, Mapping) else None
     told: Part = about if isinstance(about, Mapping) else {}
     name, url = told.get("name") or "a call", told.get("join_url")
@@ -727,19 +727,19 @@ _SAID = frozenset(
     username""".split()  # noqa: SIM905
 )
 _FALLBACK = CardForm(said=frozenset({"fallback"}))
-"""What an attachment says where it can be shown as nothing but text."""
+"""Key of an attachment's plain text fallback."""
 _INLINE = frozenset({"rich_text_section", "rich_text_preformatted", "rich_text_quote"})
 
 
 def references_of(message: SlackMessage, me: SlackBot) -> list[Reference]:
-    """The messages that are shared with it. Who wrote them is told by a name alone, which nobody vouches for."""
+    """Return shared messages. Their author is only an unverified name."""
     found: list[Reference] = []
     for raw in message.attachments or ():
         try:
             shared, odd = decode_known(raw, _Shared)
         except UNREADABLE:
             continue
-        if shared.is_message or {"is_share", "is_msg_unfurl"}.intersection(odd):  # in doubt it is one
+        if shared.is_message or {"is_share", "is_msg_unfurl"}.intersection(odd):  # assume so if uncertain
             files = (f"[file {file.label}]" for file in shared.files)
             text = text_of(shared.text, me)
             cards = _without(text, [*shared.blocks, *shared.message_blocks, *shared.attachments], me)
@@ -752,14 +752,14 @@ def references_of(message: SlackMessage, me: SlackBot) -> list[Reference]:
 
 
 def edited_at(message: SlackMessage) -> datetime | None:
-    """When a message was changed last; None where Slack does not say."""
+    """Return the time of a message's last change, or None if unknown."""
     ts = message.edited.ts if message.edited is not None else ""
     return datetime.fromtimestamp(float(ts), UTC) if _TIMESTAMP.fullmatch(ts) else None
 
 
 def text_of(text: str, me: SlackBot) -> str:
-    """The text without mentions of the bot, and with Slack's marks read: links, channels, announcements, entities.
-    Other people stay `<@ID>`, which is how one writes to them."""
+    """Return the text without mentions of the bot, and with Slack's markup decoded: links, channels, announcements,
+    entities. Other people stay `<@ID>`, the form for mentioning them."""
     if me.user_id:
         text = re.sub(rf"<@{re.escape(me.user_id)}(\|[^<>]*)?>[ \t]*", "", text)
 
@@ -780,7 +780,7 @@ def text_of(text: str, me: SlackBot) -> str:
 
 
 def command_in(slash: SlashCommand, commands: CommandTable) -> ParsedCommand | None:
-    """The command that was given, as `/stop all` or as `/shoal stop all`; `/shoal` alone asks for help."""
+    """Return the command in `/stop all` or `/shoal stop all`. `/shoal` alone means help."""
     own = commands.parse(f"{slash.command} {slash.text}")
     if own is not None:
         return own
