@@ -323,7 +323,7 @@ async def test_an_update_of_an_unknown_form_stops_none_after_it(
         await peer.says("end")
         assert [prompt.text for prompt in await inbox.prompts(1)] == ["end"]
     (record,) = [one for one in caplog.records if one.levelname == "WARNING"]
-    assert "sends events of the kind" in record.getMessage()
+    assert "sent an unsupported event type" in record.getMessage()
 
 
 async def test_a_note_that_nobody_wrote_is_answered_by_nobody(peer: Telegram) -> None:
