@@ -84,9 +84,7 @@ async def test_what_is_left_out_is_logged_once_a_kind(
             await peer.server.happens(event)
         await peer.says("is it?")
         await inbox.prompts(1)
-    told = [
-        one for one in caplog.records if one.message == "ignored event" or "unsupported event type" in one.message
-    ]
+    told = [one for one in caplog.records if one.message == "ignored event" or "unsupported event type" in one.message]
     assert len(told) == 1
     assert [one.text for one in inbox.said()] == ["is it?"]
 
