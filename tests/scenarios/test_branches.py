@@ -204,7 +204,7 @@ async def test_nothing_is_tried_again_while_something_is_to_be_done(tmp_path: Pa
             await again(world)
         await world.ada.says("one")
         await world.happens(world.ada.thread, "turn_started")
-        with pytest.raises(Conflict, match="has something to do"):
+        with pytest.raises(Conflict, match="still running"):
             await again(world)
         assert not [event for event in await world.journal() if isinstance(event.data, Branched)]
         gate.open()

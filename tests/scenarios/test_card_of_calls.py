@@ -130,7 +130,7 @@ async def test_a_card_that_is_partly_decided_waits_for_the_rest_and_keeps_the_or
         await world.ada.decides(calls[1].id, allow=True)
         await world.rests()
         assert ran(world) == [], "the call before it waits"
-        with pytest.raises(Conflict, match="Call 2 was decided already: it was allowed"):
+        with pytest.raises(Conflict, match="Call 2 was already decided: it was allowed"):
             await world.app[Orchestrator].decide_card(calls[0].item.card, True, world.ada.asker, [2])
         with pytest.raises(InvalidInput, match="no call 7: its calls are 1 to 3"):
             await world.app[Orchestrator].decide_card(calls[0].item.card, True, world.ada.asker, [7])

@@ -134,7 +134,7 @@ async def test_what_changed_while_the_card_waits_is_asked_anew(tmp_path: Path) -
         put(world, {"build.py": "print('quite another')\n"})
         await world.ada.decides(first.id, allow=True)
         assert "build.py changed since you were asked: 14 → 23 bytes." in (await asks(world, 2))[1]
-        assert (await world.ada.sees("asked for anew")).buttons == ()
+        assert (await world.ada.sees("needs a new approval")).buttons == ()
         assert await results(world) == []
         await decides(world)
         await world.ada.sees("done")

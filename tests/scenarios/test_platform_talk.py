@@ -48,9 +48,9 @@ async def test_an_emoji_on_a_card_decides_it_once_by_whoever_may(tmp_path: Path,
         assert (scene.app[AgentRegistry].spec("main").workspace / "made").read_text() == "x\n"
         await stand.reacts(second, "👍", stand.ada)
         await scene.until(
-            lambda: next((text for text in told(stand) if "decided already: it was denied" in text), None)
+            lambda: next((text for text in told(stand) if "already decided: it was denied" in text), None)
         )
-    assert len([text for text in told(stand) if "decided already" in text]) == 1
+    assert len([text for text in told(stand) if "already decided" in text]) == 1
 
 
 @pytest.mark.parametrize("stand", PLATFORMS, indirect=True)

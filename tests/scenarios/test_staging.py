@@ -188,7 +188,7 @@ async def test_the_first_answer_counts_and_only_of_those_who_may(tmp_path: Path)
         assert "decide" in await press(values[0], world.ada.thread, eve, world.app[OpenInbox])
         assert await press(values[1], world.ada.thread, ADA, world.app[OpenInbox]) == "Discarded."
         said = await press(values[0], world.ada.thread, ADA, world.app[OpenInbox])
-        assert said == "That was decided already: it was denied."
+        assert said == "This was already decided: it was denied."
         await world.rests()
         assert outside.sent == []
 

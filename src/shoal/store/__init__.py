@@ -1,1 +1,1 @@
-"""The database: the journal, the queues and every other table, for SQLite and PostgreSQL."""
+"""The database for SQLite and PostgreSQL: the journal, the queues and all other tables."""

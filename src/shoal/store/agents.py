@@ -1,6 +1,4 @@
-"""The agents' rows: who there is, who answers in which channel, and which threads
-are at work; and what is set while Shoal runs: choices and access tokens.
-"""
+"""Agents, their channel bindings and active threads, settings that change at run time, and access tokens."""
 
 from datetime import datetime
 
@@ -30,7 +28,7 @@ from shoal.store.driver import (
 
 ASKED_CHARS_MAX = 200
 CHOICES = "place"
-"""The scope of the settings that hold what was chosen for places."""
+"""Scope of the settings that store the choices of places."""
 CHOICES_MAX = 10_000
 
 _agent = reader(AgentRow)
@@ -38,58 +36,58 @@ _binding = reader(Binding)
 
 
 class AgentStore(StorePart):
-    """The agents, their bindings and their work."""
+    """Agents, their bindings and their active threads."""
 
     @writes_at
     def put(self, at: datetime, name: str, digest: str) -> Script[bool]:
-        """Note that an agent is there, with this configuration; True when it was unknown or destroyed before."""
+        """Record an agent and its configuration. Return True if it was unknown or destroyed before."""
         found = yield from query("agent_lock", agent=name)
         yield from query("agent_put", agent=name, digest=digest, now=at)
         return not found or text(found[0][0]) != "active"
 
     @writes_at
     def retire(self, at: datetime, name: str) -> Script[list[Binding]]:
-        """Note that an agent is destroyed and remove its bindings, which are returned, in one transaction."""
+        """Mark an agent as destroyed and return its bindings, which are removed in the same transaction."""
         yield from query("agent_lock", agent=name)
         yield from query("agent_retire", agent=name, now=at)
         rows = yield from query("bindings_drop", agent=name)
         return sorted((_binding(row) for row in rows), key=lambda one: one.place)
 
     async def all(self) -> list[AgentRow]:
-        """Every agent there ever was, by name."""
+        """Return all agents by name, including destroyed ones."""
         return [_agent(row) for row in await self._read("agents_all")]
 
     async def bind(self, binding: Binding) -> None:
-        """Bind a channel; an earlier binding of it is replaced."""
+        """Bind a channel to an agent. Replaces the channel's earlier binding."""
         await self._write("binding_put", **msgspec.structs.asdict(binding))
 
     async def unbind(self, platform: str, channel: str) -> bool:
-        """Remove a channel's binding; False when there is none."""
+        """Remove a channel's binding. Return False if it has none."""
         return bool(await self._write("binding_delete", platform=platform, channel=channel))
 
     async def bindings(self, limit: int = 10_000) -> list[Binding]:
         return [_binding(row) for row in await self._read("bindings_all", limit=limit)]
 
     async def at_work(self, agent: str = "", limit: int = 100, *, within: str = "") -> list[Work]:
-        """The agent's threads (empty: everybody's) that have something to do, the longest at work first.
+        """Return the agent's active threads, longest-running first. An empty agent means all agents.
 
-        Only those whose ids begin with `within`, and the subagents that these called.
+        Includes only threads whose ids begin with `within`, and the subagents that they called.
         """
         rows = await self._read("threads_at_work", agent=agent, limit=limit, low=within, high=first_after(within))
         return [_work(row) for row in rows]
 
     async def choices(self) -> dict[str, str]:
-        """What was chosen for places (PLATFORM, PLATFORM@SERVER or PLATFORM:CHANNEL), as JSON; at most 10,000."""
+        """Return the choices of places (PLATFORM, PLATFORM@SERVER or PLATFORM:CHANNEL) as JSON, at most 10,000."""
         rows = await self._read("settings_of", scope=CHOICES, after="", limit=CHOICES_MAX)
         return {text(row[0]): text(row[1]) for row in rows}
 
     async def server_of(self, platform: str, channel: str) -> str:
-        """The server that a channel belongs to, as its adapter noted it; empty for none."""
+        """Return the server that a channel belongs to, as recorded by its adapter, or empty."""
         rows = await self._read("setting_get", scope=servers_scope(platform), key=channel)
         return text(rows[0][0]) if rows else ""
 
     async def choose(self, place: str, value: str) -> None:
-        """Set a place's choices; an empty value forgets them."""
+        """Set a place's choices. An empty value removes them."""
         if value:
             await self._write("setting_put", scope=CHOICES, key=place, value=value)
         else:
@@ -115,7 +113,7 @@ def _work(row: Row) -> Work:
 
 
 def user_said(said: Value) -> UserSaid | None:
-    """What began a turn, where that was a message that can be read."""
+    """Return the message that began a turn, if it was a readable message."""
     try:
         data = decode_data(UserSaid.type, text(said)) if said is not None else None
     except (*UNREADABLE, StoreNewer):
@@ -149,25 +147,25 @@ class SettingStore(StorePart):
 # ---- access tokens ----
 
 CHAIN = "tokens"
-"""The audit chain of tokens that were made and revoked."""
+"""Audit chain of created and revoked tokens."""
 
 _token = reader(AccessToken, "name digest scope person agent created_by created_at expires_at used_on")
 
 
 class TokenStore(StorePart):
-    """The access tokens, at most TOKENS_MAX."""
+    """Access tokens, at most TOKENS_MAX."""
 
     @writes_at
     def add(self, at: datetime, token: AccessToken, via: str = "") -> Script[None]:
-        """Store one, which the audit log tells. `via` is the token that its maker came with.
+        """Store and audit a token. `via` is the token that its creator authenticated with.
 
-        Raises Conflict when the name is taken or there are TOKENS_MAX.
+        Raises Conflict if the name is taken or TOKENS_MAX tokens exist.
         """
         if number((yield from query("token_count"))[0][0]) >= TOKENS_MAX:
-            raise Conflict(f"There are {TOKENS_MAX} tokens already; `shoal token revoke NAME` makes room.")
+            raise Conflict(f"There are {TOKENS_MAX} tokens already. Revoke one with `shoal token revoke NAME`.")
         stored = yield from query("token_insert", **msgspec.structs.asdict(token))
         if not stored:
-            raise Conflict(f"There is a token {token.name} already; `shoal token revoke {token.name}` ends it.")
+            raise Conflict(f"The token {token.name} exists already. To end it: `shoal token revoke {token.name}`")
         what = f"agent {token.agent}, " if token.agent else ""
         until = f"until {token.expires_at:%Y-%m-%d %H:%M} UTC" if token.expires_at else "for good"
         detail = f"{token.scope} as {token.person}, {what}{until}"
@@ -181,16 +179,19 @@ class TokenStore(StorePart):
         return await self._one(_token, "token_by_name", name=name)
 
     async def all(self) -> list[AccessToken]:
-        """All of them by name, the expired ones too."""
+        """Return all tokens by name, including expired ones."""
         return [_token(row) for row in await self._read("tokens_all")]
 
     async def note_use(self, token: AccessToken, day: str) -> None:
-        """Note the day on which it was used last."""
+        """Record the day of the last use."""
         await self._write("token_used", name=token.name, digest=token.digest, day=day)
 
     @writes_at
     def revoke(self, at: datetime, name: str, by: str, via: str = "") -> Script[bool]:
-        """Delete it, which the audit log tells; False when there is none. `via` is the token that `by` came with."""
+        """Delete and audit a token. Return False if it does not exist.
+
+        `via` is the token that `by` authenticated with.
+        """
         if not (yield from query("token_delete", name=name)):
             return False
         yield from chain(CHAIN, (AuditEntry("token", f"revoke {name}", user=by, token=via),), at)

@@ -1,4 +1,4 @@
-"""What every transaction that touches a journal appends: events with the rows that follow from them, posts, audit."""
+"""Appends shared by all journal transactions: events with their derived rows, posts and audit entries."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -25,22 +25,23 @@ from shoal.store.driver import Batch, Query, Row, Script, Value, dump, number, q
 
 TITLE_CHARS_MAX = 80
 SEQ_END = 2**62
-"""After every number of an event."""
+"""Higher than every event number."""
 
 
 def title_of(said: str) -> str:
-    """What lists call a thread that began with this."""
+    """Return the title that lists show for a thread that began with this text."""
     return " ".join(said[: TITLE_CHARS_MAX * 4].replace("\0", "").split())[:TITLE_CHARS_MAX]
 
 
 def event(thread: ThreadId, row: Row) -> Event:
-    """`seq, turn, type, at, data`. Raises StoreCorrupt for one that cannot be read, StoreNewer for an unknown type."""
+    """Decode the row `seq, turn, type, at, data`. Raises StoreCorrupt if it is unreadable, StoreNewer for an unknown
+    type."""
     seq, turn, kind, at, body = row
     try:
         data = decode_data(text(kind), text(body))
     except UNREADABLE as error:
         todo = "Install the Shoal that wrote it, or restore a backup."
-        raise StoreCorrupt(f"Event {seq} of thread {thread} cannot be read: {refusal(error)}. {todo}") from error
+        raise StoreCorrupt(f"Event {seq} of thread {thread} is unreadable: {refusal(error)}. {todo}") from error
     return Event(number(seq), thread, TurnId(text(turn)), time(at), data)
 
 
@@ -54,10 +55,10 @@ def append(
     last: bool = False,
     **where: Value,
 ) -> Script[Committed | None]:
-    """Store events under the numbers that the query `reserve` gives out, with the rows that follow from them.
+    """Store events and their derived rows under the numbers that the query `reserve` assigns.
 
-    `reserve` also tells whether the open turn is to be stopped. None when it finds no such thread. PostgreSQL stores
-    the events in that same query. With `last` the script that this belongs to asks for nothing more.
+    `reserve` also returns whether the open turn must stop. Returns None if it finds no such thread. PostgreSQL stores
+    the events in the same query. With `last`, this is the final batch of the calling script.
     """
     now, datas = to_micros(at), [encode_data(data).decode() for data in events]
     for data in events:
@@ -86,7 +87,7 @@ def append(
 def append_outside(
     thread: ThreadId, turn: TurnId, events: Sequence[EventData], at: datetime
 ) -> Script[tuple[Event, ...]]:
-    """Append without a lease: what people and other threads do to a thread while nobody, or anybody, advances it."""
+    """Append without a lease: changes by people and other threads, whether or not a worker advances the thread."""
     stored = yield from append("thread_extend", thread, turn, events, at)
     if stored is None:
         raise NotFound(f"There is no thread {thread}.")
@@ -94,17 +95,17 @@ def append_outside(
 
 
 def lock_at_rest(thread: ThreadId, at: datetime) -> Script[int]:
-    """Lock a thread that has nothing to do, and end its leases; its last event's number. Raises NotFound, Conflict."""
+    """Lock an idle thread, end its leases and return the number of its last event. Raises NotFound, Conflict."""
     found = yield from query("thread_rest", thread=thread, now=at)
     if found:
         return number(found[0][0])
     if not (yield from query("thread_one", thread=thread)):
         raise NotFound(f"There is no thread {thread}.")
-    raise Conflict("This conversation has something to do. Wait for its answer or stop it, then try again.")
+    raise Conflict("A turn is still running or waiting here. Wait for its answer or stop it, then try again.")
 
 
 def put_post(post: NewPost, at: datetime) -> Script[bool]:
-    """Enqueue a post; False when its id is known."""
+    """Enqueue a post. Return False if its id is known."""
     platform = platform_of(post.thread)
     row = {"id": post.id, "platform": platform, "thread": post.thread, "payload": dump(post), "now": at}
     rows = yield from query("outbox_insert", **row)

@@ -1,4 +1,4 @@
-"""Questions to people, each decided once, alone or with the others of its card.
+"""Approvals: questions to people. Each is decided once, alone or with the other calls of its card.
 
     state       means                                  left by
     ---------   ------------------------------------   ----------------------------------------------------------------
@@ -8,9 +8,9 @@
                 whole thread (`scope`)                 ends without it: it stays, and permits nothing more
     deny, expired, cancelled, used                     -
 
-The calls of one message that need a person are asked together, on one card. The card is only a group: each call has a
-row of its own, bound to its own digests. What a decision about the card says of each call becomes durable in one
-transaction, and every change of any of them changes the card that people see.
+One card asks for all calls of a message that need a person's approval. The card is only a group: each call has its own
+row, bound to its own digests. A decision about the card stores its verdicts on all calls in one transaction, and every
+change to a call updates the card that people see.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,12 +31,12 @@ from shoal.store.driver import Script, StorePart, dump, query, readable, reader,
 from shoal.store.staged import run_accepted
 
 ACTION_CHARS_MAX = 500
-"""How much of what was decided about the row of a decision says; its digest is of all."""
+"""Maximum length of the text in a decision's audit row. Its digest covers the whole text."""
 GRANTS_MAX = 8
-"""Grants of one call in one thread that are looked at, the newest; each holds for other content."""
+"""Newest grants of one call in one thread that are checked. Each grant covers different content."""
 
 _DECIDED = {"allow": "allowed", "used": "allowed", "deny": "denied", "cancelled": "cancelled, because the turn went on"}
-EXPIRED = "That question has expired, and nothing ran. Ask the agent again."
+EXPIRED = "This approval expired, and nothing ran. Ask the agent again."
 _covers = msgspec.json.Decoder(Coverage)
 _item = msgspec.json.Decoder(CardItem)
 _names = msgspec.json.Decoder(tuple[str, ...])
@@ -53,18 +53,20 @@ _approval = reader(
 
 
 class Approvals(StorePart):
-    """Questions to people."""
+    """Approvals by people."""
 
     async def get(self, approval: ApprovalId) -> Approval | None:
         return await self._one(_approval, "approval_one", id=approval)
 
     async def on_card(self, card: CardId) -> list[Approval]:
-        """The calls of a card by their numbers; empty for an unknown card."""
+        """Return the calls of a card by number, empty for an unknown card."""
         return _by_number(readable(_approval, await self._read("approvals_card", card=card)))
 
     async def meant(self, thread: ThreadId, named: str) -> list[Approval]:
-        """What somebody in a thread means by a whole id, of a call or a card, or by the end of one that waits there;
-        everything that waits there by ""."""
+        """Return the approvals in a thread that an id refers to.
+
+        It is the whole id of a call or card, or the end of a pending one. An empty id means all pending approvals.
+        """
         name = named.upper()
         if name:
             whole = await self.get(ApprovalId(name))
@@ -76,7 +78,7 @@ class Approvals(StorePart):
         return [one for one in waiting if one.id.upper().endswith(name) or one.item.card.upper().endswith(name)]
 
     async def search(self, *, pending: bool = True, thread: ThreadId | None = None, limit: int = 200) -> list[Approval]:
-        """Approvals, newest first."""
+        """Return approvals, newest first."""
         if pending:
             rows = await self._read("approvals_waiting", thread=thread or "", limit=limit)
         elif thread:
@@ -114,11 +116,11 @@ class Approvals(StorePart):
         roles: Sequence[str] = (),
         token: str = "",
     ) -> Script[list[Settlement]]:
-        """Decide calls of one thread, each once, and journal it: all of them or none.
+        """Decide calls of one thread, each once, and journal the decisions: all of them or none.
 
-        `by` has that trust, and these roles on the platform; `token` is the access token they came with. Raises
-        NotFound, Conflict when one is decided already, Gone when one has expired, and InvalidInput for the whole thread
-        where an approval does not cover all that may run.
+        `trust` and `roles` belong to `by` on the platform. `token` is the access token they authenticated with. Raises
+        NotFound, Conflict if one is already decided, Gone if one has expired, and InvalidInput if the scope is the
+        whole thread but an approval does not cover everything that may run.
         """
         settlements: list[Settlement] = []
         for approval, verdict in verdicts.items():
@@ -136,7 +138,7 @@ class Approvals(StorePart):
             if not settled:
                 if decided.state in ("pending", "expired"):
                     raise Gone(EXPIRED)
-                raise Conflict(f"That was decided already: it was {_DECIDED[decided.state]}.")
+                raise Conflict(f"This was already decided: it was {_DECIDED[decided.state]}.")
             data = ApprovalSettled(decided.id, decided.call_id, verdict, scope, by)
             events = yield from append_outside(decided.thread, decided.turn, (data,), at)
             what = " ".join("; ".join(decided.actions or (decided.tool,)).split())[:ACTION_CHARS_MAX]
@@ -153,8 +155,10 @@ class Approvals(StorePart):
 
     @writes_at
     def choose(self, at: datetime, card: CardId, ticked: Sequence[int], post: str, page: str) -> Script[None]:
-        """Have the card show a tick for each of its calls that waits, those of `ticked` set; `post` is the id of the
-        change. Raises NotFound, and Conflict or Gone where none waits."""
+        """Show a tick box for each pending call of the card, checked for those in `ticked`.
+
+        `post` is the id of the card's change. Raises NotFound, and Conflict or Gone if no call is pending.
+        """
         calls = yield from _calls_of(card)
         if not calls:
             raise NotFound("That card is gone. `shoal approvals list` shows what waits.")
@@ -173,12 +177,12 @@ class Approvals(StorePart):
         yield from _change_cards(changed, at)
 
     async def grants(self, thread: ThreadId, call_digest: str) -> list[Approval]:
-        """The approvals by which people allowed this call for the whole thread, newest first, at most GRANTS_MAX."""
+        """Return the approvals that allow this call in the whole thread, newest first, at most GRANTS_MAX."""
         rows = await self._read("approval_grants", thread=thread, call_digest=call_digest, limit=GRANTS_MAX)
         return [_approval(row) for row in rows]
 
     async def expire(self) -> list[Settlement]:
-        """Settle every pending approval whose time is up, each card at once."""
+        """Expire every overdue pending approval, one transaction per card."""
         due: dict[str, dict[ApprovalId, Verdict]] = {}
         for row in await self._read("approvals_expired", now=self._clock.now()):
             approval = ApprovalId(text(row[0]))
@@ -187,21 +191,24 @@ class Approvals(StorePart):
         for verdicts in due.values():
             try:
                 settlements += await self.settle_all(verdicts, "once", "clock", "untrusted")
-            except (Conflict, *UNREADABLE):  # decided in this very moment, or it cannot be read
+            except (Conflict, *UNREADABLE):  # decided meanwhile, or unreadable
                 continue
         return settlements
 
 
 def card_verdicts(calls: Sequence[Approval], allow: bool, numbers: Sequence[int] = ()) -> dict[ApprovalId, Verdict]:
-    """What a decision about a card says of its calls that wait: all of them, or those of these numbers. Allowing some
-    denies the rest; denying some leaves the rest. Raises Conflict, Gone, or InvalidInput for an unknown number."""
+    """Return the verdicts of a decision about a card: on all its pending calls, or on those with these numbers.
+
+    Allowing some denies the rest. Denying some leaves the rest pending. Raises Conflict, Gone, or InvalidInput for an
+    unknown number.
+    """
     refuse_decided(calls)
     by_number = {call.item.number: call for call in calls}
     for number in numbers:
         if number not in by_number:
             raise InvalidInput(f"This card has no call {number}: its calls are 1 to {calls[0].item.total}.")
         if (state := by_number[number].state) != "pending":
-            raise Conflict(f"Call {number} was decided already: it was {_DECIDED.get(state, 'left to expire')}.")
+            raise Conflict(f"Call {number} was already decided: it was {_DECIDED.get(state, 'left to expire')}.")
     verdicts: dict[ApprovalId, Verdict] = {}
     for number, call in by_number.items():
         if call.state != "pending":
@@ -214,7 +221,7 @@ def card_verdicts(calls: Sequence[Approval], allow: bool, numbers: Sequence[int]
 
 
 def verdicts_text(calls: Sequence[Approval], verdicts: Mapping[ApprovalId, Verdict]) -> str:
-    """What became of a card's calls, for the person who decided."""
+    """Describe the outcome of a card's calls to the person who decided."""
     waiting = [call for call in calls if call.state == "pending"]
     allowed = [call.item.number for call in waiting if verdicts.get(call.id) == "allow"]
     denied = [call.item.number for call in waiting if verdicts.get(call.id) == "deny"]
@@ -229,14 +236,14 @@ def verdicts_text(calls: Sequence[Approval], verdicts: Mapping[ApprovalId, Verdi
 
 
 def refuse_decided(calls: Sequence[Approval]) -> None:
-    """Raise Conflict, or Gone where they have expired, unless one of a card's calls waits."""
+    """Raise Conflict, or Gone if they have expired, unless one of the card's calls is pending."""
     states = {call.state for call in calls}
     if "pending" in states:
         return
     if states == {"expired"}:
         raise Gone(EXPIRED)
     outcomes = " and ".join(dict.fromkeys(_DECIDED.get(call.state, "left to expire") for call in calls))
-    raise Conflict(f"That was decided already: it was {outcomes}.")
+    raise Conflict(f"This was already decided: it was {outcomes}.")
 
 
 def _calls_of(card: str) -> Script[list[Approval]]:
@@ -257,7 +264,7 @@ def insert_approval(thread: ThreadId, turn: TurnId, approval: NewApproval, at: d
 
 
 def cancel_approvals(thread: ThreadId, turn: TurnId, at: datetime) -> Script[list[EventData]]:
-    """Void the turn's open questions; what is to be journaled."""
+    """Cancel the turn's pending approvals and return the events to journal."""
     cancelled: list[Approval] = []
     for row in (yield from query("approvals_cancel", thread=thread, turn=turn, now=at)):
         cancelled += [_approval(one) for one in (yield from query("approval_one", id=text(row[0])))]
@@ -266,7 +273,7 @@ def cancel_approvals(thread: ThreadId, turn: TurnId, at: datetime) -> Script[lis
 
 
 def show_outcomes(outcomes: Iterable[tuple[ApprovalId, CallOutcome]], at: datetime) -> Script[None]:
-    """Note what became of allowed calls, on their cards too."""
+    """Store the outcomes of allowed calls and show them on their cards."""
     changed: list[Approval] = []
     for approval, outcome in outcomes:
         yield from query("approval_outcome", id=approval, outcome=outcome)
@@ -275,12 +282,12 @@ def show_outcomes(outcomes: Iterable[tuple[ApprovalId, CallOutcome]], at: dateti
 
 
 def show_card(card: CardId, at: datetime) -> Script[None]:
-    """Have a card show how its calls ended; a large one does so once, when all are over."""
+    """Show on a card how its calls ended. A large card is updated once, when all its calls are over."""
     yield from _change_cards((yield from _calls_of(card))[:1], at)
 
 
 def _change_cards(changed: Sequence[Approval], at: datetime) -> Script[None]:
-    """Post the change of each card of these calls."""
+    """Enqueue an update for each card of these calls."""
     for card, approval in {one.item.card or one.id: one for one in changed}.items():
         calls = [approval]
         if approval.item.card:

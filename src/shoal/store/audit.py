@@ -1,10 +1,10 @@
-"""What was checked, allowed and done: a log chained by hashes.
+"""The audit log: a hash chain of checked, allowed and executed actions.
 
-An entry of the log that is edited, removed, reordered or put in later is found.
+Verification detects entries that were edited, removed, reordered or inserted.
 
-Each entry's hash covers the hash before it, its chain, its number, its time and its content in canonical form. A
-chain's head (length and last hash) is stored apart from the entries, so a cut tail is found too. Anchor lines in the
-log file carry heads out of the database: whoever rewrites the database as a whole still disagrees with them.
+Each entry's hash covers the previous hash, the chain, the number, the time and the content in canonical form. A chain's
+head (length and last hash) is stored apart from the entries, so a truncated chain is detected too. Anchor lines in the
+log file record the heads outside the database, so even a rewrite of the whole database can be detected.
 """
 
 import hashlib
@@ -42,28 +42,30 @@ from shoal.store.driver import (
 )
 
 PAGE_ROWS = 2000
-"""Entries in memory at once while all of them are read."""
+"""Entries in memory at once during a full read."""
 
 _audit_row = reader(AuditRow, entry=msgspec.json.Decoder(AuditEntry).decode)
 
 
 class AuditLog(StorePart):
-    """The hash-chained log; entries that belong to a turn come in with its commits, chained by thread."""
+    """The hash-chained audit log. A turn's commits append its entries, chained by thread."""
 
     @writes_at
     def record(self, at: datetime, chain_name: str, entries: Sequence[AuditEntry]) -> Script[None]:
         return chain(chain_name, entries, at)
 
     async def tail(self, limit: int = 100, *, chain_name: str = "") -> list[AuditRow]:
-        """The newest entries, oldest of them first."""
+        """Return the newest entries, in chronological order."""
         of = {"chain": chain_name} if chain_name else {}
         rows = await self._read("audit_tail_of" if of else "audit_tail", **of, limit=limit)
         return [_audit_row(row) for row in reversed(rows)]
 
     async def checks(self, since: datetime, agent: str = "") -> list[PastCheck]:
-        """What was checked since then, each action with each decision once; of one agent, if it is named. A call that
-        was asked about is checked again before it runs, which counts as one. What a case did in its throw-away
-        workspace, by rules of its own, is left out."""
+        """Return the permission checks since then, one per action and decision, of one agent if it is named.
+
+        A call that needed approval is checked again before it runs, which counts as one check. Evaluation cases are
+        left out: they run in temporary workspaces with their own rules.
+        """
         found: dict[tuple[str, str], PastCheck] = {}
         asked = set[tuple[str, str, str, str]]()
         after: tuple[datetime, str, int] = (since, "", 0)
@@ -81,13 +83,13 @@ class AuditLog(StorePart):
         return list(found.values())
 
     async def chains(self) -> list[tuple[str, int, str]]:
-        """Every chain with its length and head hash; one whose head was removed comes with length 0."""
+        """Return every chain with its length and head hash. A chain without a head has length 0."""
         rows = await self._read("audit_chains") + await self._read("audit_orphans")
         return [(text(row[0]), number(row[1]), text(row[2])) for row in rows]
 
     @reads
     def verify(self) -> Script[Verification]:
-        """Check every entry of every chain, as they all are at one moment: some 150,000 entries a second."""
+        """Check every entry of every chain on one snapshot, about 150,000 entries per second."""
         check = ChainCheck((yield from query("audit_chains")))
         after = ("", 0)
         while rows := (yield from query("audit_after", chain=after[0], after=after[1], limit=PAGE_ROWS)):
@@ -98,8 +100,10 @@ class AuditLog(StorePart):
 
 
 class ChainCheck:
-    """Compares the entries of chains, which come by chain and number, with their hashes, and their ends with the heads:
-    rows of chain, number and hash. A chain without a head should have no entry."""
+    """Compares entries, ordered by chain and number, with their hashes, and the end of each chain with its head.
+
+    Heads are rows of chain, number and hash. A chain without a head must have no entry.
+    """
 
     def __init__(self, heads: Iterable[Row]) -> None:
         self._heads = {text(row[0]): (number(row[1]), text(row[2])) for row in heads}
@@ -107,8 +111,10 @@ class ChainCheck:
         self._broken: dict[str, BrokenChain] = {}
 
     def take(self, row: Row) -> None:
-        """The next entry: a row of chain, number, at, entry, previous and hash. What is hashed is the stored text, so
-        that no change of it passes."""
+        """Check the next entry: a row of chain, number, at, entry, previous and hash.
+
+        The hash covers the stored text, so any change to it is detected.
+        """
         name, count, body, link = text(row[0]), number(row[1]), text(row[3]), (text(row[4]), text(row[5]))
         if name in self._broken:
             return
@@ -123,7 +129,7 @@ class ChainCheck:
             self._whole[name] = (count, digest)
 
     def result(self) -> Verification:
-        """What was found, once every entry was taken."""
+        """Return the result after the last entry."""
         for name, head in self._heads.items():
             end = self._whole.get(name, (0, GENESIS))
             if name not in self._broken and end != head:
@@ -133,8 +139,10 @@ class ChainCheck:
 
 
 def anchor_line(at: datetime, heads: Iterable[tuple[str, int, str]]) -> str:
-    """One line for the log: the time, how many chains and entries there are, and a hash over all heads (chain, length,
-    last hash), which are put in order first."""
+    """Return one line for the log: the time, the numbers of chains and entries, and a hash over all sorted heads.
+
+    A head is a row of chain, length and last hash.
+    """
     ordered = sorted(heads)
     digest = hashlib.sha256(msgspec.json.encode(["shoal-anchor-1", ordered])).hexdigest()
     entries = sum(length for _, length, _ in ordered)
@@ -142,7 +150,7 @@ def anchor_line(at: datetime, heads: Iterable[tuple[str, int, str]]) -> str:
 
 
 def _action(body: str) -> str:
-    """What an entry says was done; the entry itself where it cannot be read."""
+    """Return the action of an entry, or the entry itself if it is unreadable."""
     try:
         return msgspec.json.decode(body, type=AuditEntry).action
     except UNREADABLE:

@@ -1,6 +1,6 @@
-"""What models cost, and what stands under the ceilings of that.
+"""The costs of model calls, and the budget limits on them.
 
-Rows are locked in one order everywhere, so that workers never wait for each other.
+Rows are always locked in the same order, so workers cannot deadlock.
 """
 
 from collections.abc import Sequence
@@ -14,13 +14,13 @@ from shoal.kernel.records import BudgetStatus, Ceiling, Reservation, Reserved, S
 from shoal.store.driver import Script, StorePart, dump, number, query, reader, real, text, writes, writes_at
 
 LAPSED_MAX = 20
-"""How many lapsed reservations one call gives back."""
+"""Expired reservations that one call returns."""
 NEVER_LIFTED = ("comparison:", "check:")
-"""Scopes whose ceilings whoever asked has named themselves: lifting the owner's lifts none of these."""
+"""Scopes whose limits the caller set. Lifting the owner's limits does not lift these."""
 NEWEST_MAX = 20_000
-"""How many calls are summed by thread at most."""
+"""Maximum number of calls summed by thread."""
 BESIDE_TURNS = ("summary:", "title:", "snapshot:")
-"""What ids of calls beside a turn's steps begin with; a ULID follows."""
+"""Id prefixes of model calls outside a turn's steps. A ULID follows."""
 
 _keys = msgspec.json.Decoder(tuple[tuple[str, str], ...])
 BudgetKey = tuple[str, str]
@@ -28,13 +28,13 @@ _standing = reader(BudgetStatus)
 
 
 class BudgetStore(StorePart):
-    """What stands spent under the ceilings, over all workers."""
+    """Amounts spent and reserved under the budget limits, across all workers."""
 
     @writes_at
     def reserve(self, at: datetime, wanted: Reservation) -> Script[Reserved]:
-        """Set a call's cost aside under all its ceilings, or under none when one would break, in one transaction."""
+        """Reserve a call's cost under all its limits, or under none if it would exceed one, in one transaction."""
         own = yield from query("reservation_take", id=wanted.id)
-        latest = wanted.expires_at + (wanted.expires_at - at)  # clocks of machines differ by less
+        latest = wanted.expires_at + (wanted.expires_at - at)  # tolerance for clocks that differ
         lapsed = yield from query("reservations_lapsed", now=at, latest=latest, limit=LAPSED_MAX)
         given: dict[BudgetKey, tuple[float, int]] = {}
         for row in (*own, *lapsed):
@@ -71,33 +71,33 @@ class BudgetStore(StorePart):
 
     @writes
     def release(self, reservation: str) -> Script[None]:
-        """Give a reservation back, unused; one that does not stand changes nothing."""
+        """Return an unused reservation. Does nothing if it does not exist."""
         return _settle(reservation, 0.0, 0)
 
     async def standings(self, keys: Sequence[BudgetKey] = ()) -> list[BudgetStatus]:
-        """Today's ceilings (and the total), or those of these (scope, day)."""
+        """Return today's limits and the total, or the limits of these (scope, day) pairs."""
         found = [_standing(row) for row in await self._read("budget_all", day=self._clock.local().date().isoformat())]
         return [one for one in found if not keys or (one.scope, one.day) in keys]
 
     async def lift(self) -> str:
-        """Hold nothing up for the rest of the day, which is returned."""
+        """Suspend the limits for the rest of the day, and return that day."""
         today = self._clock.local().date().isoformat()
         await self._write("setting_put", scope="budget", key="lifted", value=today)
         return today
 
 
 class Ledger(StorePart):
-    """What models cost."""
+    """The costs of model calls."""
 
     @writes_at
     def record(self, at: datetime, thread: ThreadId, turn: TurnId, spent: Spend) -> Script[None]:
-        """Record a call by itself and settle its reservation: one of no turn, or one whose answer was cut off."""
+        """Record a call outside a turn, or one whose answer was cut off, and settle its reservation."""
         return spend(thread, turn, spent, at)
 
     async def usage(self, days: int = 30) -> list[UsageRow]:
-        """Use of the last `days` days, today among them, by day, agent and model, newest first.
+        """Return the usage of the last `days` days, including today, by day, agent and model, newest first.
 
-        `usd` is None when no call of the row had a price.
+        `usd` is None if no call of the row had a price.
         """
         since = (self._clock.local().date() - timedelta(days=days - 1)).isoformat()
         found: list[UsageRow] = []
@@ -107,7 +107,8 @@ class Ledger(StorePart):
         return found
 
     async def by_thread(self, days: int = 30) -> list[ThreadUsage]:
-        """Use of the last `days` days by thread, the dearest first: of at most NEWEST_MAX calls of each kind."""
+        """Return the usage of the last `days` days by thread, most expensive first. Reads at most NEWEST_MAX calls of
+        each kind."""
         begin = int((self._clock.now() - timedelta(days=days)).timestamp() * 1000)
         low = format_ulid(begin, bytes(10))
         sums: dict[str, list[float]] = {}
@@ -126,7 +127,7 @@ class Ledger(StorePart):
 
 
 def spend(thread: ThreadId, turn: TurnId, spent: Spend, at: datetime) -> Script[None]:
-    """Record the use of a model call, once by its id, and settle its reservation."""
+    """Record the usage of a model call, once per id, and settle its reservation."""
     usage = spent.usage
     call = {"day": spent.day or at.date().isoformat(), "agent": spent.agent, "model": spent.model, "usd": spent.usd}
     call |= msgspec.structs.asdict(usage)
@@ -140,7 +141,7 @@ def spend(thread: ThreadId, turn: TurnId, spent: Spend, at: datetime) -> Script[
 
 
 def _settle(reservation: str, usd: float, tokens: int, ceilings: Sequence[Ceiling] = ()) -> Script[None]:
-    """Put what a call really used in the place of its reservation, or under these if that has lapsed."""
+    """Replace a call's reservation with its actual cost, or add the cost under these limits if it has expired."""
     found = yield from query("reservation_take", id=reservation)
     for one in () if found else sorted(ceilings):
         yield from _add((one.scope, one.day), usd, tokens, one)
@@ -150,7 +151,7 @@ def _settle(reservation: str, usd: float, tokens: int, ceilings: Sequence[Ceilin
 
 
 def _add(key: BudgetKey, usd: float, tokens: int, ceiling: Ceiling | None = None) -> Script[BudgetStatus]:
-    """Add to a ceiling's row, making it if it is new; the row stays locked until the transaction ends."""
+    """Add to a limit's row, creating it if needed. The row stays locked until the transaction ends."""
     rows = yield from query(
         "budget_add",
         scope=key[0],

@@ -27,9 +27,9 @@ TRUTHS: dict[CardState, str] = {
     "ran": "✅ Allowed; it ran.",
     "failed": "⚠️ Allowed; it failed.",
     "changed": "⚠️ Allowed, but it did not run, because what it depends on has changed.",
-    "asked_anew": "⚠️ Allowed, but it did not run: what it runs has changed, so it is asked for anew.",
+    "asked_anew": "⚠️ Allowed, but it did not run: the content changed, so it needs a new approval.",
     "stopped": "⏹ Allowed; it was stopped while it ran.",
-    "interrupted": "⚠️ Allowed; it was interrupted while it ran, and what it did is unknown.",
+    "interrupted": "⚠️ Allowed; it was interrupted while it ran, so the result is unknown.",
     "not_run": "⏹ Allowed, but it did not run: it was stopped before.",
 }
 STAGED_TRUTHS: dict[CardState, str] = TRUTHS | {
@@ -41,32 +41,32 @@ STAGED_TRUTHS: dict[CardState, str] = TRUTHS | {
     "ran": "✅ Done.",
     "failed": "⚠️ Accepted; it failed.",
 }
-"""The same, of calls that a turn had staged."""
+"""The same for staged calls."""
 
 CARD_CHARS_MAX = 1500
-"""How much of what would run a card shows."""
+"""Characters of a call's content that a card shows."""
 CALL_CHARS_MIN = 200
-"""The least of what each of several calls would run that a card shows."""
+"""Minimum characters shown of each call on a card with several."""
 CARD_CALLS_MAX = 16
 """Calls on one card; those behind them are asked for once it is decided. A card of staged calls may have more: it tells
 how many there are of each tool, and shows EXAMPLES_MAX of them."""
 EXAMPLES_MAX = 4
 VALUE_CHARS_MAX = 60
 LABEL_CHARS_MAX = 70
-"""The longest label of a button that every platform takes."""
+"""Longest button label that every platform accepts."""
 _SPACES = re.compile(r" {40,}+")
 _BLANKS = re.compile(r"\n(?:[ \t]*+\n){5,}+")
-"""What would move the rest of a command out of view."""
+"""Whitespace that would push the rest of a command out of view."""
 WHOLE = (
     "Part of it is not shown. Read all of it before you allow it: `shoal approvals show {id}`, or on the page{place}."
 )
 
 
 def card_text(approval: str, shown: str, chars_max: int = CARD_CHARS_MAX, page: str = "") -> str:
-    """What a card says of what would run: all of it, or beginning and end, what is left out and where to read it.
+    """Return a call's content for a card: all of it, or its start and end with a note about where to read the rest.
 
-    As code, so that no platform takes a character of it for markup. `page` is the address of the page, without a slash
-    at its end; empty where nobody said it.
+    It is a code block, so no platform interprets it as markup. `page` is the address of the page without a trailing
+    slash, or empty if unknown.
     """
     shown = _BLANKS.sub(_empty_lines, shown)
     shown = _SPACES.sub(lambda found: f"⟨{len(found[0])} spaces⟩", shown)
@@ -86,14 +86,13 @@ def _empty_lines(found: re.Match[str]) -> str:
 
 
 REPOSITORY = "this repository's hooks and what its settings name"
-"""What git runs by itself."""
+"""Files that git runs by itself."""
 FILES_SHOWN_MAX = 10
-"""How many of the files that a call runs a card names."""
+"""Files of a call that a card names."""
 
 
 def coverage_text(covers: Coverage) -> str:
-    """What a call runs or sends that its own text does not show, for people: files with their sizes, and what is not
-    covered."""
+    """Describe the files that a call runs or sends, with their sizes, and anything the approval does not cover."""
     there = [file for file in covers.files if file.size_bytes >= 0] or covers.files
     is_repository = any("/.git/" in file.path for file in there)
     there = [file for file in there if "/.git/" not in file.path]
@@ -117,7 +116,7 @@ def coverage_text(covers: Coverage) -> str:
 
 
 SHORT_ID_CHARS = 8
-"""How much of the end of an approval's id people write."""
+"""Characters from the end of an approval's id that people type."""
 
 
 def card_id(approval: str) -> str:
@@ -125,13 +124,13 @@ def card_id(approval: str) -> str:
 
 
 def approval_of(post_id: str) -> ApprovalId:
-    """What the post of this id asks; empty when it is no card."""
+    """Return the approval id of a card's post id, or empty if the post is not a card."""
     kind, _, approval = post_id.partition(":")
     return ApprovalId(approval if kind == "approval" else "")
 
 
 def card_post(thread: ThreadId, calls: Sequence[NewApproval], page: str = "") -> NewPost:
-    """The post that asks for calls: one by itself, or all of one card."""
+    """Return the post that asks for one call, or for all calls of a card."""
     first, offers = calls[0], _offers(calls)
     if not first.item.card:
         only_once = bool(first.covers.uncovered)
@@ -150,9 +149,9 @@ def card_post(thread: ThreadId, calls: Sequence[NewApproval], page: str = "") ->
 
 
 def card_choice(thread: ThreadId, calls: Sequence[Approval], ticked: Sequence[int], post: str, page: str) -> NewPost:
-    """The post that turns a card's buttons into a tick for each call that waits; `post` is its id.
+    """Return the post that replaces a card's buttons with a tick box for each pending call. `post` is its id.
 
-    The ticks are in the buttons' values, so a press decides exactly what that button said.
+    The buttons' values contain the ticks, so a press decides exactly what its label says.
     """
     card, waiting = calls[0].item.card, [call for call in calls if call.state == "pending"]
     numbers = [call.item.number for call in waiting if call.item.number in ticked]
@@ -175,8 +174,10 @@ def card_choice(thread: ThreadId, calls: Sequence[Approval], ticked: Sequence[in
 
 
 def card_edit(thread: ThreadId, calls: Sequence[Approval]) -> NewPost:
-    """The post that changes a card to what became of its calls; the buttons go, unless some still wait. Platforms that
-    cannot edit skip it."""
+    """Return the post that updates a card with the outcomes of its calls.
+
+    The buttons are removed unless a call is still pending. Platforms that cannot edit messages skip it.
+    """
     first, states = calls[0], [_state_of(call) for call in calls]
     version = ",".join(states) + (":withdrawn" if any(call.scope == "withdrawn" for call in calls) else "")
     back = (Button("Take back the rule", f"back:{first.item.card or first.id}"),)
@@ -214,7 +215,7 @@ def card_edit(thread: ThreadId, calls: Sequence[Approval]) -> NewPost:
 
 
 def card_buttons(calls: Sequence[NewApproval]) -> tuple[Button, ...]:
-    """The buttons that decide these calls of a card. Calls that only untrusted text asked for are not ticked."""
+    """Return the buttons that decide these calls of a card. Calls that only untrusted text requested are not ticked."""
     card = calls[0].item.card
     ticked = [call.item.number for call in calls if not call.item.foreign]
     always = (Button("Always allow all", f"always:{card}"),) if all(call.item.always.allow for call in calls) else ()
@@ -280,7 +281,7 @@ def _made(call: Approval) -> str:
 
 
 def origins_text(origins: Sequence[ValueOrigin]) -> str:
-    """Where the values of a call come from, in sentences."""
+    """Describe the sources of a call's values in sentences."""
     by_person: dict[str, list[str]] = {}
     by_source: dict[str, list[str]] = {}
     for origin in origins:
@@ -303,7 +304,7 @@ def _including(calls: Sequence[NewApproval]) -> str:
 
 
 def _asks(item: CardItem) -> str:
-    """Who asks, and the model's own words."""
+    """Return who asks, and the model's reason."""
     if not item.agent:
         return ""
     asks = f"{item.agent} asks for {item.person}." if item.person else f"{item.agent} asks."
@@ -323,7 +324,7 @@ def _whole_text(calls: Sequence[NewApproval], page: str) -> str:
 
 
 def _staged_text(calls: Sequence[NewApproval], page: str) -> str:
-    """The card at the end of a turn: what it changed in files, and what it has staged, in order."""
+    """Return the text of the card at the end of a turn: its file changes and its staged calls, in order."""
     item, shown = calls[0].item, calls
     question = "Do this?" if len(calls) == 1 else f"Do these {len(calls):,} things?"
     head = f"**{question}** Nothing of it has happened yet. {escaped_markdown(_asks(item))}".rstrip()
@@ -343,13 +344,13 @@ def _staged_text(calls: Sequence[NewApproval], page: str) -> str:
 
 
 def _share(calls: int) -> int:
-    """How much of what each of several calls would run a card shows."""
+    """Return how many characters of each call a card shows."""
     return max(CALL_CHARS_MIN, 2 * CARD_CHARS_MAX // calls)
 
 
 def _call_text(call: NewApproval, page: str, chars_max: int) -> str:
-    """What would run, what it touches, why a person is asked where that is not plain from the rules alone, and where
-    its values come from."""
+    """Describe a call: its content, the files it affects, the sources of its values, and the reason for asking if the
+    rules alone do not make it clear."""
     shown = call.shown if call.shown.strip() else strip_controls("\n".join(call.actions))
     besides = (coverage_text(call.covers), call.reason, origins_text(call.item.origins))
     return _joined(card_text(call.id, shown, chars_max, page), *map(escaped_markdown, besides))

@@ -1,4 +1,4 @@
-"""What starts turns by itself and must know how they went."""
+"""An interface for things that start turns and need to know the outcome."""
 
 from datetime import datetime
 
@@ -8,13 +8,15 @@ from shoal.store.driver import Script
 
 
 class Cause:
-    """Stored things that start turns, such as triggers. Each call is part of the transaction it tells of, and changes
-    nothing for an id that is not its own."""
+    """Stored things that start turns, such as triggers.
+
+    Each call runs in the transaction that it reports, and ignores ids of other causes.
+    """
 
     def turn_ended(self, id: str, thread: ThreadId, finished: TurnFinished, at: datetime) -> Script[None]:
-        """A turn that the thing with this id started has ended."""
+        """Handle the end of a turn that the cause with this id started."""
         yield from ()
 
     def opening_failed(self, id: str, error: str, *, for_good: bool) -> Script[None]:
-        """A post that was to open a thread for it was given up; `for_good` where it must not try again."""
+        """Handle the failure of a post that should have opened a thread. `for_good` means do not retry."""
         yield from ()

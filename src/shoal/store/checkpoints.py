@@ -1,4 +1,4 @@
-"""What turns and undos did to workspaces: rows that name the trees from before and after, which files hold."""
+"""Workspace checkpoints: for each turn and undo, the digests of the file trees before and after."""
 
 from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime
@@ -14,34 +14,34 @@ from shoal.store.driver import LAST, Script, StorePart, number, query, reader, r
 from shoal.store.threads import with_subagents
 
 UNDOING_MAX = 1000
-"""Undos that can be under way at the same time."""
+"""Undos that can run at the same time."""
 AT_ONCE_MAX = 500
-"""Turns of one workspace that are looked at to find those at work at the same time, and rows read at once."""
+"""Turns of a workspace checked for concurrent ones, and rows read at once."""
 
 _row = reader(CheckpointRow)
 
 
 class CheckpointStore(StorePart):
-    """Rows by the ids of turns and undos, which sort by time."""
+    """Checkpoints by the id of their turn or undo. The ids sort by time."""
 
     async def get(self, id: str) -> CheckpointRow | None:
         return await self._one(_row, "checkpoint_one", id=id)
 
     @reads
     def newest(self, thread: ThreadId) -> Script[list[CheckpointRow]]:
-        """Those of a thread and of its subagents, newest first, at most AT_ONCE_MAX."""
+        """Return the checkpoints of a thread and its subagents, newest first, at most AT_ONCE_MAX."""
         found = list[CheckpointRow]()
         for one in (yield from with_subagents(thread)):
             found += map(_row, (yield from query("checkpoints_of", thread=one, limit=AT_ONCE_MAX)))
         return sorted(found, key=lambda row: row.id, reverse=True)[:AT_ONCE_MAX]
 
     async def of_workspace(self, workspace: str, below: str = LAST) -> list[CheckpointRow]:
-        """Those of a workspace, newest first, at most AT_ONCE_MAX."""
+        """Return the checkpoints of a workspace, newest first, at most AT_ONCE_MAX."""
         where = {"workspace": workspace, "below": below, "limit": AT_ONCE_MAX}
         return [_row(row) for row in await self._read("checkpoints_in", **where)]
 
     async def trees(self, workspace: str) -> set[str]:
-        """Every tree that is named for a workspace."""
+        """Yield every tree that a checkpoint of the workspace refers to."""
         found, below = set[str](), LAST
         while page := await self.of_workspace(workspace, below):
             found.update(tree for row in page for tree in (row.before, row.after) if tree)
@@ -49,19 +49,19 @@ class CheckpointStore(StorePart):
         return found
 
     async def undoing(self) -> list[CheckpointRow]:
-        """The undos that are under way, or were cut."""
+        """Return the undos that are running or were interrupted."""
         return [_row(row) for row in await self._read("checkpoints_undoing", limit=UNDOING_MAX)]
 
     @writes_at
     def begin_undo(self, at: datetime, undo: str, done: CheckpointRow, by: str, now: str, then: str) -> Script[None]:
-        """An undo is about to bring a workspace from one tree to another.
+        """Record an undo that is about to change a workspace from one tree to another.
 
-        Raises NotFound for a thread that is gone, Conflict where it has something to do or somebody was faster.
+        Raises NotFound if the thread is deleted, Conflict if it is active or another undo came first.
         """
         yield from query("thread_lock", thread=done.thread)
         yield from lock_at_rest(done.thread, at)
         if not (yield from query("checkpoint_undone", id=done.id, undo=undo, before="")):
-            raise Conflict("Somebody else has just undone this.")
+            raise Conflict("This was just undone by someone else.")
         row = {"id": undo, "thread": done.thread, "workspace": done.workspace, "author": by}
         yield from query("checkpoint_begin", **row, before=now, after=then, undoes=done.id, now=at)
 
@@ -69,12 +69,14 @@ class CheckpointStore(StorePart):
     def end_undo(
         self, at: datetime, undo: CheckpointRow, after: str, event: FilesRestored, audit: AuditEntry
     ) -> Script[tuple[Event, ...]]:
-        """An undo has ended: journal and audit it. Empty where that was done already; of a thread that was deleted
-        meanwhile only the row is left."""
+        """Journal and audit the end of an undo.
+
+        Return no events if that was already done. For a deleted thread, only the row is updated.
+        """
         yield from query("thread_lock", thread=undo.thread)
         if not (yield from query("checkpoint_end", id=undo.id, after=after, now=at)):
             return ()
-        above, stands = undo.undoes, True  # what it undid had undone something, which stands again, and so on
+        above, stands = undo.undoes, True  # undoing an undo restores what that one had undone, and so on
         while (found := (yield from query("checkpoint_one", id=above))) and (below := _row(found[0]).undoes):
             if stands:
                 yield from query("checkpoint_again", id=below, undo=above)
@@ -88,7 +90,7 @@ class CheckpointStore(StorePart):
         return events
 
     async def forget(self, before: datetime) -> AsyncGenerator[str]:
-        """Delete what began before this time and has ended, a page at a time; yields the workspaces."""
+        """Delete ended checkpoints that began before this time, a page at a time, and yield their workspaces."""
         after = ""
         while page := await self._read("checkpoints_page", after=after, limit=AT_ONCE_MAX):
             upto = text(page[-1][0])
@@ -100,7 +102,7 @@ class CheckpointStore(StorePart):
 
 
 def note_checkpoints(thread: ThreadId, turn: TurnId, events: Sequence[EventData], at: datetime) -> Script[None]:
-    """The rows that follow from a turn's events."""
+    """Store the checkpoints of a turn's events."""
     for data in events:
         if isinstance(data, Checkpointed):
             row = {"id": turn, "thread": thread, "workspace": data.workspace, "author": data.author}

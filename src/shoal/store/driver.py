@@ -1,9 +1,9 @@
-"""What the store is written against: transactions as generators, the named queries of
-`queries/*.sql` and of features, and migrations.
+"""The database interface of the store: transactions as generators, named queries and migrations.
 
-A script yields batches of named queries and is sent the rows of each; what it returns is the transaction's result, and
-what it raises rolls the transaction back. A driver runs it inside one transaction: SQLite's in its writer thread, where
-many scripts share one durable commit, PostgreSQL's on a pooled connection. So every operation is written once for both.
+Named queries are in `queries/*.sql` and in features. A script is a generator that yields batches of them and receives
+the rows of each. Its return value is the transaction's result, and an exception rolls the transaction back. A driver
+runs a script in one transaction: SQLite in its writer thread, where many scripts share one durable commit, PostgreSQL
+on a pooled connection. Each operation is therefore written once for both.
 """
 
 import inspect
@@ -24,7 +24,7 @@ from shoal.kernel.untrusted import UNREADABLE
 
 Value: TypeAlias = str | int | float | None
 Param: TypeAlias = Value | list[str]
-"""Lists are PostgreSQL's arrays; no query of SQLite has one."""
+"""Lists are PostgreSQL arrays. SQLite queries have none."""
 Row: TypeAlias = tuple[Value, ...]
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -39,9 +39,10 @@ class Query(msgspec.Struct, frozen=True, gc=False):
 
 
 class Batch(msgspec.Struct, frozen=True, gc=False):
-    """Queries that do not need each other's rows, in the order in which they are executed.
+    """Queries that do not need each other's rows, in execution order.
 
-    A script's `last` one may be committed before the script sees its rows: what it raises afterwards undoes nothing.
+    A script's `last` batch may be committed before the script receives its rows. An exception after that rolls nothing
+    back.
     """
 
     queries: Sequence[Query]
@@ -55,7 +56,7 @@ class Driver(Protocol):
     """Runs scripts against a database."""
 
     async def write(self, script: Script[T]) -> T:
-        """Run it in one transaction, durable on return. Safe to cancel: it is done whole or not at all."""
+        """Run a script in one transaction, durable on return. Safe to cancel: all or nothing is done."""
         ...
 
     async def read(self, script: Script[T]) -> T:
@@ -63,17 +64,17 @@ class Driver(Protocol):
         ...
 
     async def close(self) -> None:
-        """Finish what was handed in, then close."""
+        """Finish the submitted scripts, then close."""
         ...
 
 
 def query(name: str, /, **params: Param | datetime) -> Script[list[Row]]:
-    """One query as a script: `rows = yield from query("thread_one", thread=thread)`."""
+    """Run one query as a script: `rows = yield from query("thread_one", thread=thread)`."""
     return (yield Batch((asked(name, params),)))[0]
 
 
 def asked(name: str, params: Mapping[str, Param | datetime]) -> Query:
-    """A query with its times in microseconds and truth values as numbers, as columns hold them."""
+    """Return a query with times as microseconds and booleans as integers, as stored in columns."""
     columns: dict[str, Param] = {}
     for key, value in params.items():
         if isinstance(value, datetime):
@@ -84,15 +85,15 @@ def asked(name: str, params: Mapping[str, Param | datetime]) -> Query:
 
 
 def is_single(script: Script[T]) -> bool:
-    """Whether the script is one query and nothing more, so that it needs no transaction around it."""
+    """Whether the script is a single query, which needs no explicit transaction."""
     return inspect.isgenerator(script) and script.gi_code is query.__code__
 
 
 class StorePart:
-    """Operations of one concern over either database. What a method writes is durable on return.
+    """Operations of one concern over either database. Writes are durable when a method returns.
 
-    An operation of several queries is a script under `@writes`, `@writes_at` or `@reads`; one of a single query awaits
-    `_read` or `_write`, which need no transaction around them.
+    An operation with several queries is a script under `@writes`, `@writes_at` or `@reads`. One with a single query
+    awaits `_read` or `_write`, without an explicit transaction.
     """
 
     def __init__(self, driver: Driver, clock: Clock) -> None:
@@ -103,7 +104,7 @@ class StorePart:
         return self._driver.read(query(name, **params))
 
     async def _one(self, read: Callable[[Row], T], name: str, /, **params: Param | datetime) -> T | None:
-        """The one row of a query, read; None when there is none."""
+        """Return the only row of a query, or None."""
         rows = await self._read(name, **params)
         return read(rows[0]) if rows else None
 
@@ -117,7 +118,7 @@ Part = TypeVar("Part", bound=StorePart)
 def writes(
     script: Callable[Concatenate[Part, P], Script[T]],
 ) -> Callable[Concatenate[Part, P], Coroutine[object, None, T]]:
-    """Turn a method that is a script into one that runs it in one transaction."""
+    """Decorate a script so that calling it runs it in one transaction."""
 
     @wraps(script)
     def run(self: Part, *args: P.args, **kwargs: P.kwargs) -> Coroutine[object, None, T]:
@@ -129,7 +130,7 @@ def writes(
 def writes_at(
     script: Callable[Concatenate[Part, datetime, P], Script[T]],
 ) -> Callable[Concatenate[Part, P], Coroutine[object, None, T]]:
-    """Do the same, and give the script the time of the call first: it may run some moments later, in another thread."""
+    """Decorate a script like `writes`, with the time of the call as its first argument, because it may run later."""
 
     @wraps(script)
     def run(self: Part, *args: P.args, **kwargs: P.kwargs) -> Coroutine[object, None, T]:
@@ -142,7 +143,7 @@ def writes_at(
 def reads(
     script: Callable[Concatenate[Part, P], Script[T]],
 ) -> Callable[Concatenate[Part, P], Coroutine[object, None, T]]:
-    """Turn a method that is a script of reads into one that runs it on one snapshot."""
+    """Decorate a read-only script so that calling it runs it on one snapshot."""
 
     @wraps(script)
     def run(self: Part, *args: P.args, **kwargs: P.kwargs) -> Coroutine[object, None, T]:
@@ -165,7 +166,7 @@ LAST = "~"
 
 
 def first_after(within: str) -> str:
-    """The first thread id after all that are or begin with `within`."""
+    """Return the first thread id after all ids that equal or begin with `within`."""
     if not within:
         return "\U0010ffff"
     if within.endswith(":"):
@@ -174,8 +175,10 @@ def first_after(within: str) -> str:
 
 
 def reader(record: type[R], columns: str = "", **decoders: Callable[[str], object]) -> Callable[[Row], R]:
-    """How rows of these columns (none named: all fields, in order) are read as records, by the types of the fields;
-    JSON columns by their decoders."""
+    """Return a function that decodes rows of these columns into records, by the types of the fields.
+
+    With no columns named, rows have all fields in order. JSON columns use their decoders.
+    """
     fields = {field.name: field.type for field in msgspec.structs.fields(record)}
     names = columns.split() or [*fields]
     readers: list[Callable[..., object] | None]
@@ -189,7 +192,7 @@ def reader(record: type[R], columns: str = "", **decoders: Callable[[str], objec
 
 
 def readable(read: Callable[[Row], R], rows: Sequence[Row]) -> list[R]:
-    """The rows as records, without those that cannot be read."""
+    """Decode rows into records, skipping unreadable ones."""
     found: list[R] = []
     for row in rows:
         with suppress(*UNREADABLE):
@@ -203,7 +206,7 @@ def text(value: Value) -> str:
 
 
 def number(value: Value) -> int:
-    """An integer column; NULL counts as 0 (sums over nothing)."""
+    """Return an integer column, with NULL (the sum of no rows) as 0."""
     return int(value) if value is not None else 0
 
 
@@ -216,7 +219,7 @@ def moment(value: Value) -> datetime | None:
 
 
 def real(value: Value) -> float:
-    """A column of fractions; NULL counts as 0."""
+    """Return a floating-point column, with NULL as 0."""
     return float(value or 0.0)
 
 
@@ -234,15 +237,15 @@ _SQLITE_ONLY = lazy_re.compile(r"/\*sqlite: (.*?) \*/")
 _COMMENT = lazy_re.compile(r"^--.*\n?", re.MULTILINE)
 PARAMETER = lazy_re.compile(r"(?<![:\w]):(\w+)")
 FIRST_MIGRATION = 100
-"""The number of the initial schema. Lower ones were those of versions that were never released."""
+"""Number of the initial schema. Lower numbers belong to unreleased versions."""
 
 
 @cache
 def statements(dialect: str) -> dict[str, str]:
-    """All queries by name in the words of a dialect, `sqlite` or `postgres`.
+    """Return all queries by name in a dialect, `sqlite` or `postgres`.
 
-    Parameters are written `:name` and become `%(name)s` for PostgreSQL; `/*pg: … */` counts there only, and
-    `/*sqlite: … */` for SQLite only, where a query may be several statements, the last of which has the rows, or none.
+    Parameters are written `:name` and become `%(name)s` for PostgreSQL. `/*pg: … */` applies to PostgreSQL only, and
+    `/*sqlite: … */` to SQLite only. In SQLite a query may have several statements; its rows are those of the last.
     """
     found: dict[str, str] = {}
     own, features = _HERE.joinpath("queries").glob("*.sql"), _HERE.parent.glob("features/*/queries.sql")
@@ -255,15 +258,16 @@ def statements(dialect: str) -> dict[str, str]:
 
 
 def in_dialect(sql: str, dialect: str) -> str:
-    """Of a text for both databases what is for this one: `/*pg: … */` and `/*sqlite: … */` count in their own alone."""
+    """Return SQL for one dialect: `/*pg: … */` applies to PostgreSQL only, `/*sqlite: … */` to SQLite only."""
     own, other = (_SQLITE_ONLY, _POSTGRES_ONLY) if dialect == "sqlite" else (_POSTGRES_ONLY, _SQLITE_ONLY)
     return own.sub(r"\1", other.sub("", sql))
 
 
 def migrations(dialect: str) -> list[tuple[int, str]]:
-    """The migrations of a dialect as (number, SQL), in order: `NUMBER_NAME.sql` and `NUMBER_NAME.DIALECT.sql`.
+    """Return the migrations of a dialect as (number, SQL), in order.
 
-    They are only added, never changed: databases have run them.
+    Files are named `NUMBER_NAME.sql` and `NUMBER_NAME.DIALECT.sql`. Never change an existing migration: databases have
+    already run it.
     """
     found: list[tuple[int, str]] = []
     for path in sorted(_HERE.joinpath("migrations").glob("*.sql")):
@@ -275,9 +279,9 @@ def migrations(dialect: str) -> list[tuple[int, str]]:
 
 
 def refuse_other_schemas(number: int, newest: int, what: str, how: str) -> None:
-    """Raise StoreUnreleased or StoreNewer unless this program can use the schema of `what`; 0 is an empty database.
+    """Raise StoreUnreleased or StoreNewer unless this version can use the schema of `what`. 0 is an empty database.
 
-    `how` says how to start over where the schema was never released.
+    `how` explains how to start over from an unreleased schema.
     """
     if 0 < number < FIRST_MIGRATION:
         raise StoreUnreleased(

@@ -1,4 +1,4 @@
-"""Content by digest in a local folder, which may be a shared volume; `s3.py` keeps it in an S3-compatible store."""
+"""Content by digest in a local folder, which may be on a shared volume. `s3.py` stores it in an S3-compatible store."""
 
 import os
 import secrets
@@ -12,7 +12,8 @@ from shoal.kernel.files import DIGEST_CHARS, digest_of, digest_of_file
 from shoal.kernel.regular_files import read_regular
 
 GRACE_SECONDS = 3600.0
-"""A content stored or asked for again this lately is not removed: the row that names it may still be on its way."""
+"""Content stored or requested within this time is not removed, because the row that refers to it may not be written
+yet."""
 
 
 class LocalFiles:
@@ -80,7 +81,7 @@ class LocalFiles:
 
 @contextmanager
 def new_file(path: Path) -> Generator[Path]:
-    """A file to write; it takes its place, synced, when the block ends well."""
+    """Open a file for writing. It is synced and moved into place if the block succeeds."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     fresh = path.parent / f".{secrets.token_hex(8)}"
     try:
@@ -98,5 +99,5 @@ def check_digest(path: Path, digest: str) -> None:
 
 
 def damaged(digest: str) -> OSError:
-    """What to raise for content that has changed since it was stored."""
+    """Return the error for content that has changed since it was stored."""
     return OSError(f"The stored content {digest} is damaged: its digest does not match.")

@@ -1,4 +1,4 @@
-"""Notices that a database is damaged, was replaced, or has lost what was not in its file yet.
+"""Detects a SQLite database that is damaged, was replaced, or has lost commits that were only in its -wal.
 
 what happened                                    noticed by                                  when
 ----------------------------------------------   -----------------------------------------   -------------------------
@@ -14,21 +14,21 @@ an older copy laid over it beside its -wal       the mark, among those that othe
 a start on what replaced it, with what it held   the time of both                            at the start
 saved beside it and not looked at
 
-A -journal is no damage: a process was killed while it turned a fresh or restored database to the -wal, and the start
-rolls that back.
+A -journal file is not damage: a process was killed while it switched a new or restored database to the -wal, and the
+next start rolls that back.
 
-The mark is `pragma application_id`: a new number for each process that opens the database, and another one whenever the
-last has come from the -wal into the file, so an older copy never has it. It is 0 once the database was closed with all
-of the -wal in it. -used holds the marks that are on their way, and each again once it is in the file for good. The mark
-is read from the file itself: it tells what lies there and travels with copies. Only one process writes at a time, which
-the lock on the home ensures, so a mark that this process did not set is somebody else's file.
+The mark is `pragma application_id`. Each process that opens the database sets a new number, and sets another one
+whenever the last was copied from the -wal into the file, so an older copy never has it. It is 0 once the database was
+closed with the whole -wal copied. The file -used lists announced marks, and each again once it is permanently in the
+file. The mark is read from the file itself, so it identifies the file's content and is copied with it. The lock on the
+home ensures that only one process writes, so a mark that this process did not set belongs to another file.
 
-A clean stop is recorded last, once SQLite has closed the file: the file and the empty -used get the same time, which no
-write to the file leaves. After a kill, a power cut or a change by another program the times differ.
+A clean stop is recorded last, after SQLite has closed the file: the file and the empty -used get the same modification
+time, and any write to the file changes it. After a kill, a power cut or a change by another program the times differ.
 
-Once something is wrong nothing more is written, not even by closing: a connection that only reads (`_guard`) is closed
-last, so that SQLite neither copies the -wal into the file nor removes it. That connection also still has the files that
-were removed or moved; what they held is saved through it.
+After damage is detected, nothing more is written, not even by closing. A read-only connection (`_guard`) is closed
+last, so SQLite neither copies the -wal into the file nor removes it. That connection also keeps removed or moved files
+open, and their content is saved through it.
 """
 
 import asyncio
@@ -59,12 +59,12 @@ from shoal.store.wal_index import INDEX, WalIndex, parse_index, read_index, salt
 log = logging.getLogger(__name__)
 
 START_CHECK_SECONDS = 1.0
-"""How long a start looks for damage; a file that takes longer is looked through in the background."""
+"""Time limit of the check at the start. A file that takes longer is checked in the background."""
 BACKGROUND_CHECK_SECONDS = 120.0
-"""How long the daily check may take; it holds back the reuse of the -wal meanwhile."""
+"""Time limit of the daily check, which delays the reuse of the -wal."""
 RESCUES_MAX = 100
 MARKS_MAX = 128
-"""Marks that were announced or confirmed lately; at most one of each is on its way into the file."""
+"""Recently announced or confirmed marks. At most one of each is pending."""
 
 _MARK = struct.Struct(">I")
 _MARK_OFFSET = 68
@@ -72,16 +72,16 @@ _WAL_VERSION_OFFSET = 18
 
 
 class Health:
-    """What is known to be wrong with a database; may be set and asked in any thread."""
+    """The known problems of a database. Thread-safe."""
 
     def __init__(self) -> None:
         self.damage = ""
-        """Empty, or what is wrong and what to do, in whole sentences. It stays until the process ends."""
+        """Empty, or the problem and its remedy in whole sentences. It is kept until the process ends."""
         self.trouble = ""
-        """Empty, or why the disk took something not, until it is told to the owner."""
+        """Empty, or why the disk refused a write, until the owner is notified."""
 
     def report(self, damage: str) -> StoreCorrupt:
-        """Take the first damage down, log it, and return it as the error to raise."""
+        """Record and log the first damage, and return the error to raise."""
         if not self.damage:
             self.damage = damage
             log.critical("%s", damage)
@@ -92,14 +92,14 @@ class Health:
             raise StoreCorrupt(self.damage)
 
     async def look_through(self, seconds: float) -> None:
-        """Look at all of the database for at most so many seconds, at low priority. A server sees to its own."""
+        """Check the whole database for at most this many seconds, at low priority. A database server checks itself."""
 
 
 class FileHealth(Health):
     """Watches the files of one SQLite database for the process that writes to it.
 
-    The order is `admit`, then the writer's connection, `begin`, `check` for each commit, `end` while the writer is
-    still open, `release` when it is not.
+    Call `admit`, open the writer's connection, call `begin`, then `check` for each commit, `end` before the writer
+    closes and `release` after it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -108,7 +108,7 @@ class FileHealth(Health):
         self._wal = path.with_name(f"{path.name}-wal")
         self._shm = path.with_name(f"{path.name}-shm")
         self._used = _used(path)
-        self._files: dict[Path, int] = {}  # kept open: closing one gives up the locks that SQLite has on it
+        self._files: dict[Path, int] = {}  # kept open: closing a file drops SQLite's locks on it
         self._known: dict[str, tuple[int, int]] = {}
         self._wal_at = str(self._wal)
         self._mark: int | None = None
@@ -121,9 +121,9 @@ class FileHealth(Health):
         self._reporting = threading.Lock()
 
     def admit(self, *, accept_loss: bool = False) -> None:
-        """Look at the files before anything is written. Raises StoreCorrupt, OSError, sqlite3.Error.
+        """Check the files before anything is written. Raises StoreCorrupt, OSError, sqlite3.Error.
 
-        `accept_loss` goes on without what the -wal should hold and does not; damaged pages are refused even then.
+        `accept_loss` continues without commits that are missing from the -wal. Damaged pages are refused even then.
         """
         if not accept_loss:
             self._refuse_beside_rescued()
@@ -139,7 +139,7 @@ class FileHealth(Health):
                 )
             return
         if not wal_bytes and self._path.with_name(f"{self._path.name}-journal").exists():
-            # have SQLite undo what a killed process left half done: the checks only read, and so could not
+            # let SQLite roll back after a killed process: the checks only read and cannot
             uri = f"{self._path.absolute().as_uri()}?mode=rw"
             with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
                 connection.execute("select count(*) from sqlite_master").fetchone()
@@ -168,7 +168,7 @@ class FileHealth(Health):
                 )
 
     def _refuse_beside_rescued(self) -> None:
-        """Raise StoreCorrupt if the database was written last before another one was saved from being replaced."""
+        """Raise StoreCorrupt if a rescued copy is newer than the database."""
         written_at = max(_look_at(self._path)[2], _look_at(self._wal)[2])
         for saved in sorted(self._path.parent.glob(f"{self._path.name}.rescued-*")):
             if _look_at(saved)[2] > written_at:
@@ -179,7 +179,7 @@ class FileHealth(Health):
                 )
 
     def _is_older_copy(self) -> bool:
-        """Whether another mark has come into the database since it had the one that it has."""
+        """Whether another mark was written to the database after its present one."""
         try:
             marks = [mark for (mark,) in _MARK.iter_unpack(read_regular(self._used))]
         except (FileNotFoundError, struct.error):
@@ -188,7 +188,7 @@ class FileHealth(Health):
         return bool(confirmed) and self._marked() in {CLOSED_MARK, *marks[:confirmed]} - {marks[confirmed]}
 
     def begin(self, writer: sqlite3.Connection) -> None:
-        """Mark the database as in use and watch its files from now on. Raises sqlite3.Error, OSError."""
+        """Mark the database as in use and start to watch its files. Raises sqlite3.Error, OSError."""
         mark = secrets.randbelow(2**31 - 1) + 1
         writer.execute(f"pragma application_id = {mark}")
         writer.execute("pragma wal_checkpoint(passive)").fetchone()
@@ -197,16 +197,18 @@ class FileHealth(Health):
         self._files[self._shm] = os.open(self._shm, os.O_RDONLY | os.O_CLOEXEC)
         self._files[self._used] = regular_only(str(self._used), os.O_RDWR | os.O_CREAT, 0o600)
         self._announce(mark)
-        if self._marked() == mark:  # else a reader of another process holds it up
+        if self._marked() == mark:  # otherwise a reader of another process blocks it
             self._mark = mark
             self._confirm(mark)
         paths = str(self._path), self._wal_at, str(self._shm)
         self._known = {path: _look_at(path)[0] for path in paths}
 
     def check(self) -> None:
-        """Raise StoreCorrupt if something is wrong, or if the files are not what they were; a few microseconds, but
-        where the file was written and not from the -wal: then it is looked through. The first call to see that may have
-        met SQLite in the middle of copying, so the next one looks."""
+        """Raise StoreCorrupt if a problem is known or the files were changed from outside.
+
+        Takes a few microseconds, except when the file was written but not from the -wal: then its content is checked.
+        SQLite may still be copying when a call first sees this, so the next call checks.
+        """
         if self.damage or not self._known:
             return super().check()
         try:
@@ -242,7 +244,7 @@ class FileHealth(Health):
         return super().check()
 
     def renew_mark(self, writer: sqlite3.Connection) -> None:
-        """Have the file get another mark with what is copied into it next. Raises sqlite3.Error, OSError."""
+        """Set a new mark, which reaches the file with the next copy of the -wal. Raises sqlite3.Error, OSError."""
         if self._mark is None or self._next_mark is not None or self.damage:
             return
         mark = secrets.randbelow(2**31 - 1) + 1
@@ -252,14 +254,15 @@ class FileHealth(Health):
         writer.execute(f"pragma application_id = {mark}")
 
     def note(self) -> None:
-        """Something is about to be stored: it is in the -wal, until the database itself was written later than now."""
+        """Note that a commit is about to be stored. It is in the -wal until the database file is written after this
+        time."""
         if self._used in self._files:
             now = time.time_ns()
-            with contextlib.suppress(OSError):  # what cannot be stored, SQLite tells in a moment
+            with contextlib.suppress(OSError):  # SQLite reports a disk that refuses writes in a moment
                 os.utime(self._files[self._used], ns=(now, now))
 
     async def look_through(self, seconds: float) -> None:
-        """Have SQLite check the whole file beside everything else, and report what it finds."""
+        """Check the whole file in the background and report damage."""
         if self.damage:
             return
         loop = asyncio.get_running_loop()
@@ -278,7 +281,7 @@ class FileHealth(Health):
             log.info("the database is large: not all of it was checked", extra={"seconds": seconds})
 
     def end(self, writer: sqlite3.Connection) -> None:
-        """Mark the database as closed, unless something is wrong with it. Raises sqlite3.Error."""
+        """Mark the database as closed, unless it has a problem. Raises sqlite3.Error."""
         with contextlib.suppress(StoreCorrupt):
             self.check()
         if not self.damage and self._guard is not None:
@@ -289,20 +292,20 @@ class FileHealth(Health):
             self._has_ended = True
 
     def release(self) -> None:
-        """Close what is open, after all connections; record a clean stop, if this was one."""
+        """Close the files, after all connections, and record a clean stop if this was one."""
         if self._guard is not None:
             self._guard.close()
         while self._files:
             os.close(self._files.popitem()[1])
         if self._has_ended:
             self._has_ended = False
-            with contextlib.suppress(OSError):  # then the next start looks for damage
+            with contextlib.suppress(OSError):  # then the next start checks for damage
                 self._record_clean_stop()
 
     def _record_clean_stop(self) -> None:
         """Give the database and -used the same time, unless another process still uses them. Raises OSError.
 
-        A write in the same tick of the clock would leave the time of the last one, so an earlier one is taken.
+        A write in the same clock tick would not change the time, so an earlier time is set.
         """
         if _look_at(self._wal)[1] or _look_at(self._used)[1]:
             return
@@ -312,18 +315,18 @@ class FileHealth(Health):
         os.utime(self._used, ns=(found.st_atime_ns, changed_at))
 
     def _is_as_it_was_closed(self) -> bool:
-        """Whether the last stop was clean, and nothing has changed the database since."""
+        """Whether the last stop was clean and the database is unchanged since."""
         used, used_bytes, used_at = _look_at(self._used)
         is_recorded = used != (0, 0) and not used_bytes and used_at == _look_at(self._path)[2]
         return is_recorded and self._marked() == CLOSED_MARK
 
     def _confirm(self, mark: int) -> None:
-        """Tell later starts that the file has this mark and will have no earlier one again. Raises OSError."""
+        """Record for later starts that the file has this mark and can no longer have an earlier one. Raises OSError."""
         os.fsync(self._files[self._path])
         self._announce(mark)
 
     def _announce(self, mark: int) -> None:
-        """Note a mark that will come into the database. Raises OSError."""
+        """Record a mark before it is written to the database. Raises OSError."""
         used, kept = self._files[self._used], (MARKS_MAX - 1) * _MARK.size
         os.pwrite(used, os.pread(used, MARKS_MAX * _MARK.size, 0)[-kept:] + _MARK.pack(mark), 0)
 
@@ -344,7 +347,7 @@ class FileHealth(Health):
         )
 
     def _rescue(self) -> Path | None:
-        """Save what the files still hold that only this process has open; None when that cannot be done."""
+        """Save the content of removed files that this process still has open. Return None if that fails."""
         if self._guard is None:
             return None
         for number in range(1, RESCUES_MAX + 1):
@@ -366,17 +369,16 @@ class FileHealth(Health):
         return None
 
     def _marked(self) -> int | None:
-        """The mark in the file as it is on disk; None where the file ends before it."""
+        """Return the mark in the file on disk, or None if the file is too short."""
         found = os.pread(self._files[self._path], _MARK.size, _MARK_OFFSET)
         return _MARK.unpack(found)[0] if len(found) == _MARK.size else None
 
 
 def refuse_without_wal(path: Path, mark: int | None = None, wal_bytes: int | None = None) -> None:
-    """Raise StoreCorrupt if the database was in use and its -wal is gone with what was stored last. What is not given
-    is looked up.
+    """Raise StoreCorrupt if the database was in use and its -wal, with the last commits, is missing.
 
-    Another program that opened the database since, and was the last to close it, has taken all of the -wal over and
-    removed it: then the database was written later than anything was stored.
+    Another program that opened and closed the database since may have copied the whole -wal and removed it. Then the
+    database file is newer than the last commit.
     """
     wal = path.with_name(f"{path.name}-wal")
     if mark is None:
@@ -388,7 +390,7 @@ def refuse_without_wal(path: Path, mark: int | None = None, wal_bytes: int | Non
         return
     _, used_bytes, used_at = _look_at(_used(path))
     lacks_the_last = used_at > _look_at(path)[2]
-    if not used_bytes:  # a copy of the file by itself; what `vacuum into` makes is whole, and needs no -wal
+    if not used_bytes:  # a copy of the file alone; a copy by `vacuum into` is complete and needs no -wal
         with path.open("rb") as file:
             lacks_the_last = file.read(_WAL_VERSION_OFFSET + 1)[_WAL_VERSION_OFFSET:] == b"\2"
     if lacks_the_last:
@@ -398,8 +400,8 @@ def refuse_without_wal(path: Path, mark: int | None = None, wal_bytes: int | Non
 
 
 def _used(path: Path) -> Path:
-    """The file whose time says when something was stored last. It is empty while the database is not in use; that it is
-    there tells that there was one."""
+    """Return the path of the -used file. Its time is that of the last commit, and it is empty while the database is not
+    in use. It exists if the database ever did."""
     return path.with_name(f"{path.name}-used")
 
 
@@ -410,7 +412,7 @@ _PUT_BACK = (
 
 
 def _look_at(path: str | Path) -> tuple[tuple[int, int], int, int]:
-    """Which file is there, how long it is, and when it was written (nanoseconds); zeros where there is none."""
+    """Return a file's identity, length and modification time (nanoseconds), or zeros if it does not exist."""
     try:
         found = os.stat(path)
     except OSError:

@@ -1,4 +1,4 @@
-"""What waits for a thread: messages that no turn has taken yet, and the threads that calls of other turns begin."""
+"""The mailbox: messages that no turn has taken yet, and child threads that calls of other turns begin."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -49,7 +49,7 @@ def inbound(value: Value) -> Prompt | Steer | FollowUp:
 
 
 def prompt_of(value: Value) -> Prompt:
-    """A mailbox payload as a prompt; a steer whose turn failed starts a turn of its own."""
+    """Decode a mailbox payload as a prompt. A steer whose turn failed starts its own turn."""
     message = inbound(value)
     if isinstance(message, Prompt):
         return message
@@ -57,11 +57,11 @@ def prompt_of(value: Value) -> Prompt:
 
 
 QUEUE_READ_MAX = 256
-"""Of a longer queue, what its turns will be is looked at when they come."""
+"""Longest queue whose turns are computed in advance."""
 
 
 def waiting_of(rows: Sequence[Row]) -> Waiting | None:
-    """What the next turn answers, of the prompts that wait (payload and time of each, oldest first)."""
+    """Return the prompts that the next turn answers, from the waiting ones (payload and time of each, oldest first)."""
     if not rows:
         return None
     prompts = [prompt_of(row[0]) for row in rows]
@@ -73,7 +73,7 @@ def waiting_of(rows: Sequence[Row]) -> Waiting | None:
 
 
 def accept_prompt(prompt: Prompt, prompts_max: int, at: datetime) -> Script[Receipt]:
-    """Store a prompt once and wake its thread, unless as many turns as `prompts_max` wait there already."""
+    """Store a prompt once and wake its thread, unless `prompts_max` turns already wait there."""
     thread = prompt.thread
     yield from query("thread_ensure", thread=thread, agent=prompt.answered_by, title=title_of(prompt.text), now=at)
     rows, waiting = yield Batch((_insertion(prompt, "prompt", at), Query("inbox_count", {"thread": thread})))
@@ -89,19 +89,19 @@ def accept_prompt(prompt: Prompt, prompts_max: int, at: datetime) -> Script[Rece
 
 
 class Inbox(StorePart):
-    """What people sent that no turn has taken yet."""
+    """Messages from people that no turn has taken yet."""
 
     @writes_at
     def accept(self, at: datetime, prompt: Prompt, prompts_max: int) -> Script[Receipt]:
-        """Store a prompt once per (platform, key), waking the engine in the same transaction.
+        """Store a prompt once per (platform, key) and wake the engine in the same transaction.
 
-        Accepted, duplicate, or busy when as many turns as `prompts_max` wait already.
+        Returns accepted, duplicate, or busy if `prompts_max` turns already wait.
         """
         return accept_prompt(prompt, prompts_max, at)
 
     @writes_at
     def accept_now(self, at: datetime, message: Steer | FollowUp) -> Script[Receipt]:
-        """Store it for the running turn: delivered, duplicate, or dropped when no turn is open."""
+        """Store a message for the running turn. Return delivered, duplicate, or dropped if no turn is open."""
         thread, platform = message.thread, platform_of(message.thread)
         found = yield from query("thread_lock_turn", thread=thread)
         if (yield from query("inbox_known", platform=platform, key=message.key)):
@@ -117,9 +117,11 @@ class Inbox(StorePart):
 
     @writes
     def abort(self, message: Abort) -> Script[Receipt]:
-        """Mark the open turn as aborted by a person, and with `all_queued` empty the mailbox. Where none is open and
-        nothing else is asked, what that person has just said, and the next turn would answer, is not begun. Delivered,
-        without a turn where it had not begun; dropped where there is nothing to stop."""
+        """Mark the open turn as aborted by a person, and with `all_queued` empty the mailbox.
+
+        If no turn is open and nothing else is requested, drop that person's messages that the next turn would answer.
+        Returns delivered, without a turn if none had begun, or dropped if there is nothing to stop.
+        """
         locked = yield from query("thread_lock_turn", thread=message.thread)
         if message.turn and (not locked or locked[0][0] != message.turn):
             return Receipt("dropped")
@@ -137,17 +139,18 @@ class Inbox(StorePart):
 
     @writes_at
     def revise(self, at: datetime, message: Edit | Deletion) -> Script[Revision]:
-        """Change or drop a message that still waits (accepted), or journal the change (delivered); by its author only,
-        or, for a deletion, by UNTOLD.
+        """Change or drop a waiting message (accepted), or journal the change (delivered).
 
-        An unknown message, or another author, is dropped; the same change again is a duplicate."""
+        Only its author may do so, or UNTOLD for a deletion. Returns dropped for an unknown message or another author,
+        and duplicate for a repeated change.
+        """
         platform = platform_of(message.thread)
         rows = yield from query("inbox_one", platform=platform, key=message.key)
         if not rows:
             return Revision(Receipt("dropped"))
         yield from query("thread_lock", thread=rows[0][3])
         rows = yield from query("inbox_one", platform=platform, key=message.key)
-        if not rows:  # it was old, and has just been forgotten
+        if not rows:  # it was old and has just been deleted
             return Revision(Receipt("dropped"))
         row, state, payload, thread = rows[0]
         said = inbound(payload)
@@ -156,13 +159,13 @@ class Inbox(StorePart):
         if not is_own or state == "dropped":
             return Revision(Receipt("dropped"))
         passed_on = not deleted and (message.tainted_by or (isinstance(said, Prompt) and said.tainted_by))
-        trusted = said.author.trusted and message.author.trusted and not passed_on  # others' words, in anybody's mouth
+        trusted = said.author.trusted and message.author.trusted and not passed_on  # quoted text of others
         author = msgspec.structs.replace(said.author, trusted=trusted)
         changed = said if deleted else msgspec.structs.replace(said, text=message.text, author=author)
         if isinstance(message, Edit) and isinstance(said, Prompt) and isinstance(changed, Prompt):
             if message.at is not None and said.edited_at is not None and message.at < said.edited_at:
-                return Revision(Receipt("duplicate"))  # changed again since, and told in another order
-            at_last = message.at or said.edited_at  # counts also where the same words are back
+                return Revision(Receipt("duplicate"))  # an older change that arrived late
+            at_last = message.at or said.edited_at  # counts even if the text is the same again
             changed = msgspec.structs.replace(said if changed.text == said.text else changed, edited_at=at_last)
         if deleted or changed != said:
             kept_as = "dropped" if deleted else text(state)
@@ -176,7 +179,7 @@ class Inbox(StorePart):
         return Revision(Receipt("delivered", message.message_id), events)
 
     async def waiting(self) -> list[ThreadId]:
-        """Threads with an open turn or a queued prompt: what has to be woken at start."""
+        """Return the threads to wake at the start: those with an open turn or a queued prompt."""
         return [ThreadId(text(row[0])) for row in await self._read("inbox_waiting")]
 
     @reads
@@ -187,21 +190,21 @@ class Inbox(StorePart):
 
     @writes
     def drop(self, thread: ThreadId, keys: Sequence[str]) -> Script[None]:
-        """Have messages that still wait never be answered."""
+        """Drop messages that still wait."""
         yield from query("thread_lock", thread=thread)
         for key in keys:
             yield from query("inbox_drop_one", platform=platform_of(thread), key=key)
 
     @reads
     def backlog(self) -> Script[Backlog]:
-        """How much waits in all mailboxes, for metrics."""
+        """Return the size of all mailboxes, for metrics."""
         ((prompts, oldest),) = yield from query("inbox_backlog")
         ((turns,),) = yield from query("turns_open")
         return Backlog(number(prompts), moment(oldest), number(turns))
 
 
 def _drop_next(stop: Abort) -> Script[bool]:
-    """Drop what the next turn would answer of the person who stops; whether there was any."""
+    """Drop the messages of this person that the next turn would answer. Return whether there were any."""
     rows = yield from query("inbox_queue", thread=stop.thread, limit=QUEUE_READ_MAX)
     prompts = [one for one in (prompt_of(row[0]) for row in rows) if one.origin == "person"]
     own = [turn for turn in turns_of(prompts) if prompts[turn[0]].author.id == stop.author.id][:1]
@@ -214,14 +217,15 @@ def _drop_next(stop: Abort) -> Script[bool]:
 class ChildStore(StorePart):
     """The threads that have a parent.
 
-    Whatever locks a child and its parent locks the child first, so that beginning and ending cannot deadlock.
+    Always lock a child before its parent, so that beginning and ending cannot deadlock.
     """
 
     @writes_at
     def begin(self, at: datetime, prompt: Prompt, running_max: int) -> Script[Receipt]:
-        """Open the thread that the prompt's caller begins, once: accepted, or duplicate.
+        """Open the child thread of the prompt's caller, once. Return accepted or duplicate.
 
-        Busy when the parent has `running_max` at work, dropped when the calling turn is not open or is being stopped.
+        Returns busy if the parent has `running_max` active children, dropped if the calling turn is not open or is
+        being stopped.
         """
         thread, caller = prompt.thread, prompt.caller
         assert caller is not None, "only calls begin children"
@@ -239,7 +243,7 @@ class ChildStore(StorePart):
         return Receipt("accepted")
 
     async def get(self, thread: ThreadId) -> Child | None:
-        """One, or None while it was not begun."""
+        """Return a child, or None if it has not begun."""
         rows = await self._read("child_one", thread=thread)
         if not rows:
             return None
@@ -247,12 +251,12 @@ class ChildStore(StorePart):
         return Child(thread, bool(rows[0][0]), finished if isinstance(finished, TurnFinished) else None)
 
     async def working(self, parent: ThreadId) -> list[ThreadId]:
-        """A thread's children that are at work or wait for it, oldest first."""
+        """Return a thread's children that are active or queued, oldest first."""
         return [ThreadId(text(row[0])) for row in await self._read("children_working", parent=parent)]
 
 
 def enqueue(prompt: Prompt, at: datetime) -> Script[None]:
-    """Put a prompt into its mailbox, full or not; again is nothing."""
+    """Put a prompt into its mailbox, even if that is full. Does nothing if repeated."""
     yield Batch((_insertion(prompt, "prompt", at),))
     yield from query("wake", thread=prompt.thread)
 
@@ -264,9 +268,9 @@ def _insertion(message: Prompt | Steer | FollowUp, lane: str, at: datetime) -> Q
 
 
 def report(wanted: Report, at: datetime) -> Script[tuple[Event, ...]]:
-    """Do to the parent what its child's end asks for, in the transaction of that end; returns what was journaled.
+    """Update the parent in the transaction that ends its child, and return the journaled events.
 
-    That transaction has locked the parent, so that the parent's next lease sees the end.
+    The transaction has locked the parent, so its next lease sees the end.
     """
     note = wanted.note
     if note is None:

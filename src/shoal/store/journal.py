@@ -1,4 +1,4 @@
-"""The journal's transactions: leases, appends, and what becomes durable together with them; saved conversations."""
+"""The journal's transactions: leases, appends and the writes that commit with them, and saved conversations."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -74,21 +74,21 @@ _window = reader(ContextWindow)
 
 FAILURES_MAX = 500
 ENDED_TURNS_MAX = 100_000
-"""Turns of a period that are counted; the newest."""
+"""Newest turns of a period that are counted."""
 HOUR_MICROS = 3_600_000_000
 TURN_EVENTS, TURN_EVENTS_MAX = 40, 400
-"""Events of a thread that are read at once in search of a turn's beginning, and the most that are read."""
+"""Events read at once in search of a turn's beginning, and the maximum number read."""
 
 
 class EndedTurn(NamedTuple):
-    """A turn that has ended, with its thread and its events, the newest 400 at most."""
+    """A turn that has ended, with its thread and at most its 400 newest events."""
 
     thread: ThreadInfo
     events: tuple[Event, ...]
 
 
 class EndedTurns(msgspec.Struct, frozen=True):
-    """How many turns ended with an outcome in the hour that begins at `at`, and the tokens that they took."""
+    """The number of turns that ended with an outcome in the hour that begins at `at`, and their tokens."""
 
     at: datetime
     outcome: str
@@ -105,8 +105,8 @@ class Journal(StorePart):
 
     @writes
     def lease(self, thread: ThreadId) -> Script[Lease | None]:
-        """Take the thread over by raising its epoch. None when it has no open turn and no prompt waits."""
-        yield from query("thread_lock", thread=thread)  # first, so that what is accepted in this moment is seen
+        """Take the thread over by incrementing its epoch. Return None if it has no open turn and no waiting prompt."""
+        yield from query("thread_lock", thread=thread)  # first, so that a prompt accepted right now is seen
         asked = [Query(name, {"thread": thread}) for name in ("thread_lease", "inbox_steers")]
         asked.append(Query("inbox_queue", {"thread": thread, "limit": QUEUE_READ_MAX}))
         found, steers, waiting = yield Batch(asked, last=True)
@@ -130,9 +130,9 @@ class Journal(StorePart):
         )
 
     async def held(self, lease: Lease) -> Lease | None:
-        """A lease as it stands now, where it is still the newest, no turn is open and a prompt is seen to wait.
+        """Return the current lease if it is still the newest, no turn is open and a prompt waits.
 
-        Changes nothing and waits for nobody, so that None only says that a lease has to be taken.
+        Read-only and never blocks. None only means that the caller must take a lease.
         """
         held = {"thread": lease.thread, "epoch": lease.epoch, "created_at": lease.created_at}
         found = await self._read("thread_held", **held, limit=QUEUE_READ_MAX)
@@ -157,23 +157,23 @@ class Journal(StorePart):
     def open_turn(
         self, at: datetime, lease: Lease, prompt: Prompt, commit: Commit, more: Sequence[Prompt] = ()
     ) -> Script[Committed]:
-        """Take the prompt, and those joined to it, out of the mailbox and append the turn's first events.
+        """Take the prompt and those joined to it out of the mailbox, and append the turn's first events.
 
-        Raises StaleEpoch, and QueueChanged where one of them waits no more, or says something else now.
+        Raises StaleEpoch, and QueueChanged if one of them no longer waits or its text changed.
         """
         yield from query("thread_lock_leased", thread=lease.thread, epoch=lease.epoch)
         platform, lines = platform_of(lease.thread), (prompt, *more)
         taken = yield Batch([Query("inbox_take", {"platform": platform, "key": line.key}) for line in lines])
         for line, rows in zip(lines, taken, strict=True):
             if not rows or prompt_of(rows[0][0]) != line:
-                raise QueueChanged(f"Thread {lease.thread}: what waits has changed.")
+                raise QueueChanged(f"Thread {lease.thread}: the queue has changed.")
         agent = next((data.agent for data in commit.events if isinstance(data, TurnStarted)), "")
         yield from query("thread_open", thread=lease.thread, turn=commit.turn, agent=agent, now=at)
         return (yield from _write(lease, commit, at, last=True))
 
     @writes_at
     def commit(self, at: datetime, lease: Lease, commit: Commit) -> Script[Committed]:
-        """Append events and all that belongs to them. Raises StaleEpoch."""
+        """Append events and the writes that commit with them. Raises StaleEpoch."""
         starts = commit.starts
         if commit.void_approvals or starts is not None:
             held = yield from _hold(lease)
@@ -187,15 +187,17 @@ class Journal(StorePart):
 
     @writes_at
     def take_steers(self, at: datetime, lease: Lease, turn: TurnId) -> Script[Committed]:
-        """Append the waiting steers as `steered` events; empty when there are none. Raises StaleEpoch."""
+        """Append the waiting steers as `steered` events and return them. Raises StaleEpoch."""
         return _take_steers(lease, turn, at, steers_only=True)
 
     @writes_at
     def finish_turn(self, at: datetime, lease: Lease, commit: Commit) -> Script[Committed]:
-        """Append the turn's last events and close it, unless a steer or follow-up waits: then those are appended
-        instead of `turn_finished`, and the turn goes on; or a person has stopped it: then only what was said is
-        appended. One that was aborted or failed closes in any case; open
-        approvals of the turn are cancelled. Raises StaleEpoch."""
+        """Append the turn's last events and close it.
+
+        If a steer or follow-up waits, it is appended instead of `turn_finished` and the turn continues. If a person has
+        stopped the turn, only its messages are appended. A turn that was aborted or failed always closes. Pending
+        approvals of the turn are cancelled. Raises StaleEpoch.
+        """
         finished = next(data for data in commit.events if isinstance(data, TurnFinished))
         outcome = finished.outcome
         held = yield from _hold(lease)
@@ -226,8 +228,8 @@ class Journal(StorePart):
 
     @writes_at
     def backfill(self, at: datetime, lease: Lease, missed: Sequence[Prompt]) -> Script[Committed]:
-        """Append what a platform has of the thread and the mailbox never saw, each message once; our own posts and
-        what was known are left out. Raises StaleEpoch."""
+        """Append messages from the platform that the mailbox never received, each once. Own posts and known messages
+        are skipped. Raises StaleEpoch."""
         thread = lease.thread
         platform = platform_of(thread)
         yield from _hold(lease)
@@ -261,7 +263,7 @@ class Journal(StorePart):
 
     @writes
     def add_thread(self, thread: ThreadId, agent: str, title: str, events: Sequence[Event]) -> Script[bool]:
-        """Make a thread of a conversation held elsewhere, each event at its own time; False where it is there."""
+        """Create a thread from an imported conversation, each event at its own time. Return False if it exists."""
         if not events or (yield from query("thread_one", thread=thread)):
             return False
         yield from query("thread_ensure", thread=thread, agent=agent, title=title_of(title), now=events[0].at)
@@ -271,9 +273,9 @@ class Journal(StorePart):
 
     @writes_at
     def retry(self, at: datetime, thread: ThreadId, turn: TurnId, request: RetryRequested) -> Script[tuple[Event, ...]]:
-        """Journal the request and have the open turn, which waits for its model, ask again at once.
+        """Journal the request and let the open turn, which waits to retry its model, ask again at once.
 
-        Empty, with nothing journaled, when none waits, or another than `turn` (empty: whichever).
+        Returns no events, and journals nothing, if no turn waits, or not `turn` (empty means any turn).
         """
         yield from query("thread_lock", thread=thread)
         waiting = yield from query("thread_retry_now", thread=thread, turn=turn, now=at)
@@ -285,8 +287,8 @@ class Journal(StorePart):
 
     @writes_at
     def take_retries(self, at: datetime, again_seconds: float) -> Script[list[ThreadId]]:
-        """Threads whose turn is to ask its model again now, with their wakes; the same one at the earliest after
-        `again_seconds`, unless it went on."""
+        """Return and wake the threads whose model retry is due. A thread that does not continue is returned again after
+        `again_seconds` at the earliest."""
         rows = yield from query("threads_retry_due", now=at, again=at + timedelta(seconds=again_seconds))
         threads = [ThreadId(text(row[0])) for row in rows]
         for thread in threads:
@@ -294,11 +296,11 @@ class Journal(StorePart):
         return threads
 
     async def next_retry_at(self) -> datetime | None:
-        """When the next turn asks its model again; None when no turn waits."""
+        """Return the time of the next model retry, or None if no turn waits."""
         return moment((await self._read("threads_retry_next"))[0][0])
 
     async def events(self, thread: ThreadId, after: int = 0, limit: int = 10_000, *, before: int = 0) -> list[Event]:
-        """Events with a higher number than `after` (and lower than `before`), oldest first, at most `limit`."""
+        """Return events with numbers above `after` (and below `before`), oldest first, at most `limit`."""
         rows = await self._read("events_range", thread=thread, after=after, before=before or SEQ_END, limit=limit)
         return [event(thread, row) for row in rows]
 
@@ -306,7 +308,7 @@ class Journal(StorePart):
     def along(
         self, thread: ThreadId, tip: int, after: int = 0, limit: int = 10_000, *, before: int = 0
     ) -> Script[list[Event]]:
-        """The same, of the branch that ends with event `tip` alone."""
+        """Return the same, of only the branch that ends with event `tip`."""
         found: list[Event] = []
         for span in spans_to(tip, (yield from branchings_until(thread, tip))):
             first, last = max(span.first, after + 1), min(span.last, (before or SEQ_END) - 1)
@@ -325,8 +327,11 @@ class Journal(StorePart):
         channels: Sequence[str] = (),
         archived: bool = False,
     ) -> list[ThreadInfo]:
-        """Threads, the last active first; with `channels` (`PLATFORM:CHANNEL:`) theirs alone, and their subagents'.
-        `archived`: those that were put away, else all others."""
+        """Return threads, most recently active first.
+
+        With `channels` (`PLATFORM:CHANNEL:`), only threads there and of their subagents. With `archived`, the archived
+        threads, otherwise all others.
+        """
         where = {"agent": agent, "limit": limit, "before": before or TIME_END, "archived": archived}
         if not channels:
             everyones = "threads_archived" if archived else "threads_recent"
@@ -341,8 +346,10 @@ class Journal(StorePart):
     def turns_ended(
         self, since: datetime, limit: int, *, within: str = "", faults: bool = False
     ) -> Script[list[EndedTurn]]:
-        """The newest turns that ended since then in threads whose ids begin with `within`, subagents' and silent ones
-        left out; with `faults` only those that failed or ended at a limit."""
+        """Return the newest turns that ended since then in threads whose ids begin with `within`.
+
+        Subagents' turns and silent ones are left out. With `faults`, only turns that failed or reached a limit.
+        """
         where = {"since": since, "low": within, "high": first_after(within)}
         found: list[EndedTurn] = []
         for row in (yield from query("turns_ended", **where, limit=limit, faults=faults)):
@@ -354,7 +361,7 @@ class Journal(StorePart):
         return found
 
     async def turns_ended_by_hour(self, since: datetime, *, within: str = "") -> list[EndedTurns]:
-        """How many of these turns ended in each hour, by outcome; the newest 100,000 are counted."""
+        """Return the number of these turns per hour and outcome. Counts the newest 100,000."""
         where = {"since": since, "low": within, "high": first_after(within), "counted": ENDED_TURNS_MAX}
         rows = await self._read("turns_ended_by_hour", **where)
         return [
@@ -363,11 +370,11 @@ class Journal(StorePart):
         ]
 
     async def pinned(self, limit: int = 200) -> list[ThreadInfo]:
-        """Threads that somebody keeps in sight, the last active first."""
+        """Return pinned threads, most recently active first."""
         return [_thread_info(row) for row in await self._read("threads_pinned", limit=limit)]
 
     async def failures(self, thread: ThreadId) -> list[Failed]:
-        """What went wrong in a thread, and what it was told of that, the newest first; at most FAILURES_MAX."""
+        """Return the failures of a thread and their messages, newest first, at most FAILURES_MAX."""
         rows = await self._read("failures_of", thread=thread, limit=FAILURES_MAX)
         found = (decode_data(Failed.type, text(row[0])) for row in rows)
         return [data for data in found if isinstance(data, Failed)]
@@ -376,18 +383,18 @@ class Journal(StorePart):
         return await self._one(_thread_info, "thread_one", thread=thread)
 
     async def prompt(self, digest: str) -> bytes | None:
-        """A system prompt stored by a turn's first commit, or None."""
+        """Return a system prompt stored by a turn's first commit, or None."""
         rows = await self._read("prompt_one", digest=digest)
         return text(rows[0][0]).encode() if rows else None
 
     async def steps(self, thread: ThreadId) -> list[StoredStep]:
-        """What the thread's turns spent their time on, oldest first."""
+        """Return the recorded steps of the thread's turns, oldest first."""
         rows = await self._read("steps_of_thread", thread=thread)
         return [StoredStep(thread, TurnId(text(row[0])), _step(row[1:])) for row in rows]
 
 
 def _turn_until(thread: ThreadId, turn: TurnId, seq: int) -> Script[list[Event]]:
-    """The events of a turn up to its last one, oldest first, read backwards to its beginning."""
+    """Return the events of a turn, oldest first. Reads backwards from its last event."""
     found: list[Event] = []
     before = seq + 1
     while before > max(1, seq + 1 - TURN_EVENTS_MAX):
@@ -402,34 +409,35 @@ def _turn_until(thread: ThreadId, turn: TurnId, seq: int) -> Script[list[Event]]
 
 
 class SnapshotStore(StorePart):
-    """Saved conversations, and the threads that may be saved or begun anew."""
+    """Saved conversations, and the threads that can be saved or restored."""
 
     async def add(self, snapshot: Snapshot) -> None:
         await self._write("snapshot_insert", **msgspec.structs.asdict(snapshot))
 
     async def of_channel(self, agent: str, channel: str, limit: int = 100) -> list[Snapshot]:
-        """The agent's in threads whose id begins with `channel` (empty: everywhere), newest first."""
+        """Return the agent's saved conversations in threads whose id begins with `channel` (empty means all), newest
+        first."""
         rows = await self._read("snapshots_of", agent=agent, low=channel, high=first_after(channel), limit=limit)
         return [_snapshot(row) for row in rows]
 
     async def window(self, thread: ThreadId) -> ContextWindow | None:
-        """Where the thread's window is; None for an unknown thread."""
+        """Return the thread's window, or None for an unknown thread."""
         return await self._one(_window, "window_one", thread=thread)
 
     async def windows(self, agents: Sequence[str]) -> list[ContextWindow]:
-        """The threads of these agents whose window is not empty, the last active first; at most 10,000."""
+        """Return these agents' threads with a non-empty window, most recently active first, at most 10,000."""
         found = [row for agent in agents for row in await self._read("windows_of", agent=agent)]
         return sorted((_window(row) for row in found), key=lambda one: one.updated_at, reverse=True)
 
     async def messages(self, thread: ThreadId) -> int:
-        """How many messages the thread's window has, of people and of the agent."""
+        """Return the number of messages in the thread's window, of people and of the agent."""
         return number((await self._read("window_messages", thread=thread))[0][0])
 
     @writes_at
     def begin(
         self, at: datetime, thread: ThreadId, last_seq: int, events: Sequence[EventData], title: str = ""
     ) -> Script[tuple[Event, ...]]:
-        """Append, if the journal still ends at `last_seq` (0: begin it) and the thread is at rest. Raises Conflict."""
+        """Append if the journal still ends at `last_seq` (0 begins it) and the thread is idle. Raises Conflict."""
         if not last_seq:
             yield from query("thread_ensure", thread=thread, agent="", title=title_of(title), now=at)
         stored = yield from append("thread_begin", thread, TurnId(""), events, at, last_seq=last_seq)
@@ -439,7 +447,7 @@ class SnapshotStore(StorePart):
 
 
 class _Held(NamedTuple):
-    """Whether a person has stopped the thread's turn, the number of its last event, and what waits for the turn."""
+    """Whether a person has stopped the thread's turn, the number of its last event, and the messages for the turn."""
 
     aborting: bool
     last_seq: int
@@ -447,7 +455,7 @@ class _Held(NamedTuple):
 
 
 def _hold(lease: Lease) -> Script[_Held]:
-    """Lock the thread before anything else of it is touched."""
+    """Lock the thread. Must come before any other write to it."""
     thread = {"thread": lease.thread}
     found, steers = yield Batch((Query("thread_hold", {**thread, "epoch": lease.epoch}), Query("inbox_steers", thread)))
     if not found:
@@ -460,7 +468,7 @@ def _stale(lease: Lease) -> StaleEpoch:
 
 
 def _write(lease: Lease, commit: Commit, at: datetime, *, last: bool = False) -> Script[Committed]:
-    """Store all that a commit holds, the events last: they raise StaleEpoch where the lease is not the newest."""
+    """Store the parts of a commit, the events last. They raise StaleEpoch if the lease is not the newest."""
     thread, events = lease.thread, commit.events
     if commit.void_approvals:
         events = (*(yield from cancel_approvals(thread, commit.turn, at)), *events)

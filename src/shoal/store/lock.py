@@ -1,4 +1,4 @@
-"""The lock on a home directory: one process works there at a time."""
+"""The lock on a home directory, which allows one process at a time."""
 
 import fcntl
 import os
@@ -9,7 +9,7 @@ from shoal.kernel.regular_files import regular_only
 
 
 def is_held(path: Path) -> bool:
-    """Whether a process holds this lock now. What a dead one left in the file tells nothing: ids are used again."""
+    """Whether a process holds this lock now. The file's text cannot tell, because process ids are reused."""
     for locked in (path, path.parent):
         try:
             file = os.open(locked, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -25,10 +25,10 @@ def is_held(path: Path) -> bool:
 
 
 class HomeLock:
-    """Held from `acquire` until `release` or the end of the process, however it ends.
+    """A lock from `acquire` until `release` or the end of the process, however it ends.
 
-    The file's text tells others who holds it: the process id and, once it serves, its address. The directory is locked
-    besides, so that a home whose lock file somebody removed is not used twice.
+    The file's text names the holder: the process id and, once it serves, its address. The directory is locked too, so
+    removing the lock file does not let a second process in.
     """
 
     def __init__(self, path: Path) -> None:
@@ -36,7 +36,7 @@ class HomeLock:
         self._file = self._directory = -1
 
     def acquire(self) -> None:
-        """Take the lock. Raises HomeLocked naming the holder, StoreReadOnly when the file cannot be made."""
+        """Take the lock. Raises HomeLocked with the holder's name, StoreReadOnly if the file cannot be created."""
         try:
             file = regular_only(str(self._path), os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
@@ -48,7 +48,7 @@ class HomeLock:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             try:
                 fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:  # a network's file system that locks no directory is used without
+            except OSError as error:  # some network file systems cannot lock directories
                 if isinstance(error, BlockingIOError):
                     raise
         except BlockingIOError as error:
@@ -64,7 +64,7 @@ class HomeLock:
         self.describe("")
 
     def describe(self, address: str) -> None:
-        """Tell others where this process serves: `process PID at ADDRESS`."""
+        """Record the address of this process for others: `process PID at ADDRESS`."""
         text = f"process {os.getpid()}" + (f" at {address}" if address else "")
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, text.encode(), 0)

@@ -1,4 +1,4 @@
-"""Moves a home from SQLite into PostgreSQL: everything in one transaction, checked before it counts, or nothing."""
+"""Moves a home from SQLite to PostgreSQL in one transaction, with checks before the commit."""
 
 import sqlite3
 from contextlib import closing
@@ -16,10 +16,10 @@ BATCH_ROWS = 1000
 
 
 async def migrate_sqlite_to_postgres(home: Home, url: str) -> dict[str, int]:
-    """Copy every row of the home's database; returns how many each table has. The SQLite file stays as it is.
+    """Copy every row of the home's database and return the number of rows per table. The SQLite file is not changed.
 
-    Raises HomeLocked while a Shoal runs on the home, Conflict when the target holds something already, StoreCorrupt
-    when what arrived is not what was there or an audit chain is broken; the target is then as it was.
+    Raises HomeLocked while Shoal runs on the home, Conflict if the target is not empty, StoreCorrupt if the copied rows
+    differ or an audit chain is broken. On an error the target is unchanged.
     """
     lock = HomeLock(home.lock_file)
     lock.acquire()
@@ -90,7 +90,7 @@ async def _copy(source: sqlite3.Connection, target: AsyncConnection, table: str)
         while page := rows.fetchmany(BATCH_ROWS):
             for row in page:
                 await copy.write_row([one.replace("\0", "") if isinstance(one, str) else one for one in row])
-    for counter in [str(row[0]) for row in found if row[1] == "YES"]:  # the column that counts by itself, if any
+    for counter in [str(row[0]) for row in found if row[1] == "YES"]:  # the identity column, if any
         await target.execute(
             sql.SQL("select setval(pg_get_serial_sequence({}, {}), coalesce(max({}), 0) + 1, false) from {}").format(
                 sql.Literal(table), sql.Literal(counter), sql.Identifier(counter), sql.Identifier(table)

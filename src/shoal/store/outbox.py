@@ -1,4 +1,4 @@
-"""The outbox over either database, and what of it is on its way to a platform just now."""
+"""The outbox, and its posts that are being sent at the moment."""
 
 import asyncio
 from collections.abc import Generator, Sequence
@@ -18,21 +18,21 @@ from shoal.store.driver import Driver, Script, StorePart, dump, number, query, r
 from shoal.store.inbox import accept_prompt
 
 UNDERWAY_SECONDS = 5.0
-"""Longest wait for posts that are at the platform, when somebody names a message that is not known."""
+"""Longest wait for posts that are being sent, when a person refers to an unknown message."""
 WAIT_SECONDS_MAX = 600.0
-"""No post is put off and no claim lasts longer than that from now."""
+"""Maximum time from now of a retry or a claim."""
 QUEUE_FULL = "The conversation's queue is full."
-CANNOT_BE_READ = "What is stored of it cannot be read."
+CANNOT_BE_READ = "The stored post is unreadable."
 BEGUN_PART = 1
-"""The part of the empty id that notes a preview which was begun: behind the real one."""
+"""Part number of the empty id that marks a started preview. It sorts after the real part."""
 OVERTAKEN_PART = 2
-"""The same, once another post of the thread may stand after the preview."""
+"""The same, once another post of the thread may follow the preview."""
 
 _outbox_row = reader(OutboxRow, post=msgspec.json.Decoder(NewPost).decode)
 
 
 class Outbox(StorePart):
-    """Posts on their way to platforms; a row is pending, sending, sent or failed."""
+    """Posts to platforms. A row is pending, sending, sent or failed."""
 
     def __init__(self, driver: Driver, clock: Clock, causes: Sequence[Cause] = ()) -> None:
         super().__init__(driver, clock)
@@ -41,9 +41,9 @@ class Outbox(StorePart):
 
     @writes_at
     def put(self, at: datetime, post: NewPost) -> Script[bool]:
-        """Enqueue a post and journal its note, unless that waits for an opening; False when its id is known already.
+        """Enqueue a post and journal its note, unless that waits for an opening. Return False if its id is known.
 
-        An opening of no trigger that was given up is enqueued anew.
+        A failed opening without a trigger is enqueued again.
         """
         again = False
         if post.opening is not None and not post.opening.trigger:
@@ -59,11 +59,11 @@ class Outbox(StorePart):
     def claim(
         self, at: datetime, platforms: Sequence[str], limit: int, claim_seconds: float, held: Sequence[str] = ()
     ) -> Script[list[OutboxRow]]:
-        """Mark up to `limit` due rows as sending, oldest first and one a thread at a time, and return them.
+        """Mark up to `limit` due rows as sending, oldest first and one per thread, and return them.
 
-        Rows claimed longer than `claim_seconds` ago come back with `maybe_sent`, save those `held`: the caller is still
-        at work on them, and their claims last `claim_seconds` from now. One that cannot be read is given up. Safe to
-        cancel: all or none.
+        Rows claimed longer than `claim_seconds` ago are returned with `maybe_sent`, except those in `held`: the caller
+        is still sending them, and their claims are extended by `claim_seconds` from now. Unreadable rows fail. Safe to
+        cancel: all or none are claimed.
         """
         until, latest = at + timedelta(seconds=claim_seconds), at + timedelta(seconds=WAIT_SECONDS_MAX)
         for post in held:
@@ -82,19 +82,21 @@ class Outbox(StorePart):
         return found
 
     async def release(self, platform: str) -> None:
-        """Make the claims of a platform's former sender due at once; they come back with `maybe_sent`.
+        """Make the claims of a platform's former sender due at once. They are returned with `maybe_sent`.
 
-        For a sender that starts, and only while it is the one sender of the platform.
+        Call this when a sender starts, and only if it is the platform's only sender.
         """
         await self._write("outbox_release", platform=platform, now=self._clock.now())
 
     async def give_back(self, row: OutboxRow) -> None:
-        """A claimed post was not begun: it is due at once, and no repeat. Nothing when it was claimed anew or sent."""
+        """Return a claimed post that was not started. It is due at once, without `maybe_sent`. Does nothing if it was
+        claimed again or sent."""
         await self._write("outbox_give_back", id=row.id, claims=row.claims, now=self._clock.now())
 
     @writes_at
     def posted(self, at: datetime, row: OutboxRow, part: int, message_id: str, *, last: bool) -> Script[bool]:
-        """Piece `part` is on the platform as `message_id`; `last` ends the row. Whether its thread has more to post."""
+        """Record that piece `part` is on the platform as `message_id`. `last` ends the row. Return whether its thread
+        has more posts."""
         if message_id:
             where = {"platform": platform_of(row.thread), "message_id": message_id, "thread": row.thread}
             yield from query("posted_insert", **where, post=row.id, part=part, now=at)
@@ -111,10 +113,11 @@ class Outbox(StorePart):
         prompt: Prompt | None = None,
         prompts_max: int = 0,
     ) -> Script[Receipt | None]:
-        """An `opening` has opened this thread: its note is journaled there, `rest` goes there. Ends the row.
+        """Record that an `opening` has opened this thread: journal its note there, enqueue `rest` there and end the
+        row.
 
-        So does its prompt, as it is to be accepted there; see `Inbox.accept`. A full mailbox fails the row instead. The
-        opening's trigger learns either.
+        Its prompt is accepted there too, see `Inbox.accept`. A full mailbox fails the row instead. The opening's
+        trigger is notified of either.
         """
         receipt = None
         if prompt is not None:
@@ -130,15 +133,16 @@ class Outbox(StorePart):
         return receipt
 
     async def retry(self, row: OutboxRow, at: datetime, error: str, *, maybe_sent: bool = False) -> None:
-        """Put it back until `at`; nothing when it was claimed anew or sent meanwhile."""
+        """Postpone a post until `at`. Does nothing if it was claimed again or sent meanwhile."""
         where = {"id": row.id, "claims": row.claims}
         await self._write("outbox_retry", **where, due_at=at, error=error, maybe_sent=maybe_sent)
 
     @writes
     def fail(self, row: OutboxRow, error: str, refused: bool = True) -> Script[None]:
-        """Give it up; it stays visible with its error. Nothing when it was claimed anew or sent meanwhile.
+        """Mark a post as failed. It stays visible with its error. Does nothing if it was claimed again or sent
+        meanwhile.
 
-        The trigger of an opening learns it, once; it was not `refused` where its platform is away.
+        The trigger of an opening is notified once. `refused` is False if the platform is not available.
         """
         return self._fail(row, error, refused=refused)
 
@@ -151,62 +155,62 @@ class Outbox(StorePart):
                 yield from cause.opening_failed(opening.trigger, error, for_good=for_good)
 
     async def withdraw(self, post_id: str) -> str | None:
-        """Give up a post that waits to be tried (again); its last error, or None when it is not waiting."""
+        """Mark a waiting post as failed. Return its last error, or None if it is not waiting."""
         rows = await self._write("outbox_withdraw", id=post_id)
         return text(rows[0][0]) if rows else None
 
     async def fate(self, post_id: str) -> DeliveryStatus | None:
-        """What has become of a post; None for an unknown one."""
+        """Return the state of a post, or None for an unknown one."""
         rows = await self._read("outbox_fate", id=post_id)
         return DeliveryStatus(text(rows[0][0]), text(rows[0][1])) if rows else None  # pyright: ignore[reportArgumentType]
 
     async def posted_ids(self, post_id: str) -> list[str]:
-        """The platform's message ids of a post, part by part."""
+        """Return the platform's message ids of a post, in the order of its parts."""
         return [text(row[0]) for row in await self._read("posted_of", post=post_id)]
 
     async def posted_at(self, post_id: str) -> datetime | None:
-        """When the first message of a post was noted; None without one."""
+        """Return when the first message of a post was recorded, or None."""
         rows = await self._read("posted_at", post=post_id)
         return from_micros(number(rows[0][0])) if rows else None
 
     async def posted_parts(self, post_id: str) -> list[tuple[str, int]]:
-        """The same, each with its part: several show one where two processes have posted it."""
+        """Return the same, each with its part. A part has several messages if two processes posted it."""
         return [(text(row[0]), number(row[1])) for row in await self._read("posted_of", post=post_id)]
 
     async def post_of(self, thread: ThreadId, message_id: str) -> str:
-        """The id of the post that a message of ours shows; empty when it is none."""
+        """Return the id of the post that a message shows, or empty if it is not one of ours."""
         where = {"platform": platform_of(thread), "message_id": message_id, "thread": thread}
         rows = await self._read("posted_one", **where)
         return text(rows[0][0]) if rows else ""
 
     async def begin_preview(self, thread: ThreadId, turn: TurnId) -> bool:
-        """A turn's answer is about to be shown, as the post `preview:TURN`, whose `posted_ids` have an empty one.
+        """Record the post `preview:TURN`, with an empty message id, before a turn's answer is previewed.
 
-        False, and nothing is noted, while a post of the thread is pending or sending: the preview would stand above it;
-        and where the answer is there already, of which another machine's word came late.
+        Returns False and records nothing while a post of the thread is pending or sending, because the preview would
+        appear above it, and if another machine has already posted the answer.
         """
         row = {**_preview(thread, turn), "reply": reply_key(turn)}
         return bool(await self._write("preview_begin", **row, part=BEGUN_PART, now=self._clock.now()))
 
     async def previewed(self, thread: ThreadId, turn: TurnId, message_id: str) -> bool:
-        """A turn's answer is being shown in this message; kept as the post `preview:TURN` until the answer takes it.
+        """Record the message of the post `preview:TURN`, until the answer replaces it.
 
-        False, and nothing is kept, where the preview is not awaited any more: another process has posted the answer.
+        Returns False and records nothing if another process has already posted the answer.
         """
         row = _preview(thread, turn)
         return bool(await self._write("preview_noted", **row, message_id=message_id, now=self._clock.now()))
 
     async def is_overtaken(self, thread: ThreadId, turn: TurnId) -> bool:
-        """Whether a post of the thread but the turn's answer was claimed since the turn's preview was begun."""
+        """Whether a post of the thread, other than the turn's answer, was claimed after the turn's preview began."""
         return (OVERTAKEN_PART,) in [tuple(row) for row in await self._read("preview_part", **_preview(thread, turn))]
 
     async def unpreviewed(self, thread: ThreadId, turn: TurnId) -> None:
-        """The preview that was begun does not stand anywhere, or the answer goes on without it."""
+        """Forget a started preview that is not shown, or that the answer does not use."""
         await self._write("posted_nowhere", **_preview(thread, turn))
 
     @contextmanager
     def underway(self, thread: ThreadId) -> Generator[None]:
-        """While the block lasts, a message of the thread goes to the platform and its id is noted."""
+        """Mark a message of the thread as being sent, until the block has recorded its id."""
         channel, ended = f"{thread.rpartition(':')[0]}:", asyncio.Event()
         posts = self._underway.setdefault(channel, [])
         posts.append(ended)
@@ -219,9 +223,9 @@ class Outbox(StorePart):
                 del self._underway[channel]
 
     async def thread_of(self, channel: str, message_id: str, key: str = "") -> ThreadId | None:
-        """The thread, in a channel (`PLATFORM:CHANNEL:`), of one of our messages or of a prompt by its key.
+        """Return the thread, in a channel (`PLATFORM:CHANNEL:`), of one of our messages or of a prompt by its key.
 
-        A message that is not known may be one that is on its way just now: its end is awaited, some seconds at most.
+        An unknown message may be one that is being sent, so this waits up to a few seconds for it.
         """
         found = await self._thread_of(channel, message_id, key)
         posts = tuple(self._underway.get(channel, ()))
@@ -240,7 +244,7 @@ class Outbox(StorePart):
         return ThreadId(text(rows[0][0])) if rows else None
 
     async def is_noted(self, platform: str, message_id: str) -> bool:
-        """Whether a message of a platform is known as a post's."""
+        """Whether a platform's message is a recorded part of a post."""
         return bool(await self._read("posted_any", platform=platform, message_id=message_id))
 
     async def depth(self) -> int:
@@ -248,7 +252,7 @@ class Outbox(StorePart):
 
 
 def put_claimed(post: NewPost, at: datetime, claim_seconds: float) -> Script[OutboxRow | None]:
-    """Enqueue a post for the sender of this process, which has it at once; None where others have to go first."""
+    """Enqueue a post and claim it for this process. Return None if other posts must go first."""
     row = OutboxRow(post.id, post.thread, post, part=0, attempts=0, created_at=at)
     where, until = {"platform": platform_of(post.thread), "thread": post.thread}, at + timedelta(seconds=claim_seconds)
     new = {"id": post.id, "payload": dump(post), "claimed_until": until, "now": at}
@@ -259,7 +263,7 @@ def put_claimed(post: NewPost, at: datetime, claim_seconds: float) -> Script[Out
 
 
 def _note(post: NewPost, thread: ThreadId, at: datetime) -> Script[None]:
-    """Have a thread know what was said there, also one that was never had; it is its speaker's then."""
+    """Journal a note in a thread. A new thread belongs to the note's author."""
     if post.note is None:
         return
     agent, title = post.note.author.name, title_of(post.text)
@@ -268,7 +272,7 @@ def _note(post: NewPost, thread: ThreadId, at: datetime) -> Script[None]:
 
 
 def _overtake(row: OutboxRow) -> Script[None]:
-    """Note with the preview that the thread may have that a post follows it."""
+    """Record that a post follows the thread's preview, if it has one."""
     if row.post.kind != "edit":
         where = {"platform": platform_of(row.thread), "thread": row.thread}
         own = preview_key(turn_of_reply(row.id))

@@ -1,20 +1,19 @@
 """PostgreSQL: every script in one transaction on a pooled connection. Needs the extra `postgres`.
 
-Scripts cannot be run twice, so they are written not to need it: each locks its thread's row before anything else of
-the thread (READ COMMITTED then shows every later query what others committed before), all take what they lock in the
-order thread, inbox, outbox, approval, job, audit chain, and so none can deadlock or fail to serialize. What is tried
-again is only the beginning, on another connection, when one from the pool turns out to be dead (the server restarted).
+Scripts cannot run twice, so they must not deadlock or fail to serialize. Each locks its thread's row before any other
+row of the thread, so under READ COMMITTED every later query sees earlier commits. All take locks in the order thread,
+inbox, outbox, approval, job, audit chain. Only the beginning is retried, on another connection, if one from the pool is
+dead because the server restarted.
 
-A process that is frozen inside a transaction would hold the thread's row: the server ends such a transaction after
-IDLE_SECONDS, and what the frozen process does later is refused by the thread's epoch.
+A process that freezes inside a transaction would keep the thread's row locked, so the server ends such a transaction
+after IDLE_SECONDS. The thread's epoch rejects later writes of that process.
 
-Statements go in libpq's pipeline, many in one round trip, on connections that keep every statement prepared: to wake
-the other side costs more than what PostgreSQL does about most of Shoal's statements. psycopg's own pipeline sends each
-statement by itself.
+Statements use libpq's pipeline, many in one round trip, on connections with all statements prepared: a round trip costs
+more than PostgreSQL's work for most statements. psycopg's own pipeline sends each statement separately.
 
-Shoal's tables and procrastinate's are in a schema of their own. Whoever starts first migrates it; others wait on an
-advisory lock. The table `migrations` tells what was done. What is there already is not asked for again, so that a role
-does without the rights to make it.
+Shoal's and procrastinate's tables share one schema. The first process to start migrates it while others wait on an
+advisory lock. The table `migrations` lists the completed ones. Existing objects are not created again, so a role needs
+no rights to create them.
 """
 
 import contextlib
@@ -66,7 +65,7 @@ _ROWLESS = re.compile(r"$|select from |(insert|update|delete) (?!.*\breturning\b
 
 
 class Statement(NamedTuple):
-    """SQL with the names of its parameters, that of `$1` first, and whether it returns rows that say something."""
+    """SQL with the names of its parameters, starting with `$1`, and whether the rows it returns matter."""
 
     sql: bytes
     names: Sequence[str]
@@ -77,14 +76,14 @@ Call: TypeAlias = tuple[Statement, Mapping[str, Param]]
 
 
 def statement(body: str) -> Statement:
-    """Make one of SQL whose parameters are written `%(name)s`."""
+    """Parse SQL with parameters written `%(name)s`."""
     names = list(dict.fromkeys(_PARAMETER.findall(body)))
     numbered = _PARAMETER.sub(lambda found: f"${names.index(found[1]) + 1}", body).replace("%%", "%")
     return Statement(numbered.encode(), names, not _ROWLESS.match(body))
 
 
 class Pipeline:
-    """Runs statements, and knows what is prepared on which connection."""
+    """Runs statements in a pipeline, and tracks the prepared statements of each connection."""
 
     def __init__(self) -> None:
         self._prepared: WeakKeyDictionary[AsyncConnection, dict[tuple[bytes, tuple[int, ...]], bytes]]
@@ -92,9 +91,9 @@ class Pipeline:
         self._numbers = count()
 
     async def run(self, connection: AsyncConnection, calls: Sequence[Call]) -> list[list[Row]]:
-        """Run them one after another, up to the first that fails; returns the rows of each.
+        """Run statements in order, up to the first that fails, and return the rows of each.
 
-        They are a transaction of their own unless one has begun. Raises psycopg.Error.
+        They form one transaction unless one is open. Raises psycopg.Error.
         """
         pgconn, adapter = connection.pgconn, adapt.Transformer(connection)
         prepared = self._prepared.setdefault(connection, {})
@@ -134,7 +133,7 @@ class Pipeline:
 
 
 def _results(pgconn: PGconn) -> PQGen[list[PGresult]]:
-    """Send what was queued, and read the result of each."""
+    """Send the queued statements and read their results."""
     while pgconn.flush():
         if (yield Wait.RW) & Ready.R:
             pgconn.consume_input()
@@ -154,7 +153,7 @@ def _results(pgconn: PGconn) -> PQGen[list[PGresult]]:
 
 
 SCHEMA = "shoal"
-"""Shoal's tables have everyday names; a schema keeps them apart from whatever else the database holds."""
+"""Shoal's tables have common names. A schema separates them from other tables in the database."""
 _LOCK = 0x73686F616C  # "shoal"
 _MIGRATIONS = f"""
 create table {SCHEMA}.migrations (
@@ -176,10 +175,10 @@ select current_user, current_database(), has_database_privilege(current_database
 
 
 async def migrate(address: str, store_steps: Sequence[tuple[int, str]] = ()) -> None:
-    """Bring the database up to date, with these `store_steps` in place of Shoal's own.
+    """Migrate the database, with `store_steps` instead of Shoal's own migrations if given.
 
-    Raises StoreNewer when it is ahead of this program, StoreUnreleased when it is from before the first release,
-    StoreReadOnly when the role lacks a right that it needs, and StoreError when the database cannot hold every text.
+    Raises StoreNewer if a newer Shoal migrated it, StoreUnreleased if it predates the first release, StoreReadOnly if
+    the role lacks a right, and StoreError if the database's encoding is not UTF8.
     """
     async with await AsyncConnection.connect(address, autocommit=True) as connection:
         await connection.execute("select pg_advisory_lock(%s)", [_LOCK])
@@ -205,7 +204,7 @@ async def migrate(address: str, store_steps: Sequence[tuple[int, str]] = ()) -> 
 
 
 async def missing(connection: AsyncConnection) -> list[str]:
-    """The migrations that `migrate` would do; changes nothing. Raises what `migrate` raises."""
+    """Return the migrations that `migrate` would run. Read-only. Raises the errors of `migrate`."""
     steps = migrations("postgres")
     if not await _has_schema(connection) or not await _has_list(connection):
         return [*_job_steps(), *(f"{number:04}" for number, _ in steps)]
@@ -215,7 +214,7 @@ async def missing(connection: AsyncConnection) -> list[str]:
 
 
 async def _has_schema(connection: AsyncConnection) -> bool:
-    """Whether the schema is there. Raises what `migrate` raises for a database or a role that does not do."""
+    """Whether the schema exists. Raises the errors of `migrate` for an unsuitable database or role."""
     encoding = connection.info.parameter_status("server_encoding")
     if encoding != "UTF8":
         raise StoreError(f"The database's encoding is {encoding}. Make one with `create database … encoding 'UTF8'`.")
@@ -253,13 +252,13 @@ async def _do(connection: AsyncConnection, part: str, names: list[str], script: 
 
 
 def _job_steps() -> dict[str, str]:
-    """procrastinate's migrations, by name."""
+    """Return procrastinate's migrations by name."""
     folder = files("procrastinate") / "sql" / "migrations"
     return {entry.name: entry.read_text("utf-8") for entry in folder.iterdir() if entry.name.endswith(".sql")}
 
 
 async def _lacking_jobs(connection: AsyncConnection) -> list[str]:
-    """procrastinate's migrations that were not done yet, in order. Raises StoreNewer."""
+    """Return procrastinate's outstanding migrations in order. Raises StoreNewer."""
     steps, done = _job_steps().keys(), await _done(connection, "procrastinate")
     if ahead := sorted(done - steps):
         raise StoreNewer(
@@ -269,7 +268,7 @@ async def _lacking_jobs(connection: AsyncConnection) -> list[str]:
 
 
 async def _lacking_schema(connection: AsyncConnection, steps: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
-    """Shoal's migrations that were not done yet, in order. Raises StoreNewer, StoreUnreleased."""
+    """Return Shoal's outstanding migrations in order. Raises StoreNewer, StoreUnreleased."""
     done = {int(name) for name in await _done(connection, "store")}
     for number in sorted(done):
         refuse_other_schemas(number, steps[-1][0], "The database", "set database.url to an empty one")
@@ -277,7 +276,7 @@ async def _lacking_schema(connection: AsyncConnection, steps: Sequence[tuple[int
 
 
 async def tables(connection: AsyncConnection) -> list[str]:
-    """Shoal's own tables, for tests and for moving a home: all but procrastinate's and the list of migrations."""
+    """Return Shoal's own tables, without procrastinate's and `migrations`. For tests and for moving a home."""
     cursor = await connection.execute(
         "select tablename from pg_tables where schemaname = %s and tablename not like 'procrastinate%%' order by 1",
         [SCHEMA],
@@ -290,11 +289,11 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 STATEMENT_SECONDS = 30
-"""How long a statement may take, or wait for a lock."""
+"""Time limit of a statement, including waits for locks."""
 IDLE_SECONDS = 5
-"""How long a transaction may stand still: no script waits for anything but the database."""
+"""Time limit of an idle transaction. Scripts wait for nothing but the database."""
 RECONNECT_SECONDS = 5.0
-"""How long the pool itself tries to reconnect, ever more seldom; after that whoever wants a connection has it try."""
+"""How long the pool retries to connect, with growing delays. After that, each request for a connection retries."""
 REPLACED = (
     "Another database answers at database.url than the one Shoal was started with. If it was replaced on purpose, "
     "restart all of Shoal; else have the address lead to the right one, then restart."
@@ -319,7 +318,7 @@ _ADDRESS_DEFAULTS = {
 
 
 class PoolSettings(msgspec.Struct, frozen=True):
-    """Bounds of the connections to one database; `wait_seconds` is how long a caller waits for one."""
+    """Limits of the connections to one database. A caller waits up to `wait_seconds` for one."""
 
     connections_max: int = 10
     wait_seconds: float = 10.0
@@ -329,7 +328,7 @@ DEFAULT_POOL = PoolSettings()
 
 
 class PostgresDriver:
-    """Runs scripts against a PostgreSQL database. Made by `open_postgres`."""
+    """Runs scripts against a PostgreSQL database. Created by `open_postgres`."""
 
     def __init__(self, pool: AsyncConnectionPool[AsyncConnection], health: Health | None = None) -> None:
         self.pool = pool
@@ -338,10 +337,10 @@ class PostgresDriver:
         self._statements = {name: statement(body) for name, body in statements("postgres").items()}
 
     async def write(self, script: Script[T]) -> T:
-        """Run it in one transaction, durable on return. Cancelled before that, it is undone.
+        """Run a script in one transaction, durable on return. Cancelling rolls it back.
 
-        Raises StoreUnavailable when the server is gone; when that happens while it commits, the outcome is unknown.
-        Raises StoreCorrupt once `health` knows of damage.
+        Raises StoreUnavailable if the connection fails; during the commit, the outcome is then unknown. Raises
+        StoreCorrupt once `health` has recorded damage.
         """
         self.health.check()
         return await self._run(script, BEGIN)
@@ -361,7 +360,7 @@ class PostgresDriver:
                     return cast(T, done.value)
                 connection = await self.pool.getconn()
                 try:
-                    self.health.check()  # the connection may be one to another database
+                    self.health.check()  # the connection may be to another database
                     return await self._drive(connection, script, first, begin)
                 finally:
                     await self._give_back(connection)
@@ -373,12 +372,13 @@ class PostgresDriver:
     async def _give_back(self, connection: AsyncConnection) -> None:
         with anyio.CancelScope(shield=True):
             if connection.pgconn.transaction_status != TransactionStatus.IDLE:
-                with contextlib.suppress(psycopg.Error):  # then it is closed, and the pool makes another
+                with contextlib.suppress(psycopg.Error):  # then it is closed, and the pool replaces it
                     await self._pipeline.run(connection, [ROLLBACK])
             await self.pool.putconn(connection)
 
     async def _drive(self, connection: AsyncConnection, script: Script[T], batch: Batch, begin: Call) -> T:
-        """Send what has no rows with what has, or with the end; what is all of a script needs no `begin`."""
+        """Run a script. Statements without rows are sent with the next that has rows, or with the commit. A single
+        batch needs no `begin`."""
         is_whole, has_begun, calls = is_single(script), False, list[Call]()
         try:
             while True:
@@ -400,10 +400,10 @@ class PostgresDriver:
 
 
 async def open_postgres(url: str, settings: PoolSettings = DEFAULT_POOL) -> PostgresDriver:
-    """Connect, make or migrate the tables, and return a driver.
+    """Connect, create or migrate the tables, and return a driver.
 
-    Raises StoreUnavailable when the server cannot be reached, StoreNewer when a newer Shoal wrote the tables,
-    StoreReadOnly when the role lacks a right, StoreError when the database's encoding is not UTF8.
+    Raises StoreUnavailable if the server cannot be reached, StoreNewer if a newer Shoal wrote the tables, StoreReadOnly
+    if the role lacks a right, StoreError if the database's encoding is not UTF8.
     """
     with translated():
         await migrate(address(url))
@@ -423,7 +423,8 @@ async def open_postgres(url: str, settings: PoolSettings = DEFAULT_POOL) -> Post
 
 
 async def _identity(connection: AsyncConnection) -> tuple[Row | None, ...]:
-    """What tells this database from any other, also from one restored in its place; a replica has its server's."""
+    """Return an identity of this database, which changes if another is restored in its place. A replica has its
+    primary's."""
     found: list[Row | None] = []
     for question in _IDENTITY:
         with contextlib.suppress(errors.InsufficientPrivilege, errors.UndefinedFunction):
@@ -432,9 +433,9 @@ async def _identity(connection: AsyncConnection) -> tuple[Row | None, ...]:
 
 
 async def answering(url: str) -> tuple[str, int]:
-    """The version of the server that answers there, `16.2`, and how many migrations a start would do; changes nothing.
+    """Return the server's version, such as `16.2`, and the number of migrations that a start would run. Read-only.
 
-    Raises what `open_postgres` raises.
+    Raises the errors of `open_postgres`.
     """
     with translated():
         async with await AsyncConnection.connect(address(url), autocommit=True) as connection:
@@ -443,7 +444,7 @@ async def answering(url: str) -> tuple[str, int]:
 
 
 def address(url: str) -> str:
-    """The address with Shoal's defaults for what it leaves open. Raises InvalidInput when it is not one."""
+    """Return a database address with Shoal's defaults added. Raises InvalidInput if it is malformed."""
     try:
         given = conninfo_to_dict(url)
     except psycopg.ProgrammingError as error:
@@ -454,7 +455,7 @@ def address(url: str) -> str:
 def make_pool(
     url: str, settings: PoolSettings, connected: Callable[[AsyncConnection], Awaitable[None]] | None = None
 ) -> AsyncConnectionPool[AsyncConnection]:
-    """A closed pool of autocommitting connections whose search path is Shoal's schema; each is given to `connected`."""
+    """Return a closed pool of autocommit connections that use Shoal's schema. Each is passed to `connected`."""
 
     async def configure(connection: AsyncConnection) -> None:
         await prepare(connection)
@@ -476,7 +477,7 @@ def make_pool(
 
 
 async def _see_that_it_lives(connection: AsyncConnection) -> None:
-    """Nothing is to be read from a connection that rests, but its end: the server restarted, or has ended it."""
+    """Raise if the server closed an idle connection: only then does it have something to read."""
     poll = select.poll()
     poll.register(connection.fileno(), select.POLLIN)
     if poll.poll(0):
@@ -485,8 +486,8 @@ async def _see_that_it_lives(connection: AsyncConnection) -> None:
 
 
 async def prepare(connection: AsyncConnection) -> None:
-    """Give a fresh connection Shoal's schema, isolation and limits."""
-    connection.adapters.register_dumper(int, Int8Dumper)  # one plan a query, whatever the number's size
+    """Set Shoal's schema, isolation level and limits on a new connection."""
+    connection.adapters.register_dumper(int, Int8Dumper)  # one plan per query for integers of any size
     limits = {
         "search_path": SCHEMA,
         "default_transaction_isolation": "read committed",
@@ -500,7 +501,7 @@ async def prepare(connection: AsyncConnection) -> None:
 
 @contextlib.contextmanager
 def translated() -> Generator[None]:
-    """Turn the driver's errors into Shoal's."""
+    """Translate the driver's errors to Shoal's."""
     try:
         yield
     except (psycopg.Error, UnicodeError, OverflowError) as error:

@@ -1,10 +1,10 @@
 """`log.jsonl` and `context.jsonl` of a thread: two readable files that are pure functions of its journal.
 
-The log has a line for everything that was said and decided, and is only ever appended to. The context has what the
-model sees, the system text first, and is cut by clears and compactions. Both end at a point of rest: an event with a
-line in the log, after which no turn is open. What was written after the log's last point of rest (a crash in between)
-is cut off and written again, so that the files are the same bytes however often the writing was interrupted, and as
-`rebuild` makes them. They are not synced to disk: after a power cut `rebuild` them.
+The log has a line for every message and decision, and is append-only. The context has the model's input, starting with
+the system text, and is shortened by clears and compactions. Both end at a point of rest: an event with a line in the
+log, after which no turn is open. After a crash, lines beyond the log's last point of rest are cut off and written
+again, so the files have the same bytes as those of `rebuild`, however often writing was interrupted. They are not
+synced to disk: after a power cut, `rebuild` them.
 """
 
 import contextlib
@@ -46,24 +46,28 @@ from shoal.kernel.transcript import Transcript, summary_message
 LOG = "log.jsonl"
 CONTEXT = "context.jsonl"
 REFERRED = "referred_message"
-"""The type of a line that has no event of its own: a message that the next line's refers to; `outcome` says how."""
+"""The type of a line without its own event: a message that the next line's message refers to. `outcome` names the
+relation."""
 WRITTEN_MAX = 256
-"""Threads of which it is known what was written last; of others the files are read."""
+"""Threads whose last write is cached. For others the files are read."""
 TAIL_BYTES = 4096
-"""How much of a file's end is read at first; four times more each time it does not suffice."""
+"""Bytes first read from a file's end. Each further read is four times larger."""
 
 
 class LogFile(msgspec.Struct, omit_defaults=True):
-    """A file that came with a message: its name there, and where it lies below the thread's directory."""
+    """A file attached to a message: its name, and its path below the thread's directory."""
 
     original: str
     local: str = ""
 
 
 class LogLine(msgspec.Struct, omit_defaults=True):
-    """A line of the log. `user` is the author's id on the platform, of an answer the agent's name; `joined` are the ids
-    of the messages that stand in the text before that of `message_id`; `trusted`: nobody who is not trusted, and
-    nothing that came from outside, had a hand in its text."""
+    """A line of the log.
+
+    `user` is the author's id on the platform, or the agent's name for an answer. `joined` has the ids of the messages
+    whose text precedes that of `message_id`. `trusted` means that no untrusted person or outside content contributed to
+    the text.
+    """
 
     seq: int
     at: str
@@ -92,7 +96,7 @@ class _SystemMessage(msgspec.Struct, tag="system", tag_field="role"):
 
 
 class _SystemLine(msgspec.Struct):
-    """The first line of the context: the system text, by the number of the event that began it, and its digest."""
+    """The first line of the context: the system text, the number of the event that set it, and its digest."""
 
     seq: int
     system: str
@@ -105,7 +109,7 @@ class _LogPlace(msgspec.Struct):
 
 
 class ContextPlace(msgspec.Struct):
-    """Which event a line of the context stems from."""
+    """The event that a line of the context is derived from."""
 
     seq: int
 
@@ -122,7 +126,7 @@ _SYSTEM = lazy_re.compile(rb'\{"seq":\d+,"system":"([^"]*)"')
 
 
 class _Written(NamedTuple):
-    """What this process wrote last: up to which event, under which system text, and how both files were then."""
+    """This process's last write: its last event, its system text, and the stamps of both files."""
 
     seq: int
     system: str
@@ -138,12 +142,11 @@ class Projections:
         self._written: dict[ThreadId, _Written] = {}
 
     def append(self, thread: ThreadId, events: Sequence[Event], systems: Mapping[str, str]) -> int:
-        """Bring the files up to the last point of rest in `events`, whatever of them they hold already.
+        """Extend the files to the last point of rest in `events`. Events already in the files are skipped.
 
-        `systems` has the system texts that the events name, by digest; one that it lacks stands in no file.
-        Returns the number of the last event the files speak of. When `events` begin later than right after that,
-        nothing is written: call again with the journal's events after that number. After a branch began, `rebuild` is
-        called for. Raises OSError.
+        `systems` has the system texts that the events refer to, by digest. A missing one is omitted from the files.
+        Returns the number of the last event in the files. If `events` begin after a gap, nothing is written: call again
+        with the journal's events after that number. After a branch, call `rebuild` instead. Raises OSError.
         """
         with self._locked(thread) as folder:
             log, context = folder / LOG, folder / CONTEXT
@@ -180,7 +183,7 @@ class Projections:
             return fresh[-1].seq
 
     def rebuild(self, thread: ThreadId, events: Sequence[Event], systems: Mapping[str, str]) -> None:
-        """Make both files anew from the whole journal, each replaced atomically; see `append`. Raises OSError."""
+        """Write both files again from the whole journal and replace each atomically. See `append`. Raises OSError."""
         ends = _ends(events)
         settled = events[: ends[-1] + 1] if ends else ()
         seen = current(settled)
@@ -189,7 +192,7 @@ class Projections:
             _replace(folder / LOG, _log_bytes(settled))
 
     def last_seq(self, thread: ThreadId) -> int:
-        """The number of the last event the files speak of, 0 when there are none."""
+        """Return the number of the last event in the files, or 0 if they do not exist."""
         return _rest(self._home.thread(thread))[0]
 
     @contextlib.contextmanager
@@ -211,7 +214,7 @@ class Projections:
 
 
 def _ends(events: Sequence[Event]) -> list[int]:
-    """The indexes of the points of rest."""
+    """Return the indexes of the points of rest."""
     found: list[int] = []
     is_open = False
     for index, event in enumerate(events):
@@ -229,17 +232,17 @@ def _is_open_after(kind: str, *, was_open: bool) -> bool:
 
 
 def _log_bytes(events: Iterable[Event]) -> bytes:
-    return _encoder.encode_lines([*_log_lines(events)])  # it never lets go of an iterator
+    return _encoder.encode_lines([*_log_lines(events)])  # it never releases an iterator
 
 
 def _log_lines(events: Iterable[Event]) -> Iterator[LogLine]:
-    """The lines of events, of which the first stands in no turn that began before it."""
+    """Return the log lines of events. The first event must not be within a turn that began earlier."""
     agent, said_after = "", ""
     for event in events:
         line = LogLine(event.seq, iso(event.at), event.data.type, event.turn)
         match event.data:
             case UserSaid() as said:
-                for one in said.refers_to if said.message_id else ():  # else it is restored, and stands there already
+                for one in said.refers_to if said.message_id else ():  # otherwise it is restored and already present
                     if not one.own:
                         told = LogLine(event.seq, line.at, REFERRED, event.turn, message_id=one.message_id)
                         _name(told, one.author, one.text)
@@ -297,7 +300,7 @@ def _name(line: LogLine, author: Author, text: str) -> None:
 
 
 def _fold(lines: list[_Line], events: Sequence[Event], ends: Sequence[int], systems: Mapping[str, str]) -> bytes:
-    """The context after `events`, whose points of rest are `ends`, when it had `lines` before them."""
+    """Return the context after `events`, with points of rest `ends`, given its earlier `lines`."""
     found = _SYSTEM.match(lines[0].body) if lines else None
     head, digest = lines[: found is not None], found[1].decode() if found is not None else ""
     lines = lines[len(head) :]
@@ -315,7 +318,7 @@ def _fold(lines: list[_Line], events: Sequence[Event], ends: Sequence[int], syst
         elif isinstance(data, Compacted):
             summary = [_context_line(data.upto_seq, summary_message(data))] if data.summary else []
             lines = summary + [line for line in lines if line.seq > data.upto_seq]
-            data = msgspec.structs.replace(data, summary="")  # it stands in `lines` now
+            data = msgspec.structs.replace(data, summary="")  # it is in `lines` now
         piece.add(msgspec.structs.replace(event, data=data))
         if index in rests:
             piece.settle()
@@ -332,7 +335,7 @@ def _context_line(seq: int, message: ModelMessage) -> _Line:
 
 
 def _rest(folder: Path) -> tuple[int, int]:
-    """The log's last point of rest: its event's number, and where its line ends; 0 and 0 when there is none."""
+    """Return the log's last point of rest: its event's number and the end of its line, or 0 and 0."""
     if not (folder / CONTEXT).exists():
         return 0, 0
     for is_whole, lines in _tails(folder / LOG):
@@ -341,7 +344,7 @@ def _rest(folder: Path) -> tuple[int, int]:
         for end, body in lines:
             try:
                 line = _log_place.decode(body)
-            except msgspec.MsgspecError:  # torn: whatever follows cannot be trusted
+            except msgspec.MsgspecError:  # torn: do not trust later lines
                 break
             if line.type in (TurnStarted.type, TurnFinished.type) or is_open is not None:
                 is_open = _is_open_after(line.type, was_open=bool(is_open))
@@ -353,7 +356,7 @@ def _rest(folder: Path) -> tuple[int, int]:
 
 
 def _context_end(path: Path, seq: int) -> int:
-    """Where the last line ends that stems from an event up to `seq`."""
+    """Return the end of the last line that is derived from an event up to `seq`."""
     for _, lines in _tails(path):
         for end, body in reversed(lines):
             with contextlib.suppress(msgspec.MsgspecError):
@@ -363,7 +366,7 @@ def _context_end(path: Path, seq: int) -> int:
 
 
 def _tails(path: Path) -> Iterator[tuple[bool, list[tuple[int, bytes]]]]:
-    """Ever more of a file's end: whether that is all of it, and its whole lines, each with where it ends."""
+    """Yield growing tails of a file: whether it is the whole file, and its complete lines, each with its end offset."""
     with contextlib.suppress(FileNotFoundError), open(path, "rb", opener=regular_only) as file:
         size, want = file.seek(0, os.SEEK_END), TAIL_BYTES
         while True:
@@ -391,7 +394,7 @@ def _truncate(path: Path, size: int) -> None:
 
 
 def _append(path: Path, data: bytes) -> tuple[int, int]:
-    """Write at the end of a file; how it is then, as by `_stamp`."""
+    """Append to a file and return its new `_stamp`."""
     file = regular_only(str(path), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         while data:
@@ -402,7 +405,7 @@ def _append(path: Path, data: bytes) -> tuple[int, int]:
 
 
 def _stamp(file: Path | int) -> tuple[int, int]:
-    """By which it is seen that nobody else has changed a file."""
+    """Return a stamp that changes if another process changes the file."""
     try:
         found = os.stat(file)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Which rows go once they are done, and when: those that only served delivery.
+"""Deletes finished rows that were only needed for delivery.
 
 rows                          go when they are old, unless
 ---------------------------   ----------------------------------------------------------------------
@@ -10,9 +10,9 @@ settings, scope `once`        -
 what features add             -
 budget                        it is of no day and no turn, or of a turn that is open
 
-Tables are walked by their keys, a page a step, which is read beside the writer; only a page that holds something old
-is written to. Where keys sort by time, a walk ends with the first page that is young. What another process has locked
-is skipped: it is in use, or that process deletes it.
+Tables are scanned by key, one page per step, on a reader. Only pages with old rows are written to. If keys sort by
+time, a scan ends at the first page without old rows. Rows locked by another process are skipped: they are in use, or
+that process deletes them.
 """
 
 import logging
@@ -30,18 +30,20 @@ from shoal.store.driver import Driver, Row, StorePart, Value, number
 log = logging.getLogger(__name__)
 
 BATCH_ROWS = 500
-"""Most rows that one statement deletes."""
+"""Maximum number of rows that one statement deletes."""
 PAUSE_SECONDS = 0.1
-"""Between two batches, for everybody else."""
+"""Pause between batches, so that others can write."""
 FIRST_SECONDS = 600.0
-"""Time after the start in which whatever its end had cut off comes again, and is known."""
+"""Time after the start for interrupted requests to be repeated and recognized."""
 EVERY_SECONDS = 86_400.0
 _EARLIEST = b"\0" * 10
 
 
 class Walk(NamedTuple):
-    """A table, by the name of its queries `TABLE_page` and `TABLE_forget`. `first` is a key before all of its keys;
-    `is_by_time`: later rows have higher keys."""
+    """A table with the queries `TABLE_page` and `TABLE_forget`.
+
+    `first` is a key before all of its keys. `is_by_time` means that later rows have higher keys.
+    """
 
     table: str
     first: Row
@@ -55,21 +57,23 @@ WALKS = (
     Walk("steps", ("", 0), False),
     Walk("once", ("",), False),
 )
-"""The tables of the core; features add theirs."""
+"""Tables of the core. Features add theirs."""
 
 
 class Bookkeeping(StorePart):
-    """Rows that only served delivery, once they are done."""
+    """Deletion of finished rows."""
 
     def __init__(self, driver: Driver, clock: Clock) -> None:
         super().__init__(driver, clock)
         self.walks = [*WALKS]
         self.repeat_seconds = REPEATED_SECONDS
-        """Longest time after which something may come again that is recognized by its row. Features raise it."""
+        """Longest time after which a repeated request must still be recognized by its row. Features can raise it."""
 
     async def run(self, days: float) -> None:
-        """Delete what has been done for longer than `days` (0: never), some minutes after the start and then once a
-        day, for ever. Raises StoreError."""
+        """Delete rows finished more than `days` ago (0 means never), some minutes after the start and then daily.
+
+        Runs until cancelled. Raises StoreError.
+        """
         seconds = FIRST_SECONDS
         while days:
             await sleep_till_steady(self._clock, seconds)
@@ -77,7 +81,7 @@ class Bookkeeping(StorePart):
             seconds = EVERY_SECONDS
 
     async def expire(self, days: float) -> int:
-        """Delete what is old now, with pauses; returns how many rows went."""
+        """Delete old rows once, with pauses, and return their number."""
         total = 0
         async with aclosing(self.forget(self._clock.now() - timedelta(days=days))) as batches:
             async for gone in batches:
@@ -88,10 +92,10 @@ class Bookkeeping(StorePart):
         return total
 
     async def forget(self, before: datetime, batch_rows: int = BATCH_ROWS) -> AsyncGenerator[int]:
-        """Delete those that have been done since before this time, at most `batch_rows` a step, each durable by itself.
+        """Delete rows that were finished before this time, at most `batch_rows` per step, in separate transactions.
 
-        Yields how many rows each step deleted; whoever asks pauses between them. What waits, and what may still be
-        asked for, stays whatever its age. Several processes may do so at once.
+        Yields the number of rows that each step deleted, so the caller can pause between steps. Rows that wait or may
+        still be needed are kept at any age. Several processes can run this at once.
         """
         for table, first, is_by_time in self.walks:
             after = first
@@ -113,18 +117,18 @@ class Bookkeeping(StorePart):
 
 
 def _named(name: str, key: Row) -> dict[str, Value]:
-    """A key as parameters: the first part by that name, the time in it, if any, as `NAME_at`."""
+    """Return a key as parameters: its first part under this name, and its time, if any, as `NAME_at`."""
     return dict(zip((name, f"{name}_at"), key, strict=False))
 
 
 MARGIN_DAYS = 1.0
-"""What the clocks of platforms may be off, and more."""
+"""More than the clocks of platforms can differ."""
 KEPT_DAYS_MAX = 10_000.0
-"""The longest that can be asked for; a date that far back still is one of a computer's."""
+"""Maximum value. A date this far back is still valid."""
 
 
 def bookkeeping_days(config: Config, repeat_seconds: float = REPEATED_SECONDS) -> float:
-    """[database] bookkeeping_days; a row that tells what was taken in stays as long as that may come again."""
+    """[database] bookkeeping_days. Rows of received messages are kept while they may be delivered again."""
     days, again = config.database.bookkeeping_days, config.context.backfill_hours / 24
     longest = max(repeat_seconds / 86_400, again) + MARGIN_DAYS
     return min(max(days, longest), KEPT_DAYS_MAX) if days else 0.0

@@ -32,15 +32,16 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 1 << 20
 DELETED_AT_ONCE = 1000
-"""What one request of S3 deletes at most."""
+"""Maximum number of objects that one S3 request deletes."""
 REQUEST_SECONDS = 60
 REQUEST_RETRIES_MAX = 5
 RETRY_TIME = timedelta(seconds=30)
-"""From a request's first try: none is begun later. With REQUEST_SECONDS this bounds how long a stop may wait."""
+"""Time after a request's first try in which retries start. Together with REQUEST_SECONDS it limits how long a stop
+waits."""
 
 
 class S3Settings(msgspec.Struct, frozen=True):
-    """Where an S3-compatible store is. What is empty comes from the usual AWS variables or the machine's role."""
+    """The location of an S3-compatible store. Empty fields use the standard AWS variables or the machine's role."""
 
     bucket: str
     prefix: str = ""
@@ -51,7 +52,7 @@ class S3Settings(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, files: FilesSettings, url: str) -> Self:
-        """A part of a bucket, s3://BUCKET/PREFIX, in the store of [files]. Blocks where keys have to be looked up."""
+        """Return settings for s3://BUCKET/PREFIX in the store of [files]. Blocks if keys must be looked up."""
         where = urlsplit(url)
         return cls(
             bucket=where.netloc,
@@ -65,7 +66,7 @@ class S3Settings(msgspec.Struct, frozen=True):
 
 @dataclass(eq=False, repr=False)
 class S3Files:
-    """Implements `domain.files.Files` in a bucket; `place` is a part of it, `parent` whose connections are used."""
+    """Implements `domain.files.Files` in a bucket, below `place`. Uses the connections of `parent`."""
 
     settings: S3Settings
     place: str = ""
@@ -80,7 +81,7 @@ class S3Files:
 
     def keep_file(self, path: Path) -> str:
         digest = digest_of_file(path)
-        self._put(digest, path)  # in parts where it is large
+        self._put(digest, path)  # multipart if it is large
         return digest
 
     def read(self, digest: str) -> bytes:
@@ -126,7 +127,7 @@ class S3Files:
         return len(old)
 
     def _put(self, digest: str, content: bytes | Path) -> None:
-        """Store it, unless it is there and will stay for a while; what is older is stored again and so young."""
+        """Store content unless a recent copy exists. An older copy is stored again, which resets its age."""
         age = self._age_seconds(digest)
         if age is None or age >= self.grace_seconds / 2:
             with s3_errors():
@@ -148,7 +149,7 @@ class S3Files:
 
 
 def open_s3(settings: S3Settings) -> S3Store:
-    """The bucket, from its prefix on; nothing is connected yet. Raises OSError."""
+    """Return the bucket below its prefix, without connecting. Raises OSError."""
     config: S3Config = {}
     if settings.endpoint:
         try:
@@ -174,7 +175,7 @@ def open_s3(settings: S3Settings) -> S3Store:
 
 @contextmanager
 def s3_errors() -> Generator[None]:
-    """Turn the client's errors into OSError, that of an object which is not there into FileNotFoundError."""
+    """Translate the client's errors to OSError, or FileNotFoundError for a missing object."""
     try:
         yield
     except FileNotFoundError as error:

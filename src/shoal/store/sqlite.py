@@ -1,15 +1,15 @@
 """SQLite: one writer thread with group commit, a few readers on snapshots.
 
-What a turn looks up by key is read on the event loop: those rows are in memory, and a hop between threads and back
-costs ten times what reading them does.
+Rows that a turn looks up by key are read on the event loop: they are in memory, and a switch between threads costs ten
+times as much as the read.
 
-Every script handed in while a commit is on its way joins the next one, so that fifty threads cost one fsync. What one
-turn of the event loop hands in goes to the writer at once, and its outcomes come back at once: a hop between threads
-costs more than a statement.
+Scripts submitted during a commit join the next one, so fifty threads need one fsync. All scripts of one event loop
+iteration are passed to the writer together, and so are their outcomes, because a switch between threads costs more than
+a statement.
 
-A script that fails is undone alone: when it had changed something, the transaction is rolled back and the queries of
-the batch's earlier scripts are executed again, on the same rows and so with the same results. That is rare; a savepoint
-for each script would cost all of them, and the search index most. When the commit fails, all of the batch do.
+A script that fails is undone alone: if it had changed rows, the transaction is rolled back and the queries of the
+batch's earlier scripts run again, on the same rows and so with the same results. This is rare, while a savepoint per
+script would slow all of them down, the search index most. If the commit fails, the whole batch fails.
 """
 
 import asyncio
@@ -57,14 +57,14 @@ READERS_MAX = 2
 BUSY_SECONDS = 10.0
 CLOSED = "The database is closed: Shoal is stopping."
 LOOKED_UP = frozenset({"thread_held", "setting_get", "threads_at_work", "processes_running"})
-"""Queries of a turn that find a few rows by their keys, or what is at work just now."""
+"""Queries of a turn that read a few rows by key, or the active rows."""
 CACHE_KIB = 512
-"""Pages each connection keeps; the operating system keeps them anyway, and a long journal fills what it is given."""
+"""Page cache of each connection. The operating system caches the file too, and a long journal fills any cache."""
 
 T = TypeVar("T")
 
 _Statement: TypeAlias = tuple[str, Callable[[Mapping[str, Param]], Sequence[Param]]]
-"""SQL, and what takes the values of its parameters by their places."""
+"""SQL, and a function that returns the values of its parameters by position."""
 
 
 class _Done(NamedTuple):
@@ -86,10 +86,10 @@ class SqliteDriver:
     def __init__(
         self, path: Path, *, synchronous: str = "FULL", read_only: bool = False, accept_loss: bool = False
     ) -> None:
-        """Open the file, making and migrating it as needed, unless it is damaged or something of it is missing.
+        """Open the file, creating and migrating it as needed, unless it is damaged or incomplete.
 
-        `accept_loss` goes on without what was written last, where that is missing. Raises StoreReadOnly, StoreCorrupt,
-        StoreNewer, StoreUnreleased or StoreFull, each saying what to do.
+        `accept_loss` continues if the last commits are missing. Raises StoreReadOnly, StoreCorrupt, StoreNewer,
+        StoreUnreleased or StoreFull, each with its remedy.
         """
         self._path = path
         self.health: Health = Health()
@@ -111,7 +111,7 @@ class SqliteDriver:
                 if not read_only:
                     self.health = self._files = FileHealth(path)
                     failing.callback(self._files.release)
-                    with contextlib.suppress(OSError):  # what is wrong, SQLite tells in a moment
+                    with contextlib.suppress(OSError):  # SQLite reports the problem in a moment
                         self._files.admit(accept_loss=accept_loss)
                 else:
                     with contextlib.suppress(OSError):
@@ -131,9 +131,9 @@ class SqliteDriver:
         self._thread.start()
 
     async def write(self, script: Script[T]) -> T:
-        """Run a script in the next group commit; durable on return. Cancelling does not undo it.
+        """Run a script in the next group commit, durable on return. Cancelling does not undo it.
 
-        Raises StoreCorrupt without a look at the script once `health` knows of damage.
+        Raises StoreCorrupt without running the script once `health` has recorded damage.
         """
         if self._closed:
             raise StoreUnavailable(CLOSED)
@@ -147,10 +147,10 @@ class SqliteDriver:
         try:
             return await future
         finally:
-            del future  # it and an error that it brought would hold each other
+            del future  # avoids a reference cycle with its error
 
     async def read(self, script: Script[T]) -> T:
-        """Run a script of reads in a reader thread, or at once where it only looks something up."""
+        """Run a read-only script in a reader thread, or at once if it only looks up rows by key."""
         if self._closed:
             raise StoreUnavailable(CLOSED)
         first = next(script) if is_single(script) else None
@@ -189,8 +189,8 @@ class SqliteDriver:
             connection.execute("pragma journal_mode = wal")
         connection.execute(f"pragma synchronous = {self._synchronous}")
         connection.execute(f"pragma cache_size = -{CACHE_KIB}")
-        connection.execute("pragma cache_spill = off")  # a batch changes more pages than are kept
-        connection.execute("pragma temp_store = memory")  # `returning` makes a temporary table each time
+        connection.execute("pragma cache_spill = off")  # a batch changes more pages than the cache holds
+        connection.execute("pragma temp_store = memory")  # `returning` creates a temporary table each time
         return connection
 
     def _read(self, script: Script[T], first: Batch | None = None) -> T:
@@ -211,7 +211,7 @@ class SqliteDriver:
             while self._gather():
                 self._commit([self._waiting.popleft() for _ in range(min(len(self._waiting), BATCH_SCRIPTS_MAX))])
                 if self._files is not None:
-                    with contextlib.suppress(sqlite3.Error, OSError):  # the next commit says what is wrong
+                    with contextlib.suppress(sqlite3.Error, OSError):  # the next commit reports the problem
                         self._files.renew_mark(self._writer)
         finally:
             self._closed = True
@@ -222,7 +222,7 @@ class SqliteDriver:
             self._writer.close()
 
     def _gather(self) -> bool:
-        """Take what was handed in, waiting when nothing is; False when that was the last."""
+        """Take the submitted scripts, waiting for the first. Return False if they were the last."""
         ending = False
         while not ending and not (self._waiting and self._jobs.empty()):
             jobs = self._jobs.get()
@@ -253,13 +253,13 @@ class SqliteDriver:
                 executed: list[Query] = []
                 done = [self._attempt(job, executed) for job in batch]
                 self._writer.execute("commit")
-            self.health.check()  # what went into a file that is not there any more was not stored
+            self.health.check()  # a commit to a removed file was not stored
             outcomes = done
         except StoreError as error:
             if self._writer.in_transaction:
                 self._writer.execute("rollback")
             outcomes = [_Done(error=error)] * len(batch)
-        except OSError as error:  # the disk refuses the files beside the database
+        except OSError as error:  # the disk refuses the -wal or -shm file
             if self._writer.in_transaction:
                 self._writer.execute("rollback")
             words = DISK_REFUSES.format(path=self._path, why=error.strerror)
@@ -273,8 +273,8 @@ class SqliteDriver:
         changes, before = self._writer.total_changes, len(executed)
         try:
             return _Done(self._drive(self._cursor, job.script, executed))
-        except Exception as error:  # also a fault of ours: it is its caller's, and nobody else's writes end with it
-            if not self._writer.in_transaction or is_damage(error):  # SQLite gave it up (disk full, I/O error)
+        except Exception as error:  # also a bug: only its caller gets the error, and other writes continue
+            if not self._writer.in_transaction or is_damage(error):  # SQLite rolled it back (disk full, I/O error)
                 raise
             del executed[before:]
             if self._writer.total_changes != changes:
@@ -283,13 +283,13 @@ class SqliteDriver:
                 for step in executed:
                     self._execute(self._cursor, step)
             found = _translate(error, self._path)
-            if isinstance(found, ShoalError):  # it says all there is to say; its frames hold the whole batch
+            if isinstance(found, ShoalError):  # its frames hold the whole batch
                 found = found.with_traceback(None)
             return _Done(error=found)
 
     @contextlib.contextmanager
     def _noticing(self) -> Generator[None]:
-        """Translate errors, and note in `health` those that mean damage."""
+        """Translate errors, and record damage in `health`."""
         try:
             yield
         except (sqlite3.Error, UnicodeError, OverflowError) as error:
@@ -326,7 +326,7 @@ def _statements() -> Mapping[str, tuple[_Statement, ...]]:
 
 
 def _by_place(sql: str) -> _Statement:
-    """A statement with its parameters by place, which are bound in a third of the time that names take."""
+    """Return a statement with positional parameters, which bind three times as fast as named ones."""
     names: list[str] = PARAMETER.findall(sql)
 
     def few(params: Mapping[str, Param]) -> Sequence[Param]:
@@ -336,12 +336,12 @@ def _by_place(sql: str) -> _Statement:
 
 
 def _reply(outcomes: Iterable[tuple[_Job, _Done]]) -> None:
-    """Tell each event loop once."""
+    """Deliver the outcomes, with one call per event loop."""
     loops: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[object], _Done]]] = {}
     for job, outcome in outcomes:
         loops.setdefault(job.future.get_loop(), []).append((job.future, outcome))
     for loop, settled in loops.items():
-        with contextlib.suppress(RuntimeError):  # the loop has closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits
             loop.call_soon_threadsafe(_settle, settled)
 
 
@@ -378,14 +378,14 @@ _MEANING: dict[int, tuple[type[StoreError], str]] = {
     sqlite3.SQLITE_BUSY: (StoreUnavailable, "{path} is locked by another program. Close it, then try again."),
     sqlite3.SQLITE_LOCKED: (StoreUnavailable, "{path} is locked for the moment. Try again."),
     sqlite3.SQLITE_PROTOCOL: (StoreUnavailable, "{path} cannot be locked. Check the disk or share that it lies on."),
-    sqlite3.SQLITE_NOMEM: (StoreUnavailable, "There is too little memory to use {path}. Free some, then try again."),
+    sqlite3.SQLITE_NOMEM: (StoreUnavailable, "There is not enough memory to use {path}. Free some, then try again."),
 }
 
 DISK_REFUSES = "Storing failed: the disk of {path} reports “{why}”. Make it writable again, then restart Shoal."
 
 
 def connect(database: str) -> sqlite3.Connection:
-    """Open a database by its URI or `:memory:`, with the functions that its schema names. Raises sqlite3.Error."""
+    """Open a database by its URI or `:memory:`, with the functions that its schema uses. Raises sqlite3.Error."""
     connection = sqlite3.connect(
         database, uri=True, isolation_level=None, check_same_thread=False, cached_statements=256, timeout=BUSY_SECONDS
     )
@@ -395,12 +395,12 @@ def connect(database: str) -> sqlite3.Connection:
 
 
 def migrate(connection: sqlite3.Connection, path: Path, steps: Sequence[tuple[int, str]] = ()) -> None:
-    """Bring a database up to the newest schema, or run these `steps`.
+    """Migrate a database to the newest schema, or run these `steps`.
 
-    Raises StoreNewer, StoreUnreleased and sqlite3.Error; the database is then as it was.
+    Raises StoreNewer, StoreUnreleased and sqlite3.Error. The database is then unchanged.
     """
     steps = steps or migrations("sqlite")
-    connection.execute("pragma cache_spill = on")  # one that fills a table anew changes more than memory should hold
+    connection.execute("pragma cache_spill = on")  # a migration may rewrite a whole table
     connection.execute("begin exclusive")
     try:
         done = schema_number(connection)
@@ -420,12 +420,12 @@ def migrate(connection: sqlite3.Connection, path: Path, steps: Sequence[tuple[in
 
 
 def schema_number(connection: sqlite3.Connection) -> int:
-    """The number of the last migration that a database has run. Raises sqlite3.Error."""
+    """Return the number of a database's last migration. Raises sqlite3.Error."""
     return int(connection.execute("pragma user_version").fetchone()[0])
 
 
 def schema_version(database: Path) -> int:
-    """The number of the last migration that the database has had. Raises StoreError, StoreCorrupt for a broken file."""
+    """Return the number of the database's last migration. Raises StoreError, StoreCorrupt for a broken file."""
     try:
         with contextlib.closing(connect_read_only(database)) as connection:
             return schema_number(connection)
@@ -436,12 +436,12 @@ def schema_version(database: Path) -> int:
 
 
 def refuse_schema(number: int, newest: int, path: Path) -> None:
-    """Raise StoreNewer or StoreUnreleased for a database file with a schema that this program cannot use."""
+    """Raise StoreNewer or StoreUnreleased if this version cannot use the schema of a database file."""
     refuse_other_schemas(number, newest, str(path), f"move it and {path.name}-* to another folder")
 
 
 def refuse_unmigrated(connection: sqlite3.Connection, path: Path) -> None:
-    """Raise StoreError unless the database has the newest schema, for those who only read."""
+    """Raise StoreError unless the database has the newest schema. For read-only use."""
     number, newest = schema_number(connection), migrations("sqlite")[-1][0]
     refuse_schema(number, newest, path)
     if number < newest:

@@ -1,4 +1,4 @@
-"""Open a database to read it, look through it for damage, and copy it."""
+"""Opens a database read-only, checks it for damage, and copies it."""
 
 import contextlib
 import os
@@ -13,16 +13,16 @@ from shoal.kernel.errors import StoreCorrupt
 from shoal.store.sqlite_errors import is_damage, why
 
 CLOSED_MARK = 0
-"""The `application_id` of a database that is closed, with all of the -wal in it."""
+"""The `application_id` of a closed database into which the whole -wal was copied."""
 BACKGROUND_NICENESS = 19
-WHAT_TO_DO = "`shoal restore` names the newest backup and says how to go on."
+WHAT_TO_DO = "`shoal restore` names the newest backup and explains the next step."
 
 CheckKind: TypeAlias = Literal["quick_check", "integrity_check"]
-"""Of the whole check's time the quick one, which does not compare indexes with their tables, takes a sixth."""
+"""The quick check does not compare indexes with their tables and takes a sixth of the full check's time."""
 
 
 def refuse_what_is_no_file(path: Path) -> None:
-    """Raise StoreCorrupt where a folder or a pipe lies in the database's place, or a link that leads nowhere."""
+    """Raise StoreCorrupt if the database's path is a folder, a pipe or a broken link."""
     try:
         is_file = stat.S_ISREG(path.stat().st_mode)
     except FileNotFoundError:
@@ -30,20 +30,20 @@ def refuse_what_is_no_file(path: Path) -> None:
     except OSError:
         is_file = False
     if not is_file:
-        raise StoreCorrupt(f"{path} is no file. Move it away; {WHAT_TO_DO}")
+        raise StoreCorrupt(f"{path} is not a regular file. Move it away; {WHAT_TO_DO}")
 
 
 def connect_read_only(path: Path) -> sqlite3.Connection:
-    """A connection that changes nothing. Raises StoreCorrupt where no file lies there, sqlite3.Error."""
+    """Open a read-only connection. Raises StoreCorrupt if the path is not a file, sqlite3.Error."""
     refuse_what_is_no_file(path)
     uri = f"{path.absolute().as_uri()}?mode=ro"
     return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
 
 
 class Checked(NamedTuple):
-    """What a look through a database found: `problem` is empty where nothing is wrong.
+    """The result of a check. `problem` is empty if there is none.
 
-    `is_whole` is False where the time was up before all of it was looked at.
+    `is_whole` is False if the time ran out before everything was checked.
     """
 
     problem: str
@@ -51,7 +51,7 @@ class Checked(NamedTuple):
 
 
 class ReadThrough:
-    """A look through a database on a connection of its own, which another thread may end."""
+    """A check of a database on a separate connection. Another thread can end it."""
 
     def __init__(self, path: Path, kind: CheckKind) -> None:
         self._connection = connect_read_only(path)
@@ -64,10 +64,10 @@ class ReadThrough:
             self._connection.interrupt()
 
     def run(self) -> Checked:
-        """Look, and close the connection."""
+        """Run the check and close the connection."""
         try:
             found = str(self._connection.execute(f"pragma {self._kind}(1)").fetchone()[0])
-            if self._is_expired:  # what it had not looked at yet may be told as missing
+            if self._is_expired:  # unchecked pages may be reported as missing
                 return Checked("", False)
             return Checked("" if found == "ok" else found, True)
         except (sqlite3.Error, UnicodeDecodeError) as error:
@@ -80,16 +80,16 @@ class ReadThrough:
             self._connection.close()
 
     def run_nicely(self) -> Checked:
-        """The same at the lowest priority, for a thread of its own."""
-        if sys.platform == "linux":  # elsewhere the priority is the whole process's
+        """Run the check at the lowest priority, in a separate thread."""
+        if sys.platform == "linux":  # elsewhere the priority applies to the whole process
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), BACKGROUND_NICENESS)
         return self.run()
 
 
 def check_file(path: Path, kind: CheckKind, seconds: float = 0.0) -> Checked:
-    """Look through a database for at most so many seconds (0: however long it takes).
+    """Check a database for at most this many seconds (0 means no limit).
 
-    Raises sqlite3.Error where it cannot be opened for another reason than damage.
+    Raises sqlite3.Error if it cannot be opened for a reason other than damage.
     """
     check = ReadThrough(path, kind)
     if not seconds:
@@ -103,11 +103,11 @@ def check_file(path: Path, kind: CheckKind, seconds: float = 0.0) -> Checked:
 
 
 def copy_connection(reading: sqlite3.Connection, target: Path) -> None:
-    """Copy what a connection sees into a file, which is a closed database then. Raises sqlite3.Error."""
+    """Copy the database as a connection sees it into a file, marked as closed. Raises sqlite3.Error."""
     writing = sqlite3.connect(target)
     try:
         reading.backup(writing)
-        writing.execute("pragma journal_mode = delete")  # one file, until it is used
+        writing.execute("pragma journal_mode = delete")  # a single file until it is used
         writing.execute(f"pragma application_id = {CLOSED_MARK}")
     finally:
         writing.close()

@@ -1,4 +1,4 @@
-"""What errors of SQLite mean: damage, a disk that failed, or something that passes."""
+"""Classifies SQLite errors: damage, a failed disk, or a temporary problem."""
 
 import os
 import sqlite3
@@ -6,18 +6,18 @@ import time
 from pathlib import Path
 
 STORING_FAILED = "Storing failed"
-"""How the damage begins that a restart may well mend."""
+"""Prefix of the damage message that a restart may resolve."""
 DISK_LOOK_SECONDS = 2.0
 DISK_READ_BYTES = 1 << 20
 
 
 def disk_failed(error: BaseException | None) -> bool:
-    """Whether this error of SQLite means that the disk failed, after which only a new process knows what is stored."""
+    """Whether this SQLite error means that the disk failed. Only a new process can then tell which data is stored."""
     return getattr(error, "sqlite_errorcode", 0) in _UNREADABLE
 
 
 def storing_failed(path: Path, words: str) -> str:
-    """Return what to tell of a disk that failed; `words` are its own."""
+    """Return the message for a failed disk. `words` is the disk's error."""
     return (
         f"{STORING_FAILED}: the disk of {path} reports “{words}”. Look at the disk, then restart Shoal: it checks "
         "the database when it starts."
@@ -25,10 +25,10 @@ def storing_failed(path: Path, words: str) -> str:
 
 
 def disk_words(path: Path) -> str:
-    """Return what the disk says where the files of a database cannot be read; empty where they can. Blocking.
+    """Return the disk's error if the files of a database cannot be read, or empty. Blocking.
 
-    SQLite calls it damage when the disk fails to read a page, after which a restart may find all of it whole. The files
-    stay open: closing them would drop the locks that SQLite has on them in this process.
+    SQLite reports damage if the disk fails to read a page, although the database may be intact after a restart. The
+    files stay open: closing them would drop SQLite's locks on them in this process.
     """
     until = time.monotonic() + DISK_LOOK_SECONDS
     for file in (path, path.with_name(f"{path.name}-wal")):
@@ -45,8 +45,7 @@ def disk_words(path: Path) -> str:
 
 
 def is_damage(error: BaseException | None) -> bool:
-    """Whether this error of SQLite means that what is stored cannot be read. Statements are Shoal's own: what one does
-    not find was there once."""
+    """Whether this SQLite error means damage. All statements are Shoal's, so a missing table is damage too."""
     if _is_unreadable_text(error):
         return True
     if isinstance(error, sqlite3.OperationalError) and str(error).startswith(("no such table", "no such column")):
@@ -56,7 +55,7 @@ def is_damage(error: BaseException | None) -> bool:
 
 
 def why(error: BaseException) -> str:
-    """What the error says, without what is stored."""
+    """Return the error's text without stored data."""
     return "it holds text that is not UTF-8" if _is_unreadable_text(error) else str(error)
 
 
@@ -75,4 +74,4 @@ _UNREADABLE = frozenset(
         sqlite3.SQLITE_IOERR_DATA,
     }
 )
-"""Failures of a disk after which the file is not what it should be; a full one fails in other ways."""
+"""Disk errors that leave the file in an unknown state. A full disk has other errors."""

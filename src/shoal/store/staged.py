@@ -1,4 +1,4 @@
-"""Sets of staged calls: kept until their card is decided, then put into the mailbox as the turn that runs them.
+"""Sets of staged calls. Each is stored until its card is decided, then put into the mailbox as the turn that runs it.
 
     state      is in                              left by
     --------   --------------------------------   --------------------------------------------------------------------
@@ -8,7 +8,7 @@
     accepted   a message in the mailbox           its turn opens, after those that wait before it
     running    the journal of that turn           each call starts once, as every approved call, and has a result
 
-Each step is one transaction, so that a crash at any point leaves a set in one of these states.
+Each step is one transaction, so a crash at any point leaves a set in one of these states.
 """
 
 from collections.abc import Sequence
@@ -27,14 +27,14 @@ _prompt = msgspec.json.Decoder(Prompt)
 
 
 def put_staged(prompt: Prompt, at: datetime) -> Script[None]:
-    """Keep what a turn has staged; `prompt` has all calls of the card, by their numbers."""
+    """Store a turn's staged calls. `prompt` has all calls of the card, by number."""
     assert prompt.accepted is not None, "nothing is staged"
     row = {"card": prompt.accepted.card, "thread": prompt.thread, "prompt": dump(prompt)}
     yield from query("staged_set_insert", **row, now=at)
 
 
 def run_accepted(card: CardId, calls: Sequence[Approval], at: datetime) -> Script[None]:
-    """Once every call of a card is decided, have a turn run the accepted ones."""
+    """If every call of a card is decided, enqueue the turn that runs the accepted ones."""
     if any(call.state == "pending" for call in calls):
         return
     rows = yield from query("staged_set_take", card=card)

@@ -1,4 +1,4 @@
-"""The store: all operations over one database, in parts by concern."""
+"""The store: all operations on one database, in one part per concern."""
 
 from shoal.kernel.clock import Clock
 from shoal.store.agents import AgentStore, SettingStore, TokenStore
@@ -17,7 +17,7 @@ from shoal.store.threads import BranchStore, ThreadStore
 
 
 class Store:
-    """All parts over one database."""
+    """All parts of the store of one database."""
 
     def __init__(self, driver: Driver, clock: Clock) -> None:
         self.driver = driver

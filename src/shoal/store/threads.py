@@ -1,5 +1,6 @@
-"""What people do with threads: what they keep of them beside what is said in them, branches and copies, and the end of
-one. A journal stays as it is when a branch of it begins; all rows of a thread go in one transaction.
+"""Threads as people manage them: titles and pins, branches, copies and deletion.
+
+Starting a branch does not change the earlier journal. All rows of a thread are deleted in one transaction.
 
 rows of a deleted thread                        what becomes of them
 ---------------------------------------------   ----------------------------------------------------------------
@@ -44,14 +45,14 @@ from shoal.store.search import places
 
 EVENTS_AT_ONCE = 500
 _DELETES_THREAD = "_delete_thread"
-"""The end of the names of queries, also of features, that are run when a thread is deleted."""
+"""Suffix of the queries, including those of features, that run when a thread is deleted."""
 
 
 CHATS_MAX = 1_000
 
 
 class Chat(NamedTuple):
-    """A channel (`PLATFORM:CHANNEL:`) with the thread in it that was active last."""
+    """A channel (`PLATFORM:CHANNEL:`) with its most recently active thread."""
 
     channel: str
     thread: ThreadId
@@ -61,7 +62,7 @@ class Chat(NamedTuple):
 
 
 class ThreadStore(StorePart):
-    """Threads as people keep them."""
+    """Threads as people manage them."""
 
     async def change(
         self,
@@ -73,14 +74,14 @@ class ThreadStore(StorePart):
         agent: str | None = None,
         model: str | None = None,
     ) -> None:
-        """Change what is given. Raises NotFound."""
+        """Change the given fields. Raises NotFound."""
         wanted = {"title": title, "pinned": pinned, "archived": archived, "agent": agent, "model": model}
         if not await self._write("thread_change", thread=thread, **wanted):
             raise NotFound(f"There is no thread {thread}.")
 
     @reads
     def chats(self) -> Script[list[Chat]]:
-        """The channels in which there are threads, the last active first; at most 1,000, subagents' left out."""
+        """Return the channels that have threads, most recently active first, at most 1,000. Subagents are left out."""
         found: list[Chat] = []
         after = ""
         while len(found) < CHATS_MAX and (rows := (yield from query("chat_after", after=after))):
@@ -94,38 +95,38 @@ class ThreadStore(StorePart):
         return sorted(found, key=lambda chat: chat.updated_at, reverse=True)
 
     async def is_untitled(self, thread: ThreadId) -> bool:
-        """Whether it still goes by its first words."""
+        """Whether the title is still the first words of the thread."""
         return bool(await self._read("thread_untitled", thread=thread))
 
     async def name(self, thread: ThreadId, title: str) -> bool:
-        """Give it the title that a model found, unless somebody has named it meanwhile."""
+        """Set a generated title, unless a person has named the thread meanwhile."""
         return bool(await self._write("thread_name", thread=thread, title=title))
 
     async def below(self, thread: ThreadId) -> list[ThreadId]:
-        """It, and the threads of the subagents that worked for it, each after the one that called it."""
+        """Return the thread and its subagents' threads, each after its caller."""
         return await self._driver.read(with_subagents(thread))
 
     async def snapshots(self, thread: ThreadId) -> list[tuple[str, str]]:
-        """The saved conversations of a thread: id and agent."""
+        """Return the saved conversations of a thread: id and agent."""
         return [(text(row[0]), text(row[1])) for row in await self._read("snapshots_of_thread", thread=thread)]
 
     async def is_kept_elsewhere(self, digest: str, threads: list[ThreadId]) -> bool:
-        """Whether a thread other than these keeps this result."""
+        """Whether a thread other than these refers to this result."""
         return any(text(row[0]) not in threads for row in await self._read("artifact_keepers", digest=digest))
 
     async def spent(self, thread: ThreadId, turn: str) -> list[Spend]:
-        """What the calls of a thread's turn took, subagents' not included."""
+        """Return the usage of a turn's calls, without subagents."""
         rows = await self._read("spend_of_turn", thread=thread, low=f"{turn}:", high=f"{turn};")
         priced = [(row, None if row[7] is None else real(row[7])) for row in rows]
         return [Spend("", "", "", text(row[0]), Usage(*map(number, row[1:7])), usd) for row, usd in priced]
 
     async def check_rest(self, thread: ThreadId) -> None:
-        """Raises NotFound, and Conflict while it or a subagent of it has something to do."""
+        """Raise NotFound, or Conflict while the thread or one of its subagents is active."""
         await self._driver.read(_at_rest(thread))
 
     @writes_at
     def delete(self, at: datetime, thread: ThreadId, by: str, token: str) -> Script[DeletedThread]:
-        """Delete it with the threads of its subagents. Raises NotFound, and Conflict while one has something to do."""
+        """Delete a thread and its subagents' threads. Raises NotFound, and Conflict while one is active."""
         tree = yield from _at_rest(thread)
         digest, events = hashlib.sha256(), 0
         for one in tree:
@@ -156,7 +157,7 @@ class ThreadStore(StorePart):
 
 
 def with_subagents(thread: ThreadId) -> Script[list[ThreadId]]:
-    """A thread and all that its turns, and theirs, have begun."""
+    """Return a thread and all threads that its turns have begun, recursively."""
     found = [thread]
     for one in found:
         for row in (yield from query("threads_below", thread=one, channel=channel_of(one))):
@@ -166,7 +167,7 @@ def with_subagents(thread: ThreadId) -> Script[list[ThreadId]]:
 
 
 def _at_rest(thread: ThreadId) -> Script[list[ThreadId]]:
-    """The threads of the tree, locked where that is known, none of which has anything to do."""
+    """Lock the threads of the tree and return them. Raises NotFound, and Conflict if one is active."""
     tree = yield from with_subagents(thread)
     for one in tree:
         rows = yield from query("thread_work", thread=one)
@@ -182,27 +183,27 @@ def _at_rest(thread: ThreadId) -> Script[list[ThreadId]]:
 # ---- branches and copies ----
 
 COPY_OF = "Copy of "
-"""How the title of a copy begins."""
+"""Prefix of the title of a copy."""
 BRANCHINGS_MAX = 100_000
-"""How often one conversation can begin a branch."""
+"""Maximum number of branches of one conversation."""
 NOTES_MAX = 1_000
-"""Most ends of subagents that are looked at."""
+"""Maximum number of subagents' ends that are read."""
 FIRST_EVENTS = 5
-"""Within so many events a subagent's journal says for which call it works."""
+"""A subagent's journal names its call within this many events."""
 
 
 class BranchStore(StorePart):
-    """Lets conversations go on from where they were."""
+    """Branches and copies of conversations."""
 
     @writes_at
     def branch(
         self, at: datetime, thread: ThreadId, after: int, by: str, prompt: Prompt | None = None
     ) -> Script[tuple[Event, ...]]:
-        """Have the conversation go on from right after event `after`, with `prompt` if one is given. How subagents
-        ended since that were begun before is told there, too.
+        """Continue the conversation from right after event `after`, with `prompt` if given.
 
-        Raises NotFound, Conflict while the thread has something to do, InvalidInput for a place within a turn,
-        StoreNewer where a newer Shoal has written in it.
+        Subagents that began before that event and ended later are reported in the branch too. Raises NotFound, Conflict
+        while the thread is active, InvalidInput for an event within a turn, StoreNewer if a newer Shoal wrote to the
+        thread.
         """
         yield from query("thread_lock", thread=thread)
         for row in (yield from query("event_types", thread=thread)):
@@ -215,7 +216,7 @@ class BranchStore(StorePart):
         if (yield from _turn_at(thread, after)):
             raise InvalidInput(f"Event {after} of {thread} is within a turn. A branch begins before or after a turn.")
         begun = dict((yield from branchings_until(thread, after)))
-        while after in begun:  # what follows the beginning of a branch follows what that goes on from
+        while after in begun:  # after the start of a branch, continue before its origin
             after = begun[after]
         window = yield from _window_at(thread, after)
         ends = yield from _ends_since(thread, after, last)
@@ -236,11 +237,12 @@ class BranchStore(StorePart):
         moved: Mapping[int, EventData],
         opened_by: str = "",
     ) -> Script[tuple[Event, ...]]:
-        """Make `thread` a copy of `source` up to event `after`, with its results but without approvals or what waits.
+        """Make `thread` a copy of `source` up to event `after`, with its results but without approvals and queued
+        messages.
 
-        A turn that is cut ends there. `moved` are the events, by number, that name files: as the copy has them. With
-        that the post `opened_by` ends, which has opened the thread. Raises NotFound, Conflict where `thread` is there
-        already, InvalidInput for an event that there is not.
+        A turn that is cut off ends there. `moved` has the events that refer to files, by number, with the copy's paths.
+        This also ends the post `opened_by`, which opened the thread. Raises NotFound, Conflict if `thread` exists,
+        InvalidInput for an event that does not exist.
         """
         place = {"source": source, "thread": thread, "seq": after}
         found = yield from query("thread_one", thread=source)
@@ -274,14 +276,14 @@ class BranchStore(StorePart):
 
 
 def branchings_until(thread: ThreadId, seq: int) -> Script[list[Branching]]:
-    """Where a thread's conversation went on from an earlier event, as far as event `seq`."""
+    """Return the branches of a thread's conversation, up to event `seq`."""
     rows = yield from query("branchings_of", thread=thread, seq=seq, limit=BRANCHINGS_MAX)
     datas = ((number(row[0]), decode_data(Branched.type, text(row[1]))) for row in rows)
     return [(at, data.after) for at, data in datas if isinstance(data, Branched)]
 
 
 def _ends_since(thread: ThreadId, after: int, last: int) -> Script[list[UserSaid]]:
-    """How subagents ended since an event that turns before it have begun, as far as its branch does not know it."""
+    """Return the ends, after an event, of subagents that began before it, except those its branch already has."""
     found = dict[str, UserSaid]()
     for note in (yield from _notes(thread, after, last)):
         child = ThreadId(note.message_id)
@@ -298,14 +300,14 @@ def _ends_since(thread: ThreadId, after: int, last: int) -> Script[list[UserSaid
 
 
 def _notes(thread: ThreadId, after: int, last: int) -> Script[list[UserSaid]]:
-    """The ends of subagents that a thread was told of between two events."""
+    """Return the ends of subagents that were journaled in a thread between two events."""
     rows = yield from query("notes_between", thread=thread, after=after, last=last, limit=NOTES_MAX)
     datas = (decode_data(UserSaid.type, text(row[0])) for row in rows)
     return [data for data in datas if isinstance(data, UserSaid) and is_child(ThreadId(data.message_id))]
 
 
 def _window_at(thread: ThreadId, seq: int) -> Script[int]:
-    """After which event the model's window begins on the branch that ends with this one."""
+    """Return the event after which the model's window begins, on the branch that ends with this event."""
     for span in reversed(spans_to(seq, (yield from branchings_until(thread, seq)))):
         rows = yield from query("window_between", thread=thread, first=span.first, last=span.last)
         if rows:
@@ -315,6 +317,6 @@ def _window_at(thread: ThreadId, seq: int) -> Script[int]:
 
 
 def _turn_at(thread: ThreadId, seq: int) -> Script[TurnId]:
-    """The turn that is open after an event; empty when none is."""
+    """Return the turn that is open after an event, or empty."""
     rows = yield from query("turn_until", thread=thread, seq=seq)
     return TurnId(text(rows[0][1])) if rows and rows[0][0] != TurnFinished.type else TurnId("")

@@ -1,6 +1,6 @@
-"""What SQLite notes in -shm of the -wal, by its documented format (sqlite.org/walformat.html).
+"""Reads SQLite's index of the -wal in -shm, by its documented format (sqlite.org/walformat.html).
 
-It outlives a killed process, and costs no write of ours for each commit. It tells how many frames the -wal must have,
+It survives a killed process and needs no extra write per commit. It gives the number of frames that the -wal must have,
 and whether SQLite itself may have copied frames into the database.
 """
 
@@ -15,7 +15,7 @@ INDEX = struct.Struct("=14xHI12x8s56xI")
 
 
 class WalIndex(NamedTuple):
-    """What SQLite last noted in -shm of the -wal."""
+    """SQLite's latest index of the -wal in -shm."""
 
     page_bytes: int
     last_frame: int
@@ -24,18 +24,18 @@ class WalIndex(NamedTuple):
 
     @property
     def frames_needed(self) -> int:
-        """How many frames the -wal has to hold; none once all of them are in the database."""
+        """Return the number of frames that the -wal must have, or 0 once all of them are in the database."""
         return self.last_frame if self.frames_copied < self.last_frame else 0
 
     @property
     def bytes_needed(self) -> int:
-        """How long the -wal is at least while SQLite may read from it."""
+        """Return the minimum length of the -wal in bytes while SQLite may read from it."""
         page_bytes = 65_536 if self.page_bytes == 1 else self.page_bytes
         return WAL_HEADER_BYTES + self.last_frame * (page_bytes + FRAME_HEADER_BYTES) if self.last_frame else 0
 
     def may_have_copied(self, before: "WalIndex") -> bool:
-        """Whether SQLite may have written to the database since. The -wal begins anew, with the next number, when all
-        of it was copied."""
+        """Whether SQLite may have written to the database since. Once the whole -wal is copied, it restarts with the
+        next number."""
         if self.salts == before.salts:
             return self.frames_copied != before.frames_copied
         rounds = int.from_bytes(self.salts[:4]) - int.from_bytes(before.salts[:4])
@@ -55,7 +55,7 @@ def parse_index(start: bytes) -> WalIndex | None:
 
 
 def salts_of(wal: Path) -> bytes:
-    """What tells a -wal from its earlier rounds; empty where its header is damaged or there is none."""
+    """Return the salts, which distinguish a -wal from its earlier rounds. Empty if the header is damaged or missing."""
     try:
         with wal.open("rb") as file:
             header = file.read(WAL_HEADER_BYTES)

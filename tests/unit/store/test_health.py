@@ -608,9 +608,9 @@ def test_what_is_no_file_is_told(tmp_path: Path, lies_there: str, *, read_only: 
             path.symlink_to(path)
         case _:
             path.symlink_to("/dev/zero")
-    with pytest.raises(StoreCorrupt, match="is no file"):
+    with pytest.raises(StoreCorrupt, match="is not a regular file"):
         SqliteDriver(Home(tmp_path).database_file, read_only=read_only)
-    with pytest.raises(StoreCorrupt, match="is no file"):
+    with pytest.raises(StoreCorrupt, match="is not a regular file"):
         check_file(path, "quick_check")
 
 

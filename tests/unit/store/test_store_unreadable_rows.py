@@ -89,7 +89,7 @@ async def test_a_post_is_given_up_and_others_go(tmp_path: Path, value: str) -> N
     assert [[one.id for one in claim] for claim in claims] == [[], ["p1"], []]
     status = await kept.store.outbox.fate("p0")
     assert status is not None
-    assert (status.state, status.error) == ("failed", "What is stored of it cannot be read.")
+    assert (status.state, status.error) == ("failed", "The stored post is unreadable.")
     await kept.store.close()
 
 

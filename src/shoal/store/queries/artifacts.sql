@@ -1,5 +1,5 @@
 -- name: artifact_insert
--- Note that a thread keeps a result; the same content again is the newer one.
+-- Record that a thread keeps a result. The same content again becomes the newest row.
 insert into artifacts (thread, digest, name, size_bytes, turn, call_id, tainted_by, created_at)
 values (:thread, :digest, :tool, :size_bytes, :turn, :call_id, :tainted_by, :now)
 on conflict (thread, digest) do update set name = excluded.name, turn = excluded.turn, call_id = excluded.call_id,
@@ -7,17 +7,17 @@ on conflict (thread, digest) do update set name = excluded.name, turn = excluded
     tainted_by = case when artifacts.tainted_by = '' then excluded.tainted_by else artifacts.tainted_by end;
 
 -- name: artifacts_of
--- What a thread keeps, newest first.
+-- The results that a thread keeps, newest first.
 select thread, digest, name, size_bytes, created_at, turn, call_id, tainted_by from artifacts
 where thread = :thread order by created_at desc, digest limit :limit;
 
 -- name: artifact_find
--- The newest of a thread whose digest begins so.
+-- The newest result of a thread whose digest begins with a prefix.
 select thread, digest, name, size_bytes, created_at, turn, call_id, tainted_by from artifacts
 where thread = :thread and digest >= :low and digest < :high order by created_at desc limit 1;
 
 -- name: artifacts_expire
--- Forget what was made before a time.
+-- Delete rows created before a time.
 delete from artifacts where created_at < :before returning thread, digest;
 
 -- name: artifact_kept

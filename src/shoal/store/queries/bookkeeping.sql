@@ -1,10 +1,10 @@
 -- name: inbox_page
--- The next messages by number, and when they came.
+-- The next messages by number, with their arrival times.
 select id, at from inbox where id > :after order by id limit :limit;
 
 -- name: inbox_forget
--- Delete messages that wait for nothing. A subagent's stays while its caller's turn is open, which may call for it again;
--- the newest of all stays too, else SQLite would give its number out anew.
+-- Delete messages that are done. A subagent's message is kept while its caller's turn is open, because that may ask for
+-- it again. The newest row is kept too, otherwise SQLite would reuse its number.
 delete from inbox where id in (
     select i.id from inbox i
     where i.id > :after and i.id <= :upto and i.at < :before and i.state <> 'pending'
@@ -15,12 +15,12 @@ delete from inbox where id in (
 returning id;
 
 -- name: outbox_page
--- The next posts by number, and when they were made.
+-- The next posts by number, with their creation times.
 select number, created_at from outbox where number > :after order by number limit :limit;
 
 -- name: outbox_forget
--- Delete posts that were sent or given up; `due_at` is when that was tried last. That little is left in all is told once
--- for ever, and the newest post keeps its number.
+-- Delete sent and failed posts; `due_at` is the time of the last attempt. The newest post is kept for its number, and
+-- the alert about the total budget is kept because it is sent only once.
 delete from outbox where number in (
     select number from outbox
     where number > :after and number <= :upto and due_at < :before and state in ('sent', 'failed')
@@ -29,11 +29,11 @@ delete from outbox where number in (
 returning number;
 
 -- name: approvals_page
--- The next approvals, and when they were asked for.
+-- The next approvals, with their creation times.
 select id, created_at from approvals where id > :after order by id limit :limit;
 
 -- name: approvals_forget
--- Delete approvals of turns that are over; what was allowed for a whole thread stays allowed.
+-- Delete approvals of ended turns, except those allowed for a whole thread.
 delete from approvals where id in (
     select a.id from approvals a
     where a.id > :after and a.id <= :upto and a.decided_at < :before and a.state <> 'pending'
@@ -48,7 +48,7 @@ select thread, started_at from thread_steps where (thread, started_at) > (:after
 order by thread, started_at limit :limit;
 
 -- name: steps_forget
--- Delete how long steps took, of turns that are over.
+-- Delete the step durations of ended turns.
 delete from thread_steps where /*pg: ctid */ /*sqlite: rowid */ in (
     select /*pg: s.ctid */ /*sqlite: s.rowid */ from thread_steps s
     where (s.thread, s.started_at) > (:after, :after_at) and (s.thread, s.started_at) <= (:upto, :upto_at)
@@ -58,12 +58,12 @@ delete from thread_steps where /*pg: ctid */ /*sqlite: rowid */ in (
 returning thread;
 
 -- name: once_page
--- The next things that are done once for their key, and when they were done.
+-- The next one-time keys, with their times.
 select key, cast(substr(value, 1, 16) as bigint) from settings
 where scope = 'once' and key > :after order by key limit :limit;
 
 -- name: once_forget
--- Delete what was done long ago, and by now cannot come again.
+-- Delete old one-time keys that cannot be repeated any more.
 delete from settings where scope = 'once' and key in (
     select key from settings
     where scope = 'once' and key > :after and key <= :upto and cast(substr(value, 1, 16) as bigint) < :before
@@ -71,7 +71,7 @@ delete from settings where scope = 'once' and key in (
 returning key;
 
 -- name: budget_days_forget
--- Delete what stood spent under ceilings of days that are over.
+-- Delete the spent amounts of past days.
 with old as materialized (
     select scope, day from budget where day > '' and day < :day order by day limit :limit
     /*pg: for update skip locked */)
@@ -79,7 +79,7 @@ delete from budget where (scope, day) in (select scope, day from old)
 returning scope;
 
 -- name: budget_turns_forget
--- Delete what stood spent under the ceilings of turns that began before one of this id and are over.
+-- Delete the spent amounts of ended turns that began before the turn with this id.
 with old as materialized (
     select b.scope from budget b
     where b.day = '' and b.scope > 'turn:' and b.scope < :turn

@@ -1,5 +1,5 @@
 -- name: budget_add
--- Add to what stands spent under a ceiling; makes its row, and locks it for the transaction.
+-- Add to the spent amount of a limit. Creates its row and locks it for the transaction.
 insert into budget (scope, day, usd, tokens, usd_max, tokens_max)
 values (:scope, :day, :usd, :tokens, coalesce(cast(:usd_max as double precision), 0), coalesce(cast(:tokens_max as bigint), 0))
 on conflict (scope, day) do update set
@@ -10,12 +10,12 @@ on conflict (scope, day) do update set
 returning scope, day, usd, tokens, usd_max, tokens_max;
 
 -- name: budget_all
--- What stands spent under the ceilings of a day, and under those that no day ends.
+-- The spent amounts of a day's limits, and of limits without a day.
 select scope, day, usd, tokens, usd_max, tokens_max from budget
 where day = :day or (day = '' and scope = 'total') order by scope, day;
 
 -- name: reservation_insert
--- Set a model call's cost aside.
+-- Reserve a model call's cost.
 insert into reservations (id, keys, usd, tokens, expires_at) values (:id, :keys, :usd, :tokens, :expires_at);
 
 -- name: reservation_take
@@ -23,7 +23,7 @@ insert into reservations (id, keys, usd, tokens, expires_at) values (:id, :keys,
 delete from reservations where id = :id returning keys, usd, tokens;
 
 -- name: reservations_lapsed
--- End reservations that nobody settled, also such as were made before the clock was set back.
+-- End expired reservations, including those made before the clock was set back.
 delete from reservations where id in (
     select id from reservations where expires_at <= :now or expires_at > :latest order by expires_at limit :limit /*pg: for update skip locked */)
 returning keys, usd, tokens;

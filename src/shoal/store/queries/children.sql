@@ -1,15 +1,15 @@
 -- name: child_caller
--- Lock the thread whose turn begins another one.
+-- Lock the thread whose turn begins a child.
 select open_turn, aborting from threads where thread = :thread /*pg: for update */;
 
 -- name: child_ensure
--- Make a child's row.
+-- Create a child's row.
 insert into threads (thread, agent, title, parent, created_at, updated_at)
 values (:thread, :agent, :title, :parent, :now, :now)
 on conflict (thread) do nothing;
 
 -- name: children_working
--- A thread's children that are at work or have a prompt waiting, oldest first.
+-- A thread's children that are active or have a waiting prompt, oldest first.
 select t.thread from threads t
 where t.parent = :parent and t.thread in (
     select thread from threads where open_turn <> ''
@@ -18,7 +18,7 @@ where t.parent = :parent and t.thread in (
 order by t.created_at, t.thread;
 
 -- name: child_one
--- Whether a child is at work or has a prompt waiting, and the end of its first turn.
+-- Whether a child is active or has a waiting prompt, and the end of its first turn.
 select case when t.open_turn <> '' or exists (
         select 1 from inbox i where i.thread = t.thread and i.state = 'pending' and i.lane = 'prompt')
     then 1 else 0 end,
@@ -26,7 +26,7 @@ select case when t.open_turn <> '' or exists (
 from threads t where t.thread = :thread;
 
 -- name: wake_parent
--- Tell the engine that the parent of a thread may go on, in the transaction that made it so; locks the parent first.
+-- Wake the parent of a thread in the same transaction. Locks the parent first.
 /*pg: select shoal_wake(parent.thread) from ( */
 /*pg: select p.thread from threads t join threads p on p.thread = t.parent where t.thread = :thread for update of p */
 /*pg: ) parent */;

@@ -6,7 +6,7 @@ on conflict (id) do nothing
 /*pg: returning number */ /*sqlite: ; select last_insert_rowid() where changes() > 0 */;
 
 -- name: outbox_insert_claimed
--- Enqueue a post once, claimed already, unless another of its thread has to go first.
+-- Enqueue and claim a post once, unless another post of its thread must go first.
 insert into outbox (id, platform, thread, payload, state, due_at, created_at)
 select :id, :platform, :thread, :payload, 'sending', :claimed_until, :now
 where not exists (select 1 from outbox where thread = :thread and state in ('pending', 'sending'))
@@ -14,12 +14,12 @@ on conflict (id) do nothing
 /*pg: returning number */ /*sqlite: ; select last_insert_rowid() where changes() > 0 */;
 
 -- name: due
--- Tell other processes that something became due: a platform's post, or a trigger (nothing to do in one process).
+-- Notify other processes of a due post or trigger. Does nothing with a single process.
 /*pg: select from pg_notify('shoal_due', :what) */;
 
 -- name: outbox_claim
--- Take due posts, oldest first and only the oldest unsent of a thread; late claims come back as maybe sent. What is due
--- after `latest`, which nothing waits for, was put off by a clock that has been set back since.
+-- Claim due posts, oldest first and only the oldest unsent one per thread. Expired claims are returned as maybe sent. A
+-- time after `latest` can only come from a clock that was set back since, so those posts are due too.
 with due as materialized (
     select o.number from outbox o
     where o.platform = :platform and o.state in ('pending', 'sending') and (o.due_at <= :now or o.due_at > :latest)
@@ -33,41 +33,42 @@ where number in (select number from due)
 returning number, id, thread, payload, part, attempts, created_at, maybe_sent, claims;
 
 -- name: outbox_extend
--- A claimed post takes longer.
+-- Extend the claim of a post.
 update outbox set due_at = :claimed_until where id = :id and state = 'sending';
 
 -- name: outbox_release
--- Whoever delivered for a platform is gone: what it held is due at once.
+-- Make the claims of a platform's former sender due at once.
 update outbox set due_at = :now where platform = :platform and state in ('pending', 'sending') and state = 'sending';
 
 -- name: outbox_give_back
--- A claimed post was not begun, unless another sender has claimed or sent it meanwhile.
+-- Return a claimed post that was not started, unless another sender has claimed or sent it meanwhile.
 update outbox set state = 'pending', due_at = :now where id = :id and state = 'sending' and claims = :claims;
 
 -- name: outbox_part
--- A piece was posted, which is so whoever holds the claim by now.
+-- Record a posted piece, no matter who holds the claim.
 update outbox set part = :part, attempts = 0, maybe_sent = 0 where id = :id and part < :part and state <> 'sent';
 
 -- name: outbox_sent
--- All of it was posted; what it said stands in the journal, and is not kept twice.
+-- Record that all of a post was sent. Its text is in the journal, so it is removed here.
 update outbox set state = 'sent', part = :part, error = '', maybe_sent = 0, payload = '' where id = :id;
 
 -- name: posted_insert
--- Remember the platform's message id of a piece.
+-- Record the platform's message id of a piece.
 insert into posted (platform, message_id, thread, post, part, at)
 values (:platform, :message_id, :thread, :post, :part, :now)
 on conflict (platform, message_id, thread) do update set post = excluded.post, part = excluded.part;
 
 -- name: posted_of
--- The platform's message ids of a post, and which piece of it each shows.
+-- The platform's message ids of a post, each with the piece that it shows.
 select message_id, part from posted where post = :post order by part;
 
 -- name: posted_at
--- When a post's first message was noted.
+-- When the first message of a post was recorded.
 select at from posted where post = :post and message_id <> '' order by part limit 1;
 
 -- name: preview_begin
--- Note that a turn's preview is about to be shown, unless a post of its thread is to be made first, or its answer was.
+-- Record that a turn's preview is about to be shown, unless a post of its thread must go first or the answer was
+-- posted.
 insert into posted (platform, message_id, thread, post, part, at)
 select :platform, '', :thread, :post, :part, :now
 where not exists (select 1 from outbox where thread = :thread and state in ('pending', 'sending'))
@@ -77,7 +78,7 @@ on conflict (platform, message_id, thread) do update set
 returning part;
 
 -- name: preview_noted
--- Remember the platform's message id of a preview, unless its turn's answer has gone on without it.
+-- Record the platform's message id of a preview, unless the turn's answer was posted without it.
 insert into posted (platform, message_id, thread, post, part, at)
 select :platform, :message_id, :thread, :post, 0, :now from posted
 where platform = :platform and message_id = '' and thread = :thread and post = :post /*pg: for share */
@@ -85,52 +86,52 @@ on conflict (platform, message_id, thread) do update set post = excluded.post, p
 returning part;
 
 -- name: preview_overtake
--- A post follows the preview that a thread may have, unless it is the answer that takes it.
+-- Record that a post follows the thread's preview, unless it is the answer that replaces it.
 update posted set part = :part where platform = :platform and message_id = '' and thread = :thread and post <> :own;
 
 -- name: preview_part
--- What is noted of a turn's preview.
+-- The recorded parts of a turn's preview.
 select part from posted where platform = :platform and message_id = '' and thread = :thread and post = :post;
 
 -- name: posted_nowhere
--- Forget that a turn's preview is about to be shown.
+-- Delete the record of a started preview.
 delete from posted where platform = :platform and message_id = '' and thread = :thread and post = :post;
 
 -- name: posted_any
--- Whether a message of a platform is a post's.
+-- Whether a platform's message belongs to a post.
 select 1 from posted where platform = :platform and message_id = :message_id limit 1;
 
 -- name: outbox_retry
--- Put a post back until its time, unless another sender has claimed or sent it meanwhile.
+-- Postpone a post, unless another sender has claimed or sent it meanwhile.
 update outbox set state = 'pending', attempts = attempts + 1, due_at = :due_at, error = :error, maybe_sent = :maybe_sent
 where id = :id and state = 'sending' and claims = :claims;
 
 -- name: outbox_fail
--- Give a post up, unless another sender has claimed or sent it meanwhile.
+-- Mark a post as failed, unless another sender has claimed or sent it meanwhile.
 update outbox set state = 'failed', error = :error where id = :id and state = 'sending' and claims = :claims
 returning id;
 
 -- name: outbox_again
--- Try a post anew that was given up.
+-- Retry a failed post.
 update outbox set state = 'pending', payload = :payload, part = 0, attempts = 0, maybe_sent = 0, error = '',
     due_at = :now, created_at = :now
 where id = :id and state = 'failed'
 returning number;
 
 -- name: outbox_withdraw
--- Give up a post that nobody holds.
+-- Mark an unclaimed post as failed.
 update outbox set state = 'failed' where id = :id and state = 'pending' returning error;
 
 -- name: outbox_fate
--- What has become of a post.
+-- The state of a post.
 select state, error from outbox where id = :id;
 
 -- name: outbox_more
--- Whether a thread has posts that are to be made.
+-- Whether a thread has pending posts.
 select 1 from outbox where thread = :thread and state in ('pending', 'sending') limit 1;
 
 -- name: outbox_depth
--- How many posts are on their way.
+-- The number of unsent posts.
 select count(*), min(created_at) from outbox where state in ('pending', 'sending');
 
 -- name: approval_insert
@@ -141,18 +142,18 @@ values (:id, :thread, :turn, :call_id, :tool, :actions, :digest, :shown, :asked_
     :call_digest, :covers, :needs_trust, :card, :item, :now, :expires_at);
 
 -- name: approval_settle
--- Decide a pending approval; nothing when it is not pending any more.
+-- Decide a pending approval. Does nothing if it is not pending any more.
 update approvals set state = :state, scope = :scope, decided_by = :decided_by, decided_trust = :decided_trust,
     decided_on = :decided_on, decided_roles = :decided_roles, decided_at = :now
 where id = :id and state = 'pending' and (:state <> 'allow' and :state <> 'deny' or expires_at > :now)
 returning thread;
 
 -- name: approval_use
--- Spend an approval; nothing when it was not allowed or is spent.
+-- Use an approval. Does nothing if it was not allowed or is already used.
 update approvals set state = 'used' where id = :id and state = 'allow' returning id;
 
 -- name: approval_outcome
--- Note what became of an allowed call.
+-- Store the outcome of an allowed call.
 update approvals set outcome = :outcome where id = :id;
 
 -- name: approval_withdraw
@@ -160,7 +161,7 @@ update approvals set outcome = :outcome where id = :id;
 update approvals set scope = 'withdrawn' where id = :id and scope = 'always' returning id;
 
 -- name: approvals_cancel
--- The turn ended: its open questions are void.
+-- Cancel the pending approvals of an ended turn.
 update approvals set state = 'cancelled', decided_at = :now
 where thread = :thread and turn = :turn and state = 'pending'
 /*pg: returning id */
@@ -182,22 +183,22 @@ select id, thread, turn, call_id, tool, actions, digest, shown, asked_by, state,
 from approvals where card = :card and card <> '';
 
 -- name: staged_set_insert
--- Keep the calls that a turn has staged until its card is decided.
+-- Store a turn's staged calls until their card is decided.
 insert into staged_sets (card, thread, prompt, created_at) values (:card, :thread, :prompt, :now);
 
 -- name: staged_set_take
--- The calls of a card that is decided, once.
+-- Take the staged calls of a decided card, once.
 delete from staged_sets where card = :card returning prompt;
 
 -- name: approvals_recent
--- Approvals, newest first: their ids sort by time.
+-- Approvals, newest first. Their ids sort by time.
 select id, thread, turn, call_id, tool, actions, digest, shown, asked_by, state, created_at, expires_at, scope,
     decided_by, decided_at, reason, shown_in, call_digest, covers, decided_trust, needs_trust, decided_on, decided_roles, item,
     outcome
 from approvals order by id desc limit :limit;
 
 -- name: approvals_of
--- Approvals of a thread, and those shown there, newest first.
+-- Approvals of a thread and those shown there, newest first.
 select id, thread, turn, call_id, tool, actions, digest, shown, asked_by, state, created_at, expires_at, scope,
     decided_by, decided_at, reason, shown_in, call_digest, covers, decided_trust, needs_trust, decided_on, decided_roles, item,
     outcome
@@ -208,7 +209,7 @@ where id in (select id from (select id from approvals where thread = :thread ord
 order by id desc limit :limit;
 
 -- name: approvals_waiting
--- Pending approvals, of a thread and shown there, or all; newest first.
+-- Pending approvals of a thread and those shown there, or all, newest first.
 select id, thread, turn, call_id, tool, actions, digest, shown, asked_by, state, created_at, expires_at, scope,
     decided_by, decided_at, reason, shown_in, call_digest, covers, decided_trust, needs_trust, decided_on, decided_roles, item,
     outcome
@@ -217,7 +218,7 @@ where id in (select id from approvals where state = 'pending') and (:thread = ''
 order by id desc limit :limit;
 
 -- name: approval_grants
--- What allowed this call for the whole thread, newest first.
+-- Approvals that allow this call in the whole thread, newest first.
 select id, thread, turn, call_id, tool, actions, digest, shown, asked_by, state, created_at, expires_at, scope,
     decided_by, decided_at, reason, shown_in, call_digest, covers, decided_trust, needs_trust, decided_on, decided_roles, item,
     outcome
@@ -226,5 +227,5 @@ where thread = :thread and call_digest = :call_digest and scope = 'thread' and s
 order by id desc limit :limit;
 
 -- name: approvals_expired
--- Pending approvals whose time is up.
+-- Overdue pending approvals.
 select id, card from approvals where state = 'pending' and expires_at <= :now order by expires_at limit 100;

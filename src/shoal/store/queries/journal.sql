@@ -1,21 +1,21 @@
 -- name: thread_lock
--- Lock a thread; whatever changes one begins with a lock or with thread_ensure, so that nothing can deadlock.
+-- Lock a thread. Every change begins with a lock or with thread_ensure, so transactions cannot deadlock.
 /*pg: select from threads where thread = :thread for update */;
 
 -- name: thread_lock_turn
--- Lock a thread, and see its open turn.
+-- Lock a thread and return its open turn.
 select open_turn from threads where thread = :thread /*pg: for update */;
 
 -- name: thread_lock_leased
--- Lock a thread for the holder of the newest lease; for any other PostgreSQL ends the transaction.
+-- Lock a thread for the holder of the newest lease. PostgreSQL ends the transaction of any other.
 /*pg: select from shoal_hold(:thread, :epoch) */;
 
 -- name: thread_hold
--- Lock a thread for the holder of the newest lease, and see whether its turn is to be stopped and where its journal ends.
+-- Lock a thread for the holder of the newest lease, and return whether its turn must stop and where its journal ends.
 select aborting, last_seq from threads where thread = :thread and epoch = :epoch /*pg: for update */;
 
 -- name: thread_lease
--- Take a thread over; nothing when it has nothing to do.
+-- Take a thread over. Does nothing if it is idle.
 update threads set epoch = epoch + 1
 where thread = :thread and (open_turn <> '' or exists (
     select 1 from inbox where inbox.thread = threads.thread and inbox.state = 'pending' and inbox.lane = 'prompt'))
@@ -24,64 +24,64 @@ where thread = :thread and (open_turn <> '' or exists (
 /*sqlite: where thread = :thread and changes() > 0 */;
 
 -- name: thread_held
--- What waits for the holder of a thread's newest lease while no turn is open; nothing where the thread was deleted and
--- begun anew since.
+-- The waiting prompts for the holder of a thread's newest lease while no turn is open. Empty if the thread was deleted
+-- and created again since.
 select t.agent, t.last_seq, t.window_seq, t.model, i.payload, i.at from threads t
 join inbox i on i.thread = t.thread and i.state = 'pending' and i.lane = 'prompt'
 where t.thread = :thread and t.epoch = :epoch and t.created_at = :created_at and t.open_turn = '' order by i.id limit :limit;
 
 -- name: thread_advance
--- Reserve sequence numbers for the holder of the newest lease, and see whether its turn is to be stopped; PostgreSQL
--- stores the events under them at once.
+-- Reserve sequence numbers for the holder of the newest lease, and return whether its turn must stop. PostgreSQL stores
+-- the events in the same statement.
 /*pg: with moved as ( */ update threads set last_seq = last_seq + :count where thread = :thread and epoch = :epoch
 /*pg: returning last_seq, aborting) */
 /*sqlite: ; select last_seq, aborting from threads where thread = :thread and changes() > 0 */
 /*pg: select last_seq, aborting, shoal_append(:thread, last_seq - :count, :turn, :now, :types, :datas) from moved */;
 
 -- name: thread_extend
--- Reserve sequence numbers for events outside any turn; PostgreSQL stores them at once.
+-- Reserve sequence numbers for events outside any turn. PostgreSQL stores the events in the same statement.
 /*pg: with moved as ( */ update threads set last_seq = last_seq + :count, updated_at = :now
 where thread = :thread
 returning last_seq, aborting /*pg: ) */
 /*pg: select last_seq, aborting, shoal_append(:thread, last_seq - :count, :turn, :now, :types, :datas) from moved */;
 
 -- name: thread_window
--- The model's window starts after this event.
+-- Start the model's window after this event.
 update threads set window_seq = :seq where thread = :thread;
 
 -- name: thread_open
--- A turn opens with the next event.
+-- Open a turn with the next event.
 update threads set open_turn = :turn, turn_seq = last_seq + 1, aborting = '', updated_at = :now,
     agent = case when :agent = '' then agent else :agent end
 where thread = :thread;
 
 -- name: thread_close
--- The open turn ended.
+-- Close the open turn.
 update threads set open_turn = '', aborting = '', retry_at = null, updated_at = :now where thread = :thread;
 
 -- name: thread_retry
--- The open turn waits for its model until then; null when it does not wait any more.
+-- Set when the open turn retries its model, or null if it does not wait.
 update threads set retry_at = :retry_at, retry_set_at = :now where thread = :thread;
 
 -- name: thread_retry_now
--- A person ends the wait of an open turn; nothing when it does not wait.
+-- End the retry wait of an open turn on a person's request. Does nothing if it does not wait.
 update threads set retry_at = :now, retry_set_at = :now
 where thread = :thread and (:turn = '' or open_turn = :turn) and retry_at is not null
 returning open_turn;
 
 -- name: threads_retry_due
--- Take the turns whose wait is over, those too that were put off by a clock that has been set back since. Whoever takes
--- one and ends before it went on leaves it to the next look after `again`.
+-- Take the turns whose wait is over, including those postponed by a clock that was set back since. If a process takes
+-- one and ends before it continues, it is due again at `again`.
 update threads set retry_at = :again, retry_set_at = :now
 where retry_at is not null and (retry_at <= :now or retry_set_at > :now)
 returning thread;
 
 -- name: threads_retry_next
--- When the next turn asks its model again.
+-- When the next turn retries its model.
 select min(retry_at) from threads where retry_at is not null;
 
 -- name: event_insert
--- Store one event; PostgreSQL has stored it with its number.
+-- Store one event. PostgreSQL has already stored it with its number.
 /*sqlite: insert into events (thread, seq, turn, type, at, data) values (:thread, :seq, :turn, :type, :at, :data) */;
 
 -- name: events_range
@@ -90,33 +90,34 @@ select seq, turn, type, at, data from events
 where thread = :thread and seq > :after and seq < :before order by seq limit :limit;
 
 -- name: threads_recent
--- Threads, the last active first.
+-- Threads, most recently active first.
 select * from thread_infos where thread in (
     select thread from threads where updated_at < :before and archived = 0 order by updated_at desc, thread desc limit :limit)
 order by updated_at desc, created_at desc, thread desc;
 
 -- name: threads_archived
--- Threads that somebody has put away, the last active first.
+-- Archived threads, most recently active first.
 select * from thread_infos where thread in (
     select thread from threads where archived = 1 and updated_at < :before
     order by updated_at desc, thread desc limit :limit)
 order by updated_at desc, created_at desc, thread desc;
 
 -- name: threads_pinned
--- Threads that somebody keeps in sight, the last active first.
+-- Pinned threads, most recently active first.
 select * from thread_infos where thread in (
     select thread from threads where pinned = 1 and archived = 0 order by updated_at desc, thread desc limit :limit)
 order by updated_at desc, created_at desc, thread desc;
 
 -- name: threads_of_agent
--- An agent's threads, the last active first.
+-- An agent's threads, most recently active first.
 select * from thread_infos where thread in (
     select thread from threads where agent = :agent and updated_at < :before and archived = :archived
     order by updated_at desc, thread desc limit :limit)
 order by updated_at desc, created_at desc, thread desc;
 
 -- name: threads_of_channel
--- Threads of a channel, or whose parent is of it, the last active first. What is left of the last colon is the channel.
+-- Threads of a channel and of their subagents, most recently active first. The channel is the part of the id up to the
+-- last colon.
 select * from thread_infos where thread in (
     select thread from (select thread from threads
         where rtrim(thread, replace(thread, ':', '')) = :channel and updated_at < :before and archived = :archived
@@ -144,7 +145,7 @@ select turn, number, description, started_at, duration_ms from thread_steps
 where thread = :thread order by started_at, number limit 10000;
 
 -- name: spend_insert
--- Record the use of one model call; nothing when it is recorded already.
+-- Record the usage of one model call. Does nothing if it is already recorded.
 insert into spend (id, thread, turn, day, agent, user_id, model, input_tokens, output_tokens, cached_tokens,
     cache_write_tokens, reasoning_tokens, estimated, usd, at)
 values (:id, :thread, :turn, :day, :agent, :user_id, :model, :input_tokens, :output_tokens, :cached_tokens,
@@ -171,13 +172,13 @@ on conflict (day, agent, model) do update set
     priced = spend_days.priced + excluded.priced;
 
 -- name: spend_by_day
--- Use summed by day, agent and model.
+-- Usage by day, agent and model.
 select day, agent, model, calls, input_tokens, output_tokens, cached_tokens, cache_write_tokens, reasoning_tokens,
     estimated, usd, priced
 from spend_days where day >= :since order by day desc, agent, model;
 
 -- name: spend_newest
--- The newest model calls whose ids stand between two, of turns or of one kind beside them.
+-- The newest model calls with ids between two bounds: of turns, or of one other kind.
 select thread, input_tokens, output_tokens, cached_tokens, usd, estimated from spend
 where id >= :low and id < :high order by id desc limit :limit;
 
@@ -191,64 +192,64 @@ insert into settings (scope, key, value) values (:scope, :key, :value)
 on conflict (scope, key) do update set value = excluded.value;
 
 -- name: setting_note
--- Set a small durable value; nothing is locked or written when it is so already.
+-- Set a small durable value. Locks and writes nothing if it is unchanged.
 insert into settings (scope, key, value)
 select :scope, :key, :value
 where not exists (select 1 from settings where scope = :scope and key = :key and value = :value)
 on conflict (scope, key) do update set value = excluded.value;
 
 -- name: setting_make
--- Set a small durable value that is not set yet; nothing when it is.
+-- Set a small durable value that is not set. Does nothing if it is.
 insert into settings (scope, key, value) values (:scope, :key, :value)
 on conflict (scope, key) do nothing
 returning key;
 
 -- name: setting_swap
--- Change a small durable value if it is still what it was.
+-- Change a small durable value if it is unchanged.
 update settings set value = :value where scope = :scope and key = :key and value = :expected returning key;
 
 -- name: prompt_insert
--- Keep a system prompt once.
+-- Store a system prompt once.
 insert into prompts (digest, body, at) values (:digest, :body, :now) on conflict (digest) do nothing;
 
 -- name: prompt_one
--- A kept system prompt.
+-- A stored system prompt.
 select body from prompts where digest = :digest;
 
 -- name: thread_rest
--- Lock a thread that has nothing to do, and end every lease of it: what is held in memory of it is out of date.
+-- Lock an idle thread and end all its leases, because their cached state is out of date.
 update threads set epoch = epoch + 1, updated_at = :now
 where thread = :thread and open_turn = '' and not exists (
     select 1 from inbox where inbox.thread = threads.thread and inbox.state = 'pending')
 returning last_seq;
 
 -- name: thread_branch
--- The conversation goes on with this event, and the model's window starts after that one.
+-- Continue the conversation with this event. The model's window starts after the other event.
 update threads set branch_seq = :branch_seq, window_seq = :window_seq where thread = :thread;
 
 -- name: event_types
--- Of which types a thread's events are.
+-- The event types in a thread.
 select distinct type from events where thread = :thread;
 
 -- name: branchings_of
--- The events of a thread that began branches, up to a number, oldest first.
+-- The events that began branches in a thread, up to a number, oldest first.
 select seq, data from events where thread = :thread and type = 'branched' and seq <= :seq order by seq limit :limit;
 
 -- name: notes_between
--- What a thread was told outside of its turns between two events, oldest first.
+-- Events outside of turns in a thread between two events, oldest first.
 select data from events
 where thread = :thread and seq > :after and seq <= :last and type = 'user_message' and turn = '' order by seq limit :limit;
 
 -- name: failures_of
--- What went wrong in a thread, newest first.
+-- The failures of a thread, newest first.
 select data from events where thread = :thread and type = 'error' order by seq desc limit :limit;
 
 -- name: turn_since
--- Whether a turn has an event after that one.
+-- Whether a turn has an event after the given one.
 select 1 from events where thread = :thread and seq > :after and turn = :turn limit 1;
 
 -- name: window_between
--- What moved the model's window last between two events.
+-- The last event between two that moved the model's window.
 select seq, type, data from events
 where thread = :thread and type in ('cleared', 'compacted') and seq >= :first and seq <= :last order by seq desc limit 1;
 
@@ -286,14 +287,14 @@ update events set data = :data where thread = :thread and seq = :seq;
 /*sqlite: where said.id > :end order by said.id */;
 
 -- name: artifacts_fork
--- Note that a copy of a thread keeps what that kept by then.
+-- Record that a copy of a thread keeps the results that the thread had at that point.
 insert into artifacts (thread, digest, name, size_bytes, turn, call_id, tainted_by, created_at)
 select :thread, digest, name, size_bytes, turn, call_id, tainted_by, created_at from artifacts
 where thread = :source and created_at <= (select at from events where thread = :source and seq = :seq);
 
 -- name: turns_ended
--- The newest turns that ended since a time and that told somebody something or failed; `faults` only those that failed.
--- Subagents' are left out.
+-- The newest turns that ended since a time and posted something or failed, without subagents' turns. With `faults`,
+-- only failed ones.
 select thread, seq, turn
 from events /*pg: cross join lateral (select cast(replace(data, '\u0000', '\u0020') as jsonb) as fields offset 0) as body */
 where type = 'turn_finished' and at >= :since and thread || '' >= :low and thread || '' < :high
@@ -306,7 +307,7 @@ where type = 'turn_finished' and at >= :since and thread || '' >= :low and threa
 order by at desc, thread desc, seq desc limit :limit;
 
 -- name: turns_ended_by_hour
--- How many of these turns ended in each hour, by outcome, and the tokens that they took.
+-- The number of these turns per hour and outcome, and their tokens.
 select hour, outcome, count(*), sum(tokens) from (
     select at / 3600000000 as hour,
         /*sqlite: json_extract(data, '$.outcome') as outcome, trim(coalesce(json_extract(data, '$.reply'), '')) as reply, */

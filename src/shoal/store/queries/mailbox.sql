@@ -1,26 +1,26 @@
 -- name: thread_ensure
--- Make the thread's row if it is new; locks it for the transaction.
+-- Create the thread's row if it is new, and lock it for the transaction.
 insert into threads (thread, agent, title, created_at, updated_at)
 values (:thread, :agent, :title, :now, :now)
 on conflict (thread) do update set updated_at = excluded.updated_at;
 
 -- name: inbox_insert
--- Store a message once per platform and key; returns nothing for a duplicate.
+-- Store a message once per platform and key. Returns nothing for a duplicate.
 insert into inbox (platform, key, thread, lane, payload, at)
 values (:platform, :key, :thread, :lane, :payload, :now)
 on conflict (platform, key) do nothing
 /*pg: returning id */ /*sqlite: ; select last_insert_rowid() where changes() > 0 */;
 
 -- name: inbox_count
--- How many prompts wait for a thread.
+-- The number of prompts that wait for a thread.
 select count(*) from inbox where thread = :thread and state = 'pending' and lane = 'prompt';
 
 -- name: inbox_delete
--- Take a message back that was refused.
+-- Delete a refused message.
 delete from inbox where id = :id;
 
 -- name: inbox_known
--- Whether a message was accepted before.
+-- Whether a message was already accepted.
 select 1 from inbox where platform = :platform and key = :key;
 
 -- name: inbox_one
@@ -28,7 +28,7 @@ select 1 from inbox where platform = :platform and key = :key;
 select id, state, payload, thread from inbox where platform = :platform and key = :key;
 
 -- name: inbox_replace
--- What a message says now, and whether it still waits.
+-- Change the text of a message, and return whether it still waits.
 update inbox set payload = :payload, state = :state where id = :id;
 
 -- name: inbox_thread
@@ -46,7 +46,7 @@ order by at desc limit 1;
 select payload, at from inbox where thread = :thread and state = 'pending' and lane = 'prompt' order by id limit :limit;
 
 -- name: inbox_pending
--- All messages that wait, also those for the running turn.
+-- All waiting messages, including those for the running turn.
 select payload from inbox where thread = :thread and state = 'pending' order by id limit :limit;
 
 -- name: inbox_take
@@ -65,11 +65,11 @@ where thread = :thread and state = 'pending' and lane in ('steer', 'follow_up') 
 update inbox set state = 'taken' where id = :id;
 
 -- name: inbox_drop_steers
--- The turn was stopped: what was meant for it goes with it.
+-- Drop the messages for a stopped turn.
 update inbox set state = 'dropped' where thread = :thread and state = 'pending' and lane in ('steer', 'follow_up');
 
 -- name: inbox_promote_steers
--- The turn failed: what was meant for it starts the next one.
+-- Let the messages for a failed turn start the next one.
 update inbox set lane = 'prompt' where thread = :thread and state = 'pending' and lane in ('steer', 'follow_up');
 
 -- name: inbox_drop_prompts
@@ -77,21 +77,21 @@ update inbox set lane = 'prompt' where thread = :thread and state = 'pending' an
 update inbox set state = 'dropped' where thread = :thread and state = 'pending' and lane = 'prompt' returning key;
 
 -- name: inbox_drop_one
--- A message is not answered after all.
+-- Drop a message without an answer.
 update inbox set state = 'dropped' where platform = :platform and key = :key and state = 'pending';
 
 -- name: inbox_waiting
--- Threads that have something to do.
+-- Threads with an open turn or a waiting prompt.
 select thread from threads where open_turn <> ''
 union
 select thread from inbox where state = 'pending' and lane = 'prompt';
 
 -- name: inbox_backlog
--- How many prompts wait in all mailboxes, and since when.
+-- The number of prompts in all mailboxes, and the time of the oldest.
 select count(*), min(at) from inbox where state = 'pending' and lane = 'prompt';
 
 -- name: turns_open
--- How many turns are open.
+-- The number of open turns.
 select count(*) from threads where open_turn <> '';
 
 -- name: thread_abort
@@ -99,16 +99,16 @@ select count(*) from threads where open_turn <> '';
 update threads set aborting = open_turn where thread = :thread and open_turn <> '' returning open_turn;
 
 -- name: wake
--- Tell the engine that a thread has work, in the transaction that made it (nothing to do in one process).
+-- Wake a thread's worker in the same transaction. Does nothing with a single process.
 /*pg: select from shoal_wake(:thread) */;
 
 -- name: inbox_missed
--- Note a message that was read in later; nothing when the mailbox has seen it.
+-- Record a message that was backfilled. Does nothing if the mailbox has already received it.
 insert into inbox (platform, key, thread, lane, state, payload, at)
 values (:platform, :key, :thread, 'prompt', 'taken', :payload, :now)
 on conflict (platform, key) do nothing
 returning key;
 
 -- name: posted_one
--- The post that a message of a platform shows, if it is one of ours.
+-- The post that a platform's message shows, if it is one of ours.
 select post from posted where platform = :platform and message_id = :message_id and thread = :thread;

@@ -13,17 +13,17 @@ select chain, number, at, entry, previous, hash from audit
 where chain = :chain order by number desc limit :limit;
 
 -- name: audit_after
--- Entries of all chains, by chain and number, after one.
+-- Entries of all chains after a given one, by chain and number.
 select chain, number, at, entry, previous, hash from audit
 where (chain, number) > (:chain, :after) order by chain, number limit :limit;
 
 -- name: audit_since
--- Entries of all chains by time, after one.
+-- Entries of all chains after a given time, by time.
 select chain, number, at, entry, previous, hash from audit
 where (at, chain, number) > (:since, :chain, :number) order by at, chain, number limit :limit;
 
 -- name: chain_ensure
--- Make a chain's row if it is new; locks it for the transaction.
+-- Create a chain's row if it is new, and lock it for the transaction.
 insert into chains (chain, number, head) values (:chain, 0, :genesis)
 on conflict (chain) do update set number = chains.number
 returning number, head;
@@ -37,7 +37,7 @@ update chains set number = :number, head = :head where chain = :chain;
 select chain, number, head from chains order by chain;
 
 -- name: audit_orphans
--- Chains of entries that no head speaks of.
+-- Chains with entries but no head.
 with recursive found (chain) as (
     select min(chain) from audit
     union all

@@ -1,20 +1,20 @@
 -- name: agent_lock
--- Whether an agent is known, and its state; locks its row.
+-- The state of an agent. Locks its row.
 select state from agents where name = :agent /*pg: for update */;
 
 -- name: agent_put
--- Note an agent and its configuration.
+-- Record an agent and its configuration.
 insert into agents (name, state, digest, created_at, changed_at) values (:agent, 'active', :digest, :now, :now)
 on conflict (name) do update set state = 'active', digest = excluded.digest,
     changed_at = case when agents.state = 'active' and agents.digest = excluded.digest
         then agents.changed_at else excluded.changed_at end;
 
 -- name: agent_retire
--- Note that an agent is destroyed.
+-- Mark an agent as destroyed.
 update agents set state = 'destroyed', changed_at = :now where name = :agent;
 
 -- name: agents_all
--- Every agent there ever was.
+-- All agents, including destroyed ones.
 select name, state, digest, created_at, changed_at from agents order by name;
 
 -- name: binding_put
@@ -25,19 +25,19 @@ on conflict (platform, channel) do update set agent = excluded.agent, bound_by =
     made = excluded.made, created_at = excluded.created_at, listen = excluded.listen;
 
 -- name: binding_delete
--- Take a channel's binding away.
+-- Delete a channel's binding.
 delete from bindings where platform = :platform and channel = :channel returning agent;
 
 -- name: bindings_drop
--- Take all bindings of an agent away.
+-- Delete all bindings of an agent.
 delete from bindings where agent = :agent returning platform, channel, agent, bound_by, created_at, made, listen;
 
 -- name: bindings_all
--- The bindings.
+-- All bindings.
 select platform, channel, agent, bound_by, created_at, made, listen from bindings order by platform, channel limit :limit;
 
 -- name: threads_at_work
--- Threads with something to do, and what.
+-- Active threads, with their work.
 select t.thread, t.agent, t.open_turn, t.parent,
     (select e.data from events e
         where e.thread = t.thread and e.seq >= t.turn_seq and e.type = 'user_message' order by e.seq limit 1),
@@ -58,13 +58,13 @@ from (
 order by case when t.open_turn = '' then 1 else 0 end, t.updated_at, t.thread;
 
 -- name: settings_of
--- The small durable values of a scope, a page of them.
+-- The values of a scope, one page at a time.
 select key, value from settings where scope = :scope and key > :after order by key limit :limit;
 
 -- name: setting_delete
--- Forget a small durable value.
+-- Delete a small durable value.
 delete from settings where scope = :scope and key = :key;
 
 -- name: setting_drop
--- Forget a small durable value if it is still what it was.
+-- Delete a small durable value if it is unchanged.
 delete from settings where scope = :scope and key = :key and value = :expected returning key;

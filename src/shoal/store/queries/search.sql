@@ -1,11 +1,12 @@
 -- name: search_insert
--- Make what was said findable (PostgreSQL does so by itself). `spread` and `places` are ours, see store/search.py.
+-- Add a message to the search index (PostgreSQL does so by itself). `spread` and `places` are functions of
+-- store/search.py.
 /*sqlite: insert into search_events (thread, seq) values (:thread, :seq); */
 /*sqlite: insert into search_words (rowid, words, places) */
 /*sqlite: values (last_insert_rowid(), spread(:said), places(:thread)) */;
 
 -- name: search_said
--- What was said with all of these words, the newest first: in SQLite by when it was stored, which is the index's order.
+-- Messages with all of these words, newest first. SQLite sorts by the time they were stored, the order of its index.
 select e.thread, e.seq, e.turn, e.type, e.at, e.data from
 /*sqlite: search_words cross join search_events said on said.id = search_words.rowid */
 /*sqlite: cross join events e on e.thread = said.thread and e.seq = said.seq */

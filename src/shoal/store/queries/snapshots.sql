@@ -1,5 +1,5 @@
 -- name: snapshot_insert
--- Note a saved conversation.
+-- Record a saved conversation.
 insert into snapshots (id, thread, agent, description, messages, created_at)
 values (:id, :thread, :agent, :description, :messages, :created_at);
 
@@ -9,25 +9,26 @@ select id, thread, agent, description, messages, created_at from snapshots
 where agent = :agent and thread >= :low and thread < :high order by id desc limit :limit;
 
 -- name: window_one
--- Where a thread's window is.
+-- The window of a thread.
 select thread, window_seq, last_seq, updated_at, case when open_turn <> '' or exists (
     select 1 from inbox where inbox.thread = threads.thread and inbox.state = 'pending') then 1 else 0 end
 from threads where thread = :thread;
 
 -- name: window_messages
--- How many messages a thread's window has.
+-- The number of messages in a thread's window.
 select count(*) from events
 where thread = :thread and seq > (select window_seq from threads where thread = :thread)
     and type in ('user_message', 'assistant_message');
 
 -- name: windows_of
--- An agent's threads whose window is not empty.
+-- An agent's threads with a non-empty window.
 select thread, window_seq, last_seq, updated_at, case when open_turn <> '' or exists (
     select 1 from inbox where inbox.thread = threads.thread and inbox.state = 'pending') then 1 else 0 end
 from threads where agent = :agent and last_seq > window_seq order by updated_at desc limit 10000;
 
 -- name: thread_begin
--- Reserve sequence numbers in a thread at rest whose journal ends here; PostgreSQL stores the events at once.
+-- Reserve sequence numbers in an idle thread whose journal ends at a number. PostgreSQL stores the events in the same
+-- statement.
 /*pg: with moved as ( */ update threads set last_seq = last_seq + :count, updated_at = :now
 where thread = :thread and last_seq = :last_seq and open_turn = ''
 returning last_seq, aborting /*pg: ) */

@@ -1,5 +1,5 @@
 -- name: thread_change
--- Change what people keep of a thread; null leaves a thing as it is.
+-- Change the given fields of a thread. Null leaves a field unchanged.
 update threads set title = coalesce(cast(:title as text), title),
     titled = case when cast(:title as text) is null then titled else 'person' end,
     pinned = coalesce(cast(:pinned as integer), pinned), archived = coalesce(cast(:archived as integer), archived),
@@ -7,21 +7,21 @@ update threads set title = coalesce(cast(:title as text), title),
 where thread = :thread returning thread;
 
 -- name: thread_untitled
--- Whether a thread still goes by its first words.
+-- Whether a thread's title is still its first words.
 select 1 from threads where thread = :thread and titled = '';
 
 -- name: thread_name
--- Give a thread that nobody has named the title that its model found.
+-- Set a generated title if no person has named the thread.
 update threads set title = :title, titled = 'model' where thread = :thread and titled = '' returning thread;
 
 -- name: threads_below
--- The threads that calls of this one's turns have begun.
+-- The threads that this thread's turns have begun.
 select thread from threads
 where rtrim(parent, replace(parent, ':', '')) = :channel and parent <> '' and parent || '' = :thread
 order by updated_at desc, thread desc limit 10000;
 
 -- name: thread_work
--- Lock a thread, and see whether it has something to do.
+-- Lock a thread and return whether it is active.
 select open_turn, last_seq, (select count(*) from inbox where inbox.thread = threads.thread and inbox.state = 'pending'),
     title
 from threads where thread = :thread /*pg: for update */;
@@ -32,7 +32,7 @@ from threads where thread = :thread /*pg: for update */;
 /*sqlite: where search_words match :places and said.thread = :thread */;
 
 -- name: search_delete
--- Take what was said out of the search index, which has to be told what it was.
+-- Delete a message from the search index, which needs the indexed text.
 /*sqlite: insert into search_words (search_words, rowid, words, places) */
 /*sqlite: values ('delete', :id, spread(:said), places(:thread)); */
 /*sqlite: delete from search_events where id = :id */;
@@ -42,27 +42,27 @@ from threads where thread = :thread /*pg: for update */;
 delete from events where thread = :thread;
 
 -- name: inbox_delete_thread
--- Delete the messages that were taken in for a thread.
+-- Delete a thread's messages from the mailbox.
 delete from inbox where thread = :thread;
 
 -- name: outbox_delete_thread
--- Delete what a thread has posted, or was to post.
+-- Delete a thread's posts.
 delete from outbox where thread = :thread;
 
 -- name: approvals_delete_thread
--- Delete what was asked of people in a thread.
+-- Delete a thread's approvals.
 delete from approvals where thread = :thread;
 
 -- name: staged_sets_delete_thread
--- Delete what a thread's turns have staged.
+-- Delete a thread's staged calls.
 delete from staged_sets where thread = :thread;
 
 -- name: steps_delete_thread
--- Delete how long a thread's steps took.
+-- Delete a thread's step durations.
 delete from thread_steps where thread = :thread;
 
 -- name: artifacts_delete_thread
--- Forget the results that a thread keeps whole.
+-- Delete the records of the results that a thread keeps.
 delete from artifacts where thread = :thread;
 
 -- name: snapshots_of_thread
@@ -70,7 +70,7 @@ delete from artifacts where thread = :thread;
 select id, agent from snapshots where thread = :thread;
 
 -- name: snapshots_delete_thread
--- Forget the saved conversations of a thread.
+-- Delete the records of a thread's saved conversations.
 delete from snapshots where thread = :thread;
 
 -- name: artifact_keepers
@@ -82,17 +82,17 @@ select thread from artifacts where digest = :digest limit 100;
 delete from threads where thread = :thread;
 
 -- name: spend_of_turn
--- What a turn's model calls took: their ids begin with the turn's.
+-- The usage of a turn's model calls. Their ids begin with the turn's id.
 select model, input_tokens, output_tokens, cached_tokens, cache_write_tokens, reasoning_tokens, estimated, usd
 from spend
 where id > :low and id < :high and thread = :thread limit 10000;
 
 -- name: chat_after
--- The next channel, by name, in which there are threads.
+-- The next channel with threads, by name.
 select rtrim(thread, replace(thread, ':', '')) from threads
 where rtrim(thread, replace(thread, ':', '')) > :after order by rtrim(thread, replace(thread, ':', '')) limit 1;
 
 -- name: chat_newest
--- The thread of a channel that was active last.
+-- The most recently active thread of a channel.
 select thread, title, last_seq, updated_at from threads
 where rtrim(thread, replace(thread, ':', '')) = :channel order by updated_at desc, thread desc limit 1;

@@ -1,12 +1,12 @@
 -- name: token_insert
--- Store an access token; nothing when there is one of this name.
+-- Store an access token. Does nothing if the name exists.
 insert into tokens (name, digest, scope, person, agent, created_by, created_at, expires_at)
 values (:name, :digest, :scope, :person, :agent, :created_by, :created_at, :expires_at)
 on conflict (name) do nothing
 returning name;
 
 -- name: token_count
--- How many access tokens there are.
+-- The number of access tokens.
 select count(*) from tokens;
 
 -- name: token_by_digest
@@ -15,7 +15,7 @@ select name, digest, scope, person, agent, created_by, created_at, expires_at, u
 where digest = :digest;
 
 -- name: token_by_name
--- The access token of this name.
+-- The access token with this name.
 select name, digest, scope, person, agent, created_by, created_at, expires_at, used_on from tokens where name = :name;
 
 -- name: tokens_all
@@ -23,7 +23,7 @@ select name, digest, scope, person, agent, created_by, created_at, expires_at, u
 select name, digest, scope, person, agent, created_by, created_at, expires_at, used_on from tokens order by name;
 
 -- name: token_used
--- Note the day on which an access token was used last.
+-- Record the day of an access token's last use.
 update tokens set used_on = :day where name = :name and digest = :digest;
 
 -- name: token_delete

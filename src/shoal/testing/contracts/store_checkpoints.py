@@ -68,7 +68,7 @@ class CheckpointRules:
         """It would be changed under the turn."""
         row = await changed(store)
         await opened(store, "T2")
-        with pytest.raises(Conflict, match="something to do"):
+        with pytest.raises(Conflict, match="still running"):
             await store.checkpoints.begin_undo("U1", row, "ada", "b", "a")
         gone = replace(row, id="T3", thread=ThreadId("fake:harbour:gone"))
         with pytest.raises(NotFound):

@@ -229,8 +229,8 @@ def test_what_is_no_database_is_not_waited_for(shoal: Shoal, home: Path) -> None
     os.mkfifo(home / "shoal.db")
     found = findings(shoal)["database"]
     assert found["status"] == "fail"
-    assert "is no file" in str(found)
-    assert "is no file" in shoal("backup", str(home.parent / "backup.tar.gz")).err
+    assert "is not a regular file" in str(found)
+    assert "is not a regular file" in shoal("backup", str(home.parent / "backup.tar.gz")).err
 
 
 def test_a_chat_by_webhook_is_looked_at_too(shoal: Shoal, home: Path) -> None:
