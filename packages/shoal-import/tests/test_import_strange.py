@@ -334,7 +334,7 @@ def test_what_only_looks_like_a_home_is_refused(
     (root / name).write_text(content)
     ran = shoal("import", product, str(root))
     assert (ran.code, len(ran.err.splitlines())) == (1, 1)
-    assert " is no " in ran.err
+    assert " is not a " in ran.err
 
 
 def test_a_database_of_something_else_is_no_open_webui(shoal: Shoal, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
-"""The tools `i2c_scan`, `i2c_read`, `i2c_write` and `spi_transfer`: devices on the buses of this machine.
+"""The tools `i2c_scan`, `i2c_read`, `i2c_write` and `spi_transfer` for devices on this machine's buses.
 
-Shoal offers them only with `tools.hardware = true`, and only to agents whose profile allows them: a write to the wrong
-device can break it. The packages smbus2 and spidev are imported on first use.
+Shoal offers them only with `tools.hardware = true`, and only to agents whose profile allows them, because a write to
+the wrong device can break it. The packages smbus2 and spidev are imported on first use.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,15 +20,15 @@ from shoal.kernel.traits import Treatment, Treatments
 from shoal.tools.functions import FunctionTool, planned
 
 I2C_BYTES_MAX = 32
-"""Most bytes of one I2C transfer, as SMBus has it."""
+"""Maximum bytes of one I2C transfer, from SMBus."""
 SPI_BYTES_MAX = 4096
-"""Most bytes of one SPI transfer, as the kernel's driver has it."""
+"""Maximum bytes of one SPI transfer, from the kernel's driver."""
 ADDRESSES = range(0x08, 0x78)
-"""The addresses of devices; those below and above are reserved."""
+"""Addresses of devices. Lower and higher ones are reserved."""
 
 
 class SMBus(Protocol):
-    """What is used of smbus2.SMBus. Every method raises OSError when no device answers."""
+    """The methods of smbus2.SMBus that are used. Each raises OSError if no device answers."""
 
     def read_byte(self, i2c_addr: int) -> int: ...
     def read_i2c_block_data(self, i2c_addr: int, register: int, length: int) -> list[int]: ...
@@ -39,7 +39,7 @@ class SMBus(Protocol):
 
 
 class SpiDev(Protocol):
-    """What is used of spidev.SpiDev."""
+    """The methods of spidev.SpiDev that are used."""
 
     max_speed_hz: int
     mode: int
@@ -64,7 +64,7 @@ BUS = Traits(
 
 
 def hardware_tools(load: Callable[[str], object] = import_module) -> tuple[FunctionTool[Invocation], ...]:
-    """Make the four tools, in the order of their names. `load` imports smbus2 or spidev."""
+    """Create the four tools, in the order of their names. `load` imports smbus2 or spidev."""
 
     def package(name: str) -> object:
         try:
@@ -119,7 +119,7 @@ def hardware_tools(load: Callable[[str], object] = import_module) -> tuple[Funct
 
         def work() -> str:
             first, *rest = content
-            with i2c(bus) as opened:  # by the commands that every adapter knows: a byte, or one or more to a register
+            with i2c(bus) as opened:  # with commands that every adapter supports: one byte, or bytes to a register
                 if not rest:
                     opened.write_byte(address, first)
                 elif len(rest) == 1:
@@ -155,7 +155,7 @@ def hardware_tools(load: Callable[[str], object] = import_module) -> tuple[Funct
 
 
 def _planned(name: str, detail: str, device: str, work: Callable[[], str], more: str = "") -> Invocation:
-    """A call whose action is the tool's name and `detail`; `more` is what else is shown and approved."""
+    """Return a call whose action is the tool's name and `detail`. `more` is also shown and approved."""
 
     async def run() -> ToolOutput:
         try:

@@ -21,7 +21,7 @@ HOMES = {
     "nanobot": ("~/.nanobot",),
     "openwebui": ("~/.open-webui", "./data"),
 }
-"""Where each product keeps its things unless it was told otherwise."""
+"""Default home directory of each product."""
 WORDS = ("came", "off", "there", "left")
 
 

@@ -1,6 +1,8 @@
-"""Reads the files and databases of a home that is another product's, each accounted for: nothing there is changed, and
-what cannot be read, or not as a whole, is listed with its reason. At the end the forms of configuration files (JSON5,
-some YAML, .env), and which of their keys were read."""
+"""Reads the files and databases of another product's home without changing them.
+
+Every file is accounted for: those that cannot be read, or only in part, are listed with a reason. The module also
+parses configuration files (JSON5, a subset of YAML, .env) and tracks which of their keys were read.
+"""
 
 import json
 import os
@@ -36,11 +38,11 @@ from shoal.importing import (
 from shoal.kernel.errors import InvalidInput
 
 TEXT_BYTES_MAX = 4_194_304
-"""Longest file that is read of a persona, a memory or a skill; of more the beginning comes."""
+"""Maximum size of a persona, memory or skill. Of a longer file, only the beginning is read."""
 JSON_BYTES_MAX = 268_435_456
-"""Longest file that is read as one JSON value."""
+"""Maximum size of a file read as one JSON value."""
 LINE_BYTES_MAX = 67_108_864
-"""Longest line of a file of lines."""
+"""Maximum length of a line."""
 NOT_KNOWN = "nothing here reads it; look at it by hand"
 PASSED_OVER = {".git", "__pycache__", "node_modules", ".DS_Store"}
 PERSONA = ("AGENTS.md", "SOUL.md", "IDENTITY.md", "USER.md")
@@ -52,11 +54,11 @@ ASIDE = {
 
 
 Database: TypeAlias = Callable[[str], Iterator[dict[str, Json]]]
-"""The rows of a table, none where this version has no such table; JSON columns stay text."""
+"""Returns the rows of a table, or none if this version has no such table. JSON columns stay text."""
 
 
 class Tree:
-    """A directory that is read, and which of its files were. Links are not followed out of it."""
+    """A directory, and which of its files were read. Links out of it are not followed."""
 
     def __init__(self, found: Found, root: Path) -> None:
         self.root = root
@@ -64,7 +66,7 @@ class Tree:
         self._used: set[Path] = set()
 
     def text(self, path: Path) -> str:
-        """A text file, without carriage returns; empty where there is none, or none that is text."""
+        """Return a text file without carriage returns, or empty if it is missing or not text."""
         data = self.data(path)
         if b"\0" in data:
             self.leave(path, "it is no text")
@@ -72,7 +74,7 @@ class Tree:
         return data.decode("utf-8", "replace").replace("\r\n", "\n").strip("\ufeff")
 
     def json(self, path: Path) -> Json:
-        """A file that is one JSON value; an empty table where there is none, or none that can be read."""
+        """Return a JSON file's value, or an empty table if it is missing or unreadable."""
         text = self.data(path, JSON_BYTES_MAX).decode("utf-8", "replace")
         value = parsed(text.strip("\ufeff"))
         if text.strip() and not value and text.strip() not in ("{}", "[]"):
@@ -80,7 +82,7 @@ class Tree:
         return value
 
     def lines(self, path: Path) -> Iterator[dict[str, Json]]:
-        """The tables of a file that has one on each line; those that are damaged are counted and left."""
+        """Yield the tables of a file with one JSON table per line. Damaged lines are counted and skipped."""
         damaged = 0
         try:
             if self._takes(path):
@@ -96,7 +98,7 @@ class Tree:
             self.leave(path, f"{counted(damaged, 'line', 'lines')} of it cannot be read as JSON")
 
     def data(self, path: Path, bytes_max: int = TEXT_BYTES_MAX) -> bytes:
-        """A file, or its beginning; empty where there is none."""
+        """Return a file or its beginning, or empty if it is missing."""
         try:
             if not self._takes(path):
                 return b""
@@ -110,7 +112,7 @@ class Tree:
         return found[:bytes_max]
 
     def _takes(self, path: Path) -> bool:
-        """Whether there is such a file in the directory, which is accounted for then."""
+        """Whether the directory has this file. Marks it as accounted for."""
         if not path.is_file() or not path.resolve().is_relative_to(self.root.resolve()):
             return False
         self._used.add(path)
@@ -118,8 +120,7 @@ class Tree:
 
     @contextmanager
     def database(self, path: Path) -> Generator[Database]:
-        """An SQLite database as it is, also with what stands in its write-ahead log; one without tables where there is
-        none that can be read."""
+        """Open an SQLite database including its write-ahead log, or an empty one if it is missing or unreadable."""
         log = path.with_name(f"{path.name}-wal")
         with ExitStack() as stack:
             connection = stack.enter_context(closing(sqlite3.connect(":memory:")))
@@ -127,7 +128,7 @@ class Tree:
                 self._used |= {log, path.with_name(f"{path.name}-shm")}
                 try:
                     file = path
-                    if log.is_file() and log.stat().st_size:  # opening it there would change what is there
+                    if log.is_file() and log.stat().st_size:  # opening it in place would change files
                         file = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shoal-"))) / "copy.db"
                         shutil.copyfile(path, file)
                         shutil.copyfile(log, file.with_name("copy.db-wal"))
@@ -154,14 +155,16 @@ class Tree:
             yield rows
 
     def workspace(self, given: str, usual: Path) -> tuple["Tree", Path]:
-        """A workspace by its path in a configuration, beside it in a home that was copied from another machine; and the
-        tree that it is in."""
+        """Return a workspace by its configured path, and its tree.
+
+        In a home copied from another machine, the workspace is searched next to the configuration.
+        """
         try:
             path = Path(given).expanduser() if given else usual
             if not path.is_dir() and path.name:
                 path = self.root / path.name
             path = path.resolve()
-        except (RuntimeError, OSError, ValueError):  # a user who is not here, a loop of links, a NUL
+        except (RuntimeError, OSError, ValueError):  # an unknown user, a loop of links, a NUL
             path = usual
         root = self.root.resolve()
         if path.is_relative_to(root):
@@ -169,7 +172,7 @@ class Tree:
         return Tree(self._found, path), path
 
     def skill(self, folder: Path) -> FoundSkill | None:
-        """The skill of a folder, its file called SKILL.md however it was written; None where there is none."""
+        """Return the skill of a folder, from SKILL.md in upper or lower case, or None."""
         named = next((path for path in folders_and_files(folder) if is_skill_file(path.name) and path.is_file()), None)
         if named is None:
             return None
@@ -178,7 +181,7 @@ class Tree:
         return FoundSkill(slug(folder.name), files, folder.name)
 
     def skills(self, folder: Path, depth: int = SKILL_DEPTH_MAX) -> Iterator[tuple[FoundSkill, Path]]:
-        """The skills of a folder's folders, also of those that sort them by category, and where each is."""
+        """Yield the skills in a folder's subfolders, including category folders, and the path of each."""
         for path in folders_and_files(folder):
             if path.name.startswith(".") or path.is_symlink() or not path.is_dir():
                 continue
@@ -188,11 +191,11 @@ class Tree:
                 yield from self.skills(path, depth - 1)
 
     def use(self, path: Path) -> None:
-        """A file, or all files of a folder, are accounted for."""
+        """Mark a file, or all files of a folder, as accounted for."""
         self._used.add(path)
 
     def unread(self, folder: Path) -> list[str]:
-        """The names in a folder of which nothing, or not all, was read; they are accounted for then."""
+        """Return the names in a folder that were not fully read, and mark them as accounted for."""
         names = [path.name for path in folders_and_files(folder) if any(map(self._is_unread, _files(path)))]
         self.use(folder)
         return names
@@ -201,12 +204,12 @@ class Tree:
         return path not in self._used and not any(parent in self._used for parent in path.parents)
 
     def leave(self, path: Path, why: str) -> None:
-        """Note what was not read of a file."""
+        """Report the part of a file that was not read."""
         name = path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else str(path)
         self._found.leave(name, why)
 
     def leave_rest(self, reasons: Mapping[str, str]) -> None:
-        """Note what was not read: files at the top, and folders of which nothing, or not all, was."""
+        """Report the files at the top, and the folders, that were not fully read."""
         seen: dict[str, int] = {}
         for path in filter(self._is_unread, _files(self.root)):
             parts = path.relative_to(self.root).parts
@@ -218,7 +221,7 @@ class Tree:
 
 
 def unzstd(data: bytes, bytes_max: int) -> str | None:
-    """What is compressed with zstd; empty where it is damaged or longer, None where nothing installed reads it."""
+    """Decompress zstd data. Return empty if it is damaged or too long, None if no installed package reads zstd."""
     try:
         from backports import zstd
     except ImportError:
@@ -232,7 +235,7 @@ def unzstd(data: bytes, bytes_max: int) -> str | None:
 
 
 def folders_and_files(folder: Path) -> list[Path]:
-    """What stands in a folder, sorted; nothing where there is none, or none that may be read."""
+    """Return the sorted entries of a folder, or none if it is missing or unreadable."""
     try:
         return sorted(folder.iterdir())
     except OSError:
@@ -240,12 +243,12 @@ def folders_and_files(folder: Path) -> list[Path]:
 
 
 def changed_at(path: Path) -> datetime:
-    """When a file was written last: the time of what stands in it without one."""
+    """Return a file's modification time, which is used for its entries without a time."""
     return datetime.fromtimestamp(path.stat().st_mtime, UTC)
 
 
 def _files(path: Path) -> Iterator[Path]:
-    """A file, or the files below a folder and the links there, which are not followed; nothing of git and of caches."""
+    """Yield a file, or the files and links below a folder, without git's and caches. Links are not followed."""
     if path.is_symlink() or not path.is_dir():
         yield path
         return
@@ -255,11 +258,11 @@ def _files(path: Path) -> Iterator[Path]:
         yield from (Path(folder, name) for name in sorted({*names, *links} - PASSED_OVER))
 
 
-# ---- a workspace, as several products have it ----
+# ---- workspaces, as used by several products ----
 
 
 def read_workspace(found: Found, tree: Tree, folder: Path, agent: FoundAgent) -> None:
-    """The persona, documents, memory, daily notes and skills in a workspace; its other files stay where they are."""
+    """Read the persona, documents, memory, daily notes and skills in a workspace. Its other files are not copied."""
     for name in PERSONA:
         if text := tree.text(folder / name).strip():
             agent.files[name] = text
@@ -284,7 +287,7 @@ def read_workspace(found: Found, tree: Tree, folder: Path, agent: FoundAgent) ->
 
 
 def leave_files(found: Found, tree: Tree, folder: Path, agent: str) -> None:
-    """Note what else a workspace has, where there is anything."""
+    """Report the other files of a workspace, if any."""
     if names := tree.unread(folder):
         shown = f"{', '.join(names[:5])}{' …' if len(names) > 5 else ''}"
         what = f"{agent}: other files of {folder} ({shown})"
@@ -292,31 +295,31 @@ def leave_files(found: Found, tree: Tree, folder: Path, agent: str) -> None:
 
 
 def entries_of(text: str) -> list[str]:
-    """The lines of a memory file that say something: headings stay as lines, rules and empty ones go."""
+    """Return the lines of a memory file, including headings but without rules and empty lines."""
     lines = (line.strip() for line in text.splitlines())
     return [line.lstrip("#").strip() if line.startswith("#") else line for line in lines if line.strip("-=*_# ")]
 
 
 def notes_of(agent: FoundAgent, day_text: str, words: object) -> bool:
-    """Take a note of the day that a text tells; whether there is one."""
+    """Add the daily notes in a text. Return whether there were any."""
     day, text = day_of(day_text), " ".join(re.sub(r"\0", "", words).split()) if isinstance(words, str) else ""
     if day is not None and text:
         agent.notes.setdefault(day, []).append(text)
     return day is not None and bool(text)
 
 
-# ---- forms of configuration files ----
+# ---- configuration file formats ----
 
 
 class Options:
-    """A configuration, and which of its keys were looked at. A key may be written in camelCase or snake_case."""
+    """A configuration, and which of its keys were read. Keys may be written in camelCase or snake_case."""
 
     def __init__(self, content: Json) -> None:
         self.content = content
         self._used: set[tuple[str, ...]] = set()
 
     def get(self, *path: str) -> Json:
-        """The value at a path, which is accounted for then; None where there is none."""
+        """Return the value at a path, or None, and mark it as read."""
         found, taken = self.content, list[str]()
         for name in path:
             table = as_dict(found)
@@ -327,17 +330,17 @@ class Options:
         return found
 
     def text(self, *path: str) -> str:
-        """A text or number as text; empty for anything else."""
+        """Return a text or number as text, or empty for other types."""
         return text_of(self.get(*path))
 
     def texts(self, *path: str) -> tuple[str, ...]:
-        """A list of texts or numbers, or one of them."""
+        """Return a list of texts or numbers as texts. A single value is a list of one."""
         found = self.get(*path)
         items = found if isinstance(found, list) else [found]
         return tuple(str(one).strip() for one in items if isinstance(one, str | int) and not isinstance(one, bool))
 
     def table(self, *path: str) -> dict[str, Json]:
-        """The table at a path, of which nothing is accounted for yet."""
+        """Return the table at a path without marking its keys as read."""
         found = self.content
         for name in path:
             table = as_dict(found)
@@ -345,7 +348,7 @@ class Options:
         return as_dict(found)
 
     def rest(self, *path: str) -> Iterator[str]:
-        """The keys at a path that nobody looked at, as far up as none below was."""
+        """Return the unread keys at a path. A table with no read keys is one entry."""
         for name, value in self.table(*path).items():
             here = (*path, name)
             if here in self._used or value in (None, "", [], {}):
@@ -368,7 +371,7 @@ _TOKEN = re.compile(
 
 
 def json5(text: str, where: Path) -> Json:
-    """JSON with comments, trailing commas, single quotes and bare keys. Raises InvalidInput."""
+    """Parse JSON with comments, trailing commas, single quotes and bare keys. Raises InvalidInput."""
     words = [one for one in _TOKEN.findall(text) if not one.startswith(("//", "/*"))]
     out: list[str] = []
     for number, word in enumerate(words):
@@ -399,9 +402,9 @@ def dotenv(text: str) -> dict[str, str]:
 
 
 def yaml_subset(text: str) -> dict[str, Json]:
-    """The part of YAML that configuration files use: nested keys, lists, plain and quoted values, blocks of text.
+    """Parse the subset of YAML in configuration files: nested keys, lists, plain and quoted values, text blocks.
 
-    What is written in another way (anchors, tags, flow mappings over several lines) is read as text or left out.
+    Other syntax (anchors, tags, multi-line flow mappings) is read as text or left out.
     """
     lines = [line.rstrip() for line in text.replace("\t", "  ").splitlines()]
     try:
@@ -416,7 +419,7 @@ def _indent(line: str) -> int:
 
 
 def _yaml_block(lines: list[str], at: int, indent: int) -> tuple[Json, int]:
-    """The value whose lines begin at `at` and are indented by `indent`, and where it ends."""
+    """Return the value whose lines begin at `at` with indentation `indent`, and its end."""
     table, items = dict[str, Json](), list[Json]()
     while at < len(lines) and _indent(lines[at]) >= indent:
         line = lines[at]
@@ -425,11 +428,11 @@ def _yaml_block(lines: list[str], at: int, indent: int) -> tuple[Json, int]:
             continue
         content = line.strip()
         is_item = content == "-" or content.startswith("- ")
-        if (items and not is_item) or (table and is_item):  # it belongs to the value around this one
+        if (items and not is_item) or (table and is_item):  # it belongs to the enclosing value
             break
         if is_item:
             inner = content[1:].strip()
-            if re.match(r"""[\w"'.-]+:(\s|$)""", inner):  # a table that begins behind the dash
+            if re.match(r"""[\w"'.-]+:(\s|$)""", inner):  # a table that begins after the dash
                 deeper = indent + 2
                 lines[at] = " " * deeper + inner
                 value, at = _yaml_block(lines, at, deeper)

@@ -1,7 +1,7 @@
-"""Reads the home of Hermes Agent (`~/.hermes`), and its profiles, which are homes of their own below it.
+"""Reads the home of Hermes Agent (`~/.hermes`) and its profiles, which are homes below it.
 
-`config.yaml` and `.env` have the models and channels, `SOUL.md` the persona, `memories/` what it remembers (entries
-between lines of §), `skills/` the skills in folders by category, `state.db` the conversations, and `cron/jobs.json` the
+`config.yaml` and `.env` have the models and channels, `SOUL.md` the persona, `memories/` the memory (entries separated
+by lines of §), `skills/` the skills in folders by category, `state.db` the conversations, and `cron/jobs.json` the
 schedules. Source: the documentation in its repository (developer-guide/session-storage, user-guide/features).
 """
 
@@ -48,12 +48,12 @@ ACCOUNTS = {
 }
 PLAIN = {"matrix": {"homeserver": "MATRIX_HOMESERVER", "user": "MATRIX_USER_ID"}}
 KNOWN = {"model", "providers", "terminal", "agent", "toolsets", "timezone", "_config_version"}
-"""Keys of config.yaml by which a home of Hermes Agent is known."""
+"""Keys of config.yaml that identify a home of Hermes Agent."""
 NOT_TALK = {"cron": "a run of a schedule", "subagent": "a subagent", "kanban": "a run of its board"}
 
 
 def read(root: Path) -> Found:
-    """All of it. Raises InvalidInput where this is no home of Hermes Agent, OSError."""
+    """Read the home. Raises InvalidInput if it is not a home of Hermes Agent, OSError."""
     found = Found("hermes", root)
     tree = Tree(found, root)
     with tree.database(root / "state.db") as database:
@@ -62,7 +62,7 @@ def read(root: Path) -> Found:
     has_persona = (root / "SOUL.md").is_file() and ((root / "memories").is_dir() or (root / ".env").is_file())
     if not (has_talk or has_persona or KNOWN & set(settings)):
         needed = "it has no config.yaml with a model, no state.db with sessions, and no SOUL.md beside memories/"
-        raise InvalidInput(f"{root} is no home of Hermes Agent: {needed}. Name the folder that has them.")
+        raise InvalidInput(f"{root} is not a home of Hermes Agent: {needed}. Name the folder that has them.")
     read_profile(found, tree, root, FoundAgent("hermes"))
     for folder in folders_and_files(root / "profiles"):
         if folder.is_dir():
@@ -72,7 +72,7 @@ def read(root: Path) -> Found:
 
 
 def read_profile(found: Found, tree: Tree, home: Path, agent: FoundAgent) -> None:
-    """One profile: an agent with all that is its own."""
+    """Read one profile as an agent with its own files and settings."""
     found.add_agent(agent, home.name)
     is_first = len(found.agents) == 1
     for name, path in (("SOUL.md", home / "SOUL.md"), ("USER.md", home / "memories" / "USER.md"),
@@ -104,14 +104,14 @@ def read_profile(found: Found, tree: Tree, home: Path, agent: FoundAgent) -> Non
 
 
 def _entries(text: str) -> list[str]:
-    """Entries stand between lines that are a § and nothing else."""
+    """Split memory into entries, which are separated by lines of a single §."""
     return [" ".join(one.split()) for one in re.split(r"(?m)^[ \t]*§[ \t]*$", text) if one.strip()]
 
 
 def read_models(
     found: Found, options: Options, variables: dict[str, str], agent: FoundAgent, *, is_first: bool
 ) -> None:
-    """The providers, their keys, and the models that were chosen."""
+    """Read the providers, their keys and the chosen models."""
     model = options.text("model", "default") or options.text("model", "model") or options.text("model")
     provider, address = options.text("model", "provider"), options.text("model", "base_url")
     options.get("model")
@@ -142,7 +142,7 @@ def read_models(
 
 
 def read_channels(found: Found, variables: dict[str, str], *, is_first: bool) -> None:
-    """The accounts on platforms that Shoal has, and who may speak there."""
+    """Read the accounts on platforms that Shoal supports, and their allowed people."""
     for platform, names in ACCOUNTS.items():
         secrets = {key: variables.pop(name, "") for key, name in names.items()}
         plain = {key: variables.pop(name, "") for key, name in PLAIN.get(platform, {}).items()}
@@ -161,20 +161,20 @@ def read_channels(found: Found, variables: dict[str, str], *, is_first: bool) ->
 
 
 def read_threads(found: Found, tree: Tree, file: Path, agent: str) -> None:
-    """The conversations of a state.db, of any version."""
+    """Read the conversations of a state.db of any version."""
     spoken: dict[str, list[Mapping[str, object]]] = {}
     results = 0
     with tree.database(file) as database:
         sessions = sorted(database("sessions"), key=lambda row: number_of(row.get("started_at")))
         for row in database("messages"):
-            if row.get("active", 1) or row.get("compacted", 1):  # what was taken back is neither
+            if row.get("active", 1) or row.get("compacted", 1):  # retracted messages have neither
                 spoken.setdefault(text_of(row.get("session_id")), []).append(row)
     for session in sessions:
         key, source, title = (text_of(session.get(name)) for name in ("id", "source", "title"))
         if source in NOT_TALK:
             found.leave(f"{agent}: {title or key}", f"{NOT_TALK[source]}, not a conversation")
             continue
-        talk = dict[Entry, None]()  # a message that was written twice came once
+        talk = dict[Entry, None]()  # skip a message that was stored twice
         for row in sorted(spoken.get(key, ()), key=lambda one: number_of(one.get("timestamp"))):
             talk[row.get("role"), row.get("content"), row.get("timestamp")] = None
         results += found.add_thread(key, agent, title, talk, time_of(session.get("started_at")) or changed_at(file))
@@ -182,7 +182,7 @@ def read_threads(found: Found, tree: Tree, file: Path, agent: str) -> None:
 
 
 def read_schedule(found: Found, job: Options, agent: str, zone: str) -> None:
-    """What started turns by the clock: times without an offset are those of the zone in config.yaml, or local."""
+    """Read the schedules. Times without an offset use the zone in config.yaml, or local time."""
     name, text = job.text("name") or job.text("id") or "without a name", job.text("prompt")
     at = None
     if job.text("schedule", "kind") == "once":

@@ -1,8 +1,8 @@
 """Reads the home of nanobot (`~/.nanobot`).
 
-`config.json` has the models and channels; the workspace has the persona, memory and skills. The conversations are in
-`sessions/WORKSPACE/sessions.sqlite3`, before in files `sessions/*.jsonl` whose first line tells their key, here or in
-the workspace; `cron/jobs.json` has the schedules. Source: nanobot/session and nanobot/cron in its repository.
+`config.json` has the models and channels, the workspace the persona, memory and skills, and `cron/jobs.json` the
+schedules. The conversations are in `sessions/WORKSPACE/sessions.sqlite3`. Older versions have files `sessions/*.jsonl`,
+with their key in the first line, here or in the workspace. Source: nanobot/session and nanobot/cron in its repository.
 """
 
 import re
@@ -49,16 +49,16 @@ ENTRY = re.compile(r"^\[(\d{4}-\d{2}-\d{2})[ T\d:]*\]\s*", re.MULTILINE)
 
 
 def read(root: Path) -> Found:
-    """All of it. Raises InvalidInput where this is no home of nanobot, OSError."""
+    """Read the home. Raises InvalidInput if it is not a home of nanobot, OSError."""
     found = Found("nanobot", root)
     tree = Tree(found, root)
     if not (root / "config.json").is_file():
-        raise InvalidInput(f"{root} is no home of nanobot: it has no config.json. Name the folder that has it.")
+        raise InvalidInput(f"{root} is not a home of nanobot: it has no config.json. Name the folder that has it.")
     options = Options(json5(tree.text(root / "config.json"), root / "config.json"))
     has_place = isinstance(options.content, dict) and (root / "workspace").is_dir()
     if not has_place and not {"agents", "providers", "channels"} & set(as_dict(options.content)):
         needed = "its config.json has neither agents, providers nor channels, and there is no workspace"
-        raise InvalidInput(f"{root} is no home of nanobot: {needed}. Name the folder that nanobot made.")
+        raise InvalidInput(f"{root} is not a home of nanobot: {needed}. Name the folder that nanobot made.")
     agent = found.add_agent(FoundAgent("nanobot"), "nanobot")
     files, workspace = tree.workspace(options.text("agents", "defaults", "workspace"), root / "workspace")
     read_workspace(found, files, workspace, agent)
@@ -88,7 +88,7 @@ def read(root: Path) -> Found:
 
 
 def read_threads(found: Found, tree: Tree, folder: Path, known: set[str]) -> int:
-    """The conversations below a folder that are not `known` yet; returns how many results of tools were in them."""
+    """Read the conversations below a folder that are not `known` yet. Return the number of tool results in them."""
     results = 0
     files = sorted(place / name for place, _, names in walk(folder) for name in names)
     for path in [file for file in files if file.name == "sessions.sqlite3"]:
@@ -121,7 +121,7 @@ def read_threads(found: Found, tree: Tree, folder: Path, known: set[str]) -> int
 def read_thread(
     found: Found, key: str, title: str, entries: Sequence[dict[str, Json]], since: datetime, known: set[str]
 ) -> int:
-    """One conversation, unless it is none; returns how many results of tools were in it."""
+    """Read one conversation, if it is one. Return the number of tool results in it."""
     known.add(key)
     if key.startswith(("cron:", "heartbeat")):
         found.leave(f"nanobot: {key}", "a run of a schedule, not a conversation")
@@ -131,7 +131,7 @@ def read_thread(
 
 
 def read_schedules(found: Found, jobs: Sequence[object], zone: str) -> None:
-    """What started turns by the clock, in a zone of its own, else in that of config.json, else local."""
+    """Read the schedules, in their own time zone, that of config.json, or local time."""
     for one in jobs:
         job = Options(as_dict(one))
         found.add_schedule(
@@ -146,7 +146,7 @@ def read_schedules(found: Found, jobs: Sequence[object], zone: str) -> None:
 
 
 def read_models(found: Found, options: Options) -> None:
-    """The providers, their keys, and the models that were chosen."""
+    """Read the providers, their keys and the chosen models."""
     model, provider = options.text("agents", "defaults", "model"), options.text("agents", "defaults", "provider")
     first = model.split("/")[0]
     for name in options.table("providers"):
@@ -165,7 +165,7 @@ def read_models(found: Found, options: Options) -> None:
 
 
 def read_channels(found: Found, options: Options) -> None:
-    """The accounts on platforms that Shoal has, and who may speak there."""
+    """Read the accounts on platforms that Shoal supports, and their allowed people."""
     for name, value in options.table("channels").items():
         table = Options(value)
         if not as_dict(value) or not as_dict(value).get("enabled"):

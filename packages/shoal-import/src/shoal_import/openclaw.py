@@ -80,27 +80,27 @@ PLAIN_KEYS = {"matrix": {"homeserver": "homeserver", "user": "userId"},
 
 
 _PREFIX = re.compile(r"^(?:telegram|tg|discord|slack|matrix|msteams|teams|user):", re.IGNORECASE)
-"""What OpenClaw takes before the id of a person."""
+"""Prefixes that OpenClaw accepts before a person's id."""
 STORES = ("auth_profile_store", "auth_profile_stores")
-"""What the table of keys is called, in the agents' databases and in that of the server."""
+"""Names of the table of keys in the databases of the agents and of the server."""
 EVENT_BYTES_MAX = 4_194_304
-"""What OpenClaw keeps of an entry at most, unpacked."""
+"""Maximum uncompressed size of an entry in OpenClaw."""
 SCHEDULE = {"kind": "schedule_kind", "expr": "schedule_expr", "tz": "schedule_tz", "everyMs": "every_ms", "at": "at"}
-"""The columns of a schedule in `cron_jobs`, by what they are called in a job's JSON."""
+"""Columns of a schedule in `cron_jobs`, by their names in a job's JSON."""
 
 
 def read(root: Path) -> Found:
-    """All of it. Raises InvalidInput where this is no home of OpenClaw, OSError."""
+    """Read the home. Raises InvalidInput if it is not a home of OpenClaw, OSError."""
     found = Found("openclaw", root)
     tree = Tree(found, root)
     file = next((root / name for name in NAMES if (root / name).is_file()), None)
     if file is None:
-        raise InvalidInput(f"{root} is no home of OpenClaw: it has no {NAMES[0]}. Name the folder that has it.")
+        raise InvalidInput(f"{root} is not a home of OpenClaw: it has no {NAMES[0]}. Name the folder that has it.")
     options = Options(json5(tree.text(file), file))
     known = {"agents", "agent", "channels", "models", "identity", "env", *OPTIONS}
     if not known & set(as_dict(options.content)) and not (root / "agents").is_dir():
         raise InvalidInput(
-            f"{root} is no home of OpenClaw: {file.name} has no key of its. Name the folder of OpenClaw."
+            f"{root} is not a home of OpenClaw: {file.name} has none of its keys. Name the folder of OpenClaw."
         )
     variables = dotenv(tree.text(root / ".env")) | {
         name: value for name, value in options.table("env").items() if isinstance(value, str)
@@ -111,7 +111,7 @@ def read(root: Path) -> Found:
     with tree.database(root / "state" / "openclaw.sqlite") as state:
         read_models(found, tree, options, variables, state)
         read_channels(found, tree, options, variables, state)
-        written = tree.json(root / "cron" / "jobs.json")  # which was a plain list once
+        written = tree.json(root / "cron" / "jobs.json")  # a plain list in older versions
         jobs = [as_dict(one) for one in as_list(as_dict(written).get("jobs", written))]
         stored = [job_of(row) for row in state("cron_jobs")]
         for job in stored + [job for job in jobs if job.get("id") not in [one.get("id") for one in stored]]:
@@ -123,7 +123,7 @@ def read(root: Path) -> Found:
 
 
 def read_agents(found: Found, tree: Tree, options: Options) -> dict[str, str]:
-    """The agents and their workspaces, the default one first; returns what each is called here."""
+    """Read the agents and their workspaces, the default one first. Return their names in Shoal."""
     listed = {text_of(as_dict(one).get("id")) or "main": as_dict(one) for one in as_list(options.get("agents", "list"))}
     listed |= {name: as_dict(one) for name, one in as_dict(options.get("agents", "entries")).items()}
     folders = tree.root / "agents"
@@ -164,7 +164,7 @@ def _model_name(value: Json) -> str:
 
 
 def read_database(found: Found, tree: Tree, database: Database, agent: str) -> set[str]:
-    """The conversations of an agent's database; returns their ids."""
+    """Read the conversations of an agent's database and return their ids."""
     about = {text_of(row.get("current_session_id")): row for row in database("session_nodes")}
     windows = {text_of(row.get("session_id")): row for row in database("session_windows")}
     leaves = {text_of(row.get("session_id")): row.get("leaf_event_id") for row in
@@ -185,7 +185,7 @@ def read_database(found: Found, tree: Tree, database: Database, agent: str) -> s
         sessions.setdefault(session, []).append((number_of(row.get("seq")), entry))
     damaged = {place: entry for place, entry in damaged.items() if text_of(place[0]) not in closed}
     if damaged:
-        for row in database("transcript_event_identities"):  # which tells what an entry hangs together with
+        for row in database("transcript_event_identities"):  # it names an entry's parent
             place = (row.get("session_id"), row.get("seq"))
             if place in damaged:
                 damaged[place].update(id=row.get("event_id"), parentId=row.get("parent_id"))
@@ -213,7 +213,7 @@ def read_database(found: Found, tree: Tree, database: Database, agent: str) -> s
 
 
 def read_files(found: Found, tree: Tree, folder: Path, agent: str, known: set[str]) -> None:
-    """The conversations of an agent that are files, but for those that its database has."""
+    """Read an agent's conversations from files, except those in its database."""
     index = as_dict(tree.json(folder / "sessions.json"))
     about = {text_of(as_dict(one).get("sessionId")): (key, as_dict(one)) for key, one in index.items()}
     results = 0
@@ -244,7 +244,7 @@ def read_thread(
     found: Found, agent: str, session: str, key: str, title: str, entries: list[dict[str, Json]], leaf: str,
     since: datetime,
 ) -> int:  # fmt: skip
-    """One conversation along the branch that ends in its leaf; returns how many results of tools were in it."""
+    """Read one conversation along the branch that ends in its leaf. Return the number of tool results in it."""
     if ":cron:" in key or ":subagent:" in key or key.startswith(("cron:", "hook:")):
         found.leave(f"{agent}: {key}", "a run of a schedule, a hook or a subagent, not a conversation")
         return 0
@@ -256,9 +256,9 @@ def read_thread(
 
 
 def branch_of(entries: list[dict[str, Json]], leaf: str) -> list[dict[str, Json]]:
-    """The entries from the first to the leaf, by default the last; all of an older form without a tree.
+    """Return the entries from the first to the leaf, by default the last entry.
 
-    Where a parent was damaged, the entry before goes on in its place.
+    Older files without a tree return all entries. A damaged parent is replaced by the entry before it.
     """
     if not any(entry.get("parentId") for entry in entries):
         return entries
@@ -268,7 +268,7 @@ def branch_of(entries: list[dict[str, Json]], leaf: str) -> list[dict[str, Json]
         branch.append(entries[place])
         parent = text_of(entries[place].get("parentId"))
         before = places.get(parent, place - 1) if parent else -1
-        place = min(before, place - 1)  # a parent stands before its children, so that this ends
+        place = min(before, place - 1)  # parents precede their children, so this ends
     return branch[::-1]
 
 
@@ -276,7 +276,7 @@ def branch_of(entries: list[dict[str, Json]], leaf: str) -> list[dict[str, Json]
 
 
 def read_models(found: Found, tree: Tree, options: Options, variables: Mapping[str, str], state: Database) -> None:
-    """The providers, their keys, and the models that were chosen."""
+    """Read the providers, their keys and the chosen models."""
     for path in (("agents", "defaults", "model"), ("agent", "model")):
         value = options.get(*path)
         found.model = found.model or _model_name(value)
@@ -311,7 +311,7 @@ def read_models(found: Found, tree: Tree, options: Options, variables: Mapping[s
 
 
 def secret_of(value: Json, variables: Mapping[str, str]) -> str:
-    """A secret that is written out, or that a variable of OpenClaw's holds: ${NAME}, or {source: "env", id: NAME}."""
+    """Return a literal secret, or one from an OpenClaw variable: ${NAME}, or {source: "env", id: NAME}."""
     reference = as_dict(value)
     if reference:
         return variables.get(text_of(reference.get("id")), "") if reference.get("source") == "env" else ""
@@ -320,7 +320,7 @@ def secret_of(value: Json, variables: Mapping[str, str]) -> str:
 
 
 def read_channels(found: Found, tree: Tree, options: Options, variables: Mapping[str, str], state: Database) -> None:
-    """The accounts on platforms that Shoal has, and who may speak there."""
+    """Read the accounts on platforms that Shoal supports, and their allowed people."""
     paired = [(row.get("channel_key"), text_of(row.get("entry"))) for row in
               state("channel_pairing_allow_entries")]  # fmt: skip
     for name, value in options.table("channels").items():
@@ -361,7 +361,7 @@ def read_channels(found: Found, tree: Tree, options: Options, variables: Mapping
 
 
 def job_of(row: Mapping[str, Json]) -> dict[str, Json]:
-    """A row of `cron_jobs` in the form of the file that was before it; a column goes before what its JSON says."""
+    """Convert a row of `cron_jobs` to the older file format. A column overrides the value in the row's JSON."""
     job = as_dict(parsed(row.get("job_json")))
     own = {key: row[column] for key, column in SCHEDULE.items() if row.get(column) is not None}
     payload = as_dict(job.get("payload"))
@@ -375,7 +375,7 @@ def job_of(row: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def read_schedule(found: Found, job: Mapping[str, Json], names: Mapping[str, str]) -> None:
-    """What started turns by the clock: a time without an offset is UTC there, a cron line without a zone local."""
+    """Read the schedules. A time without an offset is UTC, a cron line without a zone uses local time."""
     when, delivery, payload = (as_dict(job.get(key)) for key in ("schedule", "delivery", "payload"))
     line = text_of(when.get("expr"))
     if line.startswith("0 ") and len(line.split()) == 6:

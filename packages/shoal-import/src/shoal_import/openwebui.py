@@ -1,7 +1,7 @@
 """Reads Open WebUI: the folder with its `webui.db`, or a JSON file of exported chats.
 
-A chat's messages are a tree by `parentId`, of which `history.currentId` is the leaf that is shown. Of several people
-only the first administrator's things are brought over. Source: the models in its repository.
+A chat's messages form a tree by `parentId`, and `history.currentId` is the visible leaf. If there are several people,
+only the first administrator's data is imported. Source: the models in its repository.
 """
 
 import re
@@ -42,7 +42,7 @@ DAYS = {"MO": "1", "TU": "2", "WE": "3", "TH": "4", "FR": "5", "SA": "6", "SU": 
 
 
 def read(path: Path) -> Found:
-    """All of it. Raises InvalidInput where this is no Open WebUI, OSError."""
+    """Read the folder or file. Raises InvalidInput if it is not from Open WebUI, OSError."""
     root = path if path.is_dir() else path.parent
     found = Found("openwebui", path)
     tree = Tree(found, root)
@@ -56,23 +56,23 @@ def read(path: Path) -> Found:
         return found
     file = next((one for one in (path, root / "webui.db", root / "data" / "webui.db") if one.is_file()), None)
     if file is None:
-        raise InvalidInput(f"{root} is no folder of Open WebUI: it has no webui.db. Name the folder that has it.")
+        raise InvalidInput(f"{root} is not a folder of Open WebUI: it has no webui.db. Name the folder that has it.")
     with tree.database(file) as database:
         people = sorted(database("user"), key=lambda one: (one.get("role") != "admin", str(one.get("created_at"))))
         if not people or "role" not in people[0]:
-            raise InvalidInput(f"{file} is no database of Open WebUI: no person is in it. Name another.")
+            raise InvalidInput(f"{file} is not a database of Open WebUI: no person is in it. Name another.")
         read_database(found, database, people[0], main)
     tree.leave_rest(REASONS)
     return found
 
 
 def _table(value: Json) -> dict[str, Json]:
-    """A JSON column, which may come as text."""
+    """Decode a JSON column, which may be text."""
     return as_dict(parsed(value) if isinstance(value, str) else value)
 
 
 def read_database(found: Found, database: Database, person: Mapping[str, Json], main: FoundAgent) -> None:
-    """What the first administrator has in it."""
+    """Read the first administrator's data."""
     owner = text_of(person.get("id"))
     others = dict[str, int]()
 
@@ -83,7 +83,7 @@ def read_database(found: Found, database: Database, person: Mapping[str, Json], 
 
     main.memory = [" ".join(text_of(row.get("content")).split()) for row in mine("memory")]
     spoken: dict[str, dict[str, Json]] = {}
-    for row in database("chat_message"):  # since 2026 beside the messages in `chat`
+    for row in database("chat_message"):  # since 2026 in addition to the messages in `chat`
         chat = text_of(row.get("chat_id"))
         content = row.get("content")
         spoken.setdefault(chat, {})[text_of(row.get("id")).removeprefix(f"{chat}-")] = {
@@ -116,7 +116,7 @@ def read_database(found: Found, database: Database, person: Mapping[str, Json], 
         if count := sum(1 for _ in database(table)):
             found.leave(f"{counted(count, 'row', 'rows')} of {table}", why)
     settings: dict[str, Json] = {}
-    for row in database("config"):  # one row with all of it, or one for each key
+    for row in database("config"):  # one row for all keys, or one row per key
         settings |= _table(row.get("data"))
         name, value = text_of(row.get("key")), row.get("value")
         section, _, rest = name.partition(".")
@@ -127,7 +127,7 @@ def read_database(found: Found, database: Database, person: Mapping[str, Json], 
 
 
 def read_providers(found: Found, settings: Mapping[str, Json]) -> None:
-    """The servers with models that it calls."""
+    """Read the configured model servers."""
     openai, ollama = as_dict(settings.get("openai")), as_dict(settings.get("ollama"))
     keys = as_list(openai.get("api_keys"))
     for number, one in enumerate(as_list(openai.get("api_base_urls"))):
@@ -142,7 +142,7 @@ def read_providers(found: Found, settings: Mapping[str, Json]) -> None:
 
 
 def read_skill(row: Mapping[str, Json]) -> tuple[FoundSkill, str]:
-    """A skill, and what it is called there."""
+    """Return a skill and its name in Open WebUI."""
     origin = text_of(row.get("id"))
     title = text_of(row.get("name")) or origin
     name = slug(title)
@@ -158,7 +158,7 @@ def read_skill(row: Mapping[str, Json]) -> tuple[FoundSkill, str]:
 
 
 def read_chat(found: Found, row: Mapping[str, Json], stored: dict[str, Json], since: datetime) -> None:
-    """A chat, along the branch that was shown last; `stored` are its messages that stand outside of it."""
+    """Read a chat along the visible branch. `stored` has its messages from outside the chat's row."""
     key, chat = text_of(row.get("id")), _table(row.get("chat"))
     title = text_of(row.get("title")) or text_of(chat.get("title"))
     history = as_dict(chat.get("history"))
@@ -171,7 +171,7 @@ def read_chat(found: Found, row: Mapping[str, Json], stored: dict[str, Json], si
         at = text_of(branch[-1].get("parentId"))
     branch = branch[::-1] or [as_dict(one) for one in as_list(chat.get("messages"))]
     talk: list[Entry] = []
-    for one in branch:  # how it shows thoughts and tools is no part of what was said
+    for one in branch:  # the markup of thoughts and tools is not part of the message
         text = re.sub(r"<details(?:[^<]|<(?!/?details))*+</details>", "", said(one.get("content")))
         talk.append((one.get("role"), text, one.get("timestamp")))
     found.add_thread(key, "openwebui", title, talk, since)
@@ -181,7 +181,7 @@ def read_chat(found: Found, row: Mapping[str, Json], stored: dict[str, Json], si
 
 
 def read_schedule(found: Found, row: Mapping[str, Json], agent: str, zone: str) -> None:
-    """What started turns by the clock, in the person's time zone, else local."""
+    """Read the schedules, in the person's time zone or local time."""
     data, name = _table(row.get("data")), text_of(row.get("name")) or text_of(row.get("id"))
     rule = dict(re.findall(r"(?<!\w)(\w++)=([^;\n]++)", text_of(data.get("rrule"))))
     minute, hour = rule.get("BYMINUTE", "0"), rule.get("BYHOUR", "9")

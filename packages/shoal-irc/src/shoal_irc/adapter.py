@@ -20,13 +20,16 @@ log = logging.getLogger(__name__)
 WHOLE = "0"
 """The thread part of every conversation."""
 RECONNECT_SECONDS = 20.0
-"""How long a post waits for a connection before it is tried again later."""
+"""How long a post waits for a connection before it is postponed."""
 NOT_SAVED = "I could not save that. Please write it again in a moment."
 
 
 class IrcAdapter(ChatAccount[IrcSettings]):
-    """A person is their account where the server vouches for it, else USER@HOST; a private conversation is theirs, and
-    not their nick's, which somebody else may have tomorrow."""
+    """Connects Shoal to an IRC network.
+
+    A person's id is their account if the server confirms it, otherwise USER@HOST. A private conversation belongs to
+    this id, not to the nick, which another person may use later.
+    """
 
     limits = ChatLimits(text_chars_max=350, markup=IRC_MARKUP, text_unit="bytes", windows=(Window(4, 4.0, "account"),))
     _connection: Connection | None = None
@@ -47,7 +50,7 @@ class IrcAdapter(ChatAccount[IrcSettings]):
             while True:
                 line = await connection.next()
                 said = spoken(line, connection.nick) if line.command == "PRIVMSG" else None
-                if said is not None:  # a task, since what it answers is confirmed by lines that come next
+                if said is not None:  # a task, because later lines confirm its answers
                     self._takes.create_task(self._take(line, said, inbox))
         finally:
             self.connected.clear()
@@ -55,7 +58,7 @@ class IrcAdapter(ChatAccount[IrcSettings]):
             connection.close()
 
     async def close(self) -> None:
-        """Nothing: a connection is closed with its block."""
+        """Do nothing. A connection is closed with its block."""
 
     async def _take(self, line: Line, said: Spoken, inbox: InboxPort) -> None:
         masks = (one.removeprefix("role:") for one in self._settings.allow if one.startswith("role:"))
@@ -80,7 +83,7 @@ class IrcAdapter(ChatAccount[IrcSettings]):
                     await self._take_in(prompt, inbox)
             except InvalidId as error:
                 log.info("a message was dropped", extra={"platform": self.platform, "why": str(error)})
-            except StoreError:  # a server sends nothing twice
+            except StoreError:  # a server never sends a message again
                 log.exception("a message was not stored", extra={"platform": self.platform})
                 await self._say(make_thread_id(self.platform, person, WHOLE), key, NOT_SAVED)
 
@@ -105,7 +108,7 @@ class IrcAdapter(ChatAccount[IrcSettings]):
         return message_id
 
     async def _nick_of(self, person: str, connection: Connection) -> str:
-        """The nick under which somebody is there now, and nobody else. Raises PlatformError."""
+        """Return the person's present nick, after checking that it is theirs. Raises PlatformError."""
         nick = await self._store.get(f"nicks:{self.platform}", person)
         if nick is None:
             raise PlatformError(f"{person} has not written to me on IRC.", permanent=True)

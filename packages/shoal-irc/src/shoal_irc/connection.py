@@ -1,4 +1,4 @@
-"""A connection to an IRC server: who we are there, and lines whose arrival the server confirms by a PONG after them."""
+"""A connection to an IRC server: registration, and lines that the server confirms with a PONG."""
 
 import asyncio
 import base64
@@ -11,9 +11,9 @@ from shoal.kernel.settings_platforms import AccountSettings
 from shoal_irc.wire import Line, parse, written
 
 QUIET_SECONDS = 120.0
-"""After so long a silence the server is asked for a sign of life; as long again, and it counts as gone."""
+"""Seconds of silence before a PING is sent. After the same time again the connection counts as broken."""
 READ_BYTES_MAX = 16_384
-"""Longest line that is read: tags may have 8,191 bytes beside the 512."""
+"""Maximum length of a line: 8,191 bytes of tags plus 512."""
 WANTED = frozenset({"message-tags", "account-tag", "server-time"})
 GONE = frozenset({"401", "403", "404", "477", "531"})
 REFUSED = {
@@ -36,13 +36,16 @@ class IrcSettings(AccountSettings, frozen=True, kw_only=True):
     password: Secret = NO_SECRET
     """Its password."""
     login: Literal["sasl", "nickserv"] = "sasl"
-    """How the password is shown; `nickserv` only where the network keeps that nick from others."""
+    """How to send the password. Use `nickserv` only if the network protects that nick."""
     server_password: Secret = NO_SECRET
-    """What the server itself, or a bouncer, asks for."""
+    """Password of the server itself or of a bouncer."""
 
 
 class Connection:
-    """One connection. `next` has to be awaited all the time, since it hears what `say` and `whois` wait for."""
+    """One connection.
+
+    Await `next` continuously, because it reads the replies that `say` and `whois` wait for.
+    """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, settings: IrcSettings) -> None:
         self.nick = settings.nick
@@ -57,14 +60,14 @@ class Connection:
         self._writer.write(written(*words))
 
     def close(self) -> None:
-        """Close; whoever waits for a confirmation is told that it will not come."""
+        """Close. Calls that wait for a confirmation fail."""
         self._writer.close()
         for _, waiting in self._unconfirmed.values():
             if not waiting.done():
                 waiting.set_exception(PlatformError("The connection to IRC broke.", outcome_unknown=True))
 
     async def register(self) -> None:
-        """Say who we are, until the server welcomes us. Raises PlatformError."""
+        """Register with the server and wait for its welcome. Raises PlatformError."""
         own, offered = self._settings, set[str]()
         password = own.password.reveal()
         if own.server_password:
@@ -77,7 +80,7 @@ class Connection:
                 case "CAP", "LS":
                     offered |= {cap.partition("=")[0] for cap in line.params[-1].split()}
                     if line.param(2) == "*":
-                        continue  # more of them come
+                        continue  # more lines follow
                     signs_in = bool(password) and own.login == "sasl"
                     if signs_in and "sasl" not in offered:
                         raise PlatformError(f'{own.server} has no SASL. Set platforms.irc.login = "nickserv".')
@@ -96,7 +99,7 @@ class Connection:
                     raise PlatformError(f"{own.server} {REFUSED[command]}: {line.params[-1]}")
                 case _ if line.command == "AUTHENTICATE":
                     proof = base64.b64encode(f"\0{own.user or own.nick}\0{password}".encode()).decode()
-                    for at in range(0, len(proof) + 1, 400):  # an empty one ends it where the last is full
+                    for at in range(0, len(proof) + 1, 400):  # an empty line ends it if the last one is full
                         self.send("AUTHENTICATE", proof[at : at + 400] or "+")
                 case _:
                     pass
@@ -107,7 +110,8 @@ class Connection:
             self.send("JOIN", channel)
 
     async def next(self) -> Line:
-        """The next line, after what it says of us, of what we sent and of whom we asked for. Raises PlatformError."""
+        """Return the next line, after applying its changes to the nick, confirmations and WHOIS replies. Raises
+        PlatformError."""
         line = parse(await self._read())
         about, text = line.param(1), line.params[-1] if line.params else ""
         match line.command:
@@ -135,13 +139,13 @@ class Connection:
         return line
 
     async def say(self, target: str, text: str, token: str) -> None:
-        """Send a message and wait until the server has it. Raises PlatformError."""
+        """Send a message and wait until the server confirms it. Raises PlatformError."""
         if "," in target:
             raise PlatformError(f"{target!r} is more than one place.", permanent=True)
         await self._confirmed(target, token, "PRIVMSG", target, text)
 
     async def whois(self, nick: str) -> set[str]:
-        """Who has a nick now: USER@HOST, and their account where they are logged in. Raises PlatformError."""
+        """Return who uses a nick: USER@HOST, and their account if they are logged in. Raises PlatformError."""
         self._known.pop(nick.lower(), None)
         try:
             await self._confirmed(nick, f"whois.{nick}", "WHOIS", nick)
@@ -182,7 +186,7 @@ class Connection:
                     break
                 self.send("PING", "shoal")
                 continue
-            except (OSError, ValueError) as error:  # broken, or a line without end
+            except (OSError, ValueError) as error:  # broken, or a line that is too long
                 raise PlatformError(f"The connection to {self._settings.server} broke: {error}.") from error
             if raw.endswith(b"\n"):
                 return raw
@@ -191,7 +195,7 @@ class Connection:
 
 
 async def connect(settings: IrcSettings) -> Connection:
-    """A connection over which nothing was said yet. Raises PlatformError."""
+    """Open a connection without registering. Raises PlatformError."""
     try:
         async with asyncio.timeout(QUIET_SECONDS):
             opened = asyncio.open_connection(

@@ -1,4 +1,4 @@
-"""IRC's lines: read, cut to what a line holds, and cleaned of what no text may carry. Sources: RFC 2812, IRCv3."""
+"""Parses, splits and sanitizes lines of IRC. Sources: RFC 2812, IRCv3."""
 
 import re
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from shoal.kernel.markup import Dialect
 from shoal.markdown.dialects import around
 
 LINE_BYTES_MAX = 512
-"""With the line's end and the sender's mask, which the server puts before it."""
+"""Includes the line's end and the sender's mask, which the server adds."""
 MASK_BYTES_MAX = 100
 _UNSEEN = re.compile(r"\x03(?:\d{1,2}(?:,\d{1,2})?)?|[\x00-\x09\x0b-\x1f\x7f]")
 _TAG = {":": ";", "s": " ", "r": "\r", "n": "\n"}
@@ -24,7 +24,7 @@ IRC_MARKUP = Dialect(
 
 
 class Line(NamedTuple):
-    """A line of the server's; `source` is a server, or NICK!USER@HOST."""
+    """A line from the server. `source` is a server or NICK!USER@HOST."""
 
     tags: dict[str, str]
     source: str
@@ -32,12 +32,12 @@ class Line(NamedTuple):
     params: tuple[str, ...]
 
     def param(self, number: int) -> str:
-        """One of the parameters, empty where the server left it out."""
+        """Return a parameter, or empty if the server left it out."""
         return self.params[number] if len(self.params) > number else ""
 
 
 def parse(raw: bytes) -> Line:
-    """The line that stands there; nothing is refused, since servers differ."""
+    """Parse a line. Nothing is rejected, because servers differ."""
     rest, tags, source = raw.decode("utf-8", "replace").strip("\r\n"), dict[str, str](), ""
     if rest.startswith("@"):
         given, _, rest = rest[1:].partition(" ")
@@ -52,7 +52,7 @@ def parse(raw: bytes) -> Line:
 
 
 class Spoken(NamedTuple):
-    """What somebody wrote to us or to a channel: without our nick before it, and with `/` before what is a command."""
+    """A message to the bot or to a channel, without the bot's nick in front. Commands begin with `/`."""
 
     target: str
     nick: str
@@ -63,11 +63,11 @@ class Spoken(NamedTuple):
 
 
 def spoken(line: Line, me: str) -> Spoken | None:
-    """What a PRIVMSG says to whom `me` is there; None for our own, a program's question and what is for others."""
+    """Parse a PRIVMSG for the bot with nick `me`. Return None for own messages, CTCP queries and messages to others."""
     (nick, _, mask), target, said = line.source.partition("!"), line.param(0), line.param(1)
     if said.startswith("\x01ACTION "):
         said = f"({nick} {said[8:]})"
-    if said.startswith("\x01DCC "):  # a file, or a talk, offered from machine to machine: nothing that is read here
+    if said.startswith("\x01DCC "):  # DCC offers of files and chats are ignored
         said = ""
     direct = target.lower() == me.lower()
     if not mask or nick.lower() == me.lower() or said.startswith("\x01") or not (direct or is_channel(target)):
@@ -78,12 +78,12 @@ def spoken(line: Line, me: str) -> Spoken | None:
 
 
 def is_channel(name: str) -> bool:
-    """Whether a target is a channel, and no nick."""
+    """Whether a target is a channel, not a nick."""
     return name.startswith(("#", "&", "+", "!"))
 
 
 def written(*words: str) -> bytes:
-    """A line to send. Raises PlatformError for one that a server would read as another, or as two."""
+    """Encode a line. Raises PlatformError if a server would read it as a different line or as two."""
     *first, last = words
     if any(not word or word[0] == ":" or " " in word for word in first) or any(
         end in "".join(words) for end in "\r\n\0"
@@ -94,12 +94,12 @@ def written(*words: str) -> bytes:
 
 
 def plain(text: str) -> str:
-    """A text without control characters, colours among them; its lines stay."""
+    """Return the text without control characters and colours. Line breaks stay."""
     return _UNSEEN.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def pieces(text: str, target: str) -> list[str]:
-    """The lines of a text, each cut between words where it is longer than one message to `target` may be."""
+    """Split a text into lines that fit into one message to `target`, between words if possible."""
     room, found = LINE_BYTES_MAX - MASK_BYTES_MAX - len(f"PRIVMSG {target} :\r\n".encode()), list[str]()
     for line in text.split("\n"):
         rest = line
