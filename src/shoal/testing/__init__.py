@@ -1,6 +1,6 @@
-"""Shipped fakes, wire-level test servers and contract suites, for Shoal's own tests and for those of extensions.
+"""Fakes, wire-level test servers and contract suites for the tests of Shoal and of extensions.
 
-The fakes can be had from here; the contract suites are modules of `shoal.testing.contracts`, one a port.
+Import the fakes from here. The contract suites are modules of `shoal.testing.contracts`, one per port.
 """
 
 from importlib import import_module
@@ -43,7 +43,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> object:
-    """Load a fake on first use: what a platform's fake needs is in that platform's extra."""
+    """Load a fake on first use, because a platform's fake needs the packages of that platform's extra."""
     if name not in _HOMES:
         raise AttributeError(f"module 'shoal.testing' has no attribute {name!r}")
     return getattr(import_module(f"shoal.testing.{_HOMES[name]}"), name)

@@ -1,4 +1,4 @@
-"""FakeChat: a chat platform in memory, with the troubles of a real one on order."""
+"""FakeChat: an in-memory chat platform that can fail like a real one."""
 
 import asyncio
 from collections import deque
@@ -17,7 +17,7 @@ from shoal.permissions.access import AccessRules
 from shoal.platforms.inbox import submit
 
 OPEN = AccessRules(allow=("*",), trust_everybody=True)
-"""Who may speak where everybody may, and is trusted."""
+"""Access for everyone, with trust."""
 LIMITS = ChatLimits(
     text_chars_max=2000,
     idempotent_posts=True,
@@ -76,7 +76,7 @@ class FakeChat:
         self._connected = asyncio.Event()
 
     async def run(self, inbox: InboxPort) -> None:
-        """Be connected until cancelled."""
+        """Stay connected until cancelled."""
         self.inbox = inbox
         self._connected.set()
         try:
@@ -96,8 +96,10 @@ class FakeChat:
         direct: bool = False,
         attachments: tuple[Attachment, ...] = (),
     ) -> Receipt:
-        """A person writes, to the agent alone where it is `direct`; the same `message_id` again is the platform
-        delivering a message twice."""
+        """Deliver a person's message, with `direct` in a private chat.
+
+        The same `message_id` again simulates a duplicate delivery.
+        """
         await self._connected.wait()
         assert self.inbox is not None
         found = message_id or self._clock.new_id()
@@ -110,8 +112,11 @@ class FakeChat:
     async def writes(
         self, channel: str, text: str, *, user: str = "ada", roles: tuple[str, ...] = (), answers: str = ""
     ) -> ThreadId:
-        """A person writes in a channel, and the thread it went to is returned: a plain message opens one, an answer to
-        one of our messages goes to the thread that wrote that. What a command answers is put into `told`."""
+        """Deliver a person's message in a channel and return its thread.
+
+        A plain message opens a thread. A reply to one of our messages goes to that message's thread. Answers to
+        commands are appended to `told`.
+        """
         await self._connected.wait()
         assert self.inbox is not None
         key = self._clock.new_id()
@@ -143,7 +148,7 @@ class FakeChat:
         roles: tuple[str, ...] = (),
         direct: bool = False,
     ) -> str:
-        """A person gives a command in a thread; returns the answer."""
+        """Deliver a person's command in a thread and return the answer."""
         await self._connected.wait()
         assert self.inbox is not None
         key = self._clock.new_id()
@@ -153,7 +158,7 @@ class FakeChat:
         return await submit(prompt, self.inbox)
 
     async def reacts(self, message_id: str, emoji: str, *, user: str = "ada") -> None:
-        """A person puts an emoji to a message; what they are told is posted there."""
+        """Deliver a person's reaction to a message. The notice for them is posted there."""
         await self._connected.wait()
         assert self.inbox is not None
         thread = next(made.post.thread for made in self.posted if made.id == message_id)
@@ -162,14 +167,14 @@ class FakeChat:
             await self.post(OutboundPost(thread, f"{message_id}:{user}:{emoji}", told, reply_to=message_id))
 
     async def create_channel(self, name: str, beside: str = "") -> str:
-        """Make a channel. Raises `channel_trouble`."""
+        """Create a channel. Raises `channel_trouble`."""
         if self.channel_trouble is not None:
             raise self.channel_trouble
         self.channels[name] = beside
         return name
 
     async def has_channel(self, channel: str) -> bool:
-        """Whether nobody removed it. Raises `channel_trouble`."""
+        """Whether a channel still exists. Raises `channel_trouble`."""
         if self.channel_trouble is not None:
             raise self.channel_trouble
         return channel not in self.gone
@@ -200,13 +205,13 @@ class FakeChat:
         return made.id
 
     async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
-        """Change a message. Raises PlatformError when there is none."""
+        """Change a message. Raises PlatformError if it does not exist."""
         made = self._find(thread, message_id)
         made.markdown, made.buttons = markdown, buttons
         self._tell()
 
     async def delete(self, thread: ThreadId, message_id: str) -> None:
-        """Delete a message. Raises PlatformError when there is none."""
+        """Delete a message. Raises PlatformError if it does not exist."""
         self.posted.remove(self._find(thread, message_id))
         self._tell()
 
@@ -217,11 +222,11 @@ class FakeChat:
         raise PlatformError(f"There is no message {message_id}.", permanent=True)
 
     async def typing(self, thread: ThreadId, status: str) -> None:
-        """Remember what was shown."""
+        """Record the typing indicator."""
         self.typed.append((thread, status))
 
     async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
-        """Post to a channel, which opens a thread, the same one for the same key."""
+        """Post to a channel and return the thread that this opens. The same key returns the same thread."""
         thread = make_thread_id(self.platform, channel, key or self._clock.new_id())
         await self.post(OutboundPost(thread, f"open:{thread}", text, maybe_posted=maybe_posted))
         return thread
@@ -232,7 +237,7 @@ class FakeChat:
         return whole if thread != whole else None
 
     async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
-        """What `past` holds of a thread, oldest first. Raises `history_trouble`."""
+        """Return the messages of a thread in `past`, oldest first. Raises `history_trouble`."""
         if self.history_trouble is not None:
             raise self.history_trouble
         found = [prompt for prompt in self.past if prompt.thread == thread and (after is None or prompt.at > after)]
@@ -240,7 +245,7 @@ class FakeChat:
             yield prompt
 
     def texts(self, thread: ThreadId) -> list[str]:
-        """What stands in a thread now, in the order of posting."""
+        """Return the texts in a thread, in the order of posting."""
         return [made.markdown for made in self.posted if made.post.thread == thread]
 
     async def sees(self, thread: ThreadId, part: str) -> Posted:

@@ -1,4 +1,4 @@
-"""A clock that moves only when a test says so: a week of schedules runs in milliseconds, the same way every time."""
+"""A clock that only a test advances. A week of schedules runs in milliseconds, deterministically."""
 
 import asyncio
 import heapq
@@ -14,21 +14,21 @@ from shoal.kernel.zones import zone_named
 T = TypeVar("T")
 
 START = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
-"""Where a ManualClock starts unless told: a Monday morning."""
+"""Default start of a ManualClock: a Monday morning."""
 
 _PASSES = 25
-"""How often the event loop goes round after a wake, so that what was woken gets to its next wait."""
+"""Event loop iterations after a wake, so that woken tasks reach their next wait."""
 _IDLE_PASSES = 8
-"""At so many passes in a row with nothing to do, for what threads and sockets bring, no more are made."""
+"""Consecutive idle iterations, while waiting for threads and sockets, after which the loop counts as settled."""
 _LOOKS_AFTER_A_LEAP = 200
-"""At so many looks in a row everything rests, and nobody lies down, when who was woken waits for something else."""
+"""Consecutive idle checks after which a woken task that does not sleep counts as waiting for something else."""
 
 
 class ManualClock:
-    """A `Clock` for tests. Sleepers wake in order of time; ties wake in the order in which they went to sleep.
+    """A `Clock` for tests. Sleepers wake in order of time, then of falling asleep.
 
-    Ids count up, so they sort by creation and are the same in every run. `settle` waits until every woken task waits
-    again; by default it runs some rounds of the event loop. `timezone` is the zone of `local`.
+    Ids are sequential, so they sort by creation and are the same in every run. `settle` waits until every woken task
+    waits again. By default it runs some iterations of the event loop. `timezone` is the zone of `local`.
     """
 
     __slots__ = ("_arrived", "_count", "_elapsed", "_ids", "_now", "_settle", "_sleepers", "_who", "_zone")
@@ -46,7 +46,7 @@ class ManualClock:
         self._settle = settle or _settle
 
     def now(self) -> datetime:
-        """The time the test has set, aware, UTC."""
+        """Return the time that the test has set, as an aware UTC time."""
         return self._now
 
     def local(self) -> datetime:
@@ -54,16 +54,16 @@ class ManualClock:
         return self._now.astimezone(self._zone)
 
     def monotonic(self) -> float:
-        """Seconds since this clock was made."""
+        """Return the seconds since this clock was created."""
         return self._elapsed.total_seconds()
 
     def new_id(self) -> str:
-        """The next ULID: the clock's milliseconds and a counter."""
+        """Return the next ULID, from the clock's milliseconds and a counter."""
         self._ids += 1
         return format_ulid(int(self._now.timestamp() * 1000), self._ids.to_bytes(10, "big"))
 
     async def sleep(self, seconds: float) -> None:
-        """Wait until the test has advanced this far; cancellable. Zero or less only lets others run."""
+        """Wait until the test has advanced this far. Zero or less only yields to other tasks. Cancellable."""
         if seconds <= 0:
             await asyncio.sleep(0)
             return
@@ -74,7 +74,7 @@ class ManualClock:
             self._get_up(waiter)
 
     async def wait(self, event: asyncio.Event, seconds: float) -> None:
-        """Wait until the event is set or the test has advanced this far; cancellable."""
+        """Wait until the event is set or the test has advanced this far. Cancellable."""
         if seconds <= 0:
             await asyncio.sleep(0)
             return
@@ -86,26 +86,26 @@ class ManualClock:
             self._get_up(waiter)
 
     def sleeping(self) -> int:
-        """How many tasks wait on this clock now."""
+        """Return the number of tasks that wait on this clock."""
         return sum(not waiter.done() for _, _, waiter in self._sleepers)
 
     def next_wake_at(self) -> datetime | None:
-        """When the next sleeper is due; None when nobody sleeps."""
+        """Return when the next sleeper is due, or None."""
         while self._sleepers and self._sleepers[0][2].done():
             heapq.heappop(self._sleepers)
         return self._now + self._sleepers[0][0] - self._elapsed if self._sleepers else None
 
     async def sleepers(self, count: int = 1) -> None:
-        """Wait (in real time) until at least `count` tasks sleep here: so a test lets threads and files catch up."""
+        """Wait in real time until at least `count` tasks sleep on this clock, so that threads and files catch up."""
         while self.sleeping() < count:
             await self._next_arrival()
 
     async def advance(self, seconds: float) -> None:
-        """Move on by `seconds`, waking sleepers one at a time at their own times; what they start may sleep anew."""
+        """Advance by `seconds`, waking sleepers one at a time at their own times, including new ones."""
         await self.advance_to(self._now + timedelta(seconds=seconds))
 
     async def advance_to(self, at: datetime) -> None:
-        """Move on to `at`, waking sleepers on the way. Raises ValueError when `at` is in the past."""
+        """Advance to `at`, waking sleepers on the way. Raises ValueError if `at` is in the past."""
         self._check_future(at)
         await self._settle()
         while (wake_at := self.next_wake_at()) is not None and wake_at <= at:
@@ -116,10 +116,10 @@ class ManualClock:
         self._move_to(at)
 
     async def leap_to(self, at: datetime) -> None:
-        """Move on to `at` in one step, as a machine does that stood still meanwhile: who was due wakes once, and late.
+        """Advance to `at` in one step, like a machine that was suspended: due sleepers wake once, and late.
 
-        Returns when each of them sleeps again, has ended, or waits for something else, while no thread or child of this
-        process is at work. A week with pollers in it takes a moment. Raises ValueError when `at` is in the past.
+        Returns when each of them sleeps again, has ended, or waits for something else, and no thread or child of this
+        process is busy. A week with pollers takes a moment. Raises ValueError if `at` is in the past.
         """
         self._check_future(at)
         await self._settle()
@@ -140,7 +140,7 @@ class ManualClock:
         await self._settle()
 
     async def advance_to_next(self) -> datetime:
-        """Move on to the next sleeper's time, waiting for a sleeper if there is none, and wake it; returns the time."""
+        """Advance to the next sleeper's time, wake it, and return the time. Waits for a sleeper if there is none."""
         await self.sleepers()
         wake_at = self.next_wake_at()
         assert wake_at is not None
@@ -148,12 +148,12 @@ class ManualClock:
         return wake_at
 
     def stand_still(self, seconds: float) -> None:
-        """Let time go by without waking anybody, as for a process that is stopped."""
+        """Advance the time without waking sleepers, as for a stopped process."""
         self._move_to(self._now + timedelta(seconds=seconds))
 
     def jump(self, seconds: float) -> None:
-        """Set the wall clock forward, or back with a negative number, as a person, a time server or a suspend does:
-        what sleeps goes on to sleep as long as before."""
+        """Move the wall clock forward, or back with a negative number, like a person, a time server or a suspend.
+        Sleepers keep their remaining time."""
         self._now += timedelta(seconds=seconds)
 
     def _move_to(self, at: datetime) -> None:
@@ -182,7 +182,7 @@ class ManualClock:
         return any(other is task and not waiter.done() for waiter, other in self._who.items())
 
     async def _next_arrival(self) -> None:
-        """Until somebody goes to sleep."""
+        """Wait until a task goes to sleep."""
         arrival: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._arrived.add(arrival)
         try:
@@ -192,7 +192,7 @@ class ManualClock:
 
 
 async def _settle() -> None:
-    ready: object = getattr(asyncio.get_running_loop(), "_ready", True)  # asyncio's own loops tell what is to run
+    ready: object = getattr(asyncio.get_running_loop(), "_ready", True)  # asyncio's own loops expose their ready tasks
     idle = 0
     for _ in range(_PASSES):
         await asyncio.sleep(0)
@@ -202,14 +202,14 @@ async def _settle() -> None:
 
 
 def _let_others_work() -> None:
-    """Leave the processor to threads and processes, whose rest nothing tells of."""
+    """Yield the processor to threads and processes, which do not report when they are idle."""
     threading.Event().wait(0.001)
 
 
 def _is_at_work(process: int) -> bool:
-    """Whether a thread of a process but this one, or a process that it started, runs or waits for a processor or disk.
+    """Whether another thread of a process, or one of its child processes, runs or waits for a processor or disk.
 
-    Linux alone tells; elsewhere none is.
+    Only Linux reports this. Elsewhere the result is False.
     """
     tasks = f"/proc/{process}/task"
     try:
@@ -228,9 +228,9 @@ def _is_at_work(process: int) -> bool:
 
 
 async def in_time(clock: ManualClock, coming: Coroutine[object, object, T], seconds: float = 0.5) -> T:
-    """Let time pass, so much at a time, until what is awaited has come.
+    """Advance the clock in steps until an awaitable is done.
 
-    Each step takes a thread's turn: on a slow machine, where calls take longer, time passes as much more slowly.
+    Each step runs a thread once, so on a slow machine the clock advances more slowly too.
     """
     waiting = asyncio.ensure_future(coming)
     try:

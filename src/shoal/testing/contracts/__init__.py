@@ -1,1 +1,1 @@
-"""One contract suite a port, run over every implementation of it and over its fake."""
+"""Contract suites, one per port. Each runs against every implementation of the port and its fake."""

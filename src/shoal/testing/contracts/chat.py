@@ -1,11 +1,11 @@
-"""The chat adapter's contract: what `domain.ports.ChatAdapter` promises, over every platform and its counterpart.
+"""The contract of `domain.ports.ChatAdapter`, for every platform and its counterpart.
 
 class TestMine(ChatContract):
     @pytest.fixture
     async def peer(self): ...  # a fresh Counterpart, stopped after the test
 
-A counterpart is the platform's other side: its people, and the weather between. What a platform cannot do by its
-nature its counterpart says in `lacks`, and those tests are skipped.
+A counterpart is the platform's other side: its people, and the failures in between. Its `lacks` names the things that
+the platform cannot do, and those tests are skipped.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ from shoal.testing.model.speech import recording
 
 _CLICK = '{"type":"block_actions","channel":{"id":"D1"},"message":{"ts":"1.1"},"actions":[{"value":"allow:1"}]}'
 FORGED = f"payload={quote(_CLICK)}&x="
-"""What would be a click if the words of a message were taken for a form."""
+"""Fields that would be a click if a message's text were interpreted as a form."""
 PICTURE = bytes.fromhex(
     "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d49444154789c6360000000020001e221bc33"
     "0000000049454e44ae426082"
@@ -51,7 +51,7 @@ CHANGED_HEADERS: tuple[Mapping[str, str], ...] = (
     {"x-slack-retry-num": "1", "x-slack-retry-reason": "http_error", "date": "Thu, 01 Jan 1970 00:00:00 GMT"},
     {"content-encoding": "identity", "x-forwarded-for": "192.0.2.1"},
 )
-"""What whoever has seen a call can change of it, since nothing that is signed covers it."""
+"""Parts of a call that anyone who has seen it can change, because no signature covers them."""
 
 
 def words(text: str) -> list[str]:
@@ -73,7 +73,7 @@ class ChatContract(ChatInbound, ChatOrder, ChatReach, ChatWeather):
 
     @pytest.fixture
     async def inbox(self) -> Inbox:
-        """Where what people do arrives."""
+        """Return the inbox that receives people's actions."""
         return Inbox()
 
     # ---- life ----
@@ -483,7 +483,7 @@ class ChatContract(ChatInbound, ChatOrder, ChatReach, ChatWeather):
         assert by.user
 
     async def test_a_card_of_several_calls_is_decided_and_changes_its_ticks(self, peer: Peer, inbox: Inbox) -> None:
-        """The most buttons that the core sends there: a tick for each call, and two that decide."""
+        """The maximum number of buttons from the core: one tick per call, and two that decide."""
         needs(peer, "people", "view")
         limits, card = peer.adapter.limits, "01" + "K" * 24
         if not limits.has_buttons or not limits.can_edit:

@@ -1,7 +1,7 @@
-"""What a chat adapter's contract says of order: posts stand as they were accepted, each once, whatever happens.
+"""The chat adapter's contract for order: posts appear in the order of their acceptance, each once.
 
-Answers are previewed while they are written, posts of tools come between, the platform refuses or loses calls, and the
-process is killed at any moment; what people see in the end is in the order of the outbox's rows.
+Answers are previewed while they are written, tools post in between, the platform refuses or loses calls, and the
+process is killed at any moment. In the end, people see the posts in the order of the outbox's rows.
 """
 
 import asyncio
@@ -39,12 +39,12 @@ STEP_SECONDS = 0.3
 
 
 class _Mortal(WrappedDriver):
-    """A database as a process sees it that may be killed: from then on nothing of it gets there."""
+    """The database of a process that can be killed. After that, its calls do not reach the database."""
 
     is_dead = False
 
     async def close(self) -> None:
-        """Nothing: others go on with the database."""
+        """Do nothing. Others still use the database."""
 
     async def around(self, work: Awaitable[T]) -> T:
         if self.is_dead:
@@ -55,7 +55,7 @@ class _Mortal(WrappedDriver):
 
 
 class Process:
-    """One process that delivers: its hub, its previews and its sender."""
+    """A delivering process with its hub, previews and sender."""
 
     def __init__(self, peer: Peer, driver: Driver, clock: Clock) -> None:
         self._driver = _Mortal(driver)
@@ -65,14 +65,14 @@ class Process:
         self._running = asyncio.ensure_future(Sender(peer.adapter, outbox, clock, previews).run())
 
     async def kill(self) -> None:
-        """What it has asked of the platform may still be done; it notes nothing any more."""
+        """Kill the process. Its calls to the platform may still complete, but it records nothing."""
         self._driver.is_dead = True
         self._running.cancel()
         await asyncio.wait({self._running})
 
 
 class Life:
-    """A conversation over the lives of several processes."""
+    """A conversation across several processes."""
 
     def __init__(self, peer: Peer, driver: Driver) -> None:
         self._peer = peer
@@ -82,7 +82,7 @@ class Life:
         self.accepted: list[str] = []
 
     async def started(self) -> None:
-        """Wait until what the model writes is looked at."""
+        """Wait until the model's output is read."""
         async with asyncio.timeout(WAIT_SECONDS):
             while not self._process.hub.watched(self._peer.thread):
                 await self.passes(1)
@@ -93,28 +93,28 @@ class Life:
         self.accepted.append(text)
 
     def writes(self, turn: TurnId, text: str) -> None:
-        """The model writes."""
+        """Write text as the model."""
         self._process.hub.show(self._peer.thread, turn, TextStreamed(text, 0))
 
     async def answers(self, turn: TurnId, text: str) -> None:
-        """The turn ends with this answer."""
+        """End the turn with this answer."""
         await self.put(text, f"{turn}:reply")
         ended = Event(1, self._peer.thread, turn, self._peer.clock.now(), TurnFinished("done", text))
         self._process.hub.publish([ended])
 
     async def killed(self) -> None:
-        """The process is killed, and another started."""
+        """Kill the process and start another."""
         await self._process.kill()
         self._process = Process(self._peer, self._driver, self._peer.clock)
         await self.started()
 
     async def passes(self, steps: int) -> None:
-        """Time goes by."""
+        """Let time pass."""
         for _ in range(steps):
             await in_time(self._peer.clock, self._outbox.depth(), STEP_SECONDS)
 
     async def until_sent(self) -> None:
-        """Let time pass until nothing is left to be posted."""
+        """Let time pass until all posts are sent."""
         async with asyncio.timeout(WAIT_SECONDS):
             while await self._outbox.depth():
                 await self.passes(1)
@@ -126,7 +126,7 @@ class Life:
 
 @asynccontextmanager
 async def living(peer: Peer, folder: Path) -> AsyncGenerator[Life]:
-    """A conversation whose posts go out while inside."""
+    """A conversation whose posts are delivered inside the block."""
     if not peer.adapter.limits.has_preview:
         pytest.skip("answers are not previewed there")
     driver = SqliteDriver(empty_database(folder / "outbox.db"), synchronous="OFF")
@@ -140,7 +140,7 @@ async def living(peer: Peer, folder: Path) -> AsyncGenerator[Life]:
 
 
 class ChatOrder:
-    """The part of the contract that is about it."""
+    """The contract's tests of order."""
 
     async def test_a_deleted_message_is_gone_and_cannot_be_deleted_again(self, peer: Peer) -> None:
         """A deleted message is gone, and to delete it again is refused for good, or changes nothing."""
@@ -176,7 +176,7 @@ class ChatOrder:
     async def test_an_answer_stands_after_what_was_posted_while_it_was_written(
         self, peer: Peer, tmp_path: Path
     ) -> None:
-        """Its preview is deleted then, or points to it where nothing can be deleted."""
+        """Its preview is deleted, or points to the answer if the platform cannot delete."""
         needs(peer, "view")
         async with living(peer, tmp_path) as life:
             life.writes(TurnId("T1"), "draft 1")
@@ -194,7 +194,7 @@ class ChatOrder:
 
     @pytest.mark.parametrize("seed", SEEDS)
     async def test_posts_stand_in_the_order_of_acceptance(self, peer: Peer, tmp_path: Path, seed: int) -> None:
-        """Whatever is refused, lost or killed: each is there once, or marked as a repeat where posts have no keys."""
+        """Despite refusals, losses and kills, each appears once, or is marked as a repeat if posts have no keys."""
         needs(peer, "view", "weather")
         chance = random.Random(seed)
         async with living(peer, tmp_path) as life:
@@ -211,7 +211,7 @@ class ChatOrder:
 
 
 async def _turn(life: Life, peer: Peer, chance: random.Random, number: int) -> None:
-    """One turn, whose answer is previewed, with posts between and mishaps at any time."""
+    """Run a turn with a previewed answer, posts in between and failures at any time."""
     turn = TurnId(f"T{number}")
     for step in range(chance.randrange(4)):
         peer.server.troubles.extend(chance.choices(MISHAPS, k=chance.choice((0, 0, 1, 3))))

@@ -1,4 +1,4 @@
-"""The two sides a chat adapter's contract puts it between: a platform's counterpart, and an inbox that writes down."""
+"""The two sides of a chat adapter in its contract: a platform's counterpart, and a recording inbox."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ from shoal.testing.clock import ManualClock
 from shoal.testing.platforms.fake import FakePlatform
 
 WAIT_SECONDS = 20.0
-"""How long a test waits for what has to come; it does not depend on it."""
+"""Timeout of waits that must succeed. No result depends on it."""
 
 Lack: TypeAlias = Literal[
     "people", "channels", "threads", "answers", "troubles", "weather", "connection", "files_in", "view", "edits",
@@ -50,25 +50,28 @@ LACKS: Mapping[Lack, str] = {
     "greeting": "bots are not told who added them, or join by themselves",
     "downloads": "files come with their messages",
 }
-"""What a platform may lack by its nature, as the reason why a case is left out there."""
+"""Things that a platform may lack, with the reason for skipping a test."""
 THREADS_ARE_OPEN = "a thread there takes posts as long as its room does"
 
 Refers: TypeAlias = Literal["reply", "quote", "forward", "own"]
-"""How a message can refer to another one; `own`: it answers or quotes one of the bot's."""
+"""Ways in which a message can refer to another. `own` answers or quotes one of the bot's."""
 Route: TypeAlias = Literal["reply", "forward", "before"]
-"""The ways on which a file of somebody else comes along; `before`: it stands before a mention in a channel."""
+"""Ways in which another person's file can arrive. `before` means before a mention in a channel."""
 Kind: TypeAlias = Literal["sticker", "location", "contact", "poll", "video note", "animation", "picture", "unknown"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-"""What people send that is neither words nor a file; `unknown` is what the platform begins to have tomorrow."""
+"""Kinds of messages without text or file. `unknown` is a kind that the platform may add later."""
 
 
 Who: TypeAlias = Literal["ada", "bot", "itself", "stranger"]
-"""Who speaks: somebody who may, another bot, the adapter's own, somebody who may not."""
+"""Speakers: an allowed person, another bot, the adapter's own bot, a person who is not allowed."""
 
 
 class Shown(msgspec.Struct):
-    """A message as people see it now: `text` without markup, `file` as name and content, and what it is shown as where
-    the platform makes a difference: `image`, `voice`, `file`. `album` are further files of it."""
+    """A message as people see it.
+
+    `text` has no markup, and `file` is a name and content. If the platform distinguishes them, files are shown as
+    `image`, `voice` or `file`. `album` has further files.
+    """
 
     id: str
     text: str
@@ -80,36 +83,36 @@ class Shown(msgspec.Struct):
 
 
 class MemorySettings:
-    """Settings in memory; every call fails while `broken`."""
+    """In-memory settings. Every call fails while `broken`."""
 
     def __init__(self) -> None:
         self.values: dict[tuple[str, str], str] = {}
         self.broken = False
 
     async def get(self, scope: str, key: str) -> str | None:
-        """What was put there."""
+        """Return the stored value."""
         if self.broken:
             raise StoreError("The disk is gone.")
         return self.values.get((scope, key))
 
     async def put(self, scope: str, key: str, value: str) -> None:
-        """Put a value there."""
+        """Store a value."""
         self.values[scope, key] = value
 
     async def swap(self, scope: str, key: str, expected: str | None, value: str) -> bool:
-        """Put a value there unless somebody else did."""
+        """Store a value unless another was stored meanwhile."""
         if self.values.get((scope, key)) != expected:
             return False
         self.values[scope, key] = value
         return True
 
     async def page(self, scope: str, after: str = "", limit: int = 1000) -> list[tuple[str, str]]:
-        """What is there, by key."""
+        """Return the values by key."""
         found = sorted((key, value) for (kept, key), value in self.values.items() if kept == scope and key > after)
         return found[:limit]
 
     async def drop(self, scope: str, key: str, expected: str) -> bool:
-        """Forget it unless somebody changed it."""
+        """Delete a value unless it was changed meanwhile."""
         return self.values.get((scope, key)) == expected and self.values.pop((scope, key)) == expected
 
 
@@ -118,13 +121,13 @@ P_co = TypeVar("P_co", bound=FakePlatform, covariant=True)
 
 
 class Counterpart(Generic[A_co, P_co]):
-    """The other side of an adapter for one test: a platform, its people, and what the adapter keeps.
+    """The other side of an adapter in one test: a platform, its people, and the adapter's stored state.
 
-    `thread` is a conversation that exists, in which ada may speak, and `other` another one. `stranger` is the id of
-    somebody the inbox does not admit. `refers`, `kinds` and `routes` are what its bots are told of. `mixes`: words of
-    somebody else can stand among those of a message. `answered` has ada answer one of the bot's messages; None where
-    nobody is told of that. `order` is that in which events count that the
-    platform delivers out of order: as they were `written`, where it numbers them, or as they `arrived`.
+    `thread` is an existing conversation in which ada may speak, and `other` another one. `stranger` is the id of a
+    person whom the inbox does not admit. `refers`, `kinds` and `routes` are the ones that its bots receive. With
+    `mixes`, a message can contain another person's words. `answered` lets ada answer one of the bot's messages, or is
+    None if bots do not learn of answers. `order` is the order of events that the platform delivers out of order: as
+    `written` if it numbers them, or as they `arrived`.
     """
 
     adapter: A_co
@@ -145,75 +148,77 @@ class Counterpart(Generic[A_co, P_co]):
         self.kept = MemorySettings()
 
     def shown(self) -> Sequence[Shown]:
-        """What stands in the conversation, oldest first."""
+        """Return the messages in the conversation, oldest first."""
         raise NotImplementedError
 
     def told(self) -> Sequence[str]:
-        """What ada sees there, what is for her eyes alone among it."""
+        """Return the texts that ada sees there, including those only for her."""
         return [one.text for one in self.shown()]
 
     async def says(self, text: str, *, author: Who = "ada") -> str:
-        """Somebody writes in the conversation; returns the platform's message id."""
+        """Write as a person in the conversation. Return the platform's message id."""
         raise NotImplementedError
 
     async def in_channel(
         self, text: str, *, named: bool = False, inside: str = "", answers: str = "", author: Who = "ada"
     ) -> str:
-        """Somebody writes in a channel of several people, where nobody was before: naming the bot or not, in the thread
-        of the message `inside`, or to `answers`, one of the bot's. Returns the message's id."""
+        """Write as a person in a new channel with several people, and return the message's id.
+
+        The message mentions the bot or not. It is in the thread of the message `inside`, or a reply to `answers`, one
+        of the bot's.
+        """
         raise NotImplementedError
 
     async def changes(self, message_id: str, text: str) -> None:
-        """Ada edits what she wrote."""
+        """Edit a message as ada."""
         raise NotImplementedError
 
     async def deletes(self, message_id: str) -> None:
-        """Ada deletes what she wrote."""
+        """Delete a message as ada."""
         raise NotImplementedError
 
     async def reacts(self, message_id: str, emoji: str) -> None:
-        """Ada puts an emoji to a message."""
+        """React to a message as ada."""
         raise NotImplementedError
 
     async def sends_file(self, name: str, content: bytes) -> None:
-        """Ada sends a file without words."""
+        """Send a file without text as ada."""
         raise NotImplementedError
 
     async def clicks(self, message_id: str, label: str) -> None:
-        """Ada presses a button."""
+        """Press a button as ada."""
         raise NotImplementedError
 
     async def refers_to(self, kind: Refers, said: str, text: str) -> None:
-        """The stranger has said something; ada writes a text that refers to it, or passes it on without words."""
+        """Write a message as the stranger, and refer to it or forward it as ada."""
         raise NotImplementedError
 
     async def mixed(self, text: str, message_id: str = "") -> None:
-        """Ada passes a text on, or makes it that of a message of hers, and what of it is hers cannot be told."""
+        """Forward a text as ada, or use it in her own message, so that her own words cannot be distinguished."""
         raise NotImplementedError
 
     async def brings(self, route: Route, name: str, content: bytes) -> None:
-        """The stranger has sent a file without words; ada answers it with a question, passes it on, or names the bot
-        after it."""
+        """Send a file as the stranger. As ada, answer it with a question, forward it, or mention the bot after it."""
         raise NotImplementedError
 
     async def answers_bot(self, message_id: str, text: str) -> None:
-        """Ada answers one of the bot's messages."""
+        """Answer one of the bot's messages as ada."""
         raise NotImplementedError
 
     async def posts(self, text: str) -> str:
-        """The bot says something in the conversation; returns its id."""
+        """Post as the bot in the conversation. Return the message's id."""
         return await self.adapter.post(OutboundPost(self.thread, "said before", text))
 
     async def sends(self, kind: Kind) -> None:
-        """Ada sends something that is neither words nor a file."""
+        """Send a message without text or file as ada."""
         raise NotImplementedError
 
     async def adds(self, by: Literal["ada", "stranger"] = "ada") -> None:
-        """Somebody adds the bot to a place where it was not before."""
+        """Add the bot to a new place."""
         raise NotImplementedError
 
     def greeted(self) -> Sequence[str]:
-        """What stands there since."""
+        """Return the messages there since then."""
         raise NotImplementedError
 
     async def names_by_edit(self, message_id: str, text: str) -> None:
@@ -229,15 +234,15 @@ class Counterpart(Generic[A_co, P_co]):
         pytest.skip("other apps' cards do not reach bots there")
 
     async def seals(self, text: str) -> None:
-        """Ada writes in the conversation what the adapter has no key for until `hands_keys`."""
+        """Write a message as ada for which the adapter has no key until `hands_keys`."""
         pytest.skip("what bots are sent there is not encrypted")
 
     async def hands_keys(self) -> None:
-        """The keys of what ada has sealed arrive."""
+        """Deliver the keys of ada's sealed messages."""
         raise NotImplementedError
 
     async def announces(self, text: str, *, named: bool = False) -> None:
-        """Somebody posts in a channel in which administrators alone may, naming the bot or not, and is not named."""
+        """Post anonymously in a channel where only administrators may post, mentioning the bot or not."""
         pytest.skip("every message in a channel has its author there")
 
     async def moves(self, *, in_other_order: bool = False) -> None:
@@ -256,11 +261,11 @@ class Counterpart(Generic[A_co, P_co]):
         raise NotImplementedError
 
     def refuse(self, retry_after_seconds: float) -> None:
-        """The next call that posts or edits is refused for so long."""
+        """Refuse the next post or edit, with this retry delay."""
         self.server.troubles.append(("refuse", retry_after_seconds))
 
     def lose_answer(self) -> None:
-        """The next post is made, and the connection breaks before the answer."""
+        """Make the next post, but break the connection before the answer."""
         self.server.troubles.append(("lose", 0.0))
 
 
@@ -269,7 +274,7 @@ Peer: TypeAlias = Counterpart[ChatAdapter, FakePlatform]
 
 
 class Inbox:
-    """An `InboxPort` that writes down what comes in."""
+    """An `InboxPort` that records its calls."""
 
     def __init__(self) -> None:
         self.came: list[Inbound | Reaction] = []
@@ -289,7 +294,7 @@ class Inbox:
         self._changed = asyncio.Condition()
 
     async def send(self, message: Inbound) -> Receipt:
-        """Note it; the same key twice is a duplicate, a command is given, and strangers' are dropped."""
+        """Record a message. Repeated keys are duplicates, commands run, and strangers' messages are dropped."""
         if isinstance(message, Prompt):
             if message.author.id in self.strangers:
                 return Receipt("dropped")
@@ -305,7 +310,7 @@ class Inbox:
         return Receipt(self.answer if isinstance(message, Prompt) else "delivered")
 
     async def admits(self, message: Prompt) -> bool:
-        """Whether it is of nobody in `strangers`."""
+        """Whether the author is not in `strangers`."""
         return message.author.id not in self.strangers
 
     async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
@@ -343,17 +348,17 @@ class Inbox:
         return "The rule is taken back."
 
     async def listens(self, thread: ThreadId) -> Listen:
-        """What `listen` says."""
+        """Return `listen`."""
         return self.listen
 
     async def react(self, reaction: Reaction) -> str:
-        """Note it; `reacted` is what is to be told."""
+        """Record a reaction. Return `reacted`."""
         self.came.append(reaction)
         await self._tell()
         return self.reacted
 
     async def command(self, asked: CommandRequest) -> str:
-        """Note it; the same key twice is a duplicate."""
+        """Record a command. Repeated keys are duplicates."""
         if any(found.key == asked.key for found in self.requests):
             return ""
         self.requests.append(asked)
@@ -361,26 +366,26 @@ class Inbox:
         return f"Did /{asked.name}."
 
     async def suggestions(self, asked: CommandRequest) -> Sequence[str]:
-        """What `suggested` says, for nobody in `strangers`."""
+        """Return `suggested`, but nothing for `strangers`."""
         return () if asked.author.id in self.strangers else self.suggested
 
     async def thread_of(self, channel: str, message_id: str, key: str = "") -> ThreadId | None:
-        """What `threads` says of the message's id, or its key; else where the prompt with this key went."""
+        """Return the thread in `threads` of the message's id or key, or the thread of the prompt with this key."""
         went = next((found.thread for found in self.said() if key and found.key == key), None)
         return self.threads.get(message_id) or self.threads.get(key) or went
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until something is so; what it looks at are this inbox's notes."""
+        """Wait until a condition on this inbox's records is true."""
         async with asyncio.timeout(WAIT_SECONDS), self._changed:
             await self._changed.wait_for(holds)
 
     async def prompts(self, count: int) -> list[Prompt]:
-        """Wait for so many prompts, and return them."""
+        """Wait for this many prompts and return them."""
         await self.until(lambda: len(self.said()) >= count)
         return self.said()
 
     def said(self) -> list[Prompt]:
-        """The prompts that came."""
+        """Return the received prompts."""
         return [message for message in self.came if isinstance(message, Prompt)]
 
     async def _tell(self) -> None:
@@ -390,7 +395,7 @@ class Inbox:
 
 @asynccontextmanager
 async def serving(adapter: ChatAdapter, inbox: Inbox) -> AsyncGenerator[asyncio.Task[None]]:
-    """Run an adapter while inside; leaving cancels it and waits until it has ended."""
+    """Run an adapter inside the block. Leaving cancels it and waits for its end."""
     task = asyncio.ensure_future(adapter.run(inbox))
     try:
         yield task
@@ -401,12 +406,12 @@ async def serving(adapter: ChatAdapter, inbox: Inbox) -> AsyncGenerator[asyncio.
 
 
 def needs(peer: Peer, *features: Lack) -> None:
-    """Skip the test where the platform lacks one of these."""
+    """Skip the test if the platform lacks one of these."""
     missing: list[Lack] = [feature for feature in features if feature in peer.lacks]
     if missing:
         pytest.skip(LACKS[missing[0]])
 
 
 def post(peer: Peer, markdown: str, key: str = "k1", **fields: object) -> OutboundPost:
-    """A post to the conversation."""
+    """Return a post to the conversation."""
     return msgspec.structs.replace(OutboundPost(peer.thread, key, markdown), **fields)

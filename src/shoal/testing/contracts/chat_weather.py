@@ -1,6 +1,6 @@
-"""What a chat adapter's contract says of bad weather: lost calls and answers, refusals, outages, repeats and disorder.
+"""The chat adapter's contract for failures: lost calls and answers, refusals, outages, duplicates and disorder.
 
-Posts go out as in the app, from an outbox by the sender, so that what is promised is what people see in the end.
+The sender delivers posts from an outbox, as in the app, so the tests check the messages that people finally see.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ STORM: tuple[Trouble, ...] = (
     ("refuse", 5.0), ("cut", 0.0), ("fail", 0.0), ("refuse_all", 30.0), ("lose", 0.0), ("refuse", 2.0), ("lose", 0.0),
 )  # fmt: skip
 STEP_SECONDS = 0.2
-"""So little time passes at once that what calls take on a slow machine is no long time for the platform."""
+"""Clock step, small enough that slow calls on a slow machine do not count as a long time for the platform."""
 WORDS = "\n\n".join(f"**w{number}** 潮汐 [l{number}](https://example.com/{number})." for number in range(200))
 ROWS = "\n".join(f"| pier {number} | {number} 米 |" for number in range(40))
 CODE = "\n".join(f"print({number})  # コード <{number}>" for number in range(120))
@@ -35,32 +35,32 @@ LONG = f"# Tides\n\n{WORDS}\n\n| pier | depth |\n|---|---|\n{ROWS}\n\n```python\
 
 
 class Out:
-    """The way out of one counterpart: an outbox, and a sender at work."""
+    """An outbox and a running sender for one counterpart."""
 
     def __init__(self, peer: Peer, outbox: Outbox) -> None:
         self._peer = peer
         self._outbox = outbox
 
     async def put(self, *texts: str, thread: ThreadId | None = None) -> None:
-        """Let these be posted, each as one reply."""
+        """Enqueue these texts, each as one reply."""
         for text in texts:
             await self._outbox.put(NewPost(self._peer.clock.new_id(), thread or self._peer.thread, text))
 
     async def until_left(self, posts: int) -> None:
-        """Let time pass until so many posts are still to go."""
+        """Let time pass until this many posts remain."""
         async with asyncio.timeout(WAIT_SECONDS):
             while await self._outbox.depth() != posts:
                 await self._peer.clock.advance(STEP_SECONDS)
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Let time pass until something is so on the platform."""
+        """Let time pass until a condition on the platform is true."""
         async with asyncio.timeout(WAIT_SECONDS):
             await in_time(self._peer.clock, self._peer.server.until(holds), STEP_SECONDS)
 
 
 @asynccontextmanager
 async def delivering(peer: Peer, folder: Path) -> AsyncGenerator[Out]:
-    """Deliver from an outbox of one's own while inside."""
+    """Deliver from a separate outbox inside the block."""
     driver = SqliteDriver(empty_database(folder / "outbox.db"), synchronous="OFF")
     outbox = Outbox(driver, peer.clock)
     sending = asyncio.ensure_future(Sender(peer.adapter, outbox, peer.clock).run())
@@ -73,13 +73,13 @@ async def delivering(peer: Peer, folder: Path) -> AsyncGenerator[Out]:
 
 
 def numbers(peer: Peer) -> list[int]:
-    """The numbers of the replies that stand in the conversation."""
+    """Return the numbers of the replies in the conversation."""
     found = [re.search(r"reply (\d+)", one.text) for one in peer.shown()]
     return [int(one[1]) for one in found if one is not None]
 
 
 class ChatWeather:
-    """The part of the contract that is about it."""
+    """The contract's tests of failures."""
 
     # ---- out ----
 
