@@ -237,7 +237,7 @@ def card_buttons(calls: Sequence[NewApproval]) -> tuple[Button, ...]:
 
 
 def single_buttons(approval: str, *, only_once: bool, always: bool = False) -> tuple[Button, ...]:
-    """The buttons that decide a call with a card of its own."""
+    """Return the buttons that decide a call with its own card."""
     return (
         Button("Allow once", f"allow:{approval}"),
         *(() if only_once else (Button("Allow for this thread", f"thread:{approval}"),)),
@@ -247,7 +247,7 @@ def single_buttons(approval: str, *, only_once: bool, always: bool = False) -> t
 
 
 def rule_text(rule: StandingRule) -> str:
-    """What a call's rule covers, for its person."""
+    """Describe the scope of a call's rule to its person."""
     where = "in this channel" if rule.channel else "directly"
     return f"{rule.words}, in the workspace of {rule.agent}, when you ask {where}"
 
