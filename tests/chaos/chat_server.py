@@ -64,7 +64,7 @@ PLANS = (("last",), ("turn",), ("last", "back"), ("last", "back", "turn"))
 COPY = "fork:"
 """What the name of a thread begins with that was opened for a copy; the id of the command follows, and `:0`."""
 AGAIN_SECONDS = 0.5
-"""How long somebody waits who was told that the thread has something to do, or who looks for a copy's thread."""
+"""How long somebody waits who was told that a turn is still running, or who looks for a copy's thread."""
 LOOKS_MAX = 40
 """How often somebody looks for it before they ask for another copy."""
 DEED_SECONDS_MAX = 0.8
@@ -80,7 +80,7 @@ _DONE = re.compile(r"DONE \d+ (\S+)")
 _TURN = re.compile(r"[0-9A-Z]{26}")
 _UNDONE = re.compile(r"takes that back|was undone already")
 _DIFFERING = re.compile(r"not as this left (?:it|them): (.*)\. Keep or overwrite")
-_NOT_NOW = re.compile(r"has something to do|still at work|^The platform answered|^The connection broke|^Too many posts")
+_NOT_NOW = re.compile(r"still running|still at work|^The platform answered|^The connection broke|^Too many posts")
 
 
 def answers_of(text: str) -> list[str]:

@@ -44,7 +44,7 @@ _NOTICE = re.compile(
 )
 _UNDONE = re.compile(r"^Restored \d+ file|^This was undone already")
 _LEFT = re.compile(r"- `(?P<path>[^`]+)` was not restored")
-_NOT_UNDONE = re.compile(r"has something to do|still at work|Keep or overwrite|^There is nothing to restore")
+_NOT_UNDONE = re.compile(r"still running|still at work|Keep or overwrite|^There is nothing to restore")
 _NOT_FOUND = re.compile(
     r"changed (no )?files that can still be|could not be read or kept|is not kept any more|disk refused it"
 )
@@ -173,7 +173,7 @@ def a_retry_answers_once_more(record: Record) -> Iterator[str]:
             if not told <= more[person] <= wanted:
                 yield f"person {person} had {told} to {wanted} messages answered anew, and got {more[person]} answers"
         for fact in deeds:
-            if fact["answer"] not in ("", *RETRIED) and "has something to do" not in fact["answer"]:
+            if fact["answer"] not in ("", *RETRIED) and "still running" not in fact["answer"]:
                 yield f"{fact['id']} was to be answered anew and was told {fact['answer']!r}"
 
 

@@ -474,7 +474,7 @@ async def obeyed_once(tmp_path: Path, side: Side, url: str) -> None:
                 told, failed = await asks(world, command, at)
                 failures += failed
                 where = f"{command}, {side} write {at}: {told}"
-                assert "something to do" not in told, where
+                assert "still running" not in told, where
                 if command == "/retry":
                     await world.happens(thread, "turn_finished", before.count("turn_finished") + 1)
                     await world.rests()

@@ -120,7 +120,7 @@ class ConversationSnapshots:
         """
         window = await self._find(thread)
         if window.busy:
-            raise Conflict("This conversation has something to do. Wait for its answer, then try again.")
+            raise Conflict("A turn is still running or waiting here. Wait for its answer, then try again.")
         saved = await self._save(window, "") if await self._window(window) else None
         self.publish(await self.store.snapshots.begin(thread, window.last_seq, [Cleared(by=by)]))
         return saved
