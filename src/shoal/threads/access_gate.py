@@ -66,7 +66,7 @@ CODES_BURST = 5
 CODE_EVERY_SECONDS = 600.0
 PEOPLE_MAX = 10_000
 OWN_EVENTS_MAX = 500
-"""How many events back a quoted answer of the agent is looked for."""
+"""Most recent events searched for a quoted answer of the agent."""
 TOO_MUCH = "That was a lot at once. Try again in a moment."
 OWNER_IN = ("owner", "direct")
 """The setting that stores the direct conversation in which the owner wrote last."""

@@ -23,7 +23,7 @@ from shoal.threads.pairing import Pairing
 PREFIX = "shoal_"
 ENTROPY_BYTES = 32
 OWNER = "web:owner"
-"""The owner, as whom the home's own token acts."""
+"""The owner's identity, for the home's own token."""
 
 
 class NewToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -301,7 +301,7 @@ class CommandRouter:
         return f"That is your last conversation here, `#{number}`{title} (`{latest}`)."
 
     async def status(self, asked: CommandRequest) -> str:
-        """/status: today's usage of models only if this audience may know it."""
+        """/status. Today's usage of models is shown only if this audience may know it."""
         thread = asked.thread
         found = await self._store.journal.thread(thread)
         if found is None:

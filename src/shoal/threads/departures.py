@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 SWEEP_SECONDS = 600.0
 BY = "shoal: no access any more"
 EVENTS_MAX = 2000
-"""How many events back the message of an open turn is looked for."""
+"""Most recent events searched for the message of an open turn."""
 NAMED_MAX = 10
 HasLeft: TypeAlias = Callable[[ThreadId, Author], Awaitable[bool]]
 """Whether the author of content in a thread has lost access."""

@@ -66,7 +66,7 @@ CHANGED_AFTERWARDS = (
 GONE = "That card is gone. `shoal approvals list` shows what waits."
 THEIRS = "Only the author of a message, or my owner, can have it answered again."
 TURN_EVENTS_MAX = 10_000
-"""How many events before an event the beginning of its turn is looked for."""
+"""Most events before an event that are searched for the beginning of its turn."""
 OPENING_EVENTS_MAX = 3
 CHOOSES_NO_MODEL = "Only people whom my owner has let in by name may choose a model."
 STORE_RETRY_SECONDS = 5.0

@@ -47,7 +47,7 @@ NO_RIGHTS = Rights((), "untrusted")
 
 
 class Presence:
-    """Asks the current rules, tokens and platforms."""
+    """Checks people against the current rules, tokens and platforms."""
 
     def __init__(
         self,

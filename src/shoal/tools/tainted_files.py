@@ -226,7 +226,7 @@ class MarkedFiles:
         return await in_thread(first)
 
     async def below(self, folders: Iterable[Path]) -> dict[Inode, MarkedFile]:
-        """Return the marked files of folders. Looks at no file if nothing is marked. Raises StoreError."""
+        """Return the marked files of folders. Reads no file if nothing is marked. Raises StoreError."""
         found: dict[Inode, MarkedFile] = {}
 
         def look(folder: Path, marks: Marks) -> None:

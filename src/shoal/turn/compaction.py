@@ -1,4 +1,4 @@
-"""Compaction: the model replaces the old part of a conversation by a summary. The journal keeps everything.
+"""Compaction: the model replaces the old part of a conversation with a summary. The journal keeps everything.
 Conversation titles, which also need a separate model call, are at the end of this file.
 
 Position of the cut (pure, tested with vectors of roles):
@@ -264,7 +264,7 @@ OVERFLOWS_MAX = 8
 NEW_SHARE = 0.6
 """Part of a known window assumed after the model refused the first request of a conversation."""
 MAILBOX_SECONDS = 1.0
-"""Interval of checks for new messages while a summary is written in the background."""
+"""Seconds between checks for new messages while a summary is written in the background."""
 
 
 class Compactor(msgspec.Struct, frozen=True, eq=False):

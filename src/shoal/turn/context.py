@@ -60,7 +60,7 @@ from shoal.turn.thread import ThreadView, chat_of
 from shoal.turn.tokens import Calibration, Gauge, Meter
 
 OWNER = Asker(trust="owner", user="owner")
-"""The asker outside of turns."""
+"""The asker of requests outside of turns."""
 TOOLS_KNOWN_MAX = 32
 """Most sets of tools whose JSON is cached; one for each agent and profile."""
 FITTED_MAX = 64

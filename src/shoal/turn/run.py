@@ -69,7 +69,7 @@ class TurnRun(msgspec.Struct, eq=False):
         self.visible_threads = self.scope.audience.within(chat_of(self.view.thread, self.scope.caller))
 
     def begin_call(self) -> Callable[[ModelEvent], None]:
-        """Start a model call for live watchers. `what` is to see its events."""
+        """Start a model call for live watchers. Returns the function that receives its events."""
         view, streamed, number, offset, thought = self.view, self.streamed, next(self.view.call_numbers), 0, 0
         after, links = view.transcript.last_seq, view.growing_links()
         streamed.clear()

@@ -131,7 +131,7 @@ class Calibration:
     The tokens of a request depend on its words, and the learnt factor affects what is sent to others. So it is shared
     only among people who may read the words.
 
-    A request that took more than expected counts at once, one that took less counts a fifth, so that the error is on
+    A request that took more than expected counts fully, and one that took less counts by a fifth, so that errors are on
     the safe side.
     """
 
