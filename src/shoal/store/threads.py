@@ -212,7 +212,7 @@ class BranchStore(StorePart):
             raise Conflict("This was done already.")
         last = yield from lock_at_rest(thread, at)
         if not 0 <= after <= last:
-            raise InvalidInput(f"{thread} has {counted(last, 'event')}, and none of number {after}.")
+            raise InvalidInput(f"{thread} has only {counted(last, 'event')}; event {after} does not exist.")
         if (yield from _turn_at(thread, after)):
             raise InvalidInput(f"Event {after} of {thread} is within a turn. A branch begins before or after a turn.")
         begun = dict((yield from branchings_until(thread, after)))
@@ -249,7 +249,9 @@ class BranchStore(StorePart):
         if not found:
             raise NotFound(f"There is no thread {source}.")
         if not 1 <= after <= number(found[0][2]):
-            raise InvalidInput(f"{source} has {counted(number(found[0][2]), 'event')}, and none of number {after}.")
+            raise InvalidInput(
+                f"{source} has only {counted(number(found[0][2]), 'event')}; event {after} does not exist."
+            )
         title = text(found[0][5])
         if title and not title.startswith(COPY_OF):
             title = title_of(f"{COPY_OF}{title}")

@@ -12,6 +12,8 @@ from shoal.extensions import extension_tools
 from shoal.features.mcp.kinds import UNCONFIRMED
 from shoal.features.memory.files import MemoryEdit
 from shoal.features.memory.tools import note_tool, remember_tool
+from shoal.features.triggers.records import NewTrigger, Trigger
+from shoal.features.triggers.tools import remind_tool
 from shoal.kernel.errors import ToolError
 from shoal.kernel.ids import CallId
 from shoal.kernel.messages import MORE_TOOLS, ToolCall, ToolSpec
@@ -41,10 +43,10 @@ def names(specs: tuple[ToolSpec, ...]) -> list[str]:
 
 @pytest.fixture
 def registry() -> Registry:
-    """The tools that need nothing of a running Shoal, those for hardware, and those of memory."""
+    """The tools that need no services of a running Shoal, and those for hardware, memory and reminders."""
     settings = ToolsSettings(hardware=True)
     made = Registry([*standard_tools(SandboxSettings(), settings), *extension_tools(settings)])
-    for one in (remember_tool(nothing_changes), note_tool(nothing_changes)):
+    for one in (remember_tool(nothing_changes), note_tool(nothing_changes), remind_tool(nothing_is_added)):
         made.add(one)
     for number in range(3):
         made.add(tool(name=f"process_{number}")(lambda: ""))
@@ -53,6 +55,10 @@ def registry() -> Registry:
 
 async def nothing_changes(edit: MemoryEdit) -> None:
     """Has everything already."""
+
+
+async def nothing_is_added(trigger: NewTrigger) -> Trigger:
+    raise NotImplementedError
 
 
 def server(registry: Registry, count: int, name: str = "tracker", description: str = "Do it.") -> Registry:

@@ -82,8 +82,8 @@ def test_the_audit_log_tells_who_made_and_revoked_it(shoal: Shoal) -> None:
         (("ben", "--scope", "chat", "--as", "web:telegram:1"), "A person of the page is web:NAME"),
         (("ben", "--scope", "chat", "--as", "openai:ben"), "openai:ben has no access"),
         (("owner", "--scope", "chat"), "would speak as the owner"),
-        (("ben", "--scope", "chat", "--expires", "soon"), "is no time to expire at"),
-        (("ben", "--scope", "chat", "--expires", "2020-01-01"), "is past"),
+        (("ben", "--scope", "chat", "--expires", "soon"), "is not an expiry: write"),
+        (("ben", "--scope", "chat", "--expires", "2020-01-01"), "is in the past"),
     ],
 )
 def test_what_cannot_be_is_said_and_makes_nothing(shoal: Shoal, arguments: tuple[str, ...], words: str) -> None:
