@@ -1,7 +1,7 @@
-"""What a platform is: one record for each, built in or of an installed package.
+"""The record of a platform, built in or from an installed package.
 
-Built-in platforms are found like those of packages: a name says where the record is, and nothing is imported before the
-name is configured. A platform's folder has its record in `__init__.py`, its settings and its adapter.
+Built-in platforms are found like those of packages: by name, and nothing is imported before the name is configured. A
+platform's folder contains its record in `__init__.py`, its settings and its adapter.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from shoal.platforms.account import ChatAccount
 
 BUILT_IN = ("telegram", "discord", "slack", "matrix", "teams", "google_chat")
-"""In the order in which setup offers them. The usual variables of each begin with its name in capitals."""
+"""In setup's order. The usual variables of each begin with its name in capitals."""
 
 
 class SetupQuestion(NamedTuple):
@@ -68,7 +68,7 @@ class Platform(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         except (ImportError, AttributeError) as error:
             raise ConfigError([f"The adapter of {self.title} cannot be imported: {error}."]) from error
         if not (isinstance(adapter, type) and issubclass(adapter, ChatAccount)):
-            raise ConfigError([f"{self.adapter} is no subclass of shoal.platforms.account.ChatAccount."])
+            raise ConfigError([f"{self.adapter} is not a subclass of shoal.platforms.account.ChatAccount."])
         return cast("type[ChatAccount[AccountSettings]]", adapter)
 
 

@@ -1,4 +1,4 @@
-"""The Teams adapter: activities by HTTP, and posts, cards and files by the service that each conversation has.
+"""The Teams adapter: activities by HTTP; posts, cards and files through each conversation's service.
 
 Sources: learn.microsoft.com, Teams platform: message size, rate limits, Adaptive Cards, files for bots.
 """
@@ -62,15 +62,15 @@ UPLOAD_BYTES_MAX = 26_214_400
 CHANNELS_MAX = 1000
 PEOPLE_MAX = 200
 TYPING_SECONDS = 4.0
-"""`typing` shown so recently is not shown again; each counts as a message, and is seen for a few seconds."""
+"""Minimum interval of `typing`, which counts as a message and is visible for a few seconds."""
 TYPED_MAX = 1000
 TEXT_UNITS_MAX = 6_000
-"""A message may have 28 KB in UTF-16, all of its JSON counted: that holds even if every character is escaped."""
+"""Longest text. A message may have 28 KB of JSON in UTF-16, which this keeps even if every character is escaped."""
 BUTTONS_MAX = 6
 LABEL_CHARS_MAX = 75
 VALUE_BYTES_MAX = 512
 IMAGE_BYTES_MAX = 1_048_576
-"""Teams shows pictures of at most this size inside a message."""
+"""Largest picture that Teams shows inside a message."""
 IMAGES = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif"}
 CARD = "application/vnd.microsoft.card.adaptive"
 CONSENT = "application/vnd.microsoft.teams.card.file.consent"
@@ -88,12 +88,12 @@ def _token(token: str) -> str:
 
 
 def _silent(code: str) -> str:
-    """Code that mentions nobody."""
+    """Write code without mentions."""
     return _AT.sub(f"<{ZERO_WIDTH_SPACE}", code)
 
 
 def _with_breaks(text: str) -> str:
-    """Teams runs lines together unless two spaces end them; those of code it leaves."""
+    """End each line with two spaces, because Teams joins lines otherwise, except in code."""
     lines = text.split("\n")
     return "\n".join(
         line if not line or not after or CODE_LINE in line + after else f"{line.rstrip(' ')}  "
@@ -124,14 +124,14 @@ LIMITS = ChatLimits(
 
 
 class OfferedFile(msgspec.Struct, frozen=True):
-    """A file that was offered to somebody who has not answered yet."""
+    """A file offered to a person who has not answered yet."""
 
     thread: ThreadId
     path: str
 
 
 class TeamsAdapter(ChatAccount[TeamsSettings]):
-    """Implements `ChatAdapter` and `HttpInbound`. Takes activities of one conversation in one after the other."""
+    """Implements `ChatAdapter` and `HttpInbound`. Processes activities of one conversation in order."""
 
     limits = LIMITS
     whispers = True
@@ -145,15 +145,15 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
         self._offers = f"offers:{platform}"
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._people: Recent[dict[str, str]] = Recent(CHANNELS_MAX)
-        """Of each conversation, the ids of those who wrote since the start, by their names."""
+        """Ids of people who have written since the start, by conversation and name."""
         self._typed: Recent[float] = Recent(TYPED_MAX)
 
     async def _connect(self, inbox: InboxPort) -> None:
-        """Activities come in at once; meanwhile see that there is an access token to answer with."""
+        """Receive activities, and check that an access token for answers is available."""
         self._inbox = inbox
         self.connected.set()
         if self._settings.emulator:
-            log.warning("platforms.teams.emulator is on: whoever reaches this server can speak as anybody in Teams")
+            log.warning("platforms.teams.emulator is on: anyone who reaches this server can write as anyone in Teams")
         else:
             await self._api.token()
         log.info("connected", extra={"platform": self.platform})
@@ -164,11 +164,11 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
             await self._api.token()
 
     async def receive(self, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
-        """An activity of Teams'. Answers 401 without its token, 503 when it has to be sent again."""
+        """Receive an activity. Answers 401 without its token, and 503 to request a repeat."""
         try:
             activity, odd = decode_known(body, TeamsActivity)
         except UNREADABLE:
-            activity, odd = TeamsActivity(), []  # for which nobody vouches
+            activity, odd = TeamsActivity(), []  # unverified
         try:
             await self._api.check(headers, activity)
         except BadToken as error:
@@ -194,7 +194,7 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
             return NOT_STORED
 
     async def _take(self, activity: TeamsActivity, inbox: InboxPort) -> HttpAnswer:
-        """Take a checked activity in and say what Teams is answered. Raises StoreError, InvalidId."""
+        """Process a verified activity and return the answer for Teams. Raises StoreError, InvalidId."""
         if is_of_bot(activity):
             if activity.type == "message":
                 self._left_out("message of a bot")
@@ -227,7 +227,7 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
                 case "invoke", "fileConsent/invoke":
                     consent = self._decode(activity.value, FileConsent, "fileConsent/invoke")
                     answer = await self._take_consent(consent) if consent is not None and consent.action else ""
-                    if answer in ("", OFFER_GONE) and activity.reply_to_id:  # the card that asked is over
+                    if answer in ("", OFFER_GONE) and activity.reply_to_id:  # the card has expired
                         await self._withdraw_card(thread_of(self.platform, activity), activity.reply_to_id)
                     if answer:
                         await self._answer(prompt_of(self.platform, activity, self._clock.now()), answer)
@@ -249,7 +249,8 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
         return TAKEN
 
     async def _take_message(self, activity: TeamsActivity, inbox: InboxPort) -> None:
-        """Chats with the bot are meant; elsewhere as it listens there, where a channel's posts are threads."""
+        """Process a message. Chats with the bot are addressed to it; elsewhere, its settings decide, and a channel's
+        posts are threads."""
         prompt = prompt_of(self.platform, activity, self._clock.now())
         pressed = pressed_in(activity)
         if pressed:
@@ -282,7 +283,7 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
         await self._take_in(prompt, inbox, files)
 
     async def _begins_a_turn(self, activity: TeamsActivity, inbox: InboxPort) -> bool:
-        """Whether a change names the bot in a message that was not for it before. Raises StoreError, InvalidId."""
+        """Whether an edit mentions the bot for the first time. Raises StoreError, InvalidId."""
         if is_direct(activity) or not is_addressed(activity):
             return False
         channel = channel_of(activity)
@@ -290,14 +291,14 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
         return await self._is_unheard(prompt, self._prefix(channel), inbox)
 
     async def _withdraw_card(self, thread: ThreadId, message_id: str) -> None:
-        """Take away a card that asks nothing any more, so that nobody presses it again."""
+        """Remove the buttons of a finished card."""
         try:
             await self.delete(thread, message_id)
         except PlatformError as error:
-            log.info("a consent card was left", extra={"platform": self.platform, "why": str(error)})
+            log.info("a consent card was not removed", extra={"platform": self.platform, "why": str(error)})
 
     async def _take_consent(self, consent: FileConsent) -> str:
-        """Put an offered file where it was accepted, once, or forget it; returns what to say. Raises StoreError."""
+        """Upload an accepted file once, or drop a declined one. Returns the text for the person. Raises StoreError."""
         key = consent.context.shoal
         stored = await self._store.get(self._offers, key) or ""
         try:
@@ -328,7 +329,7 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
             return f"The file could not be sent: {error}"
         return ""
 
-    # ---- out ----
+    # ---- sending ----
 
     async def close(self) -> None:
         await self._api.close()
@@ -349,7 +350,7 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
             picture: Json = {"contentType": media_type, "contentUrl": address, "name": path.name}
             text = message_of(post.markdown or path.name, self._people_in(post.thread))
             return await self._send(post, {**text, "attachments": [picture]})
-        if content and await self._api.is_direct(post.thread):  # files can be offered in direct chats alone
+        if content and await self._api.is_direct(post.thread):  # files can be offered only in direct chats
             if post.markdown:
                 await self._send(post, self._message(post))
             offer = self._clock.new_id()
@@ -373,7 +374,7 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
         return message_of(post.markdown, self._people_in(post.thread), post.buttons)
 
     async def _send(self, post: OutboundPost, content: Fields) -> str:
-        """In channels it is in its thread; in chats it may answer a message."""
+        """Send a message: in channels to its thread, in chats possibly as a reply."""
         answers = post.reply_to if thread_address(post.thread).thread == CHAT else ""
         made = await self._api.call_thread("POST", post.thread, content, answers)
         return made.id or post.key
@@ -386,7 +387,7 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
         await self._api.call_thread("DELETE", thread, None, message_id)
 
     async def typing(self, thread: ThreadId, status: str) -> None:
-        """Show `typing`; it ends by itself. Raises PlatformError."""
+        """Show `typing`. Raises PlatformError."""
         now = self._clock.monotonic()
         typed_at = self._typed.get(thread)
         if status and (typed_at is None or now - typed_at >= TYPING_SECONDS):
@@ -394,7 +395,7 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
             await self._api.call_thread("POST", thread, {"type": "typing"})
 
     async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
-        """Post to a team's channel, which opens a thread there, or to a chat. Raises PlatformError."""
+        """Post to a team's channel, which opens a thread, or to a chat. Raises PlatformError."""
         content = message_of(text, self._people.get(channel) or {})
         if not channel.endswith(("@thread.tacv2", "@thread.skype")):
             thread = make_thread_id(self.platform, channel, CHAT)
@@ -407,7 +408,7 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
         return make_thread_id(self.platform, channel, root)
 
     async def _aside(self, thread: ThreadId, user: str) -> ThreadId:
-        """The chat with one person alone; the thread itself where there is none. Raises PlatformError."""
+        """Return the direct chat with a person, or the thread itself if unavailable. Raises PlatformError."""
         if await self._api.is_direct(thread):
             return thread
         scope = f"direct:{self.platform}"
@@ -425,11 +426,11 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
 
 
 async def _not_handed_out() -> bytes:
-    raise PlatformError("Teams hands bots no files of channels and groups, and no names. Ask for it in a direct chat.")
+    raise PlatformError("Teams gives bots no files in channels and groups. Ask for the file in a direct chat.")
 
 
 def message_of(markdown: str, people: Mapping[str, str], buttons: tuple[Button, ...] = ()) -> Fields:
-    """A message; `<at>NAME</at>` mentions somebody whose id `people` has. With buttons it is a card, and all in it."""
+    """Build a message. `<at>NAME</at>` mentions a person in `people`. With buttons, the whole message is a card."""
     text = render_markup(markdown, TEAMS_MARKDOWN) or EMPTY
     if buttons:
         card: Json = {"contentType": CARD, "content": card_of(text, buttons)}
@@ -451,7 +452,7 @@ def message_of(markdown: str, people: Mapping[str, str], buttons: tuple[Button, 
 
 
 def card_of(text: str, buttons: tuple[Button, ...]) -> Json:
-    """An Adaptive Card with the text and buttons under it. Raises PlatformError for what Teams would refuse."""
+    """Build an Adaptive Card with the text and buttons. Raises PlatformError if Teams would refuse it."""
     if len(buttons) > BUTTONS_MAX:
         raise PlatformError(f"A card may have {BUTTONS_MAX} buttons.", permanent=True)
     actions: list[Json] = []

@@ -21,21 +21,22 @@ class TeamsSettings(AccountSettings, frozen=True, kw_only=True):
     app_password: Secret = NO_SECRET
     """The application's client secret."""
     tenant: str = ""
-    """Tenant of a single-tenant bot; empty is the Bot Framework's own."""
+    """Tenant of a single-tenant bot. Empty means the Bot Framework's own."""
     openid_metadata_url: Annotated[str, Meta(pattern=URL)] = (
         "https://login.botframework.com/v1/.well-known/openidconfiguration"
     )
-    """Where the keys that sign activities are described."""
+    """Address of the metadata of keys that sign activities."""
     login_url: Annotated[str, Meta(pattern=URL)] = "https://login.microsoftonline.com"
-    """Where access tokens come from."""
+    """Address of the token service."""
     service_url: Annotated[str, Meta(pattern=URL)] = "https://smba.trafficmanager.net/teams/"
-    """Where posts go to in conversations that nobody has written in yet."""
+    """Service address for conversations without messages so far."""
     service_hosts: tuple[str, ...] = (
         "smba.trafficmanager.net",
         "smba.infra.gcc.teams.microsoft.com",
         "smba.infra.gov.teams.microsoft.us",
         "smba.infra.dod.teams.microsoft.us",
     )
-    """Hosts, with any unusual port, that activities may name as their service and that are shown our token."""
+    """Trusted service hosts, with any non-default port, which receive our token."""
     emulator: bool = False
-    """Also takes unsigned activities of this machine, as Microsoft's playground sends them; never where others can."""
+    """Also accept unsigned activities from this machine, for Microsoft's playground. Never use it on a reachable
+    server."""

@@ -1,8 +1,8 @@
-"""Teams' wire: what activities hold and mean, who may call us, and the calls of the Bot Connector.
+"""Teams activities and their meaning, verification of calls, and the Bot Connector API.
 
-Nothing is sent, and no token shown, to an address unless the configuration trusts it or, in emulator mode, it is on
-this machine. Sources: learn.microsoft.com, the Bot Framework's activity schema and what Teams adds to it in
-channelData, its authentication, and the Connector's REST API.
+Messages and tokens are sent only to addresses that the configuration trusts or, in emulator mode, on this machine.
+Sources: learn.microsoft.com, the Bot Framework's activity schema and what Teams adds to it in channelData, its
+authentication, and the Connector's REST API.
 """
 
 import html
@@ -29,16 +29,16 @@ from shoal.platforms.tokens import BadToken, Granted, KeyRing
 T = TypeVar("T")
 
 CHAT = "0"
-"""The thread part of chats, which have no threads."""
+"""Thread part for chats, which have no threads."""
 DOWNLOAD = "application/vnd.microsoft.teams.file.download.info"
 FORWARDED_REFERENCE = "forwardedmessagereference"
-"""What stands for a forwarded message, in the words of Microsoft Graph."""
+"""Content type of forwarded messages in Microsoft Graph."""
 ISSUERS = ("https://api.botframework.com", "https://api.botframework.us")
 SCOPE = "https://api.botframework.com/.default"
 TENANT = "botframework.com"
-"""Whose tokens a bot of no single tenant has."""
+"""Tenant for tokens of multi-tenant bots."""
 PLACES_MAX = 5000
-"""Conversations whose service is remembered without asking the store."""
+"""Conversations with a cached service."""
 
 _ROOT = ";messageid="
 _AT = re.compile(r"<at\b[^<>]*+>([^<]*+(?:<(?!/?at\b)[^<]*+)*+)</at>", re.IGNORECASE)
@@ -50,10 +50,10 @@ _ACTION = re.compile(r"Action\..+|openUrl|imBack|messageBack|postBack|invoke|sig
 
 
 def _of_button(part: Part) -> str | None:
-    """Of a button the address it opens, and nothing else; None for other parts."""
+    """Return the address of a button, and nothing else, or None for other parts."""
     if not _ACTION.fullmatch(str(part.get("type", ""))):
         return None
-    if part.get("type") == "Action.ShowCard":  # whoever opens it sees what it says
+    if part.get("type") == "Action.ShowCard":  # its content is visible when opened
         return None
     url = part.get("url") or (part.get("value") if part.get("type") == "openUrl" else "")
     return f"{part.get('title', '')} ({url})" if isinstance(url, str) and url else ""
@@ -74,11 +74,11 @@ learn.microsoft.com/microsoftteams/platform/task-modules-and-cards/cards/cards-r
 _CARD = re.compile(r"application/vnd\.microsoft\.(?:teams\.)?card\..+")
 _EMOJI = re.compile(r"([0-9a-f]{4,6})_\w*")
 _PLACE = re.compile(r"<attachment id=\"([^\"<>]{1,200})\">")
-"""Where a file stands in a message's HTML."""
+"""Matches a file in a message's HTML."""
 _DIRECT, _CHANNEL = "personal", "channel"
 
 
-# ---- what activities hold ----
+# ---- activity fields ----
 
 
 class TeamsAccount(msgspec.Struct, frozen=True, rename="camel"):
@@ -89,7 +89,7 @@ class TeamsAccount(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class TeamsConversation(msgspec.Struct, frozen=True, rename="camel"):
-    """Where; a channel's id ends with the message that its thread hangs from."""
+    """A conversation. A channel's id ends with the root message of its thread."""
 
     id: str = ""
     conversation_type: str | None = None
@@ -99,7 +99,7 @@ class TeamsConversation(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _QuotedReply(msgspec.Struct, frozen=True, rename="camel"):
-    """A message that is quoted, whose place in the text `_QUOTED_HERE` marks."""
+    """A quoted message. `_QUOTED_HERE` marks its position in the text."""
 
     message_id: str = ""
     sender_id: str | None = None
@@ -125,7 +125,7 @@ class TeamsAttachment(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def kind(self) -> str:
-        """Its media type in small letters, without parameters."""
+        """Return its media type in lower case, without parameters."""
         return self.content_type.partition(";")[0].strip().lower()
 
 
@@ -184,7 +184,7 @@ class _ButtonPress(msgspec.Struct, frozen=True):
 
 
 class UploadInfo(msgspec.Struct, frozen=True, rename="camel"):
-    """Where a file that somebody accepted may be put."""
+    """Upload address of an accepted file."""
 
     upload_url: str = ""
     content_url: str = ""
@@ -199,7 +199,7 @@ class FileConsent(msgspec.Struct, frozen=True, rename="camel"):
     upload_info: UploadInfo = UploadInfo()
 
 
-# ---- what they mean ----
+# ---- meaning of activities ----
 
 
 def is_direct(activity: TeamsActivity) -> bool:
@@ -216,24 +216,24 @@ def is_channel(activity: TeamsActivity) -> bool:
 
 
 def is_of_bot(activity: TeamsActivity) -> bool:
-    """Whether a bot did it, this one or another."""
+    """Whether a bot, this one or another, did it."""
     sender = activity.sender
     return not sender.id or sender.id == activity.recipient.id or sender.id.startswith("28:") or sender.role == "bot"
 
 
 def tenant_of(activity: TeamsActivity) -> str:
-    """The organisation; empty when Teams does not say."""
+    """Return the organization, or an empty string if unknown."""
     told = activity.channel_data.tenant if activity.channel_data is not None else None
     return (told.id if told is not None else "") or activity.conversation.tenant_id or ""
 
 
 def channel_of(activity: TeamsActivity) -> str:
-    """The chat or channel, without the thread."""
+    """Return the chat or channel, without the thread."""
     return activity.conversation.id.partition(_ROOT)[0]
 
 
 def thread_of(platform: str, activity: TeamsActivity) -> ThreadId:
-    """The thread: below a message of a channel, or the whole chat. Raises InvalidId."""
+    """Return the thread: that of a channel's message, or the whole chat. Raises InvalidId."""
     channel, _, root = activity.conversation.id.partition(_ROOT)
     if is_channel(activity):
         return make_thread_id(platform, channel, root or activity.reply_to_id or activity.id)
@@ -241,17 +241,17 @@ def thread_of(platform: str, activity: TeamsActivity) -> ThreadId:
 
 
 def conversation_of(channel: str, thread: str) -> str:
-    """The conversation's id as Teams knows it; inverse of `thread_of`."""
+    """Return Teams's conversation id, the inverse of `thread_of`."""
     return channel if thread == CHAT else f"{channel}{_ROOT}{thread}"
 
 
 def key_of(channel: str, message_id: str) -> str:
-    """A message's key, unique on the platform."""
+    """Return a message's key, unique on the platform."""
     return f"{channel}/{message_id}"
 
 
 def author_of(account: TeamsAccount) -> Author:
-    """Who, by the id that their organisation gives them, which every bot sees alike."""
+    """Return the author with their organization's id, which is the same for every bot."""
     return Author(account.aad_object_id or account.id, account.name or "", is_bot=account.role == "bot", trusted=False)
 
 
@@ -266,9 +266,9 @@ def _names(entity: _TeamsEntity, account: str) -> bool:
 
 
 class _Page:
-    """A message's HTML, taken apart into what was written and what it quotes. `is_plain` where that is beyond doubt.
+    """A message's HTML, split into its text and quotes. `is_plain`: the split is certain.
 
-    The standard library's parser takes quadratic time over tags that are not closed, so tags are found in one pass."""
+    Tags are found in one pass, because the standard library's parser takes quadratic time for unclosed tags."""
 
     def __init__(self, body: str) -> None:
         self.written: list[str] = []
@@ -327,7 +327,7 @@ class _Page:
 
 
 class _Quote(msgspec.Struct):
-    """What somebody quotes; its author is told by the HTML, which who quotes has written."""
+    """A quote. Its author comes from the HTML, which the quoting person wrote."""
 
     message_id: str
     author: str = ""
@@ -336,7 +336,7 @@ class _Quote(msgspec.Struct):
 
 
 def _page_of(activity: TeamsActivity) -> _Page | None:
-    """The HTML of a message that quotes; None where it quotes nothing."""
+    """Return the HTML of a message with quotes, or None."""
     for attached in activity.attachments or ():
         try:
             body = msgspec.json.decode(attached.content, type=str) if attached.kind == "text/html" else ""
@@ -348,8 +348,8 @@ def _page_of(activity: TeamsActivity) -> _Page | None:
 
 
 def references_of(activity: TeamsActivity) -> list[Reference]:
-    """What a message quotes, and the cards with it. Of an answer to the bot the words are left out, which the bot knows
-    better; for all others nobody vouches."""
+    """Return a message's quotes and cards. The text of the bot's own quoted message is omitted, because the bot knows
+    it. Authors of all others are unverified."""
     page = _page_of(activity)
     quotes = [*page.quotes] if page is not None and page.is_plain else []
     for entity in activity.entities or ():
@@ -368,7 +368,7 @@ def references_of(activity: TeamsActivity) -> list[Reference]:
 
 
 def quotes_unclearly(activity: TeamsActivity) -> bool:
-    """Whether words of somebody else are among the text that cannot be told from it, as of what is passed on."""
+    """Whether the text contains words of others that cannot be separated, for example in a forwarded message."""
     if any(attached.kind == FORWARDED_REFERENCE for attached in activity.attachments or ()):
         return True
     pages = sum(attached.kind == "text/html" for attached in activity.attachments or ())
@@ -377,8 +377,8 @@ def quotes_unclearly(activity: TeamsActivity) -> bool:
 
 
 def text_of(activity: TeamsActivity) -> str:
-    """What was written, without the bot's own name and with other people's as @NAME; all in an untrusted block where
-    words of somebody else cannot be told from it."""
+    """Return the text without the bot's name and with other people as @NAME. It is wrapped in an untrusted block if
+    words of others cannot be separated."""
     page = _page_of(activity)
     unclear = quotes_unclearly(activity)
     text = "".join(page.written) if page is not None and not unclear else activity.text or ""
@@ -391,7 +391,7 @@ def text_of(activity: TeamsActivity) -> str:
 
 
 def prompt_of(platform: str, activity: TeamsActivity, now: datetime) -> Prompt:
-    """The prompt a message makes, without its files. Raises InvalidId."""
+    """Return a message's prompt, without its files. Raises InvalidId."""
     channel = channel_of(activity)
     return Prompt(
         thread=thread_of(platform, activity),
@@ -408,7 +408,7 @@ def prompt_of(platform: str, activity: TeamsActivity, now: datetime) -> Prompt:
 
 
 def pressed_in(activity: TeamsActivity) -> str:
-    """The value of the button of ours that was pressed; empty for anything else."""
+    """Return the value of our clicked button, or an empty string."""
     try:
         click = msgspec.json.decode(activity.value, type=_ButtonPress)
     except UNREADABLE:
@@ -417,7 +417,7 @@ def pressed_in(activity: TeamsActivity) -> str:
 
 
 def files_of(activity: TeamsActivity) -> list[tuple[str, str, str]]:
-    """Name, media type and address of each file; cards and the text's own HTML do not count."""
+    """Return the name, media type and address of each file, without cards and the text's HTML."""
     found: list[tuple[str, str, str]] = []
     for attached in activity.attachments or ():
         kind = attached.kind
@@ -435,9 +435,9 @@ def files_of(activity: TeamsActivity) -> list[tuple[str, str, str]]:
 
 
 def untold_files(activity: TeamsActivity) -> int:
-    """How many files stand in a message of which Teams tells bots no more than their places in the text: those in
-    channels. Source: learn.microsoft.com/microsoftteams/platform/bots/how-to/bots-filesv4, which hands files to bots in
-    chats with one person alone."""
+    """Count files of which Teams tells bots only their positions in the text, as in channels. Source:
+    learn.microsoft.com/microsoftteams/platform/bots/how-to/bots-filesv4, which gives bots files only in direct
+    chats."""
     told = {attached.id for attached in activity.attachments or () if attached.id}
     places: set[str] = set()
     for attached in activity.attachments or ():
@@ -450,7 +450,7 @@ def untold_files(activity: TeamsActivity) -> int:
 
 
 def emoji_of(reaction: _Reaction) -> str:
-    """The emoji itself where Teams gives its code point, else its name."""
+    """Return the emoji if Teams provides its code point, otherwise its name."""
     found = _EMOJI.fullmatch(reaction.type)
     if found is None or int(found[1], 16) > 0x10FFFF:
         return reaction.type
@@ -458,7 +458,7 @@ def emoji_of(reaction: _Reaction) -> str:
 
 
 def host_of(url: str) -> str:
-    """The host of an address, with its port unless it is the usual one; empty for what is not a web address."""
+    """Return the host of an address, with its port unless it is the default. Empty for other addresses."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -479,21 +479,21 @@ def is_here(url: str) -> bool:
 
 
 class _ConversationRef(msgspec.Struct, frozen=True):
-    """What is known of a conversation: the address of its service, and whether it is with one person alone."""
+    """Stored data of a conversation: the address of its service, and whether it is direct."""
 
     service_url: str
     is_direct: bool = False
 
 
 class CreatedActivity(msgspec.Struct, frozen=True, rename="camel"):
-    """What was made: a message, or a conversation with its first one."""
+    """The created message, or conversation with its first message."""
 
     id: str = ""
     activity_id: str = ""
 
 
 class TeamsApi(RestApi):
-    """The Connector as one bot sees it."""
+    """The Connector API for one bot."""
 
     def __init__(self, platform: str, settings: TeamsSettings, store: Settings, clock: Clock) -> None:
         advice = "Set platforms.teams.app_id, app_password and tenant of the bot's registration, then restart."
@@ -517,7 +517,7 @@ class TeamsApi(RestApi):
         return await self.request_token(f"{settings.login_url.rstrip('/')}/{tenant}/oauth2/v2.0/token", form)
 
     async def check(self, headers: Mapping[str, str], activity: TeamsActivity) -> None:
-        """Raise BadToken unless Teams vouches for this activity, PlatformError when that cannot be known now."""
+        """Raise BadToken unless Teams signed this activity, or PlatformError if that is unknown for now."""
         if not headers.get("authorization") and self._is_emulated(activity.service_url):
             return
         claims = await self._keys.verify(headers, [self._settings.app_id], ISSUERS, activity.channel_id)
@@ -530,7 +530,7 @@ class TeamsApi(RestApi):
             raise BadToken("it is for another tenant")
 
     async def learn(self, activity: TeamsActivity) -> None:
-        """Remember where answers to a checked activity go. Raises StoreError."""
+        """Store the service of a verified activity. Raises StoreError."""
         channel = channel_of(activity)
         place = _ConversationRef(activity.service_url, is_direct(activity))
         if not channel:
@@ -542,7 +542,7 @@ class TeamsApi(RestApi):
         await self._servers.note(channel, team.id if team is not None else "")
 
     async def _place(self, channel: str) -> _ConversationRef | None:
-        """What is known of a conversation; None where nobody has written yet. Raises StoreError."""
+        """Return a conversation's stored data, or None before its first message. Raises StoreError."""
         found = self._places.get(channel)
         if found is None:
             stored = await self._store.get(self._scope, channel)
@@ -554,7 +554,7 @@ class TeamsApi(RestApi):
         return found
 
     async def is_direct(self, thread: ThreadId) -> bool:
-        """Whether a thread is with one person alone. Raises StoreError."""
+        """Whether a thread is a direct chat. Raises StoreError."""
         place = await self._place(thread_address(thread).channel)
         return place is not None and place.is_direct
 
@@ -571,11 +571,11 @@ class TeamsApi(RestApi):
         return await self._call_service(method, place.service_url if place is not None else "", path, content)
 
     async def open_conversation(self, content: Fields) -> CreatedActivity:
-        """Begin a conversation. Raises PlatformError."""
+        """Create a conversation. Raises PlatformError."""
         return await self._call_service("POST", "", "v3/conversations", content)
 
     async def _call_service(self, method: str, service_url: str, path: str, content: Fields | None) -> CreatedActivity:
-        """Call the service at this address, or the configured one. Raises PlatformError for one we do not trust."""
+        """Call the service at this address, or the configured one. Raises PlatformError for untrusted ones."""
         base = service_url or self._settings.service_url
         anonymous = self._is_emulated(base)
         if not (anonymous or self._trusts(base)):
@@ -586,21 +586,21 @@ class TeamsApi(RestApi):
         return await self.call(method, url, CreatedActivity, content, anonymous=anonymous)
 
     async def fetch_file(self, url: str, bytes_max: int) -> bytes:
-        """A file's content; the token is shown to trusted services alone. Raises PlatformError."""
+        """Download a file. The token is sent only to trusted services. Raises PlatformError."""
         if self._trusts(url) and "/v3/attachments/" in url:
             return await self.fetch_own(url, bytes_max)
         self.check_file_url(url)
         return await self.fetch(url, bytes_max)
 
     def check_file_url(self, url: str) -> None:
-        """Raise PlatformError for an address that files neither come from nor go to: SharePoint and OneDrive do."""
+        """Raise PlatformError unless files are stored at this address: SharePoint or OneDrive."""
         host = host_of(url)
         is_sharing = host.endswith((".sharepoint.com", ".sharepoint.us", ".svc.ms", ".1drv.com"))
         if not (self._trusts(url) or self._is_emulated(url) or (url.startswith("https://") and is_sharing)):
-            raise PlatformError("The file's address is not one where Teams keeps files.", permanent=True)
+            raise PlatformError("The file's address is not one that Teams uses.", permanent=True)
 
     def _trusts(self, url: str) -> bool:
-        """Whether our token may be shown there: a configured host, encrypted unless it is on this machine."""
+        """Whether our token may be sent there: a configured host, encrypted unless it is on this machine."""
         host = host_of(url)
         known = host in self._settings.service_hosts or host == host_of(self._settings.service_url)
         return bool(host) and known and (url.startswith("https://") or is_here(url))

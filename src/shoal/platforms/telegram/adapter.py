@@ -1,4 +1,4 @@
-"""The Telegram adapter: receives by long polling or webhook, posts and edits as text with entities."""
+"""The Telegram adapter: receives by long polling or webhook, and posts and edits text with entities."""
 
 import asyncio
 import hmac
@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 POLL_SECONDS = 25
-"""How long Telegram holds a poll open when there is nothing."""
+"""How long Telegram holds an empty poll open."""
 ALLOWED_UPDATES: list[Json] = [
     "message", "edited_message", "channel_post", "edited_channel_post", "message_reaction", "callback_query",
     "my_chat_member",
@@ -58,8 +58,8 @@ CHANNEL_GREETING = (
     "add {chat} to platforms.telegram.allow."
 )
 UPDATE_SECONDS_MAX = 172_800.0
-"""An update by webhook that is older is dropped. Telegram keeps updates for a day, and the secret in the header covers
-neither content nor time; so a replayed call is refused long before its message is forgotten."""
+"""Maximum age of an update by webhook. Telegram keeps updates for a day, and the secret in the header covers neither
+content nor time, so a replayed call is refused long before its message is forgotten."""
 ALBUMS_MAX = 200
 CAPTION_CHARS_MAX = 1024
 BUTTON_BYTES_MAX, BUTTONS_MAX = 64, 100
@@ -90,7 +90,7 @@ class _Numbered(msgspec.Struct):
 
 
 class _Album(msgspec.Struct):
-    """What came of an album so far: whether it names the bot, and what is to be taken in if it does."""
+    """A partly received album: whether it mentions the bot, and its messages."""
 
     is_named: bool = False
     waiting: list[tuple[TelegramMessage, Prompt]] = []
@@ -114,7 +114,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
     async def close(self) -> None:
         await self._api.close()
 
-    # ---- in ----
+    # ---- receiving ----
 
     async def _connect(self, inbox: InboxPort) -> None:
         self._me = await self._api.call("getMe", TelegramUser, {})
@@ -132,8 +132,8 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         if by_webhook:
             self._reset_backoff()
             await asyncio.Event().wait()
-        # An update is confirmed by asking for those after it, once: numbers begin anew, maybe lower, after a week
-        # without any, and whoever went on asking for higher ones would hear nothing more.
+        # Requesting later updates acknowledges this one. Do so only once: after a week without updates, numbers restart
+        # and may be lower.
         scope, confirmed = f"telegram:{self._me.id}", 0
         stored = await self._store.get(scope, "taken")
         taken = msgspec.json.decode(stored, type=list[int]) if stored else []
@@ -153,7 +153,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
                 await self._store.put(scope, "taken", msgspec.json.encode(taken).decode())
 
     async def receive(self, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
-        """An update by webhook. Answers 401 without the secret, 503 when it has to be sent again."""
+        """Receive an update by webhook. Answers 401 without the secret, and 503 to request a repeat."""
         secret = self._settings.webhook_secret.reveal()
         given = headers.get("x-telegram-bot-api-secret-token", "")
         if self._settings.mode != "webhook" or not secret or not hmac.compare_digest(given.encode(), secret.encode()):
@@ -167,7 +167,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         return TAKEN
 
     async def _take_kept(self, event: str, inbox: InboxPort) -> bool:
-        """One of an unknown form is told of, and never asked for again: those after it are heard all the same."""
+        """Unknown updates are logged once and skipped."""
         try:
             update = msgspec.json.decode(event, type=Update)
         except UNREADABLE as error:
@@ -205,7 +205,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
                 log.info("a click was not answered", extra={"platform": self.platform, "why": str(error)})
         elif edited is not None:
             prompt = prompt_of(self.platform, edited, self._me)
-            is_moving = edited.location is not None  # a live location is told anew all the time
+            is_moving = edited.location is not None  # a live location changes constantly
             if prompt is None or prompt.author.is_bot or is_moving:
                 self._left_out("change of a live location" if is_moving else "change of a bot's message")
                 return True
@@ -218,7 +218,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
                 )
                 await self._pending.send(change, inbox)
         elif reaction is not None and reaction.user is not None and not reaction.user.is_bot and reaction.new_reaction:
-            message_id = id_in(reaction.chat, reaction.message_id)  # Telegram does not say in which topic it stands
+            message_id = id_in(reaction.chat, reaction.message_id)  # Telegram does not provide its topic
             found = await inbox.thread_of(self._prefix(str(reaction.chat.id)), message_id)
             if found is not None:
                 emoji = reaction.new_reaction[-1].emoji
@@ -238,8 +238,8 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         return True
 
     async def _take_message(self, message: TelegramMessage, event: str, inbox: InboxPort) -> None:
-        """Direct messages are meant; in groups as the bot listens there, where a topic is a thread. The pictures of an
-        album come one by one, and one of them has its words: what names the bot in one of them names it in all."""
+        """Process a message. Direct messages are addressed to the bot; in groups, its settings decide, and a topic is a
+        thread. An album arrives as separate messages, one of which has the text, so a mention in one counts for all."""
         prompt = prompt_of(self.platform, message, self._me)
         if prompt is None or prompt.author.is_bot:
             self._left_out("message of a bot" if prompt is not None else "message of nobody")
@@ -261,7 +261,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
             return
         if album:
             self._albums.put(album, _Album(is_named=True))
-        if seen.waiting:  # what is taken in now does not stand before it
+        if seen.waiting:  # exclude the messages being processed
             self._forget_overheard(prompt, {one.key for _, one in seen.waiting})
         for one, written in (*seen.waiting, (message, prompt)):
             files = self._incoming(one)
@@ -280,14 +280,14 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
             found.append((about, partial(self._api.fetch_file, file.file_id, self.download_bytes_max)))
         return found
 
-    # ---- out ----
+    # ---- sending ----
 
     async def post(self, post: OutboundPost) -> str:
         try:
             return await self._post(post)
         except ChatMigrated as migrated:
             channel = self._moves.newest_id(thread_address(post.thread).channel)
-            if channel == str(migrated.chat):  # it moves in a circle, which Telegram does not do
+            if channel == str(migrated.chat):  # a circle of moves, which Telegram never creates
                 raise
             await self._chat_moved(channel, str(migrated.chat))
             return await self._post(post)
@@ -302,7 +302,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         if post.file is None:
             return self._id_of(post.thread, await self._send_text("sendMessage", given, post.markdown))
         caption = post.markdown
-        if LIMITS.length(caption) > CAPTION_CHARS_MAX:  # a caption holds less than a message
+        if LIMITS.length(caption) > CAPTION_CHARS_MAX:  # a caption is shorter than a message
             await self._send_text("sendMessage", {**given, "reply_markup": None}, caption)
             caption = ""
         if post.album:
@@ -320,7 +320,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         raise AssertionError("a document is the last way")
 
     async def _post_album(self, post: OutboundPost, given: Fields, caption: str) -> str:
-        """Several files as one message; pictures as these where all of them are."""
+        """Post several files as one message, as pictures if all of them are."""
         assert post.file is not None
         files = {f"file{number}": path for number, path in enumerate((post.file, *post.album))}
         kinds = ["photo", "document"] if all(path.suffix.lower() in PHOTOS for path in files.values()) else ["document"]
@@ -342,7 +342,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         raise AssertionError("documents are the last way")
 
     async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
-        """Change a posted message. One from before its group moved cannot be changed. Raises PlatformError."""
+        """Edit a message. Messages from before a group's move cannot be edited. Raises PlatformError."""
         about, send = self._about(thread, message_id), partial(self._send_text, "editMessageText", markdown=markdown)
         try:
             await self._unless_moved(thread, send(given={**about, "reply_markup": keyboard_of(buttons)}))
@@ -355,7 +355,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         await self._unless_moved(thread, self._api.call("deleteMessage", bool, about))
 
     async def _unless_moved(self, thread: ThreadId, calling: Awaitable[object]) -> None:
-        """Call about a message that is posted. Where the group has moved meanwhile, that is noted and raised."""
+        """Run a call about a posted message. If the group has moved, this is stored and raised."""
         try:
             await calling
         except ChatMigrated as migrated:
@@ -365,14 +365,14 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
             raise PlatformError(str(migrated), permanent=True) from migrated
 
     def _about(self, thread: ThreadId, message_id: str) -> dict[str, Json]:
-        """A message that is posted. Raises PlatformError for one from before its group moved."""
+        """Return the parameters of a posted message. Raises PlatformError for one from before its group moved."""
         number = self._number_here(thread, message_id)
         if not number:
-            raise PlatformError("The message is in the group from before it moved.", permanent=True)
+            raise PlatformError("The message is from before the group moved.", permanent=True)
         return {"chat_id": self._place(thread)["chat_id"], "message_id": number}
 
     def _number_here(self, thread: ThreadId, message_id: str) -> int:
-        """The number of a message in the chat as it is now; 0 for one from before it moved, and for no message."""
+        """Return a message's number in the current chat, or 0 for none and for one from before a move."""
         channel = thread_address(thread).channel
         chat, _, number = message_id.rpartition("/")
         is_here = (chat or channel) == self._moves.newest_id(channel)
@@ -384,35 +384,35 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         return str(message.message_id) if newest == channel else f"{newest}/{message.message_id}"
 
     async def typing(self, thread: ThreadId, status: str) -> None:
-        """Show `typing` for five seconds; it ends by itself. Raises PlatformError."""
+        """Show `typing` for five seconds. Raises PlatformError."""
         if status:
             await self._api.call("sendChatAction", bool, {**self._place(thread), "action": "typing"})
 
     async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
-        """Post to a chat; in Telegram that is the chat's own thread. Raises PlatformError."""
+        """Post to a chat, which in Telegram is its own thread. Raises PlatformError."""
         thread = make_thread_id(self.platform, self._moves.first_id(channel), NO_TOPIC)
         await self.post(OutboundPost(thread, key or f"open:{self._clock.new_id()}", text, maybe_posted=maybe_posted))
         return thread
 
     def _place(self, thread: ThreadId) -> dict[str, Json]:
-        """The chat and topic of a thread as they are now. Raises PlatformError for an id not of Telegram's form."""
+        """Return a thread's current chat and topic. Raises PlatformError for an invalid id."""
         address = thread_address(thread)
         channel = self._moves.newest_id(address.channel)
         chat: Json = int(channel) if channel.lstrip("-").isdecimal() else channel
         topic = address.thread
         if not topic.isdecimal():
-            raise PlatformError(f"Telegram has no topic {topic!r}; its ids are numbers.", permanent=True)
+            raise PlatformError(f"{topic!r} is not a Telegram topic: Telegram's ids are numbers.", permanent=True)
         return {
             "chat_id": chat,
             "message_thread_id": int(topic) if topic != NO_TOPIC else None,
         }
 
     async def _send_text(self, method: str, given: Fields, markdown: str) -> TelegramMessage:
-        given = {**given, "link_preview_options": {"is_disabled": True}}  # a preview would tell others of the address
+        given = {**given, "link_preview_options": {"is_disabled": True}}  # a preview would reveal the address to others
         return await self._styled("text", markdown, given, partial(self._api.call, method, TelegramMessage))
 
     async def _styled(self, field: str, markdown: str, given: Fields, send: Callable[[Fields], Awaitable[T]]) -> T:
-        """Send the words with their entities, or as Markdown, with nothing left out, where Telegram refuses that."""
+        """Send the text with its entities, or as complete Markdown if Telegram refuses them."""
         if not markdown:
             return await send(given)
         text, entities = styled(render_markup(markdown, TELEGRAM_MARKUP))
@@ -425,7 +425,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
 
 
 def methods_for(post: OutboundPost) -> tuple[tuple[str, str], ...]:
-    """How a file is sent, with the field it goes in: as what people see or hear of it, and else as a document."""
+    """Return the methods to send a file and their fields: as visible or audible media, otherwise as a document."""
     document, suffix = ("sendDocument", "document"), post.file.suffix.lower() if post.file is not None else ""
     if post.kind == "voice":
         return ("sendVoice", "voice"), document
@@ -435,7 +435,7 @@ def methods_for(post: OutboundPost) -> tuple[tuple[str, str], ...]:
 
 
 def keyboard_of(buttons: tuple[Button, ...]) -> Json:
-    """An inline keyboard, a row for each button. Raises PlatformError for a value that Telegram would not take."""
+    """Build an inline keyboard with one row per button. Raises PlatformError for an invalid value."""
     if not buttons:
         return None
     if any(len(button.value.encode()) > BUTTON_BYTES_MAX for button in buttons):

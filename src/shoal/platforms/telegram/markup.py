@@ -1,7 +1,7 @@
-"""Telegram's markup: a text, and entities that say which part of it is bold, code, a link or a quote.
+"""Telegram's markup: text with entities for bold text, code, links and quotes.
 
-Entities need no escaping and cannot fail to parse, as MarkdownV2 can; decision 044. A rendered text holds its entities
-as control characters, which no other text has: `OPEN kind SEPARATOR detail BEGIN … CLOSE`.
+Entities need no escaping and, unlike MarkdownV2, always parse (decision 044). A rendered text contains entities as
+control characters, which no other text has: `OPEN kind SEPARATOR detail BEGIN … CLOSE`.
 
 Source: core.telegram.org/bots/api#messageentity and #formatting-options, and what the Bot API does with entities in
 tdlib/td, td/telegram/MessageEntity.cpp.
@@ -16,7 +16,7 @@ from shoal.markdown.dialects import before_lines
 from shoal.platforms.http import Json
 
 ENTITIES_MAX = 100
-"""Telegram drops what a message has more."""
+"""Entities per message. Telegram drops more."""
 OPEN, SEPARATOR, BEGIN, CLOSE = "\x0e", "\x0f", "\x10", "\x11"
 URL_CHARS_MAX = 2000
 
@@ -27,7 +27,7 @@ _DETAILS = {"pre": "language", "text_link": "url"}
 
 
 class Styled(NamedTuple):
-    """A text as Telegram takes it."""
+    """A text with entities."""
 
     text: str
     entities: list[Json]
@@ -58,10 +58,10 @@ def _plain(rendered: str) -> str:
 
 
 def styled(rendered: str) -> Styled:
-    """The text and the entities of a rendered text.
+    """Split a rendered text into text and entities.
 
-    Offsets and lengths count UTF-16 code units. Code holds no other entity and is in none but a quote; so bold words
-    around code are two entities. A link keeps its address rather than its code.
+    Offsets and lengths count UTF-16 code units. Code contains no other entity and is only inside quotes, so bold text
+    around code becomes two entities. For code in a link, the link is kept.
     """
     out: list[str] = []
     found: list[tuple[int, int, int, dict[str, Json]]] = []
@@ -94,7 +94,7 @@ def styled(rendered: str) -> Styled:
             if kind in _CODE:
                 opened = [(one, about, place if since < 0 else since) for one, about, since in opened]
     out.append(rendered[at:])
-    found.sort(key=itemgetter(0, 1, 2))  # those that hold others first
+    found.sort(key=itemgetter(0, 1, 2))  # outer ones first
     return Styled("".join(out), [entity for *_, entity in found])
 
 

@@ -22,15 +22,15 @@ class TelegramSettings(AccountSettings, frozen=True, kw_only=True):
     api_base: Annotated[str, Meta(pattern=URL)] = "https://api.telegram.org"
     """Address of the Bot API."""
     file_base: Annotated[str, Meta(pattern=URL_OR_EMPTY)] = ""
-    """Address files are fetched from; empty is api_base with /file."""
+    """Address for downloads. Empty means api_base with /file."""
     mode: Literal["polling", "webhook"] = "polling"
-    """How updates arrive; webhook needs web.public_url."""
+    """How updates arrive. webhook needs web.public_url."""
     webhook_secret: Secret = NO_SECRET
-    """What Telegram must show in its secret header."""
+    """Secret in Telegram's calls, for mode webhook."""
 
     def problems(self, public_url: str) -> Iterator[tuple[str, str]]:
         yield from super().problems(public_url)
         if self.mode == "webhook" and not public_url:
-            yield "mode", 'is "webhook", which needs web.public_url; give that, or choose "polling"'
+            yield "mode", 'is "webhook", which needs web.public_url; set that, or choose "polling"'
         elif self.mode == "webhook" and not self.webhook_secret:
             yield "webhook_secret", 'is missing; mode = "webhook" needs it'

@@ -1,4 +1,4 @@
-"""The Bot API's wire: calls, updates, and the prompts they make. Source: core.telegram.org/bots/api, 10.1."""
+"""The Bot API: calls, updates and their prompts. Source: core.telegram.org/bots/api, 10.1."""
 
 import re
 from collections.abc import Mapping
@@ -22,9 +22,9 @@ from shoal.platforms.telegram.settings import TelegramSettings
 T = TypeVar("T")
 
 NO_TOPIC = "0"
-"""The thread part of chats without topics, and of a forum's general topic."""
+"""Thread part for chats without topics, and a forum's general topic."""
 _DATE_MAX = 253_402_300_799
-"""The last second of the year 9999, beyond which `datetime` ends."""
+"""Last second of the year 9999, the limit of `datetime`."""
 
 
 # ---- calls ----
@@ -55,13 +55,13 @@ _GONE = (
     "is deactivated",
     "peer_id_invalid",
 )
-"""How Telegram words that a chat or topic is not there any more."""
+"""Telegram's messages for a chat or topic that no longer exists."""
 _CLOSED = (
     "topic_closed", "not enough rights", "have no rights", "no write access", "need administrator rights",
     "_forbidden", "chat_admin_required", "chat_restricted", "user_banned_in_channel", "channel_private", "is_blocked",
     "payment_required", "premium_required", "privacy_restricted", "peer_flood",
 )  # fmt: skip
-"""How it words that one takes no posts of the bot for now, besides all that it answers 403: kicked, blocked, no member.
+"""Telegram's messages for chats that refuse posts for now, in addition to status 403: kicked, blocked, not a member.
 
 Source: core.telegram.org/method/messages.sendMessage, possible errors (CHAT_WRITE_FORBIDDEN and one such for each kind
 of message), the Bot API server's Client.cpp, and TDLib ("Have no write access to the chat", tdlib/td issue 2301).
@@ -69,7 +69,7 @@ of message), the Bot API server's Client.cpp, and TDLib ("Have no write access t
 
 
 class TelegramBadRequest(PlatformError):
-    """Telegram refuses this call, for good unless the place is closed; `description` is its reason."""
+    """Telegram refuses this call, permanently unless the place is closed. `description` is its reason."""
 
     def __init__(self, description: str, code: int = 400) -> None:
         self.description = description.lower()
@@ -79,7 +79,7 @@ class TelegramBadRequest(PlatformError):
 
 
 class ChatMigrated(PlatformError):
-    """A group became a supergroup and has another id now."""
+    """A group became a supergroup with a new id."""
 
     def __init__(self, chat: int) -> None:
         super().__init__(f"The group is now {chat}. Use that id in platforms.telegram.channels.")
@@ -100,7 +100,7 @@ class TelegramApi(PlatformHttp):
         self, method: str, kind: type[T], parameters: Fields, *, files: Mapping[str, Path] | None = None,
         seconds: float = CALL_SECONDS,
     ) -> T:  # fmt: skip
-        """Call a method; `files` are to be uploaded, by their fields' names. Raises PlatformError."""
+        """Call a method and upload `files` by field name. Raises PlatformError."""
         url = f"{self._base}/bot{self._token()}/{method}"
         given = {name: value for name, value in parameters.items() if value is not None}
         if not files:
@@ -131,13 +131,13 @@ class TelegramApi(PlatformHttp):
         if hints.migrate_to_chat_id is not None:
             raise ChatMigrated(hints.migrate_to_chat_id)
         if code in PASSING_STATUSES or code == 420:
-            raise PlatformError(f"Telegram takes nothing for now: {answer.description}")
+            raise PlatformError(f"Telegram accepts nothing for now: {answer.description}")
         if 400 <= code < 500:
             raise TelegramBadRequest(answer.description, code)
         raise PlatformError(f"Telegram failed with {code}: {answer.description}", outcome_unknown=True)
 
     async def fetch_file(self, file_id: str, bytes_max: int) -> bytes:
-        """The content of a file. Raises PlatformError."""
+        """Download a file. Raises PlatformError."""
         path = (await self.call("getFile", TelegramFile, {"file_id": file_id})).file_path
         return (await self.download(f"{self._file_base}/bot{self._token()}/{path}", bytes_max)).body
 
@@ -154,7 +154,7 @@ class TelegramUser(msgspec.Struct):
 
 
 class _Chat(msgspec.Struct):
-    """A chat; `known_as` is its first id, where it has moved."""
+    """A chat. `known_as` is its first id, if it has moved."""
 
     id: int
     known_as: str = field(name="", default="")
@@ -165,7 +165,7 @@ class _Chat(msgspec.Struct):
 
 
 class _TelegramEntity(msgspec.Struct):
-    """A marked part of a text; offsets in UTF-16 units."""
+    """An entity of a text. Offsets are UTF-16 units."""
 
     type: str
     offset: int
@@ -245,13 +245,13 @@ class _Checklist(msgspec.Struct):
 
 
 class _Story(msgspec.Struct):
-    """A story, of which bots are told no more than whose it is."""
+    """A story. Bots learn only its author."""
 
     chat: _Chat
 
 
 class _ForwardOrigin(msgspec.Struct):
-    """Who said first what is passed on: a user, one who hides who they are, a chat, or a channel."""
+    """Original author of a forwarded message: a user, a hidden user, a chat or a channel."""
 
     sender_user: TelegramUser | None = None
     sender_user_name: str = ""
@@ -261,7 +261,7 @@ class _ForwardOrigin(msgspec.Struct):
 
 
 class _Content(msgspec.Struct, kw_only=True):
-    """What a message holds besides words."""
+    """Content of a message other than text."""
 
     document: TelegramFile | None = None
     audio: TelegramFile | None = None
@@ -286,7 +286,7 @@ class _Content(msgspec.Struct, kw_only=True):
 
 
 class _ExternalReply(_Content):
-    """A message of another chat or topic that is answered; its text is only there as a quote."""
+    """A reply's message in another chat or topic. Its text is available only as a quote."""
 
     origin: _ForwardOrigin
     message_id: int = 0
@@ -322,11 +322,11 @@ class TelegramMessage(_Content):
 
     @property
     def said(self) -> str:
-        """Its words, with the addresses behind them."""
+        """Return its text with link addresses."""
         return self.said_without(range(0))
 
     def said_without(self, units: range) -> str:
-        """Its words but for these UTF-16 units, with the addresses behind them."""
+        """Return its text without these UTF-16 units, with link addresses."""
         encoded = (self.text or self.caption).encode("utf-16-le")
         links = [one for one in self.entities or self.caption_entities if one.url and one.type == "text_link"]
         changes = [(one.offset + one.length, one.offset + one.length, f" ({one.url})") for one in links]
@@ -337,8 +337,8 @@ class TelegramMessage(_Content):
 
     @property
     def maker(self) -> Author | None:
-        """Who made what somebody sends who did not make it themselves: the bot whose answer they picked or which writes
-        for them, also where that is passed on, or whoever said first what is passed on."""
+        """Return the author of content that the sender did not write: an inline bot, a bot that writes for them, or the
+        original author of a forwarded message."""
         bot = self.via_bot or self.sender_business_bot
         if bot is not None:
             return author_of(bot)
@@ -346,7 +346,7 @@ class TelegramMessage(_Content):
 
     @property
     def answered(self) -> "TelegramMessage | None":
-        """The message it answers; in a topic that is no answer which only names the topic's beginning."""
+        """Return the message it replies to, except a topic's first message, which every message in the topic names."""
         replied = self.reply_to_message
         opens = self.is_topic_message and replied is not None and replied.forum_topic_created is not None
         return None if opens else replied
@@ -360,7 +360,7 @@ class CallbackQuery(msgspec.Struct):
 
 
 class _ReactionType(msgspec.Struct):
-    """A reaction; `emoji` is empty for those of other kinds."""
+    """A reaction. `emoji` is empty for other kinds."""
 
     emoji: str = ""
 
@@ -380,7 +380,7 @@ PRESENT = ("member", "administrator", "restricted")
 
 
 class _MemberUpdated(msgspec.Struct):
-    """The bot was added to a chat, or taken out of it."""
+    """The bot was added to a chat or removed from it."""
 
     chat: _Chat
     sender: TelegramUser = field(name="from")
@@ -389,7 +389,7 @@ class _MemberUpdated(msgspec.Struct):
 
     @property
     def is_added(self) -> bool:
-        """Whether it came to a group where it was not before."""
+        """Whether it was newly added to a group."""
         was, is_now = (one.status in PRESENT for one in (self.old_chat_member, self.new_chat_member))
         return is_now and not was and self.chat.type != "private"
 
@@ -407,7 +407,7 @@ class Update(msgspec.Struct):
     my_chat_member: _MemberUpdated | None = None
 
     def chats(self) -> list[_Chat]:
-        """The chats that it names."""
+        """Yield the chats that it names."""
         clicked = self.callback_query.message if self.callback_query is not None else None
         posts = (self.message, self.edited_message, self.channel_post, self.edited_channel_post, clicked)
         messages = [post for post in posts if post is not None]
@@ -417,23 +417,23 @@ class Update(msgspec.Struct):
         return found + [one.chat for one in (self.message_reaction, self.my_chat_member) if one is not None]
 
 
-# ---- what they mean ----
+# ---- meaning of updates ----
 
 
 def thread_of(platform: str, message: TelegramMessage) -> ThreadId:
-    """The thread a message belongs to: its topic, or the whole chat."""
+    """Return a message's thread: its topic, or the whole chat."""
     topic = str(message.message_thread_id) if message.is_topic_message and message.message_thread_id else NO_TOPIC
     return make_thread_id(platform, message.chat.known_as or str(message.chat.id), topic)
 
 
 def author_of(user: TelegramUser) -> Author:
-    """The user as Telegram vouches for them."""
+    """Return the user as verified by Telegram."""
     name = " ".join(part for part in (user.first_name, user.last_name) if part) or user.username
     return Author(str(user.id), name, is_bot=user.is_bot, trusted=False)
 
 
 def sender_of(message: TelegramMessage) -> Author | None:
-    """Who wrote a message: a user, or the chat as which somebody speaks who does not show who they are."""
+    """Return a message's author: a user, or the chat for anonymous senders."""
     chat = message.sender_chat
     if chat is not None:
         return _author_as(chat)
@@ -445,7 +445,7 @@ def _author_as(chat: _Chat) -> Author:
 
 
 def is_addressed(message: TelegramMessage, me: TelegramUser) -> bool:
-    """Whether a message in a group is meant for the bot: it mentions the bot, answers it or is a command."""
+    """Whether a message in a group mentions or replies to the bot, or is a command."""
     if message.answered is not None and is_of(message.answered, me):
         return True
     is_command = any(
@@ -461,8 +461,8 @@ def _marked(message: TelegramMessage, entity: _TelegramEntity) -> str:
 
 
 def mention_in(message: TelegramMessage, me: TelegramUser) -> range:
-    """Where the bot is named first, in UTF-16 units; empty for nowhere. Telegram marks what is a name: one inside
-    another word is none."""
+    """Return the position of the bot's first mention in UTF-16 units, or an empty range. Telegram marks mentions; a
+    name inside a word is not one."""
     name = f"@{me.username}".lower()
     for entity in sorted(message.entities or message.caption_entities, key=attrgetter("offset")):
         end, part = entity.offset + entity.length, _marked(message, entity).lower()
@@ -475,13 +475,13 @@ def mention_in(message: TelegramMessage, me: TelegramUser) -> range:
 
 
 def prompt_of(platform: str, message: TelegramMessage, me: TelegramUser) -> Prompt | None:
-    """The prompt a message makes, without its files and the bot's first mention; None when nobody sent it."""
+    """Return a message's prompt, without its files and the bot's first mention, or None if it has no author."""
     author = sender_of(message)
     if author is None:
         return None
     named, written = mention_in(message, me), message.text or message.caption
     if written.startswith("/") and named.stop != len(written.split(maxsplit=1)[0]):
-        named = range(0)  # what follows a command is left as it stands
+        named = range(0)  # arguments of a command are unchanged
     text = message.said_without(named)
     text = text.strip() if named else text
     text = "\n".join(filter(None, (text, said_besides(message))))
@@ -503,12 +503,12 @@ def prompt_of(platform: str, message: TelegramMessage, me: TelegramUser) -> Prom
 
 
 def id_in(chat: _Chat, message_id: int) -> str:
-    """A message's id. In a chat that has moved it names the chat, because numbers start again there."""
+    """Return a message's id. In a moved chat it includes the chat, because numbers restart there."""
     return str(message_id) if chat.known_as in ("", str(chat.id)) else f"{chat.id}/{message_id}"
 
 
 def references_of(message: TelegramMessage, text: str, me: TelegramUser) -> list[Reference]:
-    """What a message answers, quotes and passes on; `text` is all it says itself."""
+    """Return the messages that it replies to, quotes and forwards. `text` is its own complete text."""
     replied, external, quote = message.answered, message.external_reply, message.quote
     quoted = quote.text if quote is not None else ""
     kind: Literal["quote", "reply"] = "quote" if quoted else "reply"
@@ -540,12 +540,13 @@ def references_of(message: TelegramMessage, text: str, me: TelegramUser) -> list
 
 
 def _vouched(content: _Content, author: Author) -> Author:
-    """The author, without their id where the message also shows what others have written."""
+    """Return the author, without their id if the message also contains text by others."""
     return Author("", author.name, trusted=False) if shown_by(content) else author
 
 
 def _sender_elsewhere(external: _ExternalReply) -> Author:
-    """Who sent a message of another chat, by name alone: Telegram does not say whether a bot wrote it for them."""
+    """Return the sender of a message in another chat, only by name, because Telegram does not tell whether a bot wrote
+    it for them."""
     return Author("", _origin_of(external.origin).name, trusted=False)
 
 
@@ -560,12 +561,13 @@ def is_of(message: TelegramMessage, user: TelegramUser) -> bool:
 
 
 def author_in(message: TelegramMessage) -> Author | None:
-    """Whose words a message has: of what is passed on whoever said it first."""
+    """Return the author of a message's text, which for a forwarded message is the original author."""
     return message.maker or sender_of(message)
 
 
 def files_of(message: TelegramMessage, me: TelegramUser) -> list[tuple[TelegramFile, Author | None]]:
-    """Its file, and that of what it answers unless the bot posted that; each with its author if it is another's."""
+    """Return its file, and that of the message it replies to unless the bot posted it, each with its author if
+    different."""
     found: list[tuple[TelegramFile, Author | None]] = []
     own, replied, external = file_of(message), message.answered, message.external_reply
     if own is not None:
@@ -579,7 +581,7 @@ def files_of(message: TelegramMessage, me: TelegramUser) -> list[tuple[TelegramF
 
 
 def _origin_of(origin: _ForwardOrigin) -> Author:
-    """Who said it first; without an id unless Telegram says which user it was."""
+    """Return the original author, without an id unless Telegram provides one."""
     if origin.sender_user is not None:
         return author_of(origin.sender_user)
     chat = origin.sender_chat or origin.chat
@@ -588,8 +590,8 @@ def _origin_of(origin: _ForwardOrigin) -> Author:
 
 
 def shown_by(message: _Content) -> str:
-    """What a message shows that others have written, whoever sends it: a game or an invoice of a bot, a place of a map,
-    a contact, a poll, a checklist to which others may add. Empty for none."""
+    """Return text by others in a message: a bot's game or invoice, a venue, a contact, a poll, or a shared checklist.
+    Empty for none."""
     parts: list[str] = []
     if message.venue is not None:
         venue, place = message.venue, message.venue.location
@@ -609,7 +611,7 @@ def shown_by(message: _Content) -> str:
 
 
 def said_besides(message: _Content) -> str:
-    """What a message says in another way than by words and files; empty for none."""
+    """Describe content other than text and files, or return an empty string."""
     parts: list[str] = []
     if message.sticker is not None:
         parts.append(f"[a sticker: {message.sticker.emoji or 'without an emoji'}]")
@@ -633,7 +635,7 @@ def _time_of(seconds: int) -> datetime:
 
 
 def file_of(message: _Content) -> TelegramFile | None:
-    """The file that came with a message; of a photo the largest size."""
+    """Return a message's file, or the largest size of a photo."""
     if message.photo:
         photo = message.photo[-1]
         return TelegramFile(photo.file_id, photo.file_unique_id, "photo.jpg", "image/jpeg", photo.file_size)
@@ -655,18 +657,18 @@ ENVELOPE = frozenset(
     link_preview_options effect_id reply_markup suggested_post_info
     """.split()  # noqa: SIM905
 )
-"""What is told of every kind of message; the rest says which it is. Source: core.telegram.org/bots/api#message."""
+"""Fields of every kind of message. Other fields determine the kind. Source: core.telegram.org/bots/api#message."""
 _NOTICE = re.compile(
     r"(?:new_chat|left_chat|delete_chat|group_chat|supergroup_chat|channel_chat|migrate|pinned|message_auto_delete|forum_"
     r"|general_forum|video_chat|write_access|users_shared|chat_shared|connected_website|boost_added|chat_background"
     r"|proximity_alert|giveaway_(?:created|completed)|successful_payment|refunded_payment|gift|unique_gift|direct_message_price|checklist_tasks"
     r"|suggested_post|passport_data|web_app_data|chat_owner|paid_message_price|managed_bot|poll_option).*"
 )
-"""Notes of what happened in a chat, which nobody wrote."""
+"""Fields of system messages."""
 
 
 def unknown_kind(event: str) -> str:
-    """What kind of message an update brings of which nothing is read; empty for a note that nobody wrote."""
+    """Return the kind of an unsupported message, or an empty string for a system message."""
     update = msgspec.json.decode(event, type=_RawUpdate)
     message = update.message or update.channel_post
     kinds = sorted(message.keys() - ENVELOPE)
@@ -674,21 +676,21 @@ def unknown_kind(event: str) -> str:
 
 
 def unknown_update(event: str) -> str:
-    """What kind of update one is of which nothing is read."""
+    """Return the kind of an unsupported update."""
     try:
         kinds = msgspec.json.decode(event, type=dict[str, msgspec.Raw]).keys() - {"update_id"}
     except UNREADABLE:
-        return "update that is no JSON object"
+        return "update that is not a JSON object"
     return f"update with {', '.join(sorted(kinds)) or 'nothing'}"
 
 
 def chat_in(event: bytes | msgspec.Raw) -> str:
-    """The chat that an update is of; empty for one of none."""
+    """Return an update's chat, or an empty string."""
     try:
         for content in msgspec.json.decode(event, type=dict[str, msgspec.Raw]).values():
             try:
                 place = msgspec.json.decode(content, type=_InChat)
-            except UNREADABLE:  # the update's number, and what is known tomorrow
+            except UNREADABLE:  # except its number and later kinds of updates
                 continue
             chat = place.chat or (place.message.chat if place.message is not None else None)
             if chat is not None:
