@@ -374,7 +374,7 @@ async def test_a_signed_call_of_no_known_form_is_told_and_not_refused(
             assert (await hooked.adapter.receive(hooked.server.signed(body, kind), body)).status == 200
         await hooked.says("end")
         await inbox.prompts(1)
-    assert any("of the kind" in record.message for record in caplog.records)
+    assert any("sent an unsupported event type" in record.message for record in caplog.records)
     assert (inbox.requests, inbox.decided) == ([], [])
 
 

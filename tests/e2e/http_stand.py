@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -29,6 +29,7 @@ from shoal.features.openai_api.routes import Conversations
 from shoal.features.processes.service import ProcessService, ProcessSettings, ProcessTable
 from shoal.features.processes.store import ProcessStore
 from shoal.features.snapshots.service import ConversationSnapshots
+from shoal.features.triggers.attach import plans
 from shoal.features.triggers.commands import REMIND
 from shoal.features.triggers.records import NewTrigger, Trigger
 from shoal.features.triggers.service import TriggerService, TriggerTarget
@@ -80,6 +81,7 @@ from shoal.threads.orchestrator import Orchestrator
 from shoal.threads.pairing import Pairing
 from shoal.threads.timezones import TimeZones
 from shoal.threads.voice import VoiceService
+from shoal.tools.builtin.overview import Agenda
 from shoal.tools.executor import LiveToolServices
 from shoal.tools.prompt_files import PromptFiles
 from shoal.tools.registry import Registry
@@ -314,6 +316,7 @@ class Stand:
         services.add(self.folders, Folders)
         services.add(self.outlets)
         services.add(self.triggers, TriggerService)
+        services.add(Agenda([partial(plans, self.triggers.triggers)]))
         services.add(self.orchestrator, Orchestrator)
         services.add(self.commands, CommandRouter)
         services.add(self, Status)

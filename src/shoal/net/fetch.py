@@ -107,6 +107,7 @@ class GuardedFetcher:
         return tuple(found[:ADDRESSES_MAX])
 
     async def fetch_once(self, target: WebAddress, request: FetchRequest, name: str) -> Fetched:
+        """Fetch an address without following redirects. Raises FetchError if it is forbidden or does not answer."""
         if request.tls_only and target.scheme != "https":
             raise FetchError(f"{_upper(name)} would be opened without encryption. Only https:// is allowed here.")
         headers = [("User-Agent", AGENT), ("Accept", "*/*"), ("Connection", "close"), *request.headers]

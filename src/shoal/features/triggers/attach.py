@@ -39,7 +39,7 @@ def attach(services: "Services") -> None:
     services[Departures].enders.append(triggers.end_left)
     services[Orchestrator].opening_watchers.append(triggers.tell_switched_off)
     services[TurnLoop].outage_seconds_by_origin["trigger"] = settings.outage_seconds
-    services[Agenda].append(partial(_plans, triggers.triggers))
+    services[Agenda].append(partial(plans, triggers.triggers))
     if not backend.is_front:
         return
 
@@ -80,8 +80,8 @@ async def _watch_files(services: "Services", triggers: TriggerService, minutes: 
         tasks.start_soon(heartbeat.run)
 
 
-async def _plans(triggers: TriggerStore, within: str) -> Plans:
-    """What comes next and what fails, of the threads whose ids begin with `within`."""
+async def plans(triggers: TriggerStore, within: str) -> Plans:
+    """Return the upcoming and the failing triggers of threads whose ids begin with `within`."""
     rows = [one for one in await triggers.all() if _place(one).startswith(within)]
     return Plans(
         [_coming(one) for one in rows if one.state == "active" and one.next_at is not None],

@@ -133,6 +133,7 @@ class TriggerStore(StorePart, Cause):
         return bool(rows)
 
     def turn_ended(self, id: str, thread: ThreadId, finished: TurnFinished, at: datetime) -> Script[None]:
+        """Forget a trigger's failures after a good turn. After a failed one, plan a retry or switch the trigger off."""
         if finished.outcome in ("done", "limit"):
             yield from query("trigger_answered", id=id)
             return

@@ -645,6 +645,7 @@ class Setup:
         tell(last)
 
     def next_step(self) -> str:
+        """Return one sentence: what to do after the setup."""
         config = self._context.config()
         chats = [
             record.title

@@ -219,6 +219,7 @@ class TerminalScreen(ChatScreen):
         self._columns = columns
 
     def live_lines(self, conversation: TerminalChat) -> list[str]:
+        """Return the rows above the prompt: the unfinished answer, and running calls with the end of their output."""
         found: list[str] = []
         if text := conversation.answer.unfinished.strip("\n"):
             found += [*rows(closed(text), self.width, colour=self._colour), ""]
