@@ -1,6 +1,7 @@
 """From an empty home to a first answer of a real model on this machine, typed at a terminal; and no line that lies."""
 
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -27,8 +28,11 @@ def newcomer(tmp_path: Path) -> dict[str, str]:
     (tmp_path / "systemctl").write_text("#!/bin/sh\nexit 1\n")
     (tmp_path / "systemctl").chmod(0o755)
     path = f"{tmp_path}:/usr/bin:/bin"
+    with socket.socket() as probe:  # another Shoal may run on this machine
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
     return {"HOME": str(tmp_path), "PATH": path, "TERM": "xterm", "PYTHONPATH": str(LOCAL / "python"),
-            "OLLAMA_HOST": "127.0.0.1:1",
+            "OLLAMA_HOST": "127.0.0.1:1", "SHOAL_WEB__PORT": port,
             # A small model may go on without an end; each time it is cut off, it is asked to go on.
             "SHOAL_MODEL__MAX_OUTPUT_TOKENS": "24", "SHOAL_TURNS__STEPS_MAX": "2"}  # fmt: skip
 

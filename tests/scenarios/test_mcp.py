@@ -162,6 +162,7 @@ async def test_the_owner_confirms_a_server_in_the_chat_and_its_reads_run_unasked
     async with scenario(
         tmp_path, model, profile="standard", access=OWNER, settings=settings, changes=("tools",)
     ) as world:
+        await ready(world)
         ada = world.person("ada", "1", direct=True)
         await ada.says("hi")
         await ada.sees("Hello.")
