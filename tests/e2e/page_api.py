@@ -68,6 +68,7 @@ class PageApi:
     """The server and what it knows. `on_message` runs when a message is accepted.
 
     `answers` are what other reading calls answer, by path below /api/; where it has none, `lists` says it by name.
+    Other calls that change something answer `answers["METHOD path"]`, or nothing.
     """
 
     def __init__(self) -> None:
@@ -332,8 +333,9 @@ class PageApi:
 
     async def _do(self, request: Request) -> Response:
         body = await request.body()
-        self.sent.append(Sent(request.method, str(request.path_params["name"]), json.loads(body) if body else {}))
-        return JSONResponse({})
+        name = str(request.path_params["name"])
+        self.sent.append(Sent(request.method, name, json.loads(body) if body else {}))
+        return JSONResponse(self.answers.get(f"{request.method} {name}", {}))
 
     async def _add_trigger(self, request: Request) -> Response:
         body: dict[str, object] = json.loads(await request.body())

@@ -14,10 +14,11 @@ import httpx2
 import pytest
 from tests.e2e.http_stand import TOKEN, Served, served
 
-from shoal.features.push.service import WebPush
-from shoal.kernel.events import ApprovalRequested
-from shoal.kernel.ids import ApprovalId, CallId, ThreadId
+from shoal.features.push.service import Notification, WebPush, notification
+from shoal.kernel.events import ApprovalRequested, Event
+from shoal.kernel.ids import ApprovalId, CallId, CardId, ThreadId, TurnId
 from shoal.kernel.messages import Author, Prompt
+from shoal.kernel.permissions import CardItem
 from shoal.kernel.records import Commit
 from shoal.kernel.secret import Secret
 from shoal.kernel.settings import WebSettings
@@ -113,6 +114,25 @@ async def test_an_answer_and_a_request_are_told_to_the_owner(told: Told) -> None
     assert request.content["approval"]
     assert 500 < request.ttl_seconds <= 600
     assert request.urgency == "high"
+
+
+async def test_a_card_of_several_calls_is_told_once_and_names_the_card(told: Told) -> None:
+    expires = told.stand.clock.now() + timedelta(minutes=10)
+
+    def asked(number: int, *, staged: bool = False) -> Notification | None:
+        item = CardItem(CardId("CARD"), number, 3, staged=staged)
+        actions, asked = ("tool:bash:make",), ApprovalId(f"A{number}")
+        data = ApprovalRequested(asked, CallId(f"c{number}"), "bash", actions, f"make {number}", expires, item=item)
+        return notification(Event(number, LOBBY, TurnId("T"), expires, data), "Harbour", "main")
+
+    first = asked(1)
+    assert first is not None
+    assert (first.kind, first.title, first.text) == ("approval", "main asks: may it make 3 calls?", "make 1")
+    assert (first.thread, first.approval, first.is_cut) == (LOBBY, "CARD", True)  # it opens the page, and allows nothing
+    staged = asked(1, staged=True)
+    assert staged is not None
+    assert staged.title == "main asks: may it do 3 things?"
+    assert [asked(2), asked(3, staged=True)] == [None, None]
 
 
 async def test_answers_on_other_platforms_are_told_there_alone(told: Told) -> None:

@@ -8,10 +8,10 @@ from tests.e2e.page_api import PageApi
 from tests.e2e.page_kit import THREAD, opened
 
 from shoal.kernel.clock import iso
-from shoal.kernel.events import ApprovalRequested, AssistantSaid, TurnStarted, UserSaid
+from shoal.kernel.events import ApprovalRequested, ApprovalSettled, AssistantSaid, TurnStarted, UserSaid
 from shoal.kernel.ids import ApprovalId, CallId, CardId
 from shoal.kernel.messages import Author, ToolCall
-from shoal.kernel.permissions import CardItem, ValueOrigin
+from shoal.kernel.permissions import CardItem, StandingRule, ValueOrigin
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("page")]
 
@@ -78,3 +78,39 @@ async def test_a_card_that_is_too_late_says_so(browser: Browser, api: PageApi) -
     async with opened(browser, api.address, place="approvals") as page:
         await page.get_by_role("button", name="Allow all").click()
         await expect(page.get_by_role("alert")).to_contain_text("It has expired.")
+
+
+OFFER = "Always allow: exactly the command git push, in the workspace of main, when you ask directly."
+
+
+async def test_a_rule_is_made_and_taken_back_where_it_was_asked_for(browser: Browser, api: PageApi) -> None:
+    api.append(THREAD, UserSaid("Push it", Author("owner", trusted=True)), "t1")
+    api.append(THREAD, TurnStarted("main", "demo"), "t1")
+    call = ToolCall(CallId("c1"), "bash", "{}")
+    api.append(THREAD, AssistantSaid("I push.", (call,), "tool_calls"))
+    expires, asked = api.now + timedelta(minutes=50), ApprovalId("a1")
+    rule = StandingRule(("tool:bash alone:git push",), "exactly the command git push", "main", ("web:owner",))
+    item = CardItem(always=rule)
+    api.append(THREAD, ApprovalRequested(asked, call.id, "bash", (), "git push", expires, item=item))
+    api.lists["approvals"] = [
+        {"id": asked, "thread": THREAD, "tool": "bash", "actions": [], "shown": "git push", "reason": "", "covers": {},
+         "asked_by": "web:owner", "agent": "main", "state": "pending", "created_at": iso(api.now),
+         "expires_at": iso(expires), "item": {}, "always": OFFER}
+    ]  # fmt: skip
+    async with opened(browser, api.address) as page:
+        await expect(page.locator(".approval").get_by_text(OFFER)).to_be_visible()
+        await page.get_by_role("button", name="Always allow").click()
+        await expect(page.get_by_role("button", name="Sending…")).to_be_visible()
+        assert api.sent[-1].body == {"decision": "allow", "scope": "always"}
+        api.answers["approvals/a1"] = {"id": asked, "scope": "always"}
+        api.answers["DELETE approvals/a1/always"] = {"message": "The rule is taken back."}
+        api.lists["approvals"] = []
+        api.append(THREAD, ApprovalSettled(asked, call.id, "allow", "always", "owner"))
+        await expect(page.get_by_text("Rule: exactly the command git push")).to_be_visible()
+        await page.get_by_role("button", name="Take back the rule").click()
+        await expect(page.get_by_text("The rule is taken back.")).to_be_visible()
+        assert (api.sent[-1].kind, api.sent[-1].target) == ("DELETE", "approvals/a1/always")
+        api.answers["approvals/a1"] = {"id": asked, "scope": "withdrawn"}
+        await page.reload()
+        await expect(page.get_by_text("The rule was taken back: exactly the command git push")).to_be_visible()
+        await expect(page.get_by_role("button", name="Take back the rule")).to_have_count(0)

@@ -75,9 +75,11 @@ class AlwaysAllow:
         """See `InboxPort.take_back`."""
         if reason := self._why_not(by):
             raise Forbidden(reason)
-        recent = [one for one in await self._approvals.search(pending=False) if one.scope == "always"]
+        decided = await self._approvals.search(pending=False)
+        recent = [one for one in decided if one.scope == "always"]
         if thread:
-            names = [one.item.card or one.id for one in recent if one.asked_in == thread]
+            ruled = [one for one in decided if one.scope in ("always", "withdrawn")]
+            names = [one.item.card or one.id for one in ruled if one.asked_in == thread]
             asked = next((name for name in names if name.upper().endswith(asked.upper())), asked)
         made = [call for call in await self._calls(asked) if call.scope == "always"]
         if not made:

@@ -1,5 +1,7 @@
 """Every action has one effect, and the table says what follows from it."""
 
+import re
+from importlib.resources import files
 from itertools import product
 from pathlib import Path
 from typing import get_args
@@ -13,7 +15,7 @@ from shoal.kernel.permissions import Action, Asker, Decision
 from shoal.kernel.settings import OverrideSettings, ProfileSettings
 from shoal.kernel.traits import Effect, Traits, TraitsByName
 from shoal.permissions.actions import shell_actions
-from shoal.permissions.effects import ANSWERS, EffectCase, Situation, effect_of, in_words
+from shoal.permissions.effects import ANSWERS, WORDS, EffectCase, Situation, effect_of, in_words
 from shoal.permissions.profiles import Profile, Profiles, compile_profile, decide_all, hidden
 from shoal.permissions.taint import MESSAGE_OF, Source, TaintState, gate, sink_of
 from tests.known_tools import TRAITS
@@ -297,3 +299,10 @@ def test_a_confirmed_read_does_harm_for_a_stranger() -> None:
 def test_locked_denies_whatever_was_confirmed() -> None:
     profile, names = Profiles(MCP).get("locked"), MCP.names(lambda one: one.group == "mcp")
     assert {decided((Action(f"tool:{name}:{{}}"),), SEALED, profile) for name in names} == {"deny"}
+
+
+def test_the_page_has_the_same_words() -> None:
+    script = (files("shoal.surfaces.console") / "static/views/rules.js").read_text("utf-8")
+    found = re.search(r"const EFFECTS = \{\n(.*?)\n\};", script, re.DOTALL)
+    assert found is not None
+    assert dict(re.findall(r'^  (\w+): "(.*)",$', found[1], re.MULTILINE)) == dict(WORDS)

@@ -118,7 +118,7 @@ class ThreadClient:
         """Remove the rule of a card, named by its id or the id's end; what to tell. Raises NotFound and Conflict."""
         path = f"/api/approvals?pending=false&thread={path_part(self._thread)}"
         asked = await self._client.call("GET", path, into=list[ApprovalView])
-        names = [one.item.card or one.id for one in asked if one.scope == "always"]
+        names = [one.item.card or one.id for one in asked if one.scope in ("always", "withdrawn")]
         name = next((one for one in names if one.upper().endswith(named.upper())), named)
         answer = await self._client.call("DELETE", f"/api/approvals/{path_part(name)}/always", into=dict[str, str])
         return answer["message"]

@@ -48,6 +48,23 @@ def test_a_question_is_answered_by_a_letter(shoal: Shoal) -> None:
     assert "✓ bash" not in denied.out
 
 
+def test_a_rule_is_made_by_a_letter_or_in_words_and_taken_back(shoal: Shoal, home: Path) -> None:
+    command, rules = "run curl -s http://127.0.0.1:9/tide", home / "shoal.toml"
+    allowed = shoal("chat", stdin=f"{command}\na\n")
+    assert "Always allow: exactly the command curl -s http://127.0.0.1:9/tide" in allowed.out
+    assert "a for always" in allowed.out
+    assert "overrides" in rules.read_text()
+    take_back = re.search(r"take back \w{8}", allowed.out)
+    assert take_back is not None
+    taken = shoal("chat", stdin=f"{take_back[0]}\n{take_back[0]}\n")
+    assert "The rule is taken back." in taken.out
+    assert "No rule of this card is in force." in taken.out
+    assert "overrides" not in rules.read_text()
+    shoal("chat", "--thread", "terminal:local:other", stdin=f"{command}\n")
+    assert "Always allowed: exactly" in shoal("chat", "--thread", "terminal:local:other", stdin="/allow always\n").out
+    assert "overrides" in rules.read_text()
+
+
 def test_a_question_that_nobody_answers_is_left_and_told(shoal: Shoal) -> None:
     ran = shoal("chat", stdin="run touch .git\n")
     assert ran.code == 1

@@ -145,6 +145,7 @@ export const api = {
   artifacts: (thread) => call("GET", `${at(thread)}/artifacts`),
   artifact: (thread, artifact) => readText(artifactAddress(thread, artifact)),
   approvals: () => call("GET", "/api/approvals"),
+  approval: (id) => call("GET", `/api/approvals/${encodeURIComponent(id)}`),
   suggestedRules: () => call("GET", "/api/permissions/suggestions"),
   acceptRule: (agent, allow) => call("POST", "/api/permissions/suggestions", { agent, allow }),
   comparisons: () => call("GET", "/api/comparisons"),

@@ -1,21 +1,24 @@
 // The rule that a decision has made, which the owner takes back where it was made.
 
 import { api } from "../api.js";
-import { html, useState } from "../dom.js";
+import { html, useEffect, useState } from "../dom.js";
 import { visible } from "../format.js";
 import { isOwner } from "../me.js";
 import { useAttempt } from "./lists.js";
 import { Words } from "./words.js";
 
 export function MadeRule({ approval }) {
+  const [scope, setScope] = useState(""); // "withdrawn" once somebody has taken the rule back
   const [done, setDone] = useState("");
   const [attempt, problem] = useAttempt(() => {});
   const { words, agent, channel } = approval.item?.always || {};
+  useEffect(() => void attempt(async () => setScope((await api.approval(approval.id)).scope)), [approval.id]);
   const back = () => attempt(async () => setDone((await api.takeBack(approval.item?.card || approval.id)).message));
+  const rule = words && `${visible(words)}, in the workspace of ${visible(agent)}, when you ask ${channel ? "in this channel" : "directly"}. `;
   return html`
     <p class="verdict">
-      ${done || (words && `Rule: ${visible(words)}, in the workspace of ${visible(agent)}, when you ask ${channel ? "in this channel" : "directly"}. `)}
-      ${!done && isOwner() && html`<button type="button" class="quiet" onClick=${back}>Take back the rule</button>`}
+      ${done || (rule && `${scope === "withdrawn" ? "The rule was taken back" : "Rule"}: ${rule}`)}
+      ${!done && scope === "always" && isOwner() && html`<button type="button" class="quiet" onClick=${back}>Take back the rule</button>`}
     </p>
     ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
   `;

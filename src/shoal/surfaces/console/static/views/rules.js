@@ -11,7 +11,7 @@ export const DECISIONS = { allow: "runs", ask: "asks", deny: "refused" };
 
 /** Calls that no rule names, by what they reach: the words of `shoal.permissions.effects`. */
 const EFFECTS = {
-  read: "reading its own folders, memory, this conversation and the web",
+  read: "reading its own folders, memory, this conversation, the web and MCP servers",
   contained: "changes that /undo takes back, and commands in a sandbox without network",
   outward: "calls that leave this machine or this conversation",
   lasting: "changes that /undo does not take back",
