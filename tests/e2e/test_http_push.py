@@ -128,7 +128,11 @@ async def test_a_card_of_several_calls_is_told_once_and_names_the_card(told: Tol
     first = asked(1)
     assert first is not None
     assert (first.kind, first.title, first.text) == ("approval", "main asks: may it make 3 calls?", "make 1")
-    assert (first.thread, first.approval, first.is_cut) == (LOBBY, "CARD", True)  # it opens the page, and allows nothing
+    assert (first.thread, first.approval, first.is_cut) == (
+        LOBBY,
+        "CARD",
+        True,
+    )  # it opens the page, and allows nothing
     staged = asked(1, staged=True)
     assert staged is not None
     assert staged.title == "main asks: may it do 3 things?"

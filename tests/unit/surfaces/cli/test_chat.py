@@ -50,6 +50,8 @@ def test_a_question_is_answered_by_a_letter(shoal: Shoal) -> None:
 
 def test_a_rule_is_made_by_a_letter_or_in_words_and_taken_back(shoal: Shoal, home: Path) -> None:
     command, rules = "run curl -s http://127.0.0.1:9/tide", home / "shoal.toml"
+    home.mkdir()
+    rules.write_text('[model]\nname = "demo"\n[sandbox]\nkind = "host"\n')
     allowed = shoal("chat", stdin=f"{command}\na\n")
     assert "Always allow: exactly the command curl -s http://127.0.0.1:9/tide" in allowed.out
     assert "a for always" in allowed.out

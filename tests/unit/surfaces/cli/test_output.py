@@ -1,10 +1,15 @@
 """What is printed for a person."""
 
+from datetime import UTC, datetime
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shoal.surfaces.cli.output import is_dumb, worded, wrapped
+from shoal.kernel.events import ApprovalRequested
+from shoal.kernel.ids import ApprovalId, CallId, CardId
+from shoal.kernel.permissions import CardItem
+from shoal.surfaces.cli.output import is_dumb, request_lines, worded, wrapped
 
 
 def test_what_stands_in_backticks_is_quoted() -> None:
@@ -42,3 +47,27 @@ def test_a_terminal_that_names_no_kind_gets_plain_text(
     if terminal is not None:
         monkeypatch.setenv("TERM", terminal)
     assert is_dumb() is dumb
+
+
+def asked(number: int, *, staged: bool = False) -> list[str]:
+    """The lines of one of two calls on a card."""
+    item = CardItem(CardId("C"), number, 2, why="I build, then test.", staged=staged)
+    expires = datetime(2026, 3, 5, tzinfo=UTC)
+    call = CallId(f"c{number}")
+    return list(
+        request_lines(ApprovalRequested(ApprovalId("a"), call, "bash", (), "make\nmake test", expires, item=item))
+    )
+
+
+def test_a_card_of_several_calls_says_why_once_and_how_to_answer_at_its_end() -> None:
+    first, last = asked(1), asked(2)
+    assert first[:2] == ["  The model says: “I build, then test.”", "  ? The agent asks to run call 1 of 2, bash:"]
+    assert [line.split()[-1] for line in first[2:4]] == ["make", "test"]
+    assert last[0] == "  ? The agent asks to run call 2 of 2, bash:"
+    answer = "  Answer y for all 2, n for none, or choose: allow 1 2"
+    assert (answer in first, last[-1]) == (False, answer)
+
+
+def test_a_card_of_staged_calls_says_that_nothing_is_done_yet() -> None:
+    assert asked(2, staged=True)[0] == "  ? Not done yet, 2 of 2: bash"
+    assert asked(2, staged=True)[-1] == "  Write `do all` to do all of it, `do 1 2` for some, or `discard`."
