@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 FEATURES = (
+    "subagents",
     "telemetry",
     "memory",
     "openai_api",

@@ -76,6 +76,7 @@ TRIGGERS = Parts(
 )
 SELF_EDIT = Parts("self_edit", ("set_model", "write_doc", "my_settings"))
 SNAPSHOTS = Parts("snapshots", routes=("/api/threads/{thread}/snapshots", "/api/threads/{thread}/new"))
+SUBAGENTS = Parts("subagents", ("subagent", "spawn", "ask_agent"), sections=("subagents",))
 BACKUPS = Parts("backups", routes=("/api/backups",), cli=("backup", "restore"), sections=("backup",))
 
 
@@ -105,6 +106,7 @@ class Without:
 @pytest.mark.parametrize(
     "parts",
     [
+        SUBAGENTS,
         MEMORY,
         OPENAI_API,
         PUSH,

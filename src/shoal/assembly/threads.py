@@ -6,7 +6,6 @@ from contextlib import AsyncExitStack
 from functools import partial
 
 from shoal.accounts import platform_names
-from shoal.agents.children import Children
 from shoal.agents.lifecycle import AgentLifecycle, Checks
 from shoal.agents.registry import AgentRegistry
 from shoal.agents.versions import AgentVersions
@@ -78,7 +77,7 @@ def open_threads(services: Services, role: Role, stack: AsyncExitStack) -> None:
             hub=hub,
             clock=clock,
             agents=agents,
-            children=services[Children],
+            wake=backend.engine.woken,
             context=services[ContextBuilder],
             loop=services[TurnLoop],
             titles=services[ThreadTitles],

@@ -3,7 +3,6 @@
 import asyncio
 from functools import partial
 
-from shoal.agents.children import Children
 from shoal.agents.registry import AgentRegistry
 from shoal.assembly.outside import Adapters
 from shoal.assembly.overrides import Overrides
@@ -86,7 +85,7 @@ def open_tools(services: Services, overrides: Overrides, role: Role) -> None:
 
 
 async def open_turn(services: Services) -> None:
-    """Open the loop of a turn, and what it asks: context, spending, subagents. Raises ConfigError, ShoalError."""
+    """Open the loop of a turn, and what it asks: context, spending. Raises ConfigError, ShoalError."""
     config, home, clock, store = services[LiveConfig].current, services[Home], services[Clock], services[Store]
     agents, models, executor = services[AgentRegistry], services[Models], services[Executor]
     profiles, engine, folders = services[Profiles], services[Backend].engine, services[Folders]
@@ -104,9 +103,6 @@ async def open_turn(services: Services) -> None:
         spend_left=spending.left,
         tainted_files=services[PromptFiles].sources,
     )
-    children = Children(store, engine, agents, models, clock, config.subagents)
-    for tool in children.tools():
-        services[Registry].add(tool)
     loop = TurnLoop(
         models,
         executor,
@@ -116,7 +112,6 @@ async def open_turn(services: Services) -> None:
         clock,
         config.turns,
         confirm=engine.confirm,
-        stop_children=children.stop,
         push=folders.push,
         checkpoints=services[Checkpoints],
         known_models=partial(model_names, models),
@@ -124,5 +119,5 @@ async def open_turn(services: Services) -> None:
         outage_seconds=config.model.outage_seconds,
     )
     titles = ThreadTitles(store.threads, spending, clock, config.threads)
-    for service in (spending, context, children, loop, titles):
+    for service in (spending, context, loop, titles):
         services.add(service)

@@ -212,15 +212,6 @@ class Purpose(msgspec.Struct, frozen=True):
         return self.author if self.caller is None else self.caller.author
 
 
-class Task(msgspec.Struct, frozen=True):
-    """A task for a subagent: the text, the agent (empty: the caller's) and the model (empty: the agent's)."""
-
-    text: str
-    agent: str = ""
-    model: str = ""
-    mode: Literal["wait", "tell", "wake"] = "wait"
-
-
 def child_thread(parent: ThreadId, turn: TurnId, call: CallId) -> ThreadId:
     """Return the id of the thread that a call starts. It depends only on the call."""
     beginning = hashlib.sha256(parent.encode()).hexdigest()[:16]

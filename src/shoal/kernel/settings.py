@@ -394,17 +394,6 @@ class AgentsSettings(Section, frozen=True, kw_only=True):
     owner and permissions.approvers: PLATFORM:USER, role:NAME, or PLATFORM:role:NAME."""
 
 
-class SubagentsSettings(Section, frozen=True, kw_only=True):
-    """Limits of tasks for subagents and other agents."""
-
-    depth_max: Annotated[int, Meta(ge=0, le=10)] = 3
-    """Nesting depth of calls. 0 allows none."""
-    running_max: Annotated[int, Meta(ge=1, le=100)] = 5
-    """Concurrent subagents of one conversation."""
-    steps_max: Annotated[int, Meta(ge=1)] = 25
-    """Model calls per subagent, at most turns.steps_max."""
-
-
 class ToolsSettings(Section, frozen=True, kw_only=True):
     """Settings of built-in tools."""
 
@@ -448,7 +437,6 @@ class Config(Section, frozen=True, kw_only=True):
     web: WebSettings = WebSettings()
     engine: EngineSettings = EngineSettings()
     agents: AgentsSettings = AgentsSettings()
-    subagents: SubagentsSettings = SubagentsSettings()
     tools: ToolsSettings = ToolsSettings()
     speech: SpeechSettings = SpeechSettings()
     logging: LoggingSettings = LoggingSettings()

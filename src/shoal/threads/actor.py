@@ -29,7 +29,6 @@ from functools import partial
 import anyio
 import msgspec
 
-from shoal.agents.children import Children
 from shoal.agents.registry import AgentRegistry
 from shoal.delivery.sender import Senders
 from shoal.kernel.begun import Begun, SetAside
@@ -88,7 +87,8 @@ TIMED_OUT = "I stopped: this took longer than I may work on one message."
 class ActorServices(msgspec.Struct, frozen=True, kw_only=True):
     """Services shared by all actors.
 
-    `project` writes a finished turn into the thread's readable files. Once `stopping`, no further turn is opened.
+    `wake` lets the engine advance another thread. `project` writes a finished turn into the thread's readable files.
+    Once `stopping`, no further turn is opened.
     `end_departed` ends the work of people without access. `folders` synchronizes directories with other machines. A
     turn waits until an author of several messages has paused for `mailbox.pause_seconds`; with 0 each message is a turn
     of its own. `begun` counts the turns in which the process died.
@@ -100,7 +100,7 @@ class ActorServices(msgspec.Struct, frozen=True, kw_only=True):
     hub: LiveHub
     clock: Clock
     agents: AgentRegistry
-    children: Children
+    wake: Callable[[ThreadId], Awaitable[None]]
     context: ContextBuilder
     loop: TurnLoop
     titles: ThreadTitles
@@ -195,7 +195,7 @@ class Actor:
                         )
                     )
                 if state.caller is not None:
-                    await services.children.ended(state.caller)
+                    await services.wake(state.caller.thread)
                 view.close_turn()
                 if services.stopping():
                     return
@@ -400,7 +400,7 @@ class Actor:
     async def _close(self, view: ThreadView, *events: EventData) -> None:
         """Journal the end of a cancelled or failed turn, with a result for every call."""
         state, finished = view.open, events[-1]
-        await self._services.children.stop(self.thread)
+        await self._services.loop.stop_begun(self.thread)
         assert isinstance(finished, TurnFinished)
         by_a_person = finished.outcome == "aborted"
         unrun, running = (ABORTED_CALL, ABORTED_RUNNING) if by_a_person else (FAILED_CALL, FAILED_RUNNING)

@@ -172,7 +172,7 @@ class Orchestrator:
                     info = await self._store.journal.thread(message.thread)
                     if info is not None and info.parent:
                         await self._engine.woken(ThreadId(info.parent))
-                stopped = await self.services.children.stop(message.thread)
+                stopped = await self.services.loop.stop_begun(message.thread)
                 return Receipt("delivered") if stopped and not receipt.delivered else receipt
             case Retry():  # a turn that waits for its model asks again now
                 if message.model and not message.author.trusted:

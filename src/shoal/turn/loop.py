@@ -173,9 +173,9 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
     machines before its result is journaled, so that any machine can continue the turn. Before the first call that may
     change files, `checkpoints` store the state of the workspace.
 
-    `stop_children` stops the threads that calls of this one began. `known_models` names every model.
-    `tell_unknown_window` is called for each model in use whose window is unknown. A turn waits for a model that is down
-    for `outage_seconds`, unless features specify another time for the origin of its message.
+    Each of the `stoppers` stops what calls of a thread have begun elsewhere, and returns how much. `known_models` names
+    every model. `tell_unknown_window` is called for each model in use whose window is unknown. A turn waits for a model
+    that is down for `outage_seconds`, unless features specify another time for the origin of its message.
     """
 
     models: Models
@@ -186,13 +186,17 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
     clock: Clock
     limits: TurnsSettings
     confirm: Callable[[ThreadId], Awaitable[None]]
-    stop_children: Callable[[ThreadId], Awaitable[int]]
     push: Callable[[ThreadId, AgentSpec], Awaitable[tuple[str, ...]]]
     checkpoints: Checkpoints
     known_models: Callable[[], Sequence[str]]
     tell_unknown_window: Callable[[str], Awaitable[None]]
     outage_seconds: float
     outage_seconds_by_origin: dict[Origin, float] = {}
+    stoppers: list[Callable[[ThreadId], Awaitable[int]]] = []
+
+    async def stop_begun(self, thread: ThreadId) -> int:
+        """Stop what calls of a thread have begun elsewhere. Returns how much was at work."""
+        return sum([await stop(thread) for stop in self.stoppers])
 
     async def run(self, run: TurnRun) -> TurnOutcome:
         """Advance the open turn until it has finished or waits for a person."""
@@ -488,7 +492,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
         while calls:
             if view.steered and self.limits.steer == "skip" and not view.open.effects:
                 if any(self._comes_later(call) and call.id in view.open.started for call in calls):
-                    await self.stop_children(view.thread)
+                    await self.stop_begun(view.thread)
                 await self._fail_calls(run, calls, SKIPPED, void_approvals=True)
                 return None
             together = self._together(view.open, calls)

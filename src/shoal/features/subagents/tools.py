@@ -1,19 +1,20 @@
 """The tools that delegate work to other turns: `subagent` and `ask_agent` wait for the answer, `spawn` does not."""
 
-from collections.abc import Awaitable, Callable
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
-from shoal.kernel.agents import Task
+from shoal.features.subagents.children import Children, Task
 from shoal.kernel.errors import ToolError
-from shoal.kernel.ids import ThreadId
 from shoal.kernel.permissions import Action
 from shoal.kernel.ports import Invocation, Tool, ToolContext, ToolOutput
 from shoal.kernel.traits import Traits
 from shoal.tools.functions import Prepared, canonical, tool
+
+if TYPE_CHECKING:
+    from shoal.services import Services
 
 TASK_CHARS_MAX = 50_000
 
@@ -48,23 +49,19 @@ ASK_AGENT = tool(
 )
 
 
-def subagent_tools(
-    check: Callable[[Task, ToolContext], None],
-    begin: Callable[[Task, ToolContext], Awaitable[ThreadId]],
-    result: Callable[[ThreadId], Awaitable[ToolOutput]],
-) -> tuple[Tool, ...]:
-    """Create all three tools. `check` raises ToolError for a task that can never start. `begin` starts it, at most
-    once, and raises ToolError if it may not start now. `result` returns the result, pending while the task runs."""
+def subagent_tools(services: "Services") -> tuple[Tool, ...]:
+    """Return all three tools."""
+    children = services[Children]
 
     def prepared(name: str, task: Task, context: ToolContext) -> Prepared:
         if not task.text.strip():
             raise ToolError("There is nothing to do: the text is empty.")
-        check(task, context)
+        children.check(task, context)
 
         async def work() -> ToolOutput:
-            thread = await begin(task, context)
+            thread = await children.begin(task, context)
             if task.mode == "wait":
-                return await result(thread)
+                return await children.result(thread)
             then = "You are woken when it has finished." if task.mode == "wake" else "Its result will be noted here."
             return ToolOutput(f"Started the subagent {thread}. {then}")
 

@@ -12,24 +12,39 @@ So nothing has to be remembered beside the two journals: a crash anywhere leaves
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Self
 
 import msgspec
 
 from shoal.agents.registry import AgentRegistry
-from shoal.kernel.agents import ENDED, Task, child_thread
+from shoal.backend import Backend
+from shoal.features.subagents.settings import SubagentsSettings
+from shoal.kernel.agents import ENDED, child_thread
 from shoal.kernel.clock import Clock
 from shoal.kernel.errors import InvalidInput, ToolError
 from shoal.kernel.ids import ThreadId, TurnId
+from shoal.kernel.live_config import LiveConfig
 from shoal.kernel.messages import Abort, Author, Caller, Prompt
-from shoal.kernel.ports import Engine, Models, Tool, ToolContext, ToolOutput
-from shoal.kernel.settings import SubagentsSettings
+from shoal.kernel.ports import Engine, Models, ToolContext, ToolOutput
 from shoal.store.store import Store
-from shoal.tools.builtin.subagent import subagent_tools
+from shoal.turn.loop import TurnLoop
+
+if TYPE_CHECKING:
+    from shoal.services import Services
+
+
+class Task(msgspec.Struct, frozen=True):
+    """A task for a subagent: the text, the agent (empty: the caller's) and the model (empty: the agent's)."""
+
+    text: str
+    agent: str = ""
+    model: str = ""
+    mode: Literal["wait", "tell", "wake"] = "wait"
 
 
 @dataclass(eq=False, repr=False)
 class Children:
-    """Begins, watches and stops them."""
+    """Begins, finds and stops them."""
 
     store: Store
     engine: Engine
@@ -38,8 +53,17 @@ class Children:
     clock: Clock
     limits: SubagentsSettings
 
-    def tools(self) -> tuple[Tool, ...]:
-        return subagent_tools(self.check, self.begin, self.result)
+    @classmethod
+    def of(cls, services: "Services") -> Self:
+        """Make the service of others."""
+        return cls(
+            services[Store],
+            services[Backend].engine,
+            services[AgentRegistry],
+            services[Models],
+            services[Clock],
+            services[LiveConfig].current.section(SubagentsSettings),
+        )
 
     def check(self, task: Task, context: ToolContext) -> None:
         """Raise ToolError for an agent or model that there is not, and where calls are nested too deep."""
@@ -119,6 +143,7 @@ class Children:
             await self.engine.woken(child)
         return len(working)
 
-    async def ended(self, caller: Caller) -> None:
-        """A child's end is durable: let its parent go on."""
-        await self.engine.woken(caller.thread)
+
+def attach(services: "Services") -> None:
+    """Stop the children of turns that are stopped."""
+    services[TurnLoop].stoppers.append(services[Children].stop)
