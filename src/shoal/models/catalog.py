@@ -28,7 +28,6 @@ from shoal.kernel.untrusted import UNREADABLE
 from shoal.models.api_protocol import ApiProtocol
 from shoal.models.demo import CONTEXT_TOKENS as DEMO_CONTEXT_TOKENS
 from shoal.models.demo import DEMO, DemoProvider
-from shoal.models.http_provider import ApiKey, HttpProvider
 from shoal.models.model_table import (
     BASE_URLS,
     LOCAL_CONTEXT_TOKENS,
@@ -98,6 +97,8 @@ def build_provider(
             return LocalProvider(name, folder / settings.model_file, settings.timeout_seconds, clock)
         case _:
             raise ConfigError([f"providers.{name}.kind is {settings.kind!r}; allowed: {', '.join(BASE_URLS)}, local."])
+    from shoal.models.http_provider import ApiKey, HttpProvider
+
     return HttpProvider(
         name,
         protocol,
@@ -190,7 +191,7 @@ def build_speech(
 def _endpoint(
     name: str, model: str, settings: ProviderSettings, clock: Clock, environ: Mapping[str, str]
 ) -> "ModelEndpoint":
-    from shoal.models.http_provider import ModelEndpoint
+    from shoal.models.http_provider import ApiKey, ModelEndpoint
 
     return ModelEndpoint(
         name,

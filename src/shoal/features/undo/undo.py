@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
-from shoal.features.undo.restore import restore
 from shoal.kernel.agents import AgentSpec
 from shoal.kernel.checkpoints import (
     SINCE,
@@ -238,6 +237,8 @@ class Undo:
 
     async def _carry_out(self, undo: CheckpointRow, user: str, token: str = "") -> UndoResult:
         """Bring the workspace to what an undo's row says, and end it. What is done already is not done again."""
+        from shoal.features.undo.restore import restore  # only an undo needs it
+
         services, trees = self._services, self.checkpoints.trees(undo.workspace)
         root = self.checkpoints.path_of(undo.workspace)
         undone = await self._rows.get(undo.undoes)
