@@ -1,0 +1,78 @@
+"""How often a running Shoal asks on an ordinary day under `standard`: the commands and the calls on files of
+`tests/everyday_calls.txt` that it runs, each in a conversation of its own. Whoever is asked denies."""
+
+import asyncio
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.unit.permissions.test_effects_everyday import CALLS
+
+from shoal.agents.registry import AgentRegistry
+from shoal.permissions.access import AccessRules
+from shoal.testing.model import Call, FakeModel, Reply, Seen, Step
+from shoal.testing.scenario import World, scenario
+
+pytestmark = pytest.mark.slow
+
+ASKED_MAX = {"bubblewrap": 2, "host": 40}
+BESIDE_PATH = {
+    "read": {},
+    "list": {},
+    "write": {"content": "x\n"},
+    "edit": {"old_string": "x", "new_string": "y"},
+}
+"""The arguments of the tools for files, beside the path."""
+
+
+def call_of(line: str) -> Call | None:
+    """The call that a line of the list stands for; None for tools that need more than a path."""
+    if not line.startswith("tool:"):
+        return Call("bash", json.dumps({"command": line}))
+    _, name, detail = line.split(":", 2)
+    return Call(name, json.dumps({"path": detail, **BESIDE_PATH[name]})) if name in BESIDE_PATH else None
+
+
+LINES = {f"call {number}": call for number, line in enumerate(CALLS) if (call := call_of(line)) is not None}
+
+
+def script(seen: Seen) -> Step | str:
+    return "done" if seen.rounds else Reply(calls=(LINES[seen.user_text.splitlines()[0].removeprefix("[ada] ")],))
+
+
+def project(folder: Path) -> None:
+    (folder / "src").mkdir(parents=True, exist_ok=True)
+    for name in ("README.md", "src/app.py", "data.csv", "old.txt", "new.txt", "run.sh", "server.log", "draft.md"):
+        (folder / name).write_text("x\n")
+    subprocess.run(["git", "init", "-q", folder], check=True)
+
+
+async def is_asked(world: World, name: str) -> bool:
+    """Whether the call of this name asks; it is denied then."""
+    ada = world.person("ada", name)
+    await ada.says(name)
+    kinds = ("approval_requested", "turn_finished")
+    waiting = [asyncio.ensure_future(world.happens(ada.thread, kind)) for kind in kinds]
+    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    waiting[0].cancel()
+    asked = "approval_requested" in await world.types(ada.thread)
+    if asked:
+        await ada.decides((await ada.is_asked()).id, allow=False)
+    await waiting[1]
+    assert "tool_result" in await world.types(ada.thread)
+    return asked
+
+
+@pytest.mark.parametrize("sandbox", list(ASKED_MAX))
+async def test_an_ordinary_day_asks_little(tmp_path: Path, sandbox: str) -> None:
+    assert len(LINES) > 80
+    settings = {"sandbox": {"kind": sandbox}}
+    people = AccessRules(owners=("ada",))
+    model = FakeModel(script=script)
+    async with scenario(tmp_path, model, profile="standard", access=people, settings=settings, replays=False) as world:
+        project(world.app[AgentRegistry].spec("main").workspace)
+        asked = [name for name in LINES if await is_asked(world, name)]
+        assert len(asked) <= ASKED_MAX[sandbox], [LINES[name].arguments for name in asked]
+        if sandbox == "host":
+            assert any("git push" in LINES[name].arguments for name in asked)
