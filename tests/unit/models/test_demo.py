@@ -94,7 +94,7 @@ async def test_other_names_and_schemas_of_tools_are_served_too() -> None:
 async def test_without_a_fitting_tool_it_says_so() -> None:
     message = await ask(UserMessage("run ls"), tools=())
     assert message.tool_calls == ()
-    assert "not offered a tool" in message.text
+    assert "have no tool for that" in message.text
 
 
 @pytest.mark.parametrize("text", ["hi", "what can you do?", "how do I connect a model?", "thanks!", "florble", ""])
@@ -133,7 +133,7 @@ async def test_results_are_told_in_order_with_failures_and_denials_named() -> No
 
 @pytest.mark.parametrize(
     ("result", "words"),
-    [("Skipped: a new message arrived.", "left `ls` out"), ("Interrupted: the outcome is unknown.", "interrupted"),
+    [("Skipped: a new message arrived.", "skipped `ls`"), ("Interrupted: the outcome is unknown.", "interrupted"),
      ("```\nfence\n```", "````")],
 )  # fmt: skip
 async def test_odd_results_are_understood(result: str, words: str) -> None:

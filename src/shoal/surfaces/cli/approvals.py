@@ -60,7 +60,7 @@ def allow(context: CommandContext, id: str, for_thread: bool, always: bool, call
 
 @command(approvals, "take-back", example="shoal approvals take-back 01K9V3")
 def take_back(context: CommandContext, id: str) -> None:
-    """Remove the rule that `allow ID --always` made. Shoal asks again from the next turn on."""
+    """Remove the rule that "shoal approvals allow ID --always" made. Shoal asks again from the next turn on."""
     print(call_api(context, "DELETE", f"/api/approvals/{path_part(id)}/always", into=RuleTakenBack).message)
 
 
