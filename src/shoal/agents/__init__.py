@@ -1,1 +1,1 @@
-"""Who answers: the agents' registry, templates, bindings to channels and snapshots."""
+"""Agents: registry, templates, channel bindings and versions."""

@@ -1,4 +1,4 @@
-"""An agent's directory `agents/NAME/`: made from the template, its agent.toml read and changed key by key, removed."""
+"""An agent's directory `agents/NAME/`: create it from the template, read and change its agent.toml, remove it."""
 
 import hashlib
 import os
@@ -32,7 +32,7 @@ FOLDERS = ("docs", "sessions", "workspace")
 FILE_BYTES_MAX = 65_536
 GIT_SECONDS_MAX = 30.0
 SHIPPED = Path(__file__).with_name("template")
-"""The files an agent starts with where the home directory's template/ has none."""
+"""Initial files of an agent if template/ in the home directory lacks them."""
 _COMMIT = (
     *("-c", "user.name=Shoal", "-c", "user.email=shoal@localhost", "-c", "commit.gpgSign=false"),
     *("-c", "core.hooksPath=/dev/null", "commit", "--quiet", "--allow-empty", "--message", "An empty workspace"),
@@ -40,7 +40,7 @@ _COMMIT = (
 
 
 class AgentFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The keys of `agent.toml`; what is left out is taken from the configuration."""
+    """The keys of `agent.toml`. Missing keys use the values of the configuration."""
 
     model: str = ""
     profile: str = ""
@@ -60,19 +60,21 @@ KEYS = (
     *(name for name in AgentFile.__struct_fields__ if name != "budget"),
     *(f"budget.{name}" for name in AgentBudget.__struct_fields__),
 )
-"""What can be set one by one."""
+"""Keys that can be set individually."""
 
 
 def checked_name(name: str) -> str:
-    """The name, if an agent may have it. Raises InvalidInput."""
+    """Return the name. Raises InvalidInput if it is not valid for an agent."""
     if not NAME.fullmatch(name):
         raise InvalidInput(f"{name[:80]!r} is no name for an agent: take small letters, digits, - and _, at most 64.")
     return name
 
 
 def read_shared(home: Home) -> dict[str, object]:
-    """`data/settings.json`: what every agent has that says nothing itself, by the keys of agent.toml; nothing without
-    it. Raises InvalidInput for a broken file, and for one that cannot be read."""
+    """Read the defaults of all agents from `data/settings.json`, by the keys of agent.toml.
+
+    Empty if the file does not exist. Raises InvalidInput if it is broken or cannot be read.
+    """
     try:
         body = decode_settings(_settings(home.data / SHARED))
         msgspec.json.decode(body, type=AgentFile)
@@ -87,8 +89,10 @@ def read_shared(home: Home) -> dict[str, object]:
 
 
 def read_agent(folder: Path, shared: Mapping[str, object] = MappingProxyType({})) -> AgentFile:
-    """An agent's settings, and the `shared` ones that it says nothing of. Raises InvalidInput for a file that
-    is broken or cannot be read."""
+    """Return an agent's settings, completed with the `shared` ones.
+
+    Raises InvalidInput if the file is broken or cannot be read.
+    """
     try:
         own = decode_toml(decode_settings(_settings(folder / FILE)))
         budgets = shared.get("budget"), own.get("budget")
@@ -104,7 +108,7 @@ def read_agent(folder: Path, shared: Mapping[str, object] = MappingProxyType({})
 
 
 def _checked(file: AgentFile, folder: Path) -> AgentFile:
-    """The settings, if their time zone exists. Raises InvalidInput."""
+    """Return the settings. Raises InvalidInput if their time zone does not exist."""
     try:
         zone_named(file.timezone or "UTC")
     except InvalidInput as error:
@@ -113,7 +117,7 @@ def _checked(file: AgentFile, folder: Path) -> AgentFile:
 
 
 def _settings(file: Path) -> bytes:
-    """The beginning of a settings file. Raises FileNotFoundError, and InvalidInput where it cannot be read."""
+    """Read the start of a settings file. Raises FileNotFoundError, or InvalidInput if it cannot be read."""
     try:
         return read_regular(file, FILE_BYTES_MAX)
     except FileNotFoundError:
@@ -123,7 +127,7 @@ def _settings(file: Path) -> bytes:
 
 
 def digest_of(folder: Path) -> str:
-    """What tells one state of an agent's settings from another."""
+    """Return a digest of an agent's settings files."""
     try:
         return hashlib.sha256(_settings(folder / FILE)).hexdigest()
     except (OSError, InvalidInput):
@@ -131,9 +135,9 @@ def digest_of(folder: Path) -> str:
 
 
 def make_folder(home: Home, name: str) -> list[str]:
-    """Make what is missing of `agents/NAME/` from `template/`, and return it as paths below the home.
+    """Create missing files of `agents/NAME/` from `template/` and return their paths relative to the home.
 
-    A new workspace becomes a git repository with a first commit where git is installed. Blocks; raises OSError.
+    A new workspace becomes a git repository with a first commit if git is installed. Blocks. Raises OSError.
     """
     folder, made = home.agent(name), list[str]()
     folder.mkdir(parents=True, exist_ok=True)
@@ -149,7 +153,7 @@ def make_folder(home: Home, name: str) -> list[str]:
         write_new(home, target, source.read_bytes(), made)
     git = shutil.which("git") if is_new else None
     if git is not None:
-        # Variables such as GIT_DIR of the caller must not turn this to another repository.
+        # Variables of the caller such as GIT_DIR must not redirect this to another repository.
         environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
         for words in (("init", "--quiet", "--template=", "--initial-branch=main"), _COMMIT):
             subprocess.run(
@@ -160,13 +164,13 @@ def make_folder(home: Home, name: str) -> list[str]:
 
 
 def template_files(home: Home) -> list[Path]:
-    """What the files of a new agent are copies of: those of `FILES`, which may be missing, then the documents."""
+    """Return the template files of a new agent: those of `FILES`, which may be missing, then the documents."""
     docs = [path for path in sorted(home.template.glob("docs/**/*")) if path.is_file()]
     return [*(home.template / file for file in FILES), *docs]
 
 
 def make_template(home: Home) -> list[str]:
-    """Make what is missing of `template/`, and return it. Raises OSError."""
+    """Create missing files of `template/` and return them. Raises OSError."""
     made = list[str]()
     home.template.mkdir(parents=True, exist_ok=True)
     for file in FILES:
@@ -176,15 +180,17 @@ def make_template(home: Home) -> list[str]:
 
 
 def make_directory(home: Home, path: Path, made: list[str]) -> None:
-    """Make a directory that is missing and note it. Raises OSError."""
+    """Create a missing directory and record it. Raises OSError."""
     if not path.is_dir():
         path.mkdir(parents=True, exist_ok=True)
         made.append(f"{path.relative_to(home.root)}/")
 
 
 def write_new(home: Home, path: Path, content: bytes, made: list[str], mode: int = 0o644) -> None:
-    """Write a file that is not there yet, durably, and note it; two at once make it once. One that cannot be written
-    whole is taken away again. Raises OSError."""
+    """Create a missing file durably and record it. Safe to call concurrently.
+
+    A partly written file is removed. Raises OSError.
+    """
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     except FileExistsError:
@@ -201,9 +207,9 @@ def write_new(home: Home, path: Path, content: bytes, made: list[str], mode: int
 
 
 def remove_folder(home: Home, name: str, at: datetime, *, keep: bool) -> Path:
-    """Take `agents/NAME/` away, in one step: to `removed/`, where it stays with `keep` and is deleted without.
+    """Move `agents/NAME/` to `removed/` atomically, and delete it there unless `keep` is set.
 
-    Returns where it is, or was. Blocks; raises OSError.
+    Returns its path in `removed/`. Blocks. Raises OSError.
     """
     target = home.root / "removed" / f"{name}-{at:%Y%m%d-%H%M%S-%f}"
     target.parent.mkdir(exist_ok=True)
@@ -214,9 +220,9 @@ def remove_folder(home: Home, name: str, at: datetime, *, keep: bool) -> Path:
 
 
 def set_key(folder: Path, key: str, value: str) -> None:
-    """Set a key of an agent.toml in place, comments kept; an empty value takes it out.
+    """Set a key of an agent.toml and preserve its comments. An empty value removes the key.
 
-    Raises InvalidInput when the key is unknown or cannot hold the value; the file is then as it was. Blocks.
+    Raises InvalidInput, without changing the file, if the key is unknown or the value is not valid for it. Blocks.
     """
     if key not in KEYS:
         raise InvalidInput(f"{key[:80]!r} is not a key of an agent. Keys: {', '.join(KEYS)}.")
@@ -227,7 +233,7 @@ def set_key(folder: Path, key: str, value: str) -> None:
         if value:
             content = with_value(content, path, _value(key, value))
         else:
-            with suppress(CannotPlace):  # it is not there
+            with suppress(CannotPlace):  # no such key
                 content = without_key(content, path)
                 if len(path) > 1 and not decode_toml(content).get(path[0]):
                     content = without_key(content, path[:1])
@@ -243,7 +249,7 @@ def set_key(folder: Path, key: str, value: str) -> None:
 
 
 def _value(key: str, value: str) -> Value:
-    """The TOML value that the text writes, if the key can hold it, else the text itself."""
+    """Parse the text as a TOML value that is valid for the key. Otherwise return the text."""
     try:
         parsed: object = decode_toml(f"{key} = {value}")
         msgspec.convert(parsed, AgentFile)

@@ -1,7 +1,7 @@
-"""The agents' lives: made from a template, bound to channels, configured, destroyed; alike in files and database.
+"""Lifecycle of agents: create, bind to channels, configure and destroy, in files and database.
 
-`agents/NAME/` is what a turn reads; the database tells who there is and which channel is whose. What is wrong between
-the two, or with a channel that is gone, is told at the start and never silently put right.
+`agents/NAME/` is read by turns. The database has the list of agents and their channels. Mismatches between the two, and
+lost channels, are reported at startup and never repaired silently.
 """
 
 import asyncio
@@ -51,19 +51,19 @@ from shoal.turn.prompt import SystemChange
 log = logging.getLogger(__name__)
 
 STOP_SECONDS_MAX = 30.0
-"""How long turns of an agent that is to be destroyed may take to end."""
+"""Time limit for the running turns of an agent before it is destroyed."""
 LOOK_SECONDS = 0.2
 FILES_COUNTED_MAX = 10_000
-"""Files of an agent that are counted before it is deleted."""
+"""Maximum number of an agent's files to count before deletion."""
 _CHOICE = lazy_re.compile(r"\s*([\w.]+)=(\S*)(.*)", re.S)
 LISTS = ("tools", "fallback")
 
 
 class EditCheck(NamedTuple):
-    """Tries a change that an agent plans of itself, and says in one line what the person who is asked should know.
+    """Tests a change that an agent proposes for itself, and returns one line for the person who approves it.
 
-    `applies` says of the agent's directory whether there is anything to try. `run` gets the agent as it would be, its
-    directory as it is, who asks, and how the instructions change. It never raises.
+    `applies` takes the agent's directory and returns whether the check has anything to test. `run` gets the changed
+    agent, its current directory, the requester, and the change of its instructions. It never raises.
     """
 
     applies: Callable[[Path], bool]
@@ -71,14 +71,14 @@ class EditCheck(NamedTuple):
 
 
 class Checks(msgspec.Struct, frozen=True):
-    """What an agent's settings may name; `model` and `profile` raise InvalidInput for one that does not exist."""
+    """Checks of names in an agent's settings. `model` and `profile` raise InvalidInput for an unknown name."""
 
     model: Callable[[str], None]
     profile: Callable[[str], None]
     tools: Callable[[], Collection[str]]
 
     def check(self, key: str, value: str) -> None:
-        """Refuse a value that names what does not exist; its type is checked where it is written."""
+        """Raise InvalidInput for a value with an unknown name. Its type is checked when it is written."""
         match key:
             case "model":
                 self.model(value)
@@ -94,7 +94,7 @@ class Checks(msgspec.Struct, frozen=True):
                 pass
 
     def tool(self, name: str) -> None:
-        """Raises InvalidInput for a tool that does not exist; `*` in a known name stands for what cannot be known."""
+        """Raise InvalidInput for an unknown tool. `*` in a known name matches any text."""
         known = sorted(self.tools())
         if not any(fnmatchcase(name, one) for one in known):
             near = difflib.get_close_matches(name.partition(":")[0], known, 1)
@@ -103,8 +103,8 @@ class Checks(msgspec.Struct, frozen=True):
 
 
 class AgentCard(msgspec.Struct, frozen=True):
-    """An agent as lists show it: `spec` is None and `error` says why when its file is broken. `places` are those bound
-    to it, and what it answers there."""
+    """An agent in a list. If its file is broken, `spec` is None and `error` has the reason. `places` are its bound
+    channels and the messages it answers there."""
 
     name: str
     spec: AgentSpec | None
@@ -115,8 +115,8 @@ class AgentCard(msgspec.Struct, frozen=True):
 
 
 class DoomedAgent(msgspec.Struct, frozen=True):
-    """An agent that somebody wants to delete: its files (`is_more`: not all were counted), its channels and turns.
-    `digest` changes with any of its files and channels."""
+    """An agent before its deletion: its files (`is_more`: not all were counted), channels and turns. `digest` changes
+    with any of its files and channels."""
 
     name: str
     files: int
@@ -129,7 +129,7 @@ class DoomedAgent(msgspec.Struct, frozen=True):
 
 @dataclass(eq=False, repr=False)
 class AgentLifecycle:
-    """Makes, binds, configures and destroys agents. `by` is always a person, PLATFORM:USER, for the audit log."""
+    """Creates, binds, configures and destroys agents. `by` is always a person, PLATFORM:USER, for the audit log."""
 
     home: Home
     store: Store
@@ -141,7 +141,7 @@ class AgentLifecycle:
     send: Callable[[Inbound], Awaitable[Receipt]] | None
 
     async def cards(self, within: str = "") -> list[AgentCard]:
-        """Every agent, with what is at work in the threads whose ids begin with `within`. Raises StoreError."""
+        """Return all agents, with the running turns of threads whose ids begin with `within`. Raises StoreError."""
         bindings = await self.store.registry.bindings()
         works = await self.store.registry.at_work(limit=1000, within=within)
         cards: list[AgentCard] = []
@@ -156,12 +156,12 @@ class AgentLifecycle:
         return cards
 
     async def card(self, name: str, within: str = "") -> AgentCard:
-        """One agent. Raises NotFound, StoreError."""
+        """Return one agent. Raises NotFound, StoreError."""
         self._existing(name)
         return next(card for card in await self.cards(within) if card.name == name)
 
     async def doomed(self, name: str) -> DoomedAgent:
-        """What `destroy` would take away. Raises what it does."""
+        """Return what `destroy` would remove. Raises the same errors."""
         await self._check_destroyable(name)
         folder = self.home.agent(name)
         files, size_bytes, digest = await asyncio.to_thread(_contents, folder)
@@ -172,9 +172,9 @@ class AgentLifecycle:
         return DoomedAgent(name, min(files, FILES_COUNTED_MAX), is_more, size_bytes, tuple(places), at_work, digest)
 
     async def create(self, name: str, settings: Mapping[str, str], by: str) -> None:
-        """Make `agents/NAME/` from the template. Raises InvalidInput, Conflict when it exists, StoreError, OSError."""
+        """Create `agents/NAME/` from the template. Raises InvalidInput, Conflict if it exists, StoreError, OSError."""
         if self.agents.exists(checked_name(name)) and self.home.agent(name).exists():
-            raise Conflict(f"There is an agent {name} already. Destroy it first, or take another name.")
+            raise Conflict(f"The agent {name} already exists. Destroy it first, or choose another name.")
         settings = {key: listed(key, value) for key, value in settings.items()}
         for key, value in settings.items():
             self.checks.check(key, value)
@@ -191,8 +191,10 @@ class AgentLifecycle:
         await self._record("create", name, by)
 
     async def give_channel(self, name: str, beside: ThreadId, by: str, listen: Listen = "all") -> Binding | str:
-        """Make a channel beside the thread's, where the platform lets a bot do that, and bind it to the agent; else why
-        there is none."""
+        """Create a channel next to the thread's and bind it to the agent.
+
+        If the platform does not let a bot do that, return the reason.
+        """
         address = thread_address(beside)
         platform, channel = address.platform, address.channel
         adapter = self.adapters.get(platform)
@@ -203,16 +205,16 @@ class AgentLifecycle:
         try:
             made = await adapter.create_channel(name, channel)
         except PlatformError as error:
-            log.warning("a channel was not made", extra={"platform": platform, "agent": name, "why": str(error)})
-            return f"The channel could not be made: {error} {binds} binds another."
+            log.warning("cannot create a channel", extra={"platform": platform, "agent": name, "why": str(error)})
+            return f"The channel could not be created: {error} To use another channel, write {binds} there."
         return await self.bind(name, make_thread_id(platform, made, "0"), by, listen, made=True)
 
     async def bind(
         self, name: str, thread: ThreadId, by: str, listen: Listen = "all", *, made: bool = False
     ) -> Binding:
-        """Let the agent answer in the thread's channel from the next message on, as it `listen`s there.
+        """Bind the thread's channel to the agent, from the next message. `listen` is what it answers there.
 
-        Raises NotFound, InvalidInput for a platform that there is not, StoreError.
+        Raises NotFound, InvalidInput for an unknown platform, StoreError.
         """
         self._existing(name)
         address = thread_address(thread)
@@ -228,15 +230,16 @@ class AgentLifecycle:
         return binding
 
     async def unbind(self, thread: ThreadId, by: str) -> None:
-        """Let the account's agent answer in the thread's channel again. Raises NotFound when none is bound."""
+        """Remove the binding of the thread's channel, so that the account's agent answers. Raises NotFound if none is
+        bound."""
         if not await self._bindings.unbind(thread):
-            raise NotFound(f"{place_of(thread)} is bound to no agent.")
+            raise NotFound(f"{place_of(thread)} is not bound to an agent.")
         await self._record("unbind", "", by, place_of(thread))
 
     async def configure(self, name: str, key: str, value: str, by: str) -> AgentSpec:
-        """Set a key of the agent's file; an empty value takes it out. It counts from the next turn on.
+        """Set a key of the agent's file. An empty value removes it. Takes effect on the next turn.
 
-        Raises NotFound, InvalidInput saying what the key may hold, OSError.
+        Raises NotFound, InvalidInput with the allowed values, OSError.
         """
         self._existing(name)
         key = key_named(key)
@@ -252,10 +255,10 @@ class AgentLifecycle:
         return self.agents.spec(name)
 
     async def destroy(self, name: str, by: str, *, keep: bool) -> str:
-        """Stop the agent's turns, take its bindings and its directory away; its journals stay.
+        """Stop the agent's turns and remove its bindings and directory. Its journals remain.
 
-        Returns where its files are with `keep`, else nothing. Raises NotFound, Conflict for the default agent and for
-        one whose turns do not end, StoreError, OSError.
+        Returns the path of its files with `keep`, otherwise nothing. Raises NotFound, Conflict for the default agent or
+        if its turns do not end, StoreError, OSError.
         """
         await self._check_destroyable(name)
         await self.store.registry.retire(name)
@@ -285,7 +288,7 @@ class AgentLifecycle:
         await self._record("settings", "", by, f"{place} model={choices.model} profile={choices.profile}")
 
     async def reconcile(self) -> list[str]:
-        """Compare directories and rows: note agents that are new, and return what does not fit, a sentence each."""
+        """Compare directories and rows. Record new agents and return one sentence per mismatch."""
         rows = {row.name: row for row in await self.store.registry.all()}
         bindings = await self.store.registry.bindings()
         present = [name for name in self.agents.names() if self.home.agent(name).is_dir()]
@@ -299,7 +302,7 @@ class AgentLifecycle:
             if row.state == "active" and name not in present
         ]
         told += [
-            f"{one.place} is bound to the agent {one.agent}, which is gone. Bind it anew, or unbind it."
+            f"{one.place} is bound to the agent {one.agent}, which is gone. Bind it to another agent, or unbind it."
             for one in bindings
             if not self.agents.exists(one.agent)
         ]
@@ -319,8 +322,10 @@ class AgentLifecycle:
         return told
 
     async def lost_channels(self) -> list[str]:
-        """Bound channels that their platform says are gone, a sentence each. Raises PlatformError when it cannot say
-        now, StoreError."""
+        """Return one sentence per bound channel that its platform reports as gone.
+
+        Raises PlatformError if the platform cannot answer now, StoreError.
+        """
         told: list[str] = []
         for one in await self.store.registry.bindings():
             adapter = self.adapters.get(one.platform)
@@ -335,7 +340,7 @@ class AgentLifecycle:
 
     @property
     def _bindings(self) -> ChannelBindings:
-        assert self.agents.bindings is not None, "the app gives the agents their places"
+        assert self.agents.bindings is not None, "the app provides the bindings"
         return self.agents.bindings
 
     async def _check_destroyable(self, name: str) -> None:
@@ -356,8 +361,8 @@ class AgentLifecycle:
 
 
 def _contents(folder: Path) -> tuple[int, int, str]:
-    """How many files are below a folder, one more than FILES_COUNTED_MAX where there are more than that, their bytes,
-    and a digest of their names, sizes and times."""
+    """Return the number of files below a folder (at most FILES_COUNTED_MAX + 1), their bytes, and a digest of their
+    names, sizes and times."""
     digest, count, size_bytes = hashlib.sha256(), 0, 0
     for place, folders, names in walk(folder):
         folders[:] = sorted(one for one in folders if one != ".git")
@@ -373,8 +378,10 @@ def _contents(folder: Path) -> tuple[int, int, str]:
 
 
 def choices_in(text: str) -> tuple[str, Listen, dict[str, str], str]:
-    """An agent's name, and after it KEY=VALUE: what it is to answer in its channel (`listen`), what else is set, and
-    the rest. Raises InvalidInput for what cannot be set."""
+    """Parse an agent's name and the KEY=VALUE words after it into `listen`, other settings, and the rest.
+
+    Raises InvalidInput for an unknown key.
+    """
     name, _, rest = text.partition(" ")
     listen: Listen = "all"
     chosen: dict[str, str] = {}
@@ -393,19 +400,19 @@ def choices_in(text: str) -> tuple[str, Listen, dict[str, str], str]:
 
 
 def key_named(name: str) -> str:
-    """A key of agent.toml as people may call it: /settings says permissions to a profile."""
+    """Return the key of agent.toml for a name that people use: /settings calls the profile "permissions"."""
     return "profile" if name == "permissions" else name
 
 
 def listed(key: str, value: str) -> str:
-    """The value; for a key that holds a list, names with commas between them become one."""
+    """Return the value. For a list key, convert names separated by commas into a list."""
     if key not in LISTS or not value or value.startswith("["):
         return value
     return msgspec.json.encode([one.strip() for one in value.split(",") if one.strip()]).decode()
 
 
 def _names_in(value: str) -> tuple[str, ...]:
-    """The names of a list as TOML or JSON write it; nothing for what is no list, which is refused where it is set."""
+    """Return the names of a list in TOML or JSON. Empty if it is not a list, which is rejected when it is set."""
     try:
         return msgspec.toml.decode(f"names = {value}".encode(), type=dict[str, tuple[str, ...]])["names"]
     except UNREADABLE:

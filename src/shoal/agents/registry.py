@@ -1,11 +1,11 @@
-"""Who answers where, and with what: the channels' bindings and what was chosen for channels, servers and accounts.
+"""Agent registry, channel bindings, and the choices for channels, servers and accounts.
 
-Both are read from the database again when they are SECONDS old, or were changed here; so that another machine's change
-counts a moment later, and a message costs no query for them.
+Bindings and choices are cached for SECONDS or until they change in this process. Changes by other machines take effect
+after that time, and messages need no query.
 
-Who answers: agents as directories under `agents/`, each with an `agent.toml`, read again when it changes.
+Agents are directories under `agents/`, each with an `agent.toml` that is read again when it changes.
 
-What is up, in one line each, as the start, `shoal doctor`, the page and the API tell it.
+`info_lines` describes the running parts for startup, `shoal doctor`, the page and the API.
 """
 
 import logging
@@ -36,7 +36,7 @@ SECONDS = 2.0
 
 
 class ChannelChoices(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What was chosen for a place; an empty value is no choice."""
+    """Model and profile chosen for a place. Empty means no choice."""
 
     model: str = ""
     profile: str = ""
@@ -47,7 +47,7 @@ _choices = msgspec.json.Decoder(ChannelChoices)
 
 
 class ChannelBindings:
-    """The bindings and choices of all places. `accounts` has the agent of each account that names one."""
+    """The bindings and choices of all places. `accounts` maps accounts to the agents they name."""
 
     def __init__(self, registry: AgentStore, clock: Clock, accounts: Mapping[str, str]) -> None:
         self._registry = registry
@@ -59,8 +59,11 @@ class ChannelBindings:
         self._changes = 0
 
     async def agent_for(self, thread: ThreadId, asked: str) -> str:
-        """Who is meant by a message for `asked`: that agent, unless it is merely its account's; then the one that the
-        channel is bound to, else the account's; empty where the default one answers. Raises StoreError."""
+        """Return the agent that answers a message for `asked`; empty means the default agent.
+
+        This is `asked`, unless it is only the account's agent. Then the channel's binding takes precedence over the
+        account. Raises StoreError.
+        """
         account = self.accounts.get(thread_address(thread).platform, "")
         if asked and asked != account:
             return asked
@@ -69,13 +72,13 @@ class ChannelBindings:
         return bound.agent if bound is not None else account
 
     async def listens(self, thread: ThreadId) -> Listen:
-        """What is answered in the thread's channel. Raises StoreError."""
+        """Return which messages the agent answers in the thread's channel. Raises StoreError."""
         await self._fresh()
         bound = self._bound.get(place_of(thread))
         return bound.listen if bound is not None else UNBOUND
 
     async def chosen(self, thread: ThreadId) -> tuple[ChannelChoices, ChannelChoices]:
-        """What was chosen for the thread's server, else for its account, and for its channel. Raises StoreError."""
+        """Return the choices for the thread's server (or its account) and for its channel. Raises StoreError."""
         await self._fresh()
         platform = thread_address(thread).platform
         wide = self._chosen.get(platform, NO_CHOICES)
@@ -85,18 +88,19 @@ class ChannelBindings:
         return wide, self._chosen.get(place_of(thread), NO_CHOICES)
 
     async def chosen_for(self, place: str) -> ChannelChoices:
-        """What was chosen for just this place. Raises StoreError."""
+        """Return the choices for exactly this place. Raises StoreError."""
         await self._fresh()
         return self._chosen.get(place, NO_CHOICES)
 
     async def widest(self, thread: ThreadId) -> str:
-        """The place around a thread's channel: PLATFORM@SERVER where it is in one, else PLATFORM. Raises StoreError."""
+        """Return the place that contains a thread's channel: PLATFORM@SERVER, or PLATFORM without a server. Raises
+        StoreError."""
         address = thread_address(thread)
         server = await self._registry.server_of(address.platform, address.channel)
         return f"{address.platform}@{server}" if server else address.platform
 
     async def choose(self, place: str, choices: ChannelChoices) -> None:
-        """Set what was chosen for PLATFORM, PLATFORM@SERVER or PLATFORM:CHANNEL. Raises StoreError."""
+        """Set the choices for PLATFORM, PLATFORM@SERVER or PLATFORM:CHANNEL. Raises StoreError."""
         await self._registry.choose(place, "" if choices == NO_CHOICES else msgspec.json.encode(choices).decode())
         self.changed()
 
@@ -106,14 +110,14 @@ class ChannelBindings:
         self.changed()
 
     async def unbind(self, thread: ThreadId) -> bool:
-        """Take the binding of the thread's channel away; False when there is none. Raises StoreError."""
+        """Remove the binding of the thread's channel. Returns False if there is none. Raises StoreError."""
         address = thread_address(thread)
         found = await self._registry.unbind(address.platform, address.channel)
         self.changed()
         return found
 
     def changed(self) -> None:
-        """Read them again at the next question."""
+        """Read the bindings again on the next access."""
         self._read_at = None
         self._changes += 1
 
@@ -127,7 +131,7 @@ class ChannelBindings:
             try:
                 chosen[place] = _choices.decode(value)
             except UNREADABLE:
-                log.warning("what was chosen for a place cannot be read and does not count", extra={"place": place})
+                log.warning("ignoring unreadable choices of a place", extra={"place": place})
                 chosen[place] = NO_CHOICES
         self._bound, self._chosen = bound, chosen
         self._read_at = now if changes == self._changes else None
@@ -140,7 +144,7 @@ def place_of(thread: ThreadId) -> str:
 
 
 class AgentDefaults(msgspec.Struct, frozen=True):
-    """What an agent has that says nothing itself."""
+    """Settings of agents that do not set their own."""
 
     agent: str = "main"
     model: str = "demo"
@@ -152,7 +156,7 @@ class AgentDefaults(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, config: Config, model: str) -> Self:
-        """The defaults that a configuration gives."""
+        """Return the defaults of a configuration."""
         return cls(
             agent=config.agents.default_agent,
             model=model,
@@ -165,7 +169,7 @@ class AgentDefaults(msgspec.Struct, frozen=True):
 
 
 class _LoadedAgent(NamedTuple):
-    """`file` is what the agent says itself; `spec` what it has."""
+    """`file` has the agent's own settings, `spec` the effective ones."""
 
     path: Path
     stamp: tuple[int, ...]
@@ -184,12 +188,12 @@ class AgentRegistry:
         self.defaults = defaults
 
     def answer_with(self, model: str) -> None:
-        """Have agents that name no model answer with this one, from their next turns on."""
+        """Set the model of agents that name none, from their next turns."""
         self.defaults = msgspec.structs.replace(self.defaults, model=model)
         self._read.clear()
 
     def names(self) -> list[str]:
-        """Every agent that has a directory, the default one always among them."""
+        """Return all agents that have a directory, and always the default agent."""
         folder, found = self._home.root / "agents", set[str]()
         with suppress(OSError):
             found = {entry.name for entry in folder.iterdir() if entry.is_dir()}
@@ -199,12 +203,12 @@ class AgentRegistry:
         return name == self.defaults.agent or bool(NAME.fullmatch(name) and self._home.agent(name).is_dir())
 
     async def meant(self, thread: ThreadId, name: str) -> str:
-        """Whom a message is for that names this agent, or none. Raises StoreError."""
+        """Return the agent that answers a message that names `asked` or no agent. Raises StoreError."""
         return name if self.bindings is None else await self.bindings.agent_for(thread, name)
 
     async def resolve(self, name: str, thread: ThreadId) -> AgentSpec:
-        """The named agent, or the one that the thread's channel is bound to, or the default one, with what was chosen
-        for the channel. Raises InvalidInput for a broken file, StoreError."""
+        """Return the named agent, or the one bound to the thread's channel, or the default agent, with the choices for
+        the channel. Raises InvalidInput for a broken file, StoreError."""
         name = name or await self.meant(thread, "")
         kept = self._ready(name if name and self.exists(name) else self.defaults.agent)
         if self.bindings is None:
@@ -217,8 +221,10 @@ class AgentRegistry:
         return msgspec.structs.replace(kept.spec, model=model, profile=profile)
 
     async def zone_of(self, name: str, place: ThreadId | None) -> str:
-        """The time zone of the named agent, or of the one that answers in a place; the common one
-        where its file is broken. Raises StoreError."""
+        """Return the time zone of the named agent, or of the agent that answers in a place.
+
+        If its file is broken, return the shared time zone. Raises StoreError.
+        """
         if not name and place is not None:
             name = await self.meant(place, "")
         try:
@@ -227,30 +233,32 @@ class AgentRegistry:
             return self.defaults.timezone
 
     def spec(self, name: str) -> AgentSpec:
-        """The agent as its file is now; the same object while it does not change. Raises InvalidInput where
-        that, or its directory, cannot be used."""
+        """Return the agent from its current file; the same object while the file does not change.
+
+        Raises InvalidInput if the file or the directory cannot be used.
+        """
         return self._ready(name).spec
 
     def known(self, name: str) -> AgentSpec | None:
-        """The same; None for one that there is not."""
+        """Return the agent, or None if it does not exist."""
         return self.spec(name) if self.exists(name) else None
 
     def default(self) -> AgentSpec | None:
-        """The default agent; None where its file is broken."""
+        """Return the default agent, or None if its file is broken."""
         try:
             return self.spec(self.defaults.agent)
         except InvalidInput:
             return None
 
     def budget(self, name: str) -> AgentBudget:
-        """An agent's own ceilings; none for one that is gone or broken."""
+        """Return an agent's own budget limits; no limits if it is gone or broken."""
         try:
             return self._current(name).spec.budget if self.exists(name) else AgentBudget()
         except InvalidInput:
             return AgentBudget()
 
     def _ready(self, name: str) -> _LoadedAgent:
-        """As its file is now, with a directory to work in."""
+        """Load the agent's current file and create its workspace."""
         found = self._current(name)
         ensure_folder(found.spec.workspace)
         return found
@@ -294,8 +302,8 @@ class AgentRegistry:
 
 
 class RuntimeInfo(msgspec.Struct, frozen=True):
-    """A running Shoal: names only, no paths and no secrets. `models` counts the known ones; `notes` are what the
-    operator should know, `mcp` tells how each MCP server stands, `asks` what the profile `standard` asks about here."""
+    """A running Shoal: names only, no paths and no secrets. `models` is the number of known models. `notes` are for the
+    operator, `mcp` has the state of each MCP server, `asks` what the profile `standard` asks about here."""
 
     agents: tuple[str, ...]
     tools: tuple[str, ...]
@@ -312,7 +320,7 @@ class RuntimeInfo(msgspec.Struct, frozen=True):
 
 
 def info_lines(info: RuntimeInfo) -> list[str]:
-    """The lines for a person."""
+    """Return the lines for a person."""
     sandbox = info.sandbox if info.isolated else f"{info.sandbox} (not isolated)"
     known = counted(info.models, "model")
     return [

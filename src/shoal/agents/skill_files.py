@@ -1,5 +1,8 @@
-"""Skills as people write, install and delete them: checked and audited; an agent's can be taken back like its own
-changes. An archive with skills is not trusted: what it unpacks to is bounded, and stays in the skills' own folders."""
+"""Skills that people write, install and delete. Changes are checked and audited, and those to an agent's skills can be
+undone like its own changes.
+
+Archives are untrusted: their unpacked size is limited and files stay in the skills' folders.
+"""
 
 import io
 import stat
@@ -27,18 +30,18 @@ from shoal.turn.text_files import FileCache, SkillReader
 
 CHAIN = "skills"
 ARCHIVE_BYTES_MAX = 5_242_880
-"""Largest archive that is taken."""
+"""Maximum size of an archive."""
 UNPACKED_BYTES_MAX = 26_214_400
 FILES_MAX = 500
 DEPTH_MAX = 8
-"""Folders within each other, in an archive."""
+"""Maximum folder depth in an archive."""
 PART_CHARS_MAX = 100
 FETCH_SECONDS_MAX = 20.0
-"""How long an archive may take to come from its address."""
+"""Time limit for downloading an archive."""
 
 
 async def fetch_skills(fetcher: Fetcher, url: str) -> bytes:
-    """An archive of skills, or a single SKILL.md, from its https address. Raises InvalidInput."""
+    """Download an archive of skills, or a single SKILL.md, from an https address. Raises InvalidInput."""
     try:
         found = await fetcher.fetch(
             FetchRequest(url, bytes_max=ARCHIVE_BYTES_MAX, seconds_max=FETCH_SECONDS_MAX, tls_only=True)
@@ -46,20 +49,19 @@ async def fetch_skills(fetcher: Fetcher, url: str) -> bytes:
     except FetchError as error:
         raise InvalidInput(f"{error} Download the archive yourself and install the file.") from error
     if found.status != 200:
-        raise InvalidInput(f"{url[:200]} answers {found.status}. Check the address.")
+        raise InvalidInput(f"{url[:200]} answered with status {found.status}. Check the address.")
     if found.cut:
-        raise InvalidInput(f"What is at {url[:200]} is larger than {ARCHIVE_BYTES_MAX // 1_048_576} MiB.")
+        raise InvalidInput(f"The file at {url[:200]} is larger than {ARCHIVE_BYTES_MAX // 1_048_576} MiB.")
     return found.body
 
 
 async def install_skills(
     root: SkillRoot, agent_home: Path | None, archive: bytes, by: str, audit: AuditLog
 ) -> list[str]:
-    """Put the skills of a zip archive, or a single SKILL.md, below a root, each with the files of its folder; returns
-    their names.
+    """Install the skills of a zip archive, or a single SKILL.md, with the files of their folders. Returns their names.
 
-    All are checked before the first is written. Raises InvalidInput for an archive that is refused, Conflict for a name
-    that is taken, and what `put_skill` raises.
+    All are checked before the first is written. Raises InvalidInput for a bad archive, Conflict for a name in use, and
+    everything that `put_skill` raises.
     """
     if archive.lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"---", b"#", b"<!--")):  # as skills do, and no archive
         found = {"": {SKILL_FILE: archive}}
@@ -72,14 +74,14 @@ async def install_skills(
         try:
             text = files[SKILL_FILE].decode("utf-8-sig")
         except UnicodeDecodeError as error:
-            raise InvalidInput(f"The {SKILL_FILE} of {folder[:80]!r} is no text in UTF-8.") from error
+            raise InvalidInput(f"The {SKILL_FILE} of {folder[:80]!r} is not UTF-8 text.") from error
         parsed = parse_skill(root.path / (folder or "-") / SKILL_FILE, text, root.scope)
         if isinstance(parsed, SkillProblem):
             raise InvalidInput(parsed.text.replace("is left out", "cannot be installed"))
         if parsed.name in texts:
             raise InvalidInput(f"The archive has two skills {parsed.name!r}.")
         if (root.path / parsed.name).is_symlink() or _file_of(root, parsed.name).exists():
-            raise Conflict(f"There is a skill {parsed.name} already. Remove it first.")
+            raise Conflict(f"The skill {parsed.name} already exists. Remove it first.")
         texts[parsed.name], files_of[parsed.name] = text, files
     for name, files in files_of.items():
 
@@ -94,15 +96,15 @@ async def install_skills(
 
 
 def unpack_skills(archive: bytes) -> dict[str, dict[str, bytes]]:
-    """The files of the skills in a zip archive, by the name of their folder, which is empty at the archive's root.
+    """Return the files of the skills in a zip archive by folder name, which is empty for the archive's root.
 
-    Hidden files are left out. Raises InvalidInput.
+    Hidden files are skipped. Raises InvalidInput.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(archive)) as opened:
             files = _files(opened)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:
-        raise InvalidInput("That is no zip archive that can be read. Make it anew.") from error
+        raise InvalidInput("This is not a readable zip archive. Create it again.") from error
     folders = sorted((path.parent for path in files if is_skill_file(path.name)), key=lambda one: len(one.parts))
     found: dict[str, dict[str, bytes]] = {}
     taken: list[PurePosixPath] = []
@@ -117,15 +119,15 @@ def unpack_skills(archive: bytes) -> dict[str, dict[str, bytes]]:
             SKILL_FILE if is_skill_file(str(path)) else str(path): content for path, content in below.items()
         }
     if not found:
-        raise InvalidInput(f"There is no {SKILL_FILE} in the archive. A skill is a folder with one.")
+        raise InvalidInput(f"The archive has no {SKILL_FILE}. A skill is a folder with one.")
     return found
 
 
 def _files(archive: zipfile.ZipFile) -> dict[PurePosixPath, bytes]:
-    """The files of an archive by their paths. Raises InvalidInput for what is not taken."""
+    """Return the files of an archive by path. Raises InvalidInput for an entry that is not allowed."""
     entries = [one for one in archive.infolist() if not one.is_dir()]
     if len(entries) > FILES_MAX:
-        raise InvalidInput(f"The archive has {len(entries):,} files; {FILES_MAX} are taken at most.")
+        raise InvalidInput(f"The archive has {len(entries):,} files. The maximum is {FILES_MAX}.")
     files: dict[PurePosixPath, bytes] = {}
     seen: set[str] = set()
     left = UNPACKED_BYTES_MAX
@@ -135,7 +137,7 @@ def _files(archive: zipfile.ZipFile) -> dict[PurePosixPath, bytes]:
         if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
             raise InvalidInput(f"{shown}, which is a link or not a regular file. Put the file itself there.")
         if path.is_absolute() or ".." in path.parts or any(char in entry.filename for char in "\\:\0"):
-            raise InvalidInput(f"{shown}, which leads out of it. Make it anew from inside its folder.")
+            raise InvalidInput(f"{shown}, which points outside the archive. Create the archive from inside its folder.")
         if len(path.parts) > DEPTH_MAX or any(len(one) > PART_CHARS_MAX or not one.isprintable() for one in path.parts):
             raise InvalidInput(f"{shown}, whose name is too long, too deep or not printable.")
         if any(one.startswith(".") or one == "__MACOSX" for one in path.parts):
@@ -164,7 +166,7 @@ def _check_size(text: bytes) -> None:
 
 
 def _file_of(root: SkillRoot, name: str) -> Path:
-    """Where the skill of a name is below a root, or would be. Blocks for a moment."""
+    """Return the path of a skill below a root, whether it exists or not. Blocks briefly."""
     found = SkillReader(FileCache()).read((root,)).found
     return next((one.path for one in found if one.name == name), root.path / name / SKILL_FILE)
 
@@ -172,10 +174,11 @@ def _file_of(root: SkillRoot, name: str) -> Path:
 async def put_skill(
     root: SkillRoot, agent_home: Path | None, name: str, text: str | None, by: str, audit: AuditLog
 ) -> None:
-    """Write a skill below a root, or (None) delete it; one of the agent at `agent_home` is committed there.
+    """Write a skill below a root, or delete it if `text` is None. A skill of the agent at `agent_home` is committed
+    there.
 
-    Raises InvalidInput for a text that is no skill, NotFound for one that is not there, Conflict where it
-    cannot be kept, OSError, StoreError.
+    Raises InvalidInput if the text is not a skill, NotFound if the skill does not exist, Conflict if it cannot be
+    committed, OSError, StoreError.
     """
     path = await in_thread(lambda: _file_of(root, name))
     if text is not None:
@@ -202,13 +205,13 @@ async def put_skill(
         else:
             write_file(path, new)
         if new is None:
-            with suppress(OSError):  # other files of the skill stay
+            with suppress(OSError):  # other files of the skill remain
                 path.parent.rmdir()
         return old
 
     try:
         old = await in_thread(make)
-    except ToolError as error:  # git is missing, or at work on something else
+    except ToolError as error:  # git is missing or busy
         raise Conflict(str(error)) from error
     detail = f"{root.scope} before {shown_digest(old)} after {shown_digest(new)}"
     agent = agent_home.name if agent_home is not None else ""

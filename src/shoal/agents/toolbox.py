@@ -1,4 +1,4 @@
-"""What the built-in tools are, known without a running Shoal: for the command line and for tests."""
+"""Traits of the built-in tools without a running Shoal, for the command line and tests."""
 
 from importlib import import_module
 

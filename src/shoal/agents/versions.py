@@ -1,6 +1,6 @@
-"""The files of an agent and their versions: each change is a commit in the git repository of the agent's directory.
+"""The files of an agent and their versions. Each change is a commit in the git repository of the agent's directory.
 
-Changes that people make on the page and that agents make of themselves are audited, and can be taken back.
+Changes by people on the page and by agents to themselves are audited and can be undone.
 """
 
 import asyncio
@@ -31,13 +31,13 @@ TAINT = "Shoal-Tainted-By"
 _KEPT_OUT = "/workspace/\n/guests/\n/sessions/\n"
 _TRACKED = (":(glob)*.toml", ":(glob)*.md", ":(glob)docs/**", ":(glob)skills/**")
 SYSTEM = "data/SYSTEM.md"
-"""What was changed in the environment of all agents: a file of the home, kept under this name in the repository of each
-agent that changes it."""
+"""Changes to the environment of all agents. This file of the home is committed under this name in the repository of
+each agent that changes it."""
 _QUIET = ("-c", "core.hooksPath=/dev/null", "-c", "commit.gpgSign=false", "-c", "core.autocrlf=false")
 
 
 def place_of(folder: Path, name: str) -> Path:
-    """Where a file is that an agent's repository has under this name."""
+    """Return the path of a file from its name in an agent's repository."""
     return folder.parents[1] / name if name == SYSTEM else folder / name
 
 
@@ -46,7 +46,7 @@ def name_of(folder: Path, path: Path) -> str:
 
 
 class RecordedChange(NamedTuple):
-    """A recorded change of a file: when (ISO 8601), by whom, and what it was called."""
+    """A recorded change of a file: time (ISO 8601), author and title."""
 
     commit: str
     at: str
@@ -55,20 +55,20 @@ class RecordedChange(NamedTuple):
 
 
 class History:
-    """Commits to and reads the repository of one agent. Everything blocks; git has GIT_SECONDS_MAX for each command."""
+    """Commits to and reads the repository of one agent. All methods block. Each git command has GIT_SECONDS_MAX."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def open(self) -> None:
-        """Make the repository if there is none, and commit what people changed by hand. Raises ToolError."""
+        """Create the repository if it is missing, and commit manual changes. Raises ToolError."""
         if not (self._folder / ".git").exists():
             self._git("init", "--quiet", "--template=", "--initial-branch=main")
         exclude = self._folder / ".git" / "info" / "exclude"
         exclude.parent.mkdir(exist_ok=True)
         exclude.write_text(_KEPT_OUT, encoding="utf-8")
         listed = ("ls-files", "--cached", "--others", "--exclude-standard", "--")
-        named = [spec for spec in _TRACKED if self._git(*listed, spec)]  # git refuses to add what is not there
+        named = [spec for spec in _TRACKED if self._git(*listed, spec)]  # git refuses to add missing files
         self._git("add", "--all", "--", *named)
         self._stage(place_of(self._folder, SYSTEM))
         if self._git("diff", "--cached", "--name-only") or not self._git("rev-list", "--max-count=1", "--all"):
@@ -80,7 +80,7 @@ class History:
         self._commit("\n\n".join((subject, "\n".join(trailers))), author)
 
     def last_edit(self) -> tuple[str, str, Path]:
-        """The newest change that was not taken back: its commit, its subject and its file. Raises NotFound."""
+        """Return the commit, subject and file of the newest change that was not undone. Raises NotFound."""
         if not (self._folder / ".git").exists():
             raise NotFound("This agent has not changed itself yet.")
         form = f"%H%x00%s%x00%(trailers:key={EDIT},valueonly,separator=%x2c)%x00%(trailers:key={UNDOES},valueonly)%x1e"
@@ -96,7 +96,7 @@ class History:
         raise NotFound("There is nothing left to take back.")
 
     def changes(self, path: Path, limit: int) -> list["RecordedChange"]:
-        """The newest recorded changes of a file, the newest first."""
+        """Return the latest recorded changes of a file, newest first."""
         if not (self._folder / ".git").exists():
             return []
         form, name = "%H%x00%aI%x00%an%x00%s%x1e", name_of(self._folder, path)
@@ -104,14 +104,15 @@ class History:
         return [RecordedChange(*entry.strip("\n").split("\0")) for entry in entries if entry.strip("\n")]
 
     def tainted_by(self, path: Path) -> str:
-        """What untrusted content had a hand in any change of a file that is recorded; empty when none had."""
+        """Return the untrusted content that influenced any recorded change of a file; empty if none did."""
         name = name_of(self._folder, path)
         return self._git("log", f"--format=%(trailers:key={TAINT},valueonly)", "--", name).partition("\n")[0]
 
     def take_back(self) -> tuple[str, Path, bytes | None, bytes | None]:
-        """Take the newest change back and commit that; returns its subject, its file, and the content before and now.
+        """Undo the newest change and commit that. Returns its subject, its file, and the content before and after the
+        undo.
 
-        Raises NotFound when there is none, Conflict when the file was changed since.
+        Raises NotFound if there is none, Conflict if the file has changed since.
         """
         commit, subject, path = self.last_edit()
         self.open()
@@ -124,7 +125,7 @@ class History:
         return subject, path, new, old
 
     def _stage(self, path: Path) -> None:
-        """Put a file's content, or that it is gone, into the next commit."""
+        """Stage a file's content or its deletion."""
         name = name_of(self._folder, path)
         if name != SYSTEM:
             self._git("add", "--all", "--force", "--", name)
@@ -165,7 +166,7 @@ class History:
 
 
 def read_file(path: Path) -> bytes | None:
-    """A file's content, None when there is none. Raises OSError."""
+    """Return a file's content, or None if it does not exist. Raises OSError."""
     try:
         return read_regular(path)
     except FileNotFoundError:
@@ -173,7 +174,7 @@ def read_file(path: Path) -> bytes | None:
 
 
 def write_file(path: Path, content: bytes | None) -> None:
-    """Put a content in a file's place at once, or delete the file. Raises OSError."""
+    """Replace a file's content atomically, or delete the file. Raises OSError."""
     if content is None:
         path.unlink(missing_ok=True)
         return
@@ -185,8 +186,8 @@ def write_file(path: Path, content: bytes | None) -> None:
 
 @dataclass(eq=False, repr=False)
 class AgentVersions:
-    """Changes files of agents, one change at a time. A person who is asked about an agent's change of itself is told
-    what `edit_checks` say of it. Features add theirs."""
+    """Changes files of agents, one change at a time. The results of `edit_checks` are shown to the person who approves
+    an agent's change to itself. Features add their own checks."""
 
     store: Store
     home_of: Callable[[str], Path]
@@ -204,15 +205,17 @@ class AgentVersions:
         author: str,
         trailers: Sequence[str],
     ) -> None:
-        """Replace a file's content, `old` with `new` (None: no file), and commit that. Raises ToolError where the file
-        has another content."""
+        """Replace a file's content `old` with `new` (None: no file) and commit it.
+
+        Raises ToolError if the content is not `old`.
+        """
         path = place_of(folder, name)
 
         def make() -> None:
             history = History(folder)
             history.open()
             if read_file(path) != old:
-                raise ToolError(f"{name} was changed meanwhile. Look at it and try again.")
+                raise ToolError(f"{name} has changed in the meantime. Read it and try again.")
             write_file(path, new)
             history.record(path, what, author, *trailers)
 
@@ -220,10 +223,11 @@ class AgentVersions:
             await in_thread(make)
 
     async def put(self, agent: str, name: str, content: bytes | None, by: str, digest: str = "") -> None:
-        """Write a file of an agent as a person wants it, or (None) delete it; committed, audited, and taken back like
-        the agent's own changes. With `digest`, only if the file still is what was read.
+        """Write a file of an agent for a person, or delete it if `content` is None.
 
-        Raises InvalidInput for a name that is none of these files, NotFound, Conflict, StoreError, OSError.
+        The change is committed, audited, and can be undone like the agent's own changes. With `digest`, writes only if
+        the file has not changed since it was read. Raises InvalidInput for any other file name, NotFound, Conflict,
+        StoreError, OSError.
         """
         folder = self.home_of(agent)
         path, what = own_file(folder, name), f"{'write' if content is not None else 'delete'} {name}"
@@ -248,7 +252,7 @@ class AgentVersions:
             await self.audit(f"agent:{agent}", what, by, agent, old, content)
 
     async def undo(self, agent: str, by: str) -> str:
-        """Take an agent's newest change of itself back; returns what it was. Raises NotFound, Conflict."""
+        """Undo an agent's newest change to itself and return a description. Raises NotFound, Conflict."""
         folder = self.home_of(agent)
         history = History(folder)
         async with self._lock:
@@ -256,12 +260,12 @@ class AgentVersions:
             async with self.files.marking(source):
                 subject, path, before, after = await in_thread(history.take_back)
             await self.audit(f"agent:{agent}", f"take back: {subject}", by, agent, before, after)
-        return f"Taken back: {subject} ({name_of(folder, path)}). It counts from the next turn on."
+        return f"Taken back: {subject} ({name_of(folder, path)}). Takes effect on the next turn."
 
     async def audit(
         self, chain: str, what: str, user: str, agent: str, old: bytes | None, new: bytes | None, turn: str = ""
     ) -> None:
-        """Note a change that was made, with the digests of the content before and after it."""
+        """Audit a change, with the digests of the content before and after it."""
         detail = f"before {shown_digest(old)} after {shown_digest(new)}"
         await self.store.audit.record(
             chain, [AuditEntry("self_edit", what, "done", user=user, agent=agent, turn=turn, detail=detail)]
@@ -269,15 +273,15 @@ class AgentVersions:
 
 
 def own_file(folder: Path, name: str) -> Path:
-    """Where a persona file or document of the agent in a folder is. Raises InvalidInput for any other name."""
+    """Return the path of an agent's persona file or document. Raises InvalidInput for any other name."""
     parts = PurePosixPath(name).parts
     is_document = len(parts) > 1 and parts[0] == "docs" and all(PART.fullmatch(part) for part in parts)
     path = folder / name
     if not (is_document or name in PERSONA) or path.resolve() != folder.resolve() / name:
-        raise InvalidInput(f"{name[:200]!r} is no file of an agent: take {', '.join(PERSONA)}, or one below docs/.")
+        raise InvalidInput(f"{name[:200]!r} is not a file of an agent. Use {', '.join(PERSONA)}, or docs/….")
     return path
 
 
 def shown_digest(content: bytes | None) -> str:
-    """What tells a file's contents apart in the audit log."""
+    """Return a short digest of a file's content for the audit log."""
     return "nothing" if content is None else hashlib.sha256(content).hexdigest()

@@ -1,4 +1,4 @@
-"""Subagents: threads that a tool call begins, that work within its bounds, and whose end it learns.
+"""Subagents: threads that a tool call starts, that work within its limits, and whose result it receives.
 
     the call                      its thread                            its end
     ---------------------------   -----------------------------------   ---------------------------------------------
@@ -8,7 +8,7 @@
                                                                         the result in the child's journal
     its turn is stopped           stopped, before that is journaled     -
 
-So nothing has to be remembered beside the two journals: a crash anywhere leaves a call that is run again.
+The two journals hold all the state. After a crash at any point, the call runs again.
 """
 
 from dataclasses import dataclass
@@ -66,7 +66,7 @@ class Children:
         )
 
     def check(self, task: Task, context: ToolContext) -> None:
-        """Raise ToolError for an agent or model that there is not, and where calls are nested too deep."""
+        """Check a task. Raises ToolError for an unknown agent or model, or if subagents are nested too deep."""
         if task.agent and task.agent not in self.agents.names():
             raise ToolError(f"There is no agent {task.agent!r}. The agents are: {', '.join(self.agents.names())}.")
         if task.model:
@@ -76,14 +76,14 @@ class Children:
                 raise ToolError(str(error)) from error
         caller = context.purpose.caller
         if (caller.depth if caller is not None else 0) >= self.limits.depth_max:
-            raise ToolError(f"Subagents may be {self.limits.depth_max} deep, and you are that. Do it yourself.")
+            raise ToolError(f"Subagents may be nested {self.limits.depth_max} deep at most. Do it yourself.")
         if caller is not None and task.mode == "wake":
             raise ToolError("Only a conversation with people can be woken; as a subagent, wait for the result instead.")
 
     async def begin(self, task: Task, context: ToolContext) -> ThreadId:
-        """Begin the call's child, once however often this is called. Raises ToolError when it may not begin now."""
+        """Start the call's child. Idempotent. Raises ToolError if it may not start now."""
         thread = child_thread(context.thread, context.turn, context.call_id)
-        # The calling turn's bounds, and its own on top.
+        # The calling turn's limits apply in addition to its own.
         agent, purpose, above = context.agent, context.purpose, context.purpose.caller
         own = (agent.profile, agent.name)
         bounds = above.bounds if above is not None else ()
@@ -122,7 +122,7 @@ class Children:
         return thread
 
     async def result(self, thread: ThreadId) -> ToolOutput:
-        """What a child answered; pending while it works."""
+        """Return a child's answer, or pending while it runs."""
         child = await self.store.children.get(thread)
         if child is None or child.finished is None:
             if child is not None and child.works:
@@ -134,7 +134,7 @@ class Children:
         return ToolOutput(f"{head}\n{ended.reply}".rstrip(), is_error=is_error, tainted_by=ended.tainted_by)
 
     async def stop(self, thread: ThreadId) -> int:
-        """Stop a thread's children that are at work, wherever they run; returns how many."""
+        """Stop a thread's running children in any process and return their number."""
         working = await self.store.children.working(thread)
         for child in working:
             receipt = await self.store.inbox.abort(Abort(child, Author("shoal", trusted=False), all_queued=True))
