@@ -61,7 +61,7 @@ async def test_skills_come_with_the_files_of_their_folders(stand: Stand) -> None
     assert [one["entry"]["action"] for one in audit if one["entry"]["kind"] == "skill"] == [
         "write skill tides", "write skill boats",
     ]  # fmt: skip
-    assert "There is a skill tides already" in await install(stand, archive({"tides/SKILL.md": skill("tides")}), 409)
+    assert "The skill tides already exists" in await install(stand, archive({"tides/SKILL.md": skill("tides")}), 409)
 
 
 async def test_a_skill_without_a_folder_is_called_as_it_says(stand: Stand) -> None:
@@ -84,25 +84,25 @@ async def test_a_skill_of_a_name_and_a_file_in_another_form_is_installed_and_del
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b"PK no archive", "no zip archive"),
+        (b"PK no archive", "not a readable zip archive"),
         (b"---\nno name", "cannot be installed"),
-        (archive({"README.md": "x"}), "There is no SKILL.md"),
-        (archive({"a/SKILL.md": skill("a"), "../../evil": "x"}), "leads out of it"),
-        (archive({"a/SKILL.md": skill("a"), "/etc/evil": "x"}), "leads out of it"),
-        (archive({"a/SKILL.md": skill("a"), "a\\..\\evil": "x"}), "leads out of it"),
+        (archive({"README.md": "x"}), "The archive has no SKILL.md"),
+        (archive({"a/SKILL.md": skill("a"), "../../evil": "x"}), "points outside the archive"),
+        (archive({"a/SKILL.md": skill("a"), "/etc/evil": "x"}), "points outside the archive"),
+        (archive({"a/SKILL.md": skill("a"), "a\\..\\evil": "x"}), "points outside the archive"),
         (
             archive({"a/SKILL.md": skill("a"), "a/link": "/etc/passwd"}, links=("a/link",)),
             "not a regular file",
         ),
         (archive({"a/SKILL.md": skill("a"), "a/x": "1", "a/X": "2"}), "twice"),
-        (archive({"a/SKILL.md": skill("a"), **{f"a/{n}": "x" for n in range(500)}}), "500 are taken at most"),
+        (archive({"a/SKILL.md": skill("a"), **{f"a/{n}": "x" for n in range(500)}}), "The maximum is 500"),
         (archive({"a/SKILL.md": skill("a"), "a/zeros": b"\0" * 27_000_000}), "unpacks to more than 25 MiB"),
         (archive({"a/SKILL.md": skill("a"), "a/b/c/d/e/f/g/h/i": "x"}), "too deep"),
         (archive({"a/SKILL.md": skill("other"), "b/SKILL.md": skill("Other")}), "two skills 'other'"),
         (archive({"a/SKILL.md": skill("a"), "b/SKILL.md": "no front matter"}), "cannot be installed"),
         (archive({"a/SKILL.md": skill("a"), "a/x": "1", "a/x/y": "2"}), "as a file, too"),
         (archive({"b/SKILL.md": skill("b"), "a/SKILL.md": skill("a") + "x" * 70_000}), "may have 65,536 bytes"),
-        (archive({"a/SKILL.md": b"\xff\xfe"}), "no text in UTF-8"),
+        (archive({"a/SKILL.md": b"\xff\xfe"}), "not UTF-8 text"),
     ],
 )
 async def test_an_archive_that_is_refused_leaves_nothing_behind(stand: Stand, content: bytes, why: str) -> None:
@@ -144,7 +144,7 @@ async def test_skills_come_from_an_address(tmp_path: Path, content: bytes) -> No
     [
         (404, b"", False, "answers 404. Check the address"),
         (200, b"PK", True, "is larger than 5 MiB"),
-        (200, b"<html>", False, "no zip archive"),
+        (200, b"<html>", False, "not a readable zip archive"),
     ],
 )
 async def test_an_address_without_skills_is_refused(

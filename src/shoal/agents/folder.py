@@ -66,7 +66,9 @@ KEYS = (
 def checked_name(name: str) -> str:
     """Return the name. Raises InvalidInput if it is not valid for an agent."""
     if not NAME.fullmatch(name):
-        raise InvalidInput(f"{name[:80]!r} is no name for an agent: take small letters, digits, - and _, at most 64.")
+        raise InvalidInput(
+            f"{name[:80]!r} is not a valid agent name. Use at most 64 lowercase letters, digits, - and _."
+        )
     return name
 
 

@@ -1,1 +1,1 @@
-"""May this run? Actions, rules, the decision, approvals, taint and the audit log."""
+"""Permissions: actions, rules, decisions, approvals, taint and the audit log."""

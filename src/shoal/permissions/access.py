@@ -1,5 +1,6 @@
-"""Who may speak: allow-lists, linked identities and pairing codes as pure rules; closed where nothing is said. And
-questions to people: what they are bound to, how they are shown, who may answer, and answers given as text.
+"""Access rules: allow-lists, linked identities and pairing codes, as pure functions that deny by default.
+
+Approvals: their digests, their approvers, and answers written as text.
 """
 
 import hashlib
@@ -22,9 +23,8 @@ EVERYBODY = "*"
 
 
 class AccessRules(msgspec.Struct, frozen=True):
-    """The people of one platform. `allow` has user ids, `role:NAME` or `*`; `channels`, where any, are the only ones.
-
-    `trust_everybody` counts whoever comes in by `*` as trusted too, for platforms whose people are all known.
+    """The people of one platform. `allow` has user ids, `role:NAME` or `*`. If `channels` is not empty, all others are
+    closed. `trust_everybody` also trusts people admitted by `*`, for platforms whose people are all known.
     """
 
     owners: tuple[str, ...] = ()
@@ -34,7 +34,7 @@ class AccessRules(msgspec.Struct, frozen=True):
 
 
 class Admission(msgspec.Struct, frozen=True):
-    """What the rules say of somebody: `owner` and `trusted` imply `allowed`."""
+    """Access of a person: `owner` and `trusted` imply `allowed`."""
 
     allowed: bool
     trusted: bool = False
@@ -49,7 +49,7 @@ STRANGER = Admission(False)
 
 
 def admit(rules: AccessRules, author: Author, channel: str, paired: Sequence[str] = ()) -> Admission:
-    """Whether somebody may speak in a channel. Total; nobody without an id and no other bot may."""
+    """Return a person's access in a channel. Total. Denies people without an id and other bots."""
     if not author.id or author.is_bot:
         return STRANGER
     if author.id in rules.owners:
@@ -65,8 +65,8 @@ def admit(rules: AccessRules, author: Author, channel: str, paired: Sequence[str
 
 
 class Person(msgspec.Struct, frozen=True):
-    """Somebody with an identity (PLATFORM:USER) on several platforms, and roles that hold on all of them. `name` is
-    what the configuration calls them; their own ceilings a day take the place of everybody's, 0 is none."""
+    """A person with identities (PLATFORM:USER) on several platforms, and roles on all of them. `name` is their name in
+    the configuration. Their own daily budget limits replace the shared ones; 0 means no limit."""
 
     identities: tuple[str, ...]
     roles: tuple[str, ...] = ()
@@ -80,9 +80,9 @@ NOBODY = Person(())
 
 
 class People:
-    """The persons whose identities are linked, and the identities of the owner.
+    """The persons with linked identities, and the identities of the owner.
 
-    An identity that is named twice belongs to the first who has it.
+    An identity that is listed twice belongs to the first person.
     """
 
     def __init__(self, persons: Iterable[Person] = (), owners: Iterable[str] = ()) -> None:
@@ -95,23 +95,24 @@ class People:
                 self._by_identity.setdefault(identity, person)
 
     def become(self, other: "People") -> None:
-        """Know the persons and owners of `other`, for everybody who asks this one."""
+        """Replace the persons and owners with those of `other`, in place."""
         self._owners, self._by_identity, self._by_name = other._owners, other._by_identity, other._by_name
 
     def find(self, identity: str) -> Person:
-        """Whose identity this is; NOBODY when it is linked to none."""
+        """Return the person with this identity, or NOBODY if it is not linked."""
         return self._by_identity.get(identity, NOBODY)
 
     def named(self, name: str) -> Person:
-        """Who has this name in the configuration; NOBODY when there is none."""
+        """Return the person with this name in the configuration, or NOBODY."""
         return self._by_name.get(name, NOBODY)
 
     def identities(self, asker: Asker) -> tuple[str, ...]:
-        """Return all identities of whoever asks, the same one first wherever they speak."""
+        """Return all identities of the asker, in the same order on every platform."""
         return self.find(asker.identity).identities or (asker.identity,)
 
     def asker(self, asker: Asker) -> Asker:
-        """The asker with all their identities and roles, as owner where a trusted one is; as it is without links."""
+        """Return the asker with all their identities and roles, as owner if a trusted identity is one. Unchanged
+        without links."""
         person = self.find(asker.identity)
         if person is not NOBODY:
             roles = tuple(dict.fromkeys((*asker.roles, *person.roles)))
@@ -123,24 +124,23 @@ class People:
 
 NO_LINKS = People()
 OWNER = "owner"
-"""Whose private memory the owner's is, on whatever platform they write."""
+"""Key of the owner's private memory on all platforms."""
 
 
 class Links(msgspec.Struct, frozen=True):
-    """Who is the same person on several platforms, the rules of each platform that has people, and so who reads along
-    where."""
+    """Linked persons and the access rules of each platform, and the audiences that follow from them."""
 
     people: People = NO_LINKS
     rules: dict[str, AccessRules] = {}
 
     def become(self, other: "Links") -> None:
-        """Say what `other` says, to everybody who asks this one."""
+        """Replace the contents with those of `other`, in place."""
         self.people.become(other.people)
         self.rules.clear()
         self.rules.update(other.rules)
 
     def audience(self, asker: Asker, author: Author, thread: ThreadId) -> Audience:
-        """The audience of what somebody asks in a thread; the author is who they are there, as the rules trust them."""
+        """Return the audience of a request in a thread. The author has the trust that the rules give them there."""
         platform, channel, _ = msgspec.structs.astuple(thread_address(thread))
         alone = asker.kind == "direct" or platform in OWN_PLATFORMS
         identities = self.people.identities(asker)
@@ -158,18 +158,18 @@ class Links(msgspec.Struct, frozen=True):
 
 
 def vouched(rules: AccessRules, user: str, paired: Sequence[str]) -> Admission:
-    """What another platform's rules say of a person by name, for their identity elsewhere; `*` vouches for nobody."""
+    """Return the access that another platform's rules give a person by name. `*` does not vouch for anyone."""
     named = tuple(name for name in rules.allow if name != EVERYBODY)
     return admit(AccessRules(rules.owners, named), Author(user, trusted=False), "", paired)
 
 
 def among(*lists: Sequence[str]) -> Callable[[Asker], bool]:
-    """Tells whether somebody is on one of these lists, as they are when it is asked."""
+    """Return a function that checks whether a person is on one of these lists at the time of the call."""
     return lambda by: is_among(by, [one for people in lists for one in people])
 
 
 def is_among(by: Asker, people: Sequence[str]) -> bool:
-    """Whether somebody is one of these: PLATFORM:USER, `role:NAME`, or PLATFORM:role:NAME. Nobody without an id is."""
+    """Whether a person matches one of these: PLATFORM:USER, `role:NAME`, or PLATFORM:role:NAME. False without an id."""
     if not by.user or not by.platform:
         return False
     names = {f"{by.platform}:{by.user}"}
@@ -179,7 +179,7 @@ def is_among(by: Asker, people: Sequence[str]) -> bool:
 
 
 def make_code(entropy: bytes) -> str:
-    """A pairing code from at least eight random bytes: short enough to type, 39 bits to guess."""
+    """Return a pairing code from at least eight random bytes. It is short enough to type and has 39 bits of entropy."""
     number = int.from_bytes(hashlib.sha256(entropy).digest(), "big")
     found: list[str] = []
     for _ in range(CODE_LENGTH):
@@ -189,18 +189,18 @@ def make_code(entropy: bytes) -> str:
 
 
 def code_digest(code: str) -> str:
-    """What is stored of a code, however it was typed."""
+    """Return the digest that is stored for a code, independent of its spelling."""
     plain = "".join(char for char in code.upper() if char.isalnum())
     return hashlib.sha256(f"shoal-pair-1:{plain}".encode()).hexdigest()
 
 
 def is_code(code: str, digest: str) -> bool:
-    """Whether this is the code, in a time that tells nothing."""
+    """Compare a code with a digest in constant time."""
     return hmac.compare_digest(code_digest(code), digest)
 
 
 class Bucket:
-    """A token bucket: `burst` messages at once, then one every `seconds`. Time is given from outside."""
+    """A token bucket: `burst` messages at once, then one every `seconds`. The caller passes the time."""
 
     __slots__ = ("_at", "_burst", "_left", "_seconds")
 
@@ -221,9 +221,8 @@ class Bucket:
 
 # ---- questions to people ----
 #
-# Pure functions; the rows live in the store. An approval is bound to a digest of everything that determines what the
-# call does. It is used once: the executor compares the digest of the call that is about to run with the one that was
-# approved.
+# Pure functions. The rows are in the store. An approval is bound to a digest of everything that determines the effect
+# of the call, and is used once. The executor compares the digest of the call to run with the approved one.
 
 ANSWER_CHARS_MAX = 200
 
@@ -252,8 +251,8 @@ _NUMBER = lazy_re.compile(r"[0-9]+")
 
 
 class WrittenDecision(msgspec.Struct, frozen=True):
-    """A decision that somebody wrote: what it says, the id as written, empty where none was, and the numbers of the
-    calls of a card. `of_set`: in the words for what a turn has staged."""
+    """A decision as text: the choice, the id as written (or empty), and the numbers of a card's calls. `of_set`: in the
+    words for staged calls."""
 
     approval: str
     allow: bool
@@ -263,17 +262,17 @@ class WrittenDecision(msgspec.Struct, frozen=True):
 
 
 def approval_digest(tool: str, canonical: str, *extra: str) -> str:
-    """The digest an approval is bound to: SHA-256, hex, of the tool's name, the call's canonical JSON, and `extra`
-    (the agent, and whatever else determines the effect). Any difference in any of them changes it."""
+    """Return the digest that an approval is bound to: SHA-256, hex, of the tool's name, the call's canonical JSON, and
+    `extra` (the agent, and anything else that determines the effect)."""
     return hashlib.sha256(msgspec.json.encode(["shoal-approval-1", tool, canonical, *extra])).hexdigest()
 
 
 def may_decide(approval: Approval, by: Asker, approvers: Sequence[str] = (), *, allow: bool = True) -> bool:
-    """Whether somebody may decide: who asked for the call, or one of the approvers (owners are among them). Who asked
-    and is not trusted can only deny what untrusted content raised: it may be their own words.
+    """Whether a person may decide: the requester of the call, or an approver (owners included). An untrusted requester
+    can only deny calls that untrusted content raised, because the content may be their own words.
 
-    People are `PLATFORM:USER`, and a person whose identities are linked is each of them. An
-    approver is `PLATFORM:USER`, `role:NAME`, or `PLATFORM:role:NAME`. Nobody without a user id may.
+    People are `PLATFORM:USER`, and linked identities count as the same person. An approver is `PLATFORM:USER`,
+    `role:NAME`, or `PLATFORM:role:NAME`. A person without a user id may not decide.
     """
     if not by.user or not by.platform:
         return False
@@ -289,10 +288,10 @@ def may_decide(approval: Approval, by: Asker, approvers: Sequence[str] = (), *, 
 
 
 def parse_answer(text: str) -> WrittenDecision | None:
-    """A decision written as a message: `allow`, `no`, 👍, ♾, `deny ID`, `allow ID thread`, `always ID`, `allow 1 3`, in
-    a few languages, and `do all`, `do ID 1 3`, `discard`; else None.
+    """Parse a decision in a message: `allow`, `no`, 👍, ♾, `deny ID`, `allow ID thread`, `always ID`, `allow 1 3`, in a
+    few languages, and `do all`, `do ID 1 3`, `discard`. Otherwise None.
 
-    The whole message has to be that, so that a sentence that mentions it decides nothing.
+    The whole message must match, so that a sentence that mentions a decision has no effect.
     """
     if len(text) > ANSWER_CHARS_MAX:
         return None
@@ -313,6 +312,6 @@ def parse_answer(text: str) -> WrittenDecision | None:
 
 
 def parse_take_back(text: str) -> str:
-    """The id in `take back ID`, which takes a card's rule back; empty for any other message."""
+    """Return the id in `take back ID`, which removes a card's rule; empty for any other message."""
     found = _TAKE_BACK.fullmatch(text.strip()) if len(text) <= ANSWER_CHARS_MAX else None
     return found[1] if found is not None else ""

@@ -1,9 +1,9 @@
-"""What a call will do, as action strings: `tool:NAME:DETAIL`, built from resolved arguments and nothing else.
+"""The effects of a call as action strings `tool:NAME:DETAIL`, built only from resolved arguments.
 
-Paths are those that commands and the model know: `/workspace`, `/scratch`, `/skills` and `/docs`, wherever these lie on
-the host. A host path beside them that happens to have such a name is written `host:/workspace/…`. Which files a command
-means is asked of the file system: links are followed, patterns filled in below the mounts, the repository of git is
-looked at.
+Paths are the ones that commands and the model use: `/workspace`, `/scratch`, `/skills` and `/docs`, independent of
+their location on the host. Another host path with such a name is written `host:/workspace/…`. The files of a command
+are resolved with the file system: links are followed, patterns are expanded below the mounts, and git repositories are
+inspected.
 """
 
 import fnmatch
@@ -28,7 +28,7 @@ from shoal.shell.words import ANY, HERE, HOME, REST, SPLIT, Unreadable, Word, ex
 
 PLACES_MAX = 16
 NAMES_MAX = 200
-"""Names that a pattern may stand for; with more of them the folder is named instead."""
+"""Maximum number of names of a pattern. With more, the action names the folder instead."""
 
 _ROOTS = ("/workspace", "/scratch", "/skills", "/docs")
 _SPECIAL = re.compile(r"/(?:proc|dev|sys|inet[46]?)(?:/.*)?", re.DOTALL)
@@ -41,15 +41,15 @@ _MARKS = (ANY, REST)
 _WRITABLE = ("/workspace", "/scratch")
 _INSIDE = ("/workspace/", "/scratch/")
 _OPTION = "/-"
-"""What of a new name a pattern could make an option of, in the same command or a later one."""
+"""Characters of a new name that a pattern could turn into an option, in the same command or a later one."""
 _SINKS = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr"})
 _WRITE_REPOSITORY = frozenset({"add", "commit"})
-"""Commands of git that run nothing where the repository is inert, and change it."""
+"""Commands of git that change the repository, and run no programs if it is inert."""
 _SPLITTING = re.compile(r"[\s*?\[\\]")
 
 
 def path_name(path: Path, mounts: Sequence[Mount]) -> str:
-    """The name of a resolved host path in actions: by the mount that holds it, else as it is."""
+    """Return the name of a resolved host path in actions: relative to its mount, or unchanged without one."""
     best: Mount | None = None
     for mount in mounts:
         if path.is_relative_to(mount.host) and (best is None or len(mount.host.parts) > len(best.host.parts)):
@@ -62,8 +62,8 @@ def path_name(path: Path, mounts: Sequence[Mount]) -> str:
 
 
 def is_special(name: str) -> bool:
-    """Whether a path may lead to another file than it says, as those of `/proc` and `/dev/fd` do; gawk connects to what
-    lies below `/inet`."""
+    """Whether a path may refer to a different file, such as those in `/proc` and `/dev/fd`. In gawk, paths below
+    `/inet` open network connections."""
     return _SPECIAL.fullmatch(name) is not None and _PLAIN_SPECIAL.fullmatch(name) is None
 
 
@@ -81,14 +81,14 @@ class CommandPaths:
         self._adds = any(part.effect.git == "add" for part in taken.parts)
 
     def action(self, begin: str, part: Part) -> Action:
-        """What a simple command reads, writes and runs."""
+        """Return the action of a simple command: what it reads, writes and runs."""
         effect = part.effect
         places = self._places(part.moves, part.sure)
         if effect.folders:
             places = self._joined(places, effect.folders)
         reads = self._reads(effect.reads, places)
         runs = [name for word in effect.runs for name in self._of_word(word, places) or ()]
-        # What a program takes orders from at every start, where it exists.
+        # Files that a program reads its configuration from at every start, if they exist.
         startup = [name for word in effect.startup for name in self._of_word(word, ()) or ()]
         startup = [name for name in startup if (host := self._to_host(name)) is not None and os.path.lexists(host)]
         runs += startup
@@ -98,7 +98,8 @@ class CommandPaths:
             repositories = [self._repository(place) for place in places or ()]
             runs += [name for one in repositories for path in one.files for name in self._seen(path)]
             harmless = harmless and bool(repositories) and all(one.inert for one in repositories)
-            # What `git add` puts into the index is entered by many a command after it, and by itself when run again.
+            # Many later commands enter what `git add` puts into the index, and so does `git add` itself when it runs
+            # again.
             harmless = harmless and not (self._adds and any(map(holds_repository, {one.top for one in repositories})))
             if reads is not None:
                 reads += [name for one in repositories for path in one.read for name in self._seen(path)]
@@ -119,7 +120,7 @@ class CommandPaths:
         )
 
     def of_text(self, target: str, part: Part) -> list[str] | None:
-        """The names that a literal path may have, in each place the command may be in; None when unknown."""
+        """Return the possible names of a literal path, for each possible directory of the command. None if unknown."""
         if target.startswith("/"):
             return self._names(target)
         places = self._places(part.moves, part.sure)
@@ -128,8 +129,8 @@ class CommandPaths:
         return list(dict.fromkeys(name for one in places for name in self._names(os.path.join(one, target))))
 
     def may_be_written(self, name: str, target: str) -> bool:
-        """Whether writing to a file changes nothing that something else executes, and nothing outside of the
-        workspace. `target` is the name as it is written, which a link may have."""
+        """Whether writing to a file changes nothing that is executed, and nothing outside the workspace. `target` is
+        the name as written, which may be a link."""
         written = os.path.join(os.path.dirname(name), os.path.basename(target))
         inside = any(PurePosixPath(name).is_relative_to(root) for root in _WRITABLE)
         if not inside or _GIT.fullmatch(name) or _OPTION in written or any(map(is_code, (name, written))):
@@ -138,7 +139,7 @@ class CommandPaths:
         return host is not None and not runs_as_code(host)
 
     def _written(self, effect: Effect, places: Sequence[str] | None) -> tuple[str, ...] | None:
-        """What a harmless program changes or makes; None when that is not known."""
+        """Return the files that a harmless program changes or creates. None if unknown."""
         names: list[str] = []
         for word in (*effect.writes, *effect.makes):
             found = self._of_word(word, places)
@@ -167,8 +168,8 @@ class CommandPaths:
     # ---- places and names ----
 
     def _places(self, moves: int, sure: Collection[int]) -> list[str] | None:
-        """Where a part may run after changes of directory, each of which may have failed unless it is known that it
-        did not (`sure`); None when unknown."""
+        """Return the directories in which a part may run after `cd`. Each `cd` may have failed unless it is `sure`.
+        None if unknown."""
         if moves < 0:
             return None
         places = [self._start]
@@ -176,7 +177,7 @@ class CommandPaths:
             joined = None if move is None else self._joined(places, (move,))
             if joined is None:
                 return None
-            # Behind a link, `cd ..` goes where the path says, and everything else where the link leads.
+            # After a link, `cd ..` follows the path as written, and everything else follows the link.
             failed = [] if number in sure else places
             places = list(dict.fromkeys([*failed, *joined, *map(os.path.normpath, joined)]))
             if len(places) > PLACES_MAX:
@@ -184,7 +185,7 @@ class CommandPaths:
         return places
 
     def _joined(self, places: Sequence[str] | None, folders: Iterable[Word]) -> list[str] | None:
-        """Each place with folders below it, one after the other."""
+        """Join folders to each place, in order."""
         for folder in folders:
             texts = expand(folder, self._taken.variables)
             if places is None or texts is None or any(mark in text for text in texts for mark in _MARKS):
@@ -196,13 +197,13 @@ class CommandPaths:
         return None if places is None else list(places)
 
     def _filled(self, text: str, place: str) -> str | None:
-        """The text with the home and the directory in it; None where these would make several words of it."""
+        """Expand the home and the directory in a text. None if the result would be several words."""
         if SPLIT in text and _SPLITTING.search(self._home + place):
             return None
         return text.replace(SPLIT, "").replace(HOME, self._home).replace(HERE, place)
 
     def _reads(self, words: Sequence[Word] | None, places: Sequence[str] | None) -> list[str] | None:
-        """The files that words name which are read; None when that is not known, or they are too many."""
+        """Return the files named by words that are read. None if unknown or too many."""
         names: list[str] = []
         for word in words or ():
             found = self._of_word(word, places, is_read=True)
@@ -212,8 +213,8 @@ class CommandPaths:
         return None if words is None or len(names) > NAMES_MAX else names
 
     def _of_word(self, word: Word, places: Sequence[str] | None, *, is_read: bool = False) -> list[str] | None:
-        """Every file that a word may name, as the command's file system has them; None when that is not known. A file
-        that is only read may be told by a folder that holds it."""
+        """Return every file that a word may name in the command's file system. None if unknown. A folder may stand for
+        the files in it if they are only read."""
         texts = expand(word, self._taken.variables)
         if texts is None and [piece.kind for piece in word.pieces] == ["below"] and is_read:
             texts = (word.pieces[0].text,)
@@ -238,7 +239,7 @@ class CommandPaths:
         return list(dict.fromkeys(names))
 
     def _matching(self, path: str) -> list[str] | None:
-        """What a path stands for, patterns filled in below mounts; the folder that holds too many; None: unknown."""
+        """Expand a path's patterns below mounts. Returns the folder if there are too many files, None if unknown."""
         if not any(mark in path for mark in _MARKS):
             return self._names(path)
         fixed, rest = list[str](), path.split("/")
@@ -266,8 +267,8 @@ class CommandPaths:
         return names or [os.path.normpath(path.replace(ANY, "*").replace(REST, "["))]
 
     def _names(self, path: str) -> list[str]:
-        """The names of an absolute path as the command writes it, links followed: as the host has it, where an absolute
-        link leads elsewhere, and as it is inside of the sandbox."""
+        """Return the names of an absolute path with its links followed: on the host, where an absolute link leads
+        elsewhere, and inside the sandbox."""
         followed = self._follow(path)
         if not self._isolated:
             return [path_name(Path(followed), self._mounts)]
@@ -277,11 +278,11 @@ class CommandPaths:
         return list(dict.fromkeys((path_name(Path(os.path.realpath(host)), self._mounts), followed)))
 
     def _follow(self, path: str) -> str:
-        """An absolute path with its links followed as the command follows them; as it is if they never end."""
+        """Follow the links of an absolute path as the command does. Unchanged if they form a loop."""
         return follow_links(path, self._below_mount if self._isolated else alike_everywhere) or path
 
     def _below_mount(self, path: str) -> str | None:
-        """The host path of a path of the sandbox; None where no mount has it."""
+        """Return the host path of a sandbox path, or None outside the mounts."""
         for inside, host in self._roots:
             if path == inside:
                 return host
@@ -290,18 +291,18 @@ class CommandPaths:
         return None
 
     def _to_host(self, name: str) -> str | None:
-        """The host path of a name; None outside of the mounts."""
+        """Return the host path of a name, or None outside the mounts."""
         found = self._below_mount(os.path.normpath(name))
         return name if found is None and not self._isolated and name.startswith("/") else found
 
     def _seen(self, path: str) -> list[str]:
-        """The names of a host path."""
+        """Return the names of a host path."""
         return self._names(path_name(Path(path), self._mounts) if self._isolated else path)
 
     # ---- git ----
 
     def _repository(self, place: str) -> Repository:
-        """The repository that git uses in a folder of the command's file system."""
+        """Return the repository that git uses in a folder of the command's file system."""
         found = self._repositories.get(place)
         if found is None:
             followed = self._follow(place)
@@ -318,7 +319,7 @@ class CommandPaths:
         return self._isolated and not any(folder == host or folder.startswith(f"{host}/") for _, host in self._roots)
 
     def _host_of_git(self, path: str) -> str | None:
-        """The host path of one that git reads in a file: a relative one was joined to a folder of the host."""
+        """Return the host path of a path in a git file. A relative one was joined to a folder of the host."""
         path = os.path.normpath(path)
         if not self._isolated or self._below_mount(path) is None:
             return None if self._is_outside(path) else path
@@ -337,13 +338,14 @@ _SILENT = frozenset({"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/
 def shell_actions(
     tool_name: str, command: str, *, cwd: Path, mounts: Sequence[Mount] = (), isolated: bool = True
 ) -> tuple[Action, ...]:
-    """Everything a shell command will do, never empty: its simple commands, redirections, and views for deny patterns.
+    """Return all actions of a shell command, never empty: its simple commands, redirections, and views for deny
+    patterns.
 
-    `cwd` is a host path; without mounts it counts as the workspace. `isolated` tells that absolute paths in the command
-    are those inside the sandbox. A command that cannot be read, or is longer than `COMMAND_CHARS_MAX` characters, is
-    one opaque action. A command with opaque parts has a view of every piece of its text as well, so that a deny pattern
-    for `rm` sees the `rm x` in `sh -c 'rm x'`, wherever it stands. Reading is kept for the last `COMMANDS_KEPT_MAX`
-    commands; resolving paths asks the file system.
+    `cwd` is a host path; without mounts it counts as the workspace. `isolated` means that absolute paths in the command
+    are paths inside the sandbox. A command that cannot be parsed, or is longer than `COMMAND_CHARS_MAX` characters, is
+    one opaque action. A command with opaque parts also has a view of every piece of its text, so that a deny pattern
+    for `rm` matches the `rm x` in `sh -c 'rm x'`. The last `COMMANDS_KEPT_MAX` parsed commands are cached. Resolving
+    paths uses the file system.
     """
     taken = _taken(command)
     whole = Action(f"tool:{tool_name}:{command}", whole=True)
@@ -373,13 +375,13 @@ def shell_actions(
 
 
 def _is_all_of(action: Action) -> bool:
-    """Whether nothing decides what a simple command does but its words."""
+    """Whether the words of a simple command alone determine its effect."""
     return not (action.harmless or action.opaque or action.also or action.runs or action.runs_more)
 
 
 @lru_cache(maxsize=COMMANDS_KEPT_MAX)
 def _taken(command: str) -> Taken | None:
-    """The command taken apart; None when it cannot be read."""
+    """Parse the command, or return None if it cannot be parsed."""
     if len(command) > COMMAND_CHARS_MAX:
         return None
     try:
@@ -389,12 +391,12 @@ def _taken(command: str) -> Taken | None:
 
 
 def forget_commands() -> None:
-    """Read every command anew from now on, for who measures how long that takes."""
+    """Clear the cache of parsed commands, for benchmarks."""
     _taken.cache_clear()
 
 
 def judged_by_words(command: str) -> Action:
-    """What is known of one simple command from its words alone, for an action that was not made by `shell_actions`."""
+    """Judge one simple command by its words alone, for an action that `shell_actions` did not create."""
     taken = _taken(command)
     parts = [part for part in taken.parts if not part.view] if taken is not None else []
     harmless = len(parts) == 1 and parts[0].effect.harmless and not parts[0].opaque
@@ -402,8 +404,8 @@ def judged_by_words(command: str) -> Action:
 
 
 def _fragments(tool_name: str, command: str) -> list[Action]:
-    """Views of what an opaque command may hide: every piece of its text that could be read as a command of its own,
-    also of the words that braces make."""
+    """Return views of what an opaque command may hide: every piece of its text that could be a command, including words
+    from brace expansion."""
     listed = _LISTED.sub(lambda braces: braces[1].replace(",", " "), command)
     texts = [command] if listed == command else [command, listed]
     pieces = (" ".join(piece.split()) for text in texts for piece in _BETWEEN.split(text))
@@ -412,7 +414,7 @@ def _fragments(tool_name: str, command: str) -> list[Action]:
 
 
 def _redirection(begin: str, part: Part, paths: CommandPaths) -> list[Action]:
-    """Reading or writing a file, for each place the command may be in; opaque where only the shell will know."""
+    """Return the action of a redirection for each possible directory. Opaque if only the shell can resolve it."""
     reads = part.operator == "<"
     tool = "tool:read:" if reads else "tool:write:"
     target = part.target.value if part.target is not None else None
@@ -437,7 +439,7 @@ def _redirection(begin: str, part: Part, paths: CommandPaths) -> list[Action]:
 
 
 def action_of(text: str) -> Action:
-    """An action by its text, as an agent's call has it: a rule has to name a command that hides what it runs."""
+    """Return an action from the text in an agent's call. A rule must name a command that hides what it runs."""
     if text.startswith("tool:bash:"):
         parts = shell_actions("bash", text.removeprefix("tool:bash:"), cwd=Path("/workspace"))
         simple = [part for part in parts if not part.whole]

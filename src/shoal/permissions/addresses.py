@@ -1,4 +1,4 @@
-"""Addresses that may be read unasked after untrusted content: the model did not make them up.
+"""Addresses that may be read without approval after untrusted content, because the model did not invent them.
 
     occurs                                             may be read
     -------------------------------------------------  ----------------------------------------------------
@@ -17,7 +17,7 @@ are never read.
 A read of another system whose arguments are one address and nothing else, such as `{"url": "https://example.org/"}` for
 a tool of an MCP server, is a read of that address.
 
-So a server learns nothing but which of the given addresses is read, and when. By the links of one site that is at most
+A server learns only which of the given addresses is read, and when. By the links of one site that is at most
 `log2(LINKS_MAX)` = 8 bits a read and FOLLOWED_MAX reads a turn, so 128 bits. By all given addresses together it is at
 most `log2(GIVEN_MAX + LINKS_MAX)` < 12 bits a read and READS_MAX reads a turn.
 """
@@ -34,23 +34,23 @@ from shoal.kernel.untrusted import UNREADABLE
 from shoal.net.addresses import canonical_address, site_of
 
 GIVEN_MAX = 2_000
-"""Addresses of people's words and of searches that are kept, the newest."""
+"""Maximum number of addresses from people and searches. The newest are kept."""
 SITES_MAX = 64
 LINKS_MAX = 256
-"""Links of a site that may be followed; the first that its pages had."""
+"""Maximum number of links of a site that may be followed: the first ones on its pages."""
 FOLLOWED_MAX = 16
-"""Links of a site that are followed unasked in a turn."""
+"""Maximum number of links of a site followed without approval in a turn."""
 READS_MAX = 50
-"""Pages that are read unasked in a turn once it is tainted."""
+"""Maximum number of pages read without approval in a tainted turn."""
 ADDRESS_ARGUMENTS = frozenset({"url", "uri", "link", "href", "address"})
-"""How the one argument of a read is called that is an address."""
+"""Names of the single address argument of a read."""
 _ADDRESS = lazy_re.compile(r"(?<![\w.-])[Hh][Tt][Tt][Pp][Ss]?://[^\s<>\"`{}|\\^\x00-\x1f]+")
 _ENDING = ".,;:!?'\"*_~)]"
 
 
 def addresses_in(text: str) -> Iterator[str]:
-    """The addresses in a person's words, canonical. Where a sentence or a bracket may go on behind one, it counts with
-    what follows and without."""
+    """Return the canonical addresses in a person's message. Punctuation or a bracket at the end is ambiguous, so both
+    readings are returned."""
     for word in _ADDRESS.findall(text):
         for one in dict.fromkeys((word, word.rstrip(_ENDING), word.partition(")")[0], word.partition("]")[0])):
             if address := canonical_address(one):
@@ -58,7 +58,7 @@ def addresses_in(text: str) -> Iterator[str]:
 
 
 def asked_address(tool: Traits, detail: str) -> str:
-    """The address that a call asks for, and nothing else; empty where it asks for anything else."""
+    """Return the address if it is the call's only argument; otherwise empty."""
     if tool.names == "address":
         return detail
     if not (tool.read_only and tool.open_world and detail.startswith("{")):
@@ -75,13 +75,13 @@ def asked_address(tool: Traits, detail: str) -> str:
 
 
 class GivenAddresses(msgspec.Struct, frozen=True):
-    """The addresses that a thread's window gives: those of people and searches, oldest first, and links by site."""
+    """The addresses given in a thread's window: from people and searches, oldest first, and links by site."""
 
     words: Mapping[str, None] = {}
     links: Mapping[str, tuple[str, ...]] = {}
 
     def after(self, event: Event) -> "GivenAddresses":
-        """The addresses after one more event of the journal."""
+        """Return the addresses after one more event of the journal."""
         match event.data:
             case UserSaid(origin="person", backfill=False, caller=None) as said if said.author.trusted:
                 return self._with(addresses_in(said.text))
@@ -113,14 +113,14 @@ class GivenAddresses(msgspec.Struct, frozen=True):
         )
 
     def counted(self, address: str, reads: "WebReads") -> "WebReads":
-        """The reads of the turn with one more."""
+        """Return the reads of the turn including this one."""
         site = "" if address in self.words else site_of(address)
         followed = {**reads.followed, site: reads.followed.get(site, 0) + 1} if site else reads.followed
         return WebReads(reads.count + 1, followed)
 
 
 class WebReads(msgspec.Struct, frozen=True):
-    """What a tainted turn has read of the web: how many pages, and how many links of each site."""
+    """Web reads of a tainted turn: number of pages, and number of links of each site."""
 
     count: int = 0
     followed: Mapping[str, int] = {}

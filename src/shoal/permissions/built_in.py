@@ -1,4 +1,4 @@
-"""Rules of the built-in profiles, made from the traits of the registered tools (`kernel.traits`).
+"""Rules of the built-in profiles, derived from the traits of the registered tools (`kernel.traits`).
 
 open       everything
 standard   what tools say that it allows; of the rest the effect decides (`permissions.effects`)
@@ -19,23 +19,23 @@ RuleList: TypeAlias = Literal["deny", "allow", "ask", "trusted_allow"]
 EVERYTHING = "(?s:.*)"
 """The one pattern that matches whatever there is and so names opaque commands too; the rule of `open`."""
 MCP_TOOLS = "(?s:tool:mcp_.*)"
-"""What `guarded` asks for, unless the effect says otherwise."""
+"""Tools for which `guarded` asks, unless the effect says otherwise."""
 BUILT_IN = ("open", "standard", "guarded", "locked")
 
-# What tools of extensions and host programs are usually called, by what rules are about.
+# Common names of extension tools and host programs, by subject of rules.
 ALIKE_WEB = ("fetch", "web_fetch", "browse")
 ALIKE_READERS = ("ls", "glob", "grep", "search", "find")
 ALIKE_WRITERS = ("append",)
 _ALIKE_EDITORS = ("self_edit[a-z_]*", "set_[a-z_]+")
 _NEVER_ALLOWED = ("i2c_", "spi_", "mcp_", "message")
-"""How the names of tools begin that `guarded` does not allow, whosever they are."""
+"""Name prefixes of tools that `guarded` never allows."""
 
 _AT = "<command>"
 """Stands for `tool:NAME:` of every tool that takes commands."""
 _FLAGS = r"( -\S+( [^-\s]\S*)?)*"  # options before a subcommand, each perhaps with a value
 
-# What changes something elsewhere, by program and verb. Reading verbs are known to `permissions.tools`; what neither
-# list has is asked for.
+# Commands that change something elsewhere, by program and verb. `permissions.tools` has the reading verbs. Commands on
+# neither list need approval.
 _CHANGES = (
     "create|new|add|delete|destroy|remove|rm|update|edit|patch|put|set|unset|apply|deploy|publish|push|upload|import|restore"
     "|start|stop|restart|reboot|reset|resize|rebuild|shutdown|power(-?[a-z]+)|terminate|run|enable|disable",
@@ -125,11 +125,11 @@ _DENIED_COMMANDS = {
     ),
     "mounting and formatting disks": rf"{_AT}(mount|umount|mkfs\S*)( .*)?",
 }
-"""What `guarded` denies commands, in words and as patterns."""
+"""Commands that `guarded` denies, in words and as patterns."""
 
 
 class WordedRule(NamedTuple):
-    """A rule of a built-in profile, and what it is about in a few words."""
+    """A rule of a built-in profile and its description."""
 
     list: RuleList
     pattern: str
@@ -137,7 +137,7 @@ class WordedRule(NamedTuple):
 
 
 def built_in(name: str, traits: TraitsByName) -> ProfileSettings:
-    """A built-in profile, as it would be written."""
+    """Return a built-in profile in the form of the configuration."""
     rules = built_in_rules(name, traits)
     deny, allow, ask = (tuple(one.pattern for one in rules if one.list == kind) for kind in ("deny", "allow", "ask"))
     stages = name in ("standard", "guarded")
@@ -169,7 +169,7 @@ def _guarded(answers: Mapping[str, Treatment], commands: str) -> tuple[WordedRul
     others = {tool: answer for tool, answer in answers.items() if answer.allow != ANYTHING}
     apart = [tool for tool, one in others.items() if one.otherwise != "deny" and not tool.startswith(_NEVER_ALLOWED)]
     named = f"|{_one_of(apart)}:" if apart else ""
-    # A message here has its thread's name too, which a deny rule for messages elsewhere would match.
+    # A message to this conversation names its thread, which a deny rule for other conversations would match.
     rest = rf"(?s:tool:(?!(i2c|spi|mcp)_|message{named}).*)"
     return (
         *denied,
@@ -183,7 +183,7 @@ def _guarded(answers: Mapping[str, Treatment], commands: str) -> tuple[WordedRul
 
 
 def _allowing(answers: Mapping[str, Treatment]) -> Iterator[WordedRule]:
-    """Rules for the calls that tools want allowed, one for all that say it in the same words."""
+    """Return rules for the calls that tools allow, one rule per description."""
     groups: dict[tuple[str, str], list[str]] = {}
     for tool, answer in answers.items():
         if answer.allow:
@@ -198,7 +198,7 @@ def _otherwise(
     answers: Mapping[str, Treatment],
     alike: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> Iterator[WordedRule]:
-    """Rules for all other calls, and for those of tools with names that are `alike`."""
+    """Return rules for all other calls, and for tools with `alike` names."""
     groups: dict[str, list[str]] = {words: [] for words in alike}
     for tool, answer in answers.items():
         if answer.otherwise == otherwise:
@@ -208,7 +208,7 @@ def _otherwise(
 
 
 def commands(traits: TraitsByName) -> str:
-    """A pattern for the names of the tools that take commands; where none is known, for all names."""
+    """Return a pattern for the names of tools that take commands, or for all names if none is known."""
     return f"({'|'.join(traits.names(lambda one: one.takes_commands)) or '[^:]+'})"
 
 

@@ -1,7 +1,7 @@
-"""Which files a later command may execute: all but those whose name says that they are data.
+"""Files that a later command may execute: all except those whose name marks them as data.
 
-Known is a list, not the rest: a name without a known extension of data, a dotted name, a name that some program looks
-for by itself, an executable file and one that begins with `#!` all count as code.
+Names of data files are an allow-list. A name without a known data extension, a dotted name, a name that some program
+looks for automatically, an executable file and one that begins with `#!` all count as code.
 """
 
 import os
@@ -20,7 +20,7 @@ _DATA = frozenset(
     parquet feather ics vcf eml srt vtt bib md5 sha256 po pot
     """.split()  # noqa: SIM905
 )
-# Much that decides what runs is JSON, XML or HTML; it is data where the folder says so, and templates are not.
+# JSON, XML and HTML often control what runs. They are data only in data folders, and templates never are.
 _DATA_IN_FOLDERS = frozenset({"json", "xml", "dat", "data", "out", "tmp"})
 _DATA_FOLDERS = frozenset({"data", "out", "output", "outputs", "result", "results", "report", "reports", "tmp", "temp",
                            "fixtures", "exports", "downloads", "coverage", "scratch"})  # fmt: skip
@@ -45,7 +45,7 @@ def _executed() -> dict[str, tuple[str, ...]]:
 
 
 def is_executed(path: str) -> bool:
-    """Whether programs execute a file of this path, or take orders from it, without being told to."""
+    """Whether programs execute this file or read configuration from it automatically."""
     *folders, name = [part for part in path.lower().split("/") if part not in ("", ".", "..")] or [""]
     known = _executed()
     if name in known["name"] or name.startswith(known["begins"]) or name.endswith(known["ends"]):
@@ -54,7 +54,7 @@ def is_executed(path: str) -> bool:
 
 
 def is_code(name: str) -> bool:
-    """Whether a file of this name (or path) may be executed by something, or decide what is."""
+    """Whether a file with this name (or path) may be executed or control what is executed."""
     path = PurePosixPath(name)
     extension, folders = path.suffix[1:].lower(), {part.lower() for part in path.parts[:-1]}
     if any(part.startswith(".") and part not in (".", "..") for part in path.parts) or folders & _CODE_FOLDERS:
@@ -64,7 +64,7 @@ def is_code(name: str) -> bool:
 
 
 def runs_as_code(path: str) -> bool:
-    """Whether an existing file may be executed whatever its name: by its rights, its beginning, or another name."""
+    """Whether an existing file may be executed, by its mode, its first bytes, or another link, whatever its name."""
     try:
         found = os.lstat(path)
         if not stat.S_ISREG(found.st_mode):

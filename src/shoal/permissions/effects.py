@@ -1,4 +1,4 @@
-"""What a call reaches, and what follows from it: a pure function to one effect, and one table of answers.
+"""The effect of a call and the answer to it: a pure function to one effect, and one table of answers.
 
     traits ─┐
             ├─► effect_of ─► (effect, trusted, tainted, isolated) ─► ANSWERS ─► allow, ask or guard
@@ -42,7 +42,7 @@ _PUSHES = lazy_re.compile(r"(?:\A|/)git(?: -\S+(?: [^-\s]\S*)?)* (?:push|send-em
 
 
 class Situation(msgspec.Struct, frozen=True, kw_only=True):
-    """On what the effect of a call, and the answer to it, depend beside the call. The defaults are the strictest.
+    """The circumstances that determine a call's effect and the answer. The defaults are the strictest.
 
     `isolated`: a sandbox isolates commands; `sealed`: it gives them no network either; `covered`: a checkpoint restores
     everything that a command could change. `trusted`: nobody else has a hand in the turn. `tainted`: untrusted content
@@ -60,7 +60,7 @@ STRICTEST = Situation()
 
 
 class EffectCase(NamedTuple):
-    """A row of the table. `isolated`: the call is held by a sealed sandbox, or is no command."""
+    """A row of the table. `isolated`: the call runs in a sealed sandbox, or is not a command."""
 
     effect: Effect
     trusted: bool
@@ -69,7 +69,7 @@ class EffectCase(NamedTuple):
 
 
 _ROWS: tuple[tuple[Effect, bool | None, bool | None, bool | None, EffectAnswer], ...] = (
-    # effect, trusted, tainted, isolated (None: either), answer. The first row that fits counts.
+    # effect, trusted, tainted, isolated (None: either), answer. The first matching row counts.
     ("read", None, False, None, "allow"),
     ("read", None, True, None, "guard"),
     ("contained", None, None, False, "ask"),
@@ -93,7 +93,7 @@ def _fits(wanted: bool | None, is_so: bool) -> bool:
 
 
 ANSWERS: Mapping[EffectCase, EffectAnswer] = MappingProxyType(dict(_answers()))
-"""What becomes of every call that no rule of a profile with `effects` matches."""
+"""Answers to calls that no rule of a profile with `effects` matches."""
 
 WORDS: Mapping[Effect, str] = MappingProxyType(
     {
@@ -108,7 +108,7 @@ WORDS: Mapping[Effect, str] = MappingProxyType(
 
 
 def effect_of(action: Action, traits: TraitsByName, situation: Situation) -> Effect:
-    """The furthest that an action reaches. Total and deterministic; linear in the length of its text."""
+    """Return the most far-reaching effect of an action. Total, deterministic, and linear in the length of its text."""
     tool, detail = traits.of(action.tool), action.detail
     if tool.for_trusted and not situation.trusted:
         return "unknown"
@@ -130,15 +130,15 @@ def effect_of(action: Action, traits: TraitsByName, situation: Situation) -> Eff
 
 
 def answer_to(action: Action, traits: TraitsByName, situation: Situation) -> tuple[Effect, EffectAnswer]:
-    """The effect of an action, and the table's answer to it."""
+    """Return the effect of an action and the table's answer."""
     effect = effect_of(action, traits, situation)
     isolated = situation.sealed or not traits.of(action.tool).runs_commands
     return effect, ANSWERS[EffectCase(effect, situation.trusted, situation.tainted, isolated)]
 
 
 def can_stage(actions: Sequence[Action], traits: TraitsByName, *, isolated: bool) -> bool:
-    """Whether a call may wait for the end of its turn, because nobody needs its result: each of its actions says so of
-    itself, or it is a command that pushes or mails and otherwise only reads."""
+    """Whether a call may wait for the end of its turn because its result is not needed: each of its actions declares
+    this, or it is a command that pushes or mails and otherwise only reads."""
     parts = [action for action in actions if not action.whole]
     if any(traits.of(action.tool).takes_commands for action in parts):
         leaves = [_PUSHES.match(action.detail) or _MAILS.match(action.detail) for action in parts]
@@ -149,8 +149,8 @@ def can_stage(actions: Sequence[Action], traits: TraitsByName, *, isolated: bool
 
 
 def only_reads(action: Action, *, isolated: bool) -> bool:
-    """Whether a part of a command is known to change nothing. Without a sandbox, what it reads has to be known as well,
-    and to lie in the agent's own folders."""
+    """Whether a part of a command is known to change nothing. Without a sandbox, the files it reads must also be known
+    and be in the agent's own folders."""
     if action.opaque or not action.harmless or action.writes != ():
         return False
     if isolated:
@@ -174,7 +174,7 @@ def _effect_of_command(action: Action, traits: TraitsByName, situation: Situatio
 
 
 def _changes_git(action: Action, detail: str, *, tainted: bool) -> bool:
-    """Whether a command may change what git keeps beside its own commands, or under taint by them."""
+    """Whether a command may change git's data other than with git's own commands, or with them under taint."""
     if _is_git(detail):
         return tainted
     return any(map(_GIT_FOLDER.search, (detail, *(action.writes or ()))))
@@ -195,7 +195,7 @@ def _is_git(detail: str) -> bool:
 
 
 def in_words(situation: Situation) -> str:
-    """What runs by itself under `standard` and what asks, for people, by the sandbox in force."""
+    """Describe what `standard` runs without asking and what it asks about, for people, by the current sandbox."""
     if situation.sealed:
         return (
             "Reading, commands in the sandbox and changes that /undo can take back run by themselves. "

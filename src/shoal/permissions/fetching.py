@@ -1,4 +1,4 @@
-"""Which commands bring in what others wrote, or send something out, as far as their words tell."""
+"""Commands that fetch content or send something out, as far as their words show."""
 
 from collections.abc import Iterable
 
@@ -34,10 +34,10 @@ _GIT_FETCH = lazy_re.compile(rf" {_FETCHES}")
 
 
 def fetched_by(actions: Iterable[Action], traits: TraitsByName) -> str:
-    """What a command with these actions brings in that others wrote, empty when nothing that its words tell.
+    """Return the content that a command with these actions fetches, or empty if its words show none.
 
-    That is: a program is named that fetches or installs, also inside of what cannot be seen through, or code on the
-    command line holds an address. What a script fetches by itself is not seen.
+    Detects programs that fetch or install, also inside opaque parts, and addresses in code on the command line. Fetches
+    inside a script are not detected.
     """
     from shoal.shell.commands import base_name
 

@@ -1,9 +1,9 @@
 """Whether a repository lets git run anything.
 
-What git runs beside itself comes from configuration (`diff.*.textconv`, `core.fsmonitor`, `gpg.program`, aliases …) and
-from hooks. So a repository is inert only if it can be found, every key of every configuration that it uses is on a list
-of keys that run nothing, and no hook is active. Anything unusual (an include, a bare repository, submodules, a split
-index) makes it not inert. The configuration files and the folder of hooks are what an approval has to cover.
+Other programs that git runs are set in its configuration (`diff.*.textconv`, `core.fsmonitor`, `gpg.program`, aliases
+…) and from hooks. A repository is inert only if it can be located, every key of every configuration that it uses is on
+a list of harmless keys, and no hook is active. Anything unusual (an include, a bare repository, submodules, a split
+index) makes it not inert. An approval must cover the configuration files and the folder of hooks.
 """
 
 import os
@@ -37,15 +37,15 @@ _ON_BRANCH = re.compile(r"ref: refs/heads/([A-Za-z0-9][\w./-]*)\n", re.ASCII)
 _ADDRESS = re.compile(
     r"(?:(?:https?|ssh|git|file)://(?:[\w.-]+@)?|[\w.-]+@[\w.-]+:(?!:)|/)[\w.~%/-]+(?::[0-9]+/[\w.~%/-]+)?", re.ASCII
 )
-"""An address without a password; not one that has git run a helper."""
+"""An address without a password that does not make git run a helper."""
 _SAMPLE = ".sample"
-_GITLINK = b"\x00\x00\xe0\x00"  # the mode of an entry of the index that is another repository
+_GITLINK = b"\x00\x00\xe0\x00"  # mode of an index entry that is another repository
 _BARE = ("HEAD", "objects", "refs")
 
 
 class Repository(msgspec.Struct, frozen=True):
-    """What was found, as host paths: the files that decide what git runs, whether they let it run nothing, the top of
-    the work tree, the folders that git reads, and the repository's own directory."""
+    """A repository, as host paths: the files that control what git runs, whether it is inert, the top of the work tree,
+    the folders that git reads, and the repository's own directory."""
 
     files: tuple[str, ...] = ()
     inert: bool = False
@@ -57,10 +57,10 @@ class Repository(msgspec.Struct, frozen=True):
 def repository_at(
     folder: str, home: str | None, outside: Callable[[str], bool], to_host: Callable[[str], str | None]
 ) -> Repository:
-    """The repository that git uses in a folder; asks the file system.
+    """Return the repository that git uses in a folder. Reads the file system.
 
-    `home` has the user's configuration, `outside` says that a folder is beyond what commands can see, and `to_host`
-    turns an absolute path that git reads in a file into one of the host (None: there is no telling).
+    `home` has the user's configuration. `outside` tells whether commands cannot see a folder. `to_host` converts an
+    absolute path that git reads in a file to a host path (None if unknown).
     """
     top, git_dir = _find(folder, outside, to_host)
     if git_dir is None:
@@ -85,8 +85,8 @@ def repository_at(
 
 
 def pushed_to(repository: Repository, command: str) -> str:
-    """The address and the branch that a `git push` changes there and nothing more, as ADDRESS BRANCH; empty where that
-    is not beyond doubt, as for a forced one, for one that pushes tags, or in a repository that may run something."""
+    """Return the only address and branch that a `git push` changes, as ADDRESS BRANCH. Empty if that is not certain,
+    for example with force or tags, or in a repository that may run programs."""
     words = _PUSH.fullmatch(command)
     head = _ON_BRANCH.fullmatch(_text(f"{repository.git_dir}/HEAD")) if repository.git_dir else None
     if words is None or head is None or not repository.inert:
@@ -103,7 +103,7 @@ def pushed_to(repository: Repository, command: str) -> str:
 
 
 def _settings(configs: Iterable[str]) -> dict[str, list[str]]:
-    """The values of each key of inert configuration files, the key's first and last part in lower case."""
+    """Return the values of each key of inert configuration files. First and last parts of keys are in lower case."""
     values: dict[str, list[str]] = {}
     for path in configs:
         section = ""
@@ -117,7 +117,7 @@ def _settings(configs: Iterable[str]) -> dict[str, list[str]]:
 
 
 def holds_repository(top: str) -> bool:
-    """Whether another repository lies in a work tree, or there are too many folders to tell."""
+    """Whether a work tree contains another repository. True if there are too many folders to check."""
     for number, (folder, folders, files) in enumerate(walk(Path(top))):
         if number > FOLDERS_MAX or (folder != Path(top) and (".git" in folders or ".git" in files)):
             return True
@@ -128,8 +128,8 @@ def holds_repository(top: str) -> bool:
 def _find(
     folder: str, outside: Callable[[str], bool], to_host: Callable[[str], str | None]
 ) -> tuple[str | None, str | None]:
-    """The top of the work tree that holds a folder, and the repository's directory; None for that where there is none,
-    or one that git may pass over."""
+    """Return the top of the work tree that contains a folder, and the repository's directory. None if there is none, or
+    if git may skip it."""
     place: str = folder
     while not outside(place) and not all(os.path.lexists(f"{place}/{name}") for name in _BARE):
         dot = f"{place}/.git"
@@ -146,7 +146,7 @@ def _find(
 
 
 def _is_git_dir(git_dir: str, common: str | None) -> bool:
-    """Whether git takes the directory for a repository beyond doubt."""
+    """Whether git certainly treats the directory as a repository."""
     return (
         common is not None
         and not any(os.path.islink(path) for path in (git_dir, common, f"{git_dir}/HEAD"))
@@ -164,7 +164,7 @@ def _shared_dir(git_dir: str, to_host: Callable[[str], str | None]) -> str | Non
 
 
 def _config_is_inert(path: str) -> bool:
-    """Whether every line of a configuration file is of a known form, with a key that is on the list."""
+    """Whether every line of a configuration file has a known form and a key on the list."""
     try:
         info = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -201,7 +201,8 @@ _judged: dict[tuple[str, tuple[int, ...]], bool] = {}
 
 
 def _kept(path: str, info: os.stat_result, judge: Callable[[], bool]) -> bool:
-    """What was found about a file, kept while it is the same; a new one could change within a tick of the clock."""
+    """Cache a result about a file until the file changes. New files are not cached, because they could change within
+    one clock tick."""
     key = (path, (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns))
     found = _judged.get(key)
     if found is None:
@@ -215,7 +216,7 @@ def _kept(path: str, info: os.stat_result, judge: Callable[[], bool]) -> bool:
 
 
 def _has_more(git_dir: str) -> bool:
-    """Whether other repositories belong to it (their configuration counts as well), or its index is in pieces."""
+    """Whether it has submodules (their configuration also counts) or a split index."""
     index = f"{git_dir}/index"
     try:
         if any(name.startswith("sharedindex") for name in os.listdir(git_dir)):
@@ -238,7 +239,7 @@ def _has_more(git_dir: str) -> bool:
 
 
 def _text(path: str) -> str:
-    """The text of a small regular file; empty for anything else, a question mark where programs read it otherwise."""
+    """Return the text of a small regular file. Empty for anything else, "?" if programs read it differently."""
     try:
         with open(path, "rb", opener=regular_only) as file:
             content = file.read(CONFIG_BYTES_MAX + 1)

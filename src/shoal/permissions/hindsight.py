@@ -1,8 +1,8 @@
-"""What other rules would have decided of what was checked, and which rules people's decisions speak for. Pure.
+"""Replay past checks with other rules, and suggest rules from people's decisions. Pure.
 
-A rule is suggested for exactly what people were asked about and always allowed: never for what a deny rule matches, for
-what hides what it runs, or for content that may change behind the same words. What was raised by untrusted content, or
-taken back or left open until it lapsed, speaks neither for a rule nor against it.
+A rule is suggested for exactly the calls that people were asked about and always allowed. It never covers calls that a
+deny rule matches, that hide what they run, or whose content may change without their words changing. Approvals that
+were raised by untrusted content, withdrawn or expired are ignored.
 """
 
 import re
@@ -20,10 +20,10 @@ from shoal.permissions.rule_words import literal_pattern
 from shoal.text.toml_edit import literal
 
 ASKED_MIN = 3
-"""How often the same was asked and allowed before a rule is suggested for it."""
+"""Number of times the same call was asked about and allowed before a rule is suggested."""
 PATTERN_CHARS_MAX = 300
 _GIT_FILE = re.compile(r"(?s:.*)/(\.git(/(?s:.*))?|\.gitconfig|\.config/git/config)")
-"""What decides what git runs; agents are asked before they write there."""
+"""Files that control what git runs. Writing them needs approval."""
 
 
 class ChangedDecision(msgspec.Struct, frozen=True):
@@ -41,7 +41,7 @@ class ChangedDecision(msgspec.Struct, frozen=True):
 def decided_anew(
     checks: Iterable[PastCheck], profile: Profile, situation: Situation = STRICTEST
 ) -> list[ChangedDecision]:
-    """Those of which the profile decides otherwise than was decided, the most frequent first."""
+    """Return the actions that the profile would decide differently, most frequent first."""
     from shoal.permissions.actions import action_of  # a slow import
 
     found: list[ChangedDecision] = []
@@ -54,9 +54,11 @@ def decided_anew(
 
 
 class SuggestedRule(msgspec.Struct, frozen=True):
-    """A rule for what was `asked` so often and always allowed. `allow` are patterns, `shown` what people saw.
+    """A rule for calls that were `asked` that many times and always allowed. `allow` has patterns, `shown` what people
+    saw.
 
-    `accepted`: it is in the file already."""
+    `accepted`: it is already in the file.
+    """
 
     agent: str
     allow: tuple[str, ...]
@@ -67,7 +69,7 @@ class SuggestedRule(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The lines of shoal.toml that make it hold."""
+        """Return the lines for shoal.toml."""
         allow = ", ".join(map(literal, self.allow))
         return f"[[permissions.overrides]]\nagents = [{literal(self.agent)}]\nallow = [{allow}]"
 
@@ -78,7 +80,7 @@ def suggestions(
     profile_of: Mapping[str, Profile],
     situation: Situation = STRICTEST,
 ) -> list[SuggestedRule]:
-    """The rules that these decisions speak for, those first that would have saved most questions."""
+    """Return the rules that these decisions suggest, those that would have saved most approvals first."""
     groups: dict[tuple[str, tuple[str, ...]], list[Approval]] = {}
     for approval in approvals:
         agent = agent_of.get(approval.thread, "")
@@ -97,8 +99,8 @@ def suggestions(
 
 
 def _a_rule_would_do(asked: Approval) -> bool:
-    """Whether a rule would have saved this question, and would allow no more than was shown: it had no reason of its
-    own, such as untrusted content, and what it covers, if anything, are the files of git for one git command."""
+    """Whether a rule would have saved this approval and would allow no more than was shown: the approval had no special
+    reason, such as untrusted content, and covers at most the git files of one git command."""
     if asked.needs_trust or asked.reason:
         return False
     is_git = len(asked.actions) == 1 and asked.actions[0].startswith("tool:bash:git ")
@@ -106,12 +108,12 @@ def _a_rule_would_do(asked: Approval) -> bool:
 
 
 def covers_only_git(covers: Coverage) -> bool:
-    """Whether what a call runs beside its own words is what decides what git runs, and nothing else."""
+    """Whether the only files a call depends on are those that control what git runs."""
     return not (covers.others or covers.sends) and all(_GIT_FILE.fullmatch(file.path) for file in covers.files)
 
 
 def _patterns(actions: Sequence[str], profile: Profile, situation: Situation) -> tuple[str, ...]:
-    """Patterns for exactly what the profile asks about; none where they would not settle it."""
+    """Return patterns for exactly the actions that the profile asks about; none if they would not be enough."""
     from shoal.permissions.actions import action_of  # a slow import
 
     found: list[str] = []

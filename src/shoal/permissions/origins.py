@@ -1,8 +1,8 @@
-"""Where the values of a call come from: a person's own words, or only text that others wrote.
+"""The origin of a call's values: a person's own words, or only text that others wrote.
 
-It compares whole words and whole arguments, verbatim. So it is a hint for the person who decides and permits nothing:
-"13" stands in "June 13", and a value that the model rewrote stands nowhere. The work is linear in the text looked at,
-which is bounded; the newest words and texts are looked at first.
+It compares whole words and whole arguments, verbatim. The result is a hint for the person who decides and permits
+nothing: "13" occurs in "June 13", and a value that the model rewrote is not found. The work is linear in the text,
+whose length is bounded. The newest texts are compared first.
 """
 
 import re
@@ -18,12 +18,12 @@ from shoal.permissions.taint import source_of
 
 OWN_CHARS_MAX = 200_000
 FOREIGN_CHARS_MAX = 600_000
-"""How much of a conversation is compared."""
+"""Maximum amount of a conversation to compare."""
 VALUES_MAX = 64
 VALUE_CHARS_MAX = 120
 ARGUMENT_CHARS_MAX = 20_000
 ORIGINS_MAX = 6
-"""Values of a call whose origin a card shows; those from others' text come first."""
+"""Maximum number of values whose origin a card shows. Values from other people's text are first."""
 COMMAND_WORD_CHARS_MIN = 4
 DIGITS_MIN = 8
 """Digits in a number that may be written with spaces, as of an account."""
@@ -41,7 +41,8 @@ class Words(msgspec.Struct, frozen=True):
 
 
 def words_of(events: Sequence[Event], asker: str) -> Words:
-    """Part a conversation's events, oldest first; `asker` is the id of the person who is called "you"."""
+    """Split a conversation's events, oldest first, into own and foreign texts. `asker` is the id of the person shown as
+    "you"."""
     own, foreign = list[tuple[str, str]](), list[tuple[str, str]]()
     for event in reversed(events):
         source = source_of(event)
@@ -67,8 +68,8 @@ def words_of(events: Sequence[Event], asker: str) -> Words:
 
 
 def values_of(arguments: str, *, commands: bool) -> tuple[str, ...]:
-    """The values in a call's JSON arguments: short ones whole, and words in them that tell something, as an address, a
-    number or a path does; of `commands` every word of some length."""
+    """Return the values in a call's JSON arguments: short ones whole, and significant words such as addresses, numbers
+    and paths. For `commands`, every word of some length."""
     try:
         decoded: object = msgspec.json.decode(arguments or "{}")
     except UNREADABLE:
@@ -88,11 +89,11 @@ def values_of(arguments: str, *, commands: bool) -> tuple[str, ...]:
 
 
 def origins_of(values: Sequence[str], words: Words) -> tuple[ValueOrigin, ...]:
-    """Where these values stand, those that only others wrote first. A value that stands nowhere is left out."""
+    """Return the origins of these values, those that only others wrote first. Values that do not occur are left out."""
     own, foreign = _Index(words.own, OWN_CHARS_MAX), _Index(words.foreign, FOREIGN_CHARS_MAX)
     named, brought = list[ValueOrigin](), list[ValueOrigin]()
     for value in values:
-        if any(value in origin.value for origin in (*named, *brought)):  # a part of what is told already
+        if any(value in origin.value for origin in (*named, *brought)):  # part of a value already listed
             continue
         if name := own.who_wrote(value):
             named.append(ValueOrigin(value, named_by=name))
@@ -102,7 +103,7 @@ def origins_of(values: Sequence[str], words: Words) -> tuple[ValueOrigin, ...]:
 
 
 def _leaves(decoded: object) -> Iterator[str]:
-    """The texts and numbers in a JSON value."""
+    """Yield the texts and numbers in a JSON value."""
     waiting = [decoded]
     while waiting:
         part = waiting.pop()
@@ -142,7 +143,7 @@ class _Index:
                 self._by_word.setdefault(found[0].rstrip(_END), name)
 
     def who_wrote(self, value: str) -> str:
-        """Who wrote a value as words of its own; empty for nobody."""
+        """Return the author of a value as separate words, or empty."""
         if name := self._by_word.get(value):
             return name
         if " " in value:

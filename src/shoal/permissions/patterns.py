@@ -1,4 +1,4 @@
-"""Regular expressions of rules, matched in one step a character whatever the pattern and the text are.
+"""Regular expressions of rules, matched in one step per character for every pattern and text.
 
 Python's `re` backtracks: a rule such as `.*a.*b.*c` can be made to cost hours by the text it is matched with, and that
 text is written by a model. So `re` only says whether a pattern is valid, and which characters a class matches. The
@@ -28,7 +28,7 @@ PREFIXES_MAX = 64
 
 
 class PatternRefused(ValueError):
-    """A pattern cannot be used; the text says why, without naming the pattern."""
+    """A pattern cannot be used. The text has the reason, without the pattern."""
 
 
 # ---- what a pattern is parsed into ----
@@ -41,7 +41,7 @@ class One(msgspec.Struct, frozen=True):
 
 
 class Test(msgspec.Struct, frozen=True):
-    """A character that passes; `chars` are all that do where they are spelled out."""
+    """A character class. `chars` has all its characters if they are listed."""
 
     passes: Callable[[str], object]
     chars: str = ""
@@ -52,13 +52,13 @@ class Every(msgspec.Struct, frozen=True):
 
 
 class Check(msgspec.Struct, frozen=True):
-    """Nothing, provided that the place is right: `begin`, `end`, a word `boundary`, or `inside` (no boundary)."""
+    """A zero-width assertion: `begin`, `end`, a word `boundary`, or `inside` (no boundary)."""
 
     place: Literal["begin", "end", "boundary", "inside"]
     ascii: bool
 
     def holds(self, before: int, following: int) -> bool:
-        """Whether it does between characters of these kinds."""
+        """Whether it matches between characters of these kinds."""
         if self.place == "begin":
             return before == _AT_START
         if self.place == "end":
@@ -82,7 +82,7 @@ class Repeat(msgspec.Struct, frozen=True):
 
 
 class Look(msgspec.Struct, frozen=True):
-    """Nothing, provided that what follows does (`wanted`) or does not begin with what is in it."""
+    """A lookahead: the following text must (`wanted`) or must not begin with its content."""
 
     wanted: bool
     ahead: Choice
@@ -124,12 +124,12 @@ class _Parser:
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
         self.at = 0
-        self.moved = False  # an unlimited repeat stands before this place
+        self.moved = False  # an unlimited repeat precedes this position
         self.looking = False
         self.looks = 0
 
     def _take(self, form: re.Pattern[str]) -> re.Match[str] | None:
-        """Go past what stands here, if it has this form."""
+        """Consume the text here if it matches this form."""
         found = form.match(self.pattern, self.at)
         self.at = found.end() if found is not None else self.at
         return found
@@ -180,7 +180,7 @@ class _Parser:
         return found
 
     def _atom(self, char: str, flags: int) -> Node | None:
-        """One item that begins with this character, without what repeats it; None where nothing is to be matched."""
+        """Parse one item that begins with this character, without its repeat. None if it matches nothing."""
         if char == "(" and (found := self._take(_GROUP)) is not None:
             return self._group(found[1] or "", flags)
         if char == "[" and (found := self._take(_CLASS)) is not None:
@@ -209,7 +209,7 @@ class _Parser:
         return Test(_test(re.escape(char), flags)) if flags & re.IGNORECASE else One(char)
 
     def _group(self, kind: str, flags: int) -> Node | None:
-        """What stands behind the opening of a group, `kind` being what follows its question mark."""
+        """Parse the rest of a group. `kind` is the text after its question mark."""
         if kind.startswith("#"):
             return None
         if (reason := _REFUSED.get(kind[:2] if kind[:1] in ("P", "<") else kind)) is not None:
@@ -241,7 +241,7 @@ _LOOKS_TOO_LATE = "it looks ahead inside or after a repeat; put (?!…) first, o
 
 
 def _parse(pattern: str, flags: int) -> Choice:
-    """The alternatives of a pattern, with its own flags and these. Raises PatternRefused."""
+    """Return the alternatives of a pattern, with its own flags and these. Raises PatternRefused."""
     if len(pattern) > PATTERN_CHARS_MAX:
         raise PatternRefused(f"it is longer than {PATTERN_CHARS_MAX} characters")
     try:
@@ -259,7 +259,7 @@ def _parse(pattern: str, flags: int) -> Choice:
 
 @lru_cache(maxsize=512)
 def literal_prefixes(pattern: str) -> frozenset[str]:
-    """What every match of the pattern begins with: one prefix for each alternative, e.g. `(sudo|doas) ls.*` has two.
+    """Return the literal prefixes of a pattern's matches, one per alternative, e.g. `(sudo|doas) ls.*` has two.
 
     At most PREFIXES_MAX; a pattern with more counts as having the empty prefix. Raises PatternRefused.
     """
@@ -268,7 +268,7 @@ def literal_prefixes(pattern: str) -> frozenset[str]:
 
 
 def _prefixes(nodes: Sequence[Node]) -> tuple[set[str], bool]:
-    """The literal beginnings of a sequence, and whether the sequence is literal to its end."""
+    """Return the literal prefixes of a sequence, and whether the whole sequence is literal."""
     found = {""}
     for node in nodes:
         ends, whole = {""}, False
@@ -291,8 +291,8 @@ def _prefixes(nodes: Sequence[Node]) -> tuple[set[str], bool]:
 
 
 class Instruction:
-    """A node of pattern number `pattern` and what comes after it; without a node, any of several ways to go on. A
-    look has the instructions that begin it in `ahead`."""
+    """A node of pattern number `pattern` and its successors. Without a node, a branch. A lookahead has its first
+    instructions in `ahead`."""
 
     __slots__ = ("ahead", "node", "onward", "pattern")
 
@@ -366,14 +366,14 @@ class _Compiler:
 _AT_START, _OTHER, _WORD, _ASCII_WORD, _AT_END = range(5)
 
 Promise: TypeAlias = "tuple[bool, State]"
-"""What a lookahead still asks for: wanted or not, and how far what it looks for has come."""
+"""A pending lookahead: positive or negative, and its current instructions."""
 
 Thread: TypeAlias = tuple[Instruction, frozenset[Promise]]
 _FREE: frozenset[Promise] = frozenset()
 
 
 class State:
-    """Where a text can have led to. `moves` is filled as texts come by; nothing matches after a `dead` one."""
+    """A state of the automaton. `moves` is filled on demand. Nothing matches after a `dead` state."""
 
     __slots__ = ("accepted", "before", "core", "dead", "moves", "threads")
 
@@ -413,7 +413,7 @@ class Automaton:
         return compiler.number
 
     def match(self, text: str) -> tuple[int, ...]:
-        """The numbers of the patterns that match the whole text, ascending."""
+        """Return the numbers of the patterns that match the whole text, ascending."""
         state = self._first
         for char in text:
             following = state.moves.get(char)
@@ -423,7 +423,7 @@ class Automaton:
         return self._accepted(state)
 
     def after(self, prefix: str) -> tuple[frozenset[int], frozenset[int]]:
-        """Of texts with this prefix: the patterns that may match some of them, and those that surely match all."""
+        """Return the patterns that may match some texts with this prefix, and those that match all of them."""
         state = self._first
         for char in prefix:
             state = state.moves.get(char) or self._move(state, char)
@@ -447,7 +447,7 @@ class Automaton:
         return state
 
     def _accepted(self, state: State) -> tuple[int, ...]:
-        """The patterns that match if the text ends here."""
+        """Return the patterns that match if the text ends here."""
         if state.accepted is None:
             found = {
                 step.pattern
@@ -471,7 +471,7 @@ class Automaton:
         return frozenset(found)
 
     def _move(self, state: State, char: str) -> State:
-        """The state after one more character, kept for the next time."""
+        """Return the state after one more character, and cache it."""
         kind = _OTHER
         if char.isalnum() or char == "_":
             kind = _ASCII_WORD if char.isascii() else _WORD
@@ -494,7 +494,7 @@ class Automaton:
         return following
 
     def _advance(self, promises: frozenset[Promise], char: str) -> frozenset[Promise] | None:
-        """What lookaheads ask for after one more character; None when one was broken."""
+        """Return the pending lookaheads after one more character. None if one failed."""
         if not promises:
             return _FREE
         left: set[Promise] = set()
@@ -507,7 +507,8 @@ class Automaton:
         return frozenset(left)
 
     def _closure(self, state: State, following: int) -> Sequence[Thread]:
-        """What consumes or accepts, reached without a character when the next one is of kind `following`."""
+        """Return the consuming and accepting instructions reachable without a character if the next is of kind
+        `following`."""
         if state.threads is not None:
             return state.threads
         seen: set[Thread] = set()

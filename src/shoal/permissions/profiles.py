@@ -1,4 +1,4 @@
-"""Permission profiles: as written, compiled, and asked for a decision.
+"""Permission profiles: parse, compile and decide.
 
 | what matches the action | answer |
 |---|---|
@@ -31,7 +31,7 @@ from shoal.text.order import natural
 
 
 def applies(override: OverrideSettings, asker: Asker, agent: str) -> bool:
-    """Whether an override is meant for this asker and this agent."""
+    """Whether an override applies to this asker and this agent."""
     selectors: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
         (override.agents, (agent,)),
         (override.platforms, (asker.platform,)),
@@ -48,7 +48,7 @@ COMBINATIONS_KEPT_MAX = 256
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """One pattern. `layer` counts from what is asked first."""
+    """One pattern. `layer` 0 is checked first."""
 
     list: RuleList
     pattern: str
@@ -56,12 +56,12 @@ class Rule(msgspec.Struct, frozen=True):
 
     @property
     def shown(self) -> str:
-        """The list and the pattern, as answers and the audit log name it."""
+        """Return the list and the pattern, as in answers and the audit log."""
         return f"{self.list} {self.pattern}"
 
     @property
     def narrow(self) -> bool:
-        """Whether each of its alternatives spells out a tool and the beginning of a detail."""
+        """Whether each of its alternatives names a tool and the beginning of a detail literally."""
         return all(re.match(r"tool:[^:]+:.", prefix) for prefix in literal_prefixes(self.pattern) or ("",))
 
     def names(self, text: str, naming: str) -> bool:
@@ -74,12 +74,12 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 class Profile:
-    """Compiled rules. Immutable in what it answers; two profiles are equal only when they are the same object."""
+    """Compiled rules. Its answers never change. Two profiles are equal only if they are the same object."""
 
     def __init__(
         self, name: str, layers: Sequence[ProfileSettings | OverrideSettings], traits: TraitsByName = NO_TOOLS
     ) -> None:
-        """Compile the layers, the first to be asked first. `traits` are those of the tools that calls are of.
+        """Compile the layers, in the order they are checked. `traits` are those of the tools.
 
         Raises ConfigError naming every pattern that is refused.
         """
@@ -107,11 +107,11 @@ class Profile:
         self.stages = any(isinstance(layer, ProfileSettings) and layer.stages for layer in layers)
 
     def matching(self, text: str) -> list[Rule]:
-        """The rules whose pattern matches the whole text, in the order they are asked. Linear in the text's length."""
+        """Return the rules whose pattern matches the whole text, in checking order. Linear in the text's length."""
         return [self.rules[number] for number in self.automaton.match(text)]
 
     def goes_by_effect(self, tool: str) -> bool:
-        """Whether the effect decides calls of this tool that no rule matches."""
+        """Whether the effect decides calls to this tool that no rule matches."""
         return self.effects and self.traits.of(tool).treatments.standard.otherwise != "owner"
 
     def __repr__(self) -> str:
@@ -121,7 +121,7 @@ class Profile:
 def layers_of(
     name: str, source: ProfileSettings, others: Mapping[str, ProfileSettings], traits: TraitsByName = NO_TOOLS
 ) -> list[ProfileSettings]:
-    """The profile and what it extends, nearest first. Raises ConfigError."""
+    """Return the profile and the profiles it extends, nearest first. Raises ConfigError."""
     layers = [source]
     seen = [name]
     while layers[-1].extends:
@@ -145,10 +145,10 @@ def compile_profile(
     others: Mapping[str, ProfileSettings] | None = None,
     traits: TraitsByName = NO_TOOLS,
 ) -> Profile:
-    """Compile a profile; `others` are the profiles that `extends` may name beside the built-in ones.
+    """Compile a profile; `others` are the profiles that `extends` may name in addition to the built-in ones.
 
-    Raises ConfigError with a sentence for each pattern that is no regular expression or cannot be matched in linear
-    time, and for `extends` that leads nowhere or in a circle.
+    Raises ConfigError with one sentence for each pattern that is not a regular expression or cannot be matched in
+    linear time, and for `extends` with an unknown name or a cycle.
     """
     return Profile(name, layers_of(name, source, others or {}, traits), traits)
 
@@ -159,9 +159,9 @@ def _built_in(name: str, traits: TraitsByName, version: int) -> Profile:
 
 
 class Profiles:
-    """All profiles of an installation, with the overrides laid over them. Safe to share.
+    """All profiles of an installation with their overrides. Safe to share.
 
-    They are compiled when first asked for, and again when other tools say how built-in profiles treat them.
+    They are compiled on first use, and again when the set of tools changes.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class Profiles:
         sources: Mapping[str, ProfileSettings] | None = None,
         overrides: Sequence[OverrideSettings] = (),
     ) -> None:
-        """Check all but the built-in ones, which cannot be replaced. Raises ConfigError with all problems."""
+        """Check all custom profiles. Built-in ones cannot be replaced. Raises ConfigError with all problems."""
         self._traits = traits
         self._sources = dict(sources or {})
         self._overrides = tuple(overrides)
@@ -197,7 +197,8 @@ class Profiles:
         self._combined: dict[tuple[str, tuple[int, ...]], Profile] = {}
 
     def replace(self, sources: Mapping[str, ProfileSettings], overrides: Sequence[OverrideSettings]) -> None:
-        """Have other profiles and overrides hold from the next turns on, or none of it: raises ConfigError."""
+        """Replace profiles and overrides, from the next turns. Raises ConfigError and changes nothing if any is
+        invalid."""
         fresh = Profiles(self._traits, sources, overrides)
         self._sources, self._overrides = fresh._sources, fresh._overrides
         self._profiles, self._combined = fresh._profiles, fresh._combined
@@ -207,7 +208,7 @@ class Profiles:
         return tuple(sorted({*BUILT_IN, *self._sources}, key=natural))
 
     def get(self, name: str) -> Profile:
-        """A profile without overrides. Raises ConfigError when there is none of this name."""
+        """Return a profile without overrides. Raises ConfigError if none has this name."""
         if self._version != self._traits.version:
             self._version = self._traits.version
             self._profiles.clear()
@@ -221,13 +222,13 @@ class Profiles:
         return self._profiles[name]
 
     def check(self, name: str) -> None:
-        """Raises InvalidInput naming those there are when there is none of this name."""
+        """Raise InvalidInput with the known names if no profile has this name."""
         if name not in self.names:
             raise InvalidInput(f"There is no permission profile {name[:80]!r}. There are: {', '.join(self.names)}.")
 
     def effective(self, name: str, asker: Asker, agent: str) -> Profile:
-        """The profile as it holds for this asker and agent: overrides that apply are asked first, the last of them
-        before the others; every deny of any of them counts. Raises ConfigError when there is no such profile."""
+        """Return the profile with the overrides for this asker and agent. The last matching override is checked first,
+        and every deny counts. Raises ConfigError if no such profile exists."""
         base = self.get(name)
         chosen = tuple(number for number, item in enumerate(self._overrides) if applies(item, asker, agent))
         if not chosen:
@@ -245,12 +246,12 @@ class Profiles:
         return self.effective(agent.profile, asker, agent.name)
 
     def hides(self, agent: AgentSpec, asker: Asker, tool_name: str) -> bool:
-        """Whether these rules deny a tool whatever it is given."""
+        """Whether these rules deny a tool with any arguments."""
         return hidden(self.of_agent(agent, asker), tool_name)
 
 
 def decide(profile: Profile, action: Action, situation: Situation = STRICTEST) -> Ruling:
-    """The answer for one action. Total and deterministic; linear in the length of the action's text."""
+    """Return the answer for one action. Total, deterministic, and linear in the length of the action's text."""
     allowing: list[Rule] = []
     asking: list[Rule] = []
     for text in (action.text, *action.also):
@@ -278,9 +279,10 @@ def decide(profile: Profile, action: Action, situation: Situation = STRICTEST) -
 def decide_all(
     profile: Profile, actions: Sequence[Action], situation: Situation = STRICTEST
 ) -> tuple[Decision, tuple[Ruling, ...]]:
-    """The strictest answer over all actions, and the ruling of each; a view for deny patterns is listed when denied.
+    """Return the strictest answer over all actions, and the ruling of each. A view for deny patterns is listed if
+    denied.
 
-    No action at all, or nothing but such views, is denied.
+    Without any action, or with only such views, the answer is deny.
     """
     decided = [(action.whole, decide(profile, action, situation)) for action in actions]
     rulings = tuple(one for whole, one in decided if not whole or (one.decision == "deny" and one.rule))
@@ -291,10 +293,10 @@ def decide_all(
 
 @lru_cache(maxsize=4096)
 def hidden(profile: Profile, tool_name: str) -> bool:
-    """Whether every call of the tool would be denied, whatever its arguments; such a tool is not shown to the model.
+    """Whether every call to the tool would be denied. Such a tool is not shown to the model.
 
-    True when a deny pattern matches everything of the tool, or no allow or ask pattern can match anything of it and its
-    effect is not asked for either.
+    True if a deny pattern matches all its calls, or if no allow or ask pattern can match any and its effect does not
+    decide either.
     """
     alive, matching_all = profile.automaton.after(f"tool:{tool_name}:")
     if any(profile.rules[number].list == "deny" for number in matching_all):
@@ -306,5 +308,5 @@ def hidden(profile: Profile, tool_name: str) -> bool:
 
 @lru_cache(maxsize=256)
 def hidden_by(profiles: tuple[Profile, ...]) -> Callable[[str], bool]:
-    """Whether one of these profiles wholly denies a tool; the same object for the same profiles."""
+    """Return a function that tells whether one of these profiles denies a tool completely. Cached per profiles."""
     return lambda name: any(hidden(profile, name) for profile in profiles)

@@ -1,7 +1,7 @@
-"""Takes secrets out of text: known values, and what has the shape of a key, a token or a password.
+"""Removes secrets from text: known values, and text that looks like a key, a token or a password.
 
-Each shape has a marker, a few characters without which it cannot be there. A text without any marker and known value,
-which is nearly every text, costs a handful of substring searches and is returned as it is.
+Each shape has a marker, a few characters that every match contains. Nearly every text has no marker and no known value.
+It costs a handful of substring searches and is returned unchanged.
 """
 
 import base64
@@ -25,8 +25,8 @@ KNOWN_MAX = 2000
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """A kind of secret. The pattern's group `keep` stays, the rest is replaced; all its repeats are bounded. What
-    `spares` says of the rest leaves it as it is: an example, or an ordinary word.
+    """A kind of secret. The pattern's group `keep` remains and the rest is replaced. All its repeats are bounded. If
+    `spares` accepts the rest, such as an example or an ordinary word, it is not replaced. /
 
     A `glimpse` is searched first where no marker is rare enough; it begins with a literal, which `re` finds quickly.
     Both are compiled, and kept, by `re` when they are first needed: most never are.
@@ -39,7 +39,7 @@ class Shape(msgspec.Struct, frozen=True):
     spares: Callable[[str], bool] | None = None
 
     def replaced(self, found: re.Match[str]) -> str:
-        """What stands in the place of a match."""
+        """Return the replacement of a match."""
         keep = found["keep"] if "keep" in found.re.groupindex else ""
         if self.spares is not None and self.spares(found[0][len(keep) :]):
             return found[0]
@@ -57,7 +57,7 @@ def _is_example(text: str) -> bool:
 
 
 def _is_not_basic(text: str) -> bool:
-    """Whether a word after `basic` is no base64 of USER:PASSWORD."""
+    """Whether a word after `basic` is not base64 of USER:PASSWORD."""
     try:
         return b":" not in base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
     except ValueError:
@@ -65,7 +65,7 @@ def _is_not_basic(text: str) -> bool:
 
 
 def _is_prose(text: str) -> bool:
-    """What follows `bearer` or `basic` in a sentence."""
+    """Whether the text after `bearer` or `basic` is ordinary prose."""
     return not looks_like_key(text) and (is_ordinary(text) or text.isalpha() or text.islower() or "example" in text)
 
 
@@ -131,7 +131,7 @@ _UNMISTAKABLE = frozenset(
 
 
 def has_key(text: str) -> bool:
-    """Whether a text has something in it whose shape nothing but a key has. Linear in its length."""
+    """Whether a text contains something that can only be a key. Linear in its length."""
     for shape in _SHAPES:
         likely = shape.kind in _UNMISTAKABLE and any(marker in text for marker in shape.markers)
         likely = likely and (not shape.glimpse or re.search(shape.glimpse, text) is not None)
@@ -141,7 +141,7 @@ def has_key(text: str) -> bool:
 
 
 def _spellings(secret: str) -> set[str]:
-    """A secret as it is written plainly, in URLs, in JSON, and in base64, there also amid other bytes."""
+    """Return the spellings of a secret: plain, in URLs, in JSON, and in base64, also within other bytes."""
     raw = secret.encode(errors="surrogateescape")
     found = {secret, quote(secret, safe="", errors="replace"), json.dumps(secret)[1:-1]}
     for before in range(3):
@@ -155,11 +155,11 @@ def _spellings(secret: str) -> set[str]:
 _URL_SAFE = str.maketrans("+/", "-_")
 _OPEN_KEY = lazy_re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:[^-]|-(?!----)){0,20000}\Z")
 _GLIMPSE_CHARS = 4
-"""So much of a known secret's beginning is not told from other text."""
+"""Prefixes of a known secret up to this length look like ordinary text."""
 
 
 class Redactor:
-    """Replaces secrets by `[redacted:KIND]`. Total; linear in the text's length but for a fixed factor."""
+    """Replaces secrets with `[redacted:KIND]`. Total, and linear in the text's length."""
 
     def __init__(self, known_secrets: Iterable[str] = ()) -> None:
         self._learned: set[str] = set()
@@ -169,10 +169,10 @@ class Redactor:
         self.learn(*known_secrets)
 
     def learn(self, *secrets: str) -> None:
-        """Add values to take out, with their URL, JSON and base64 spellings, and the password of an address by itself.
+        """Add values to remove, with their URL, JSON and base64 spellings, and the password of an address by itself.
 
-        Ordinary words, places and placeholders are left alone (`is_ordinary`), since they occur in other text; at most
-        `KNOWN_MAX` spellings are kept. Safe to call from any thread; cheap for what is known already.
+        Ordinary words, places and placeholders are ignored (`is_ordinary`), since they occur in other text. At most
+        `KNOWN_MAX` spellings are kept. Thread-safe, and cheap for known values.
         """
         with self._learning:
             new = set(secrets) - self._learned
@@ -188,7 +188,7 @@ class Redactor:
             )
 
     def redact(self, text: str) -> str:
-        """The text without secrets; the same object when there are none."""
+        """Return the text without secrets; the same object if it has none."""
         if self._pattern is not None and any(value in text for value in self._known):
             text = self._pattern.sub("[redacted:secret]", text)
         for shape in _SHAPES:
@@ -199,20 +199,20 @@ class Redactor:
         return text
 
     def redact_begun(self, text: str) -> tuple[str, str, str]:
-        """A text that goes on: its redacted beginning, whatever comes then; what can be shown besides for the moment,
-        without what may yet become a secret; and what follows the beginning, as it was written."""
+        """Redact an incomplete text. Returns its final redacted beginning; more text that can be shown for now, without
+        a possible partial secret; and the original text after the beginning."""
         cut = self._unfinished(text)
         if "-----BEGIN" in text and (key := _OPEN_KEY.search(text)) is not None:
             cut = min(cut, key.start())
         cut = max(text.rfind("\n", 0, cut), text.rfind("\r", 0, cut)) + 1
         settled, rest, whole = self.redact(text[:cut]), self.redact(text[cut:]), self.redact(text)
-        while cut and whole is not text and settled + rest != whole:  # it would cut a secret of several lines
+        while cut and whole is not text and settled + rest != whole:  # would split a secret of several lines
             cut = max(text.rfind("\n", 0, cut - 1), text.rfind("\r", 0, cut - 1)) + 1
             settled, rest = self.redact(text[:cut]), self.redact(text[cut:])
         return settled, rest[: self._unfinished(rest)], text[cut:]
 
     def _unfinished(self, text: str) -> int:
-        """Where the last word begins, or what may become a known secret; the text's length for neither."""
+        """Return the start of the last word or of a partial known secret, or the text's length."""
         found = len(text)
         words = [] if text[-1:].isspace() else text.rsplit(None, 1)
         if words and any(char.isalnum() for char in words[-1]):
@@ -227,7 +227,7 @@ class Redactor:
         return found
 
     def entry(self, entry: AuditEntry) -> AuditEntry:
-        """The audit entry without secrets; to be called before it is hashed."""
+        """Return the audit entry without secrets. Call it before hashing."""
         action, detail = self.redact(entry.action), self.redact(entry.detail)
         if action is entry.action and detail is entry.detail:
             return entry
@@ -235,7 +235,7 @@ class Redactor:
 
 
 class RedactingFormatter(logging.Formatter):
-    """Takes secrets out of what another formatter makes of a record: message, fields, traceback, all of it."""
+    """Removes secrets from the output of another formatter: message, fields and traceback."""
 
     def __init__(self, inner: logging.Formatter, redactor: Redactor) -> None:
         super().__init__()
@@ -243,7 +243,7 @@ class RedactingFormatter(logging.Formatter):
         self._redactor = redactor
 
     def format(self, record: logging.LogRecord) -> str:
-        """The inner formatter's text without secrets; a record that cannot be formatted is shown as it is."""
+        """Return the inner formatter's text without secrets. A record that cannot be formatted is shown unformatted."""
         try:
             text = self.inner.format(record)
         except (TypeError, ValueError, KeyError):
@@ -252,8 +252,8 @@ class RedactingFormatter(logging.Formatter):
 
 
 def guard_logging(redactor: Redactor, logger: logging.Logger | None = None) -> None:
-    """Have every handler of the logger (the root logger by default), and what Python writes to stderr where there is
-    no handler, take secrets out. A later guard takes the place of an earlier one."""
+    """Remove secrets in every handler of the logger (the root logger by default), and in what Python writes to stderr
+    without a handler. A later guard replaces an earlier one."""
     found = logger or logging.getLogger()
     handlers = [*found.handlers, *([logging.lastResort] if logging.lastResort else [])]
     for handler in handlers:
@@ -266,5 +266,5 @@ def guard_logging(redactor: Redactor, logger: logging.Logger | None = None) -> N
 def print_crash(
     redactor: Redactor, kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
-    """Write the traceback of what nobody caught to stderr, without secrets; for `sys.excepthook`."""
+    """Write the traceback of an uncaught exception to stderr, without secrets. For `sys.excepthook`."""
     sys.stderr.write(redactor.redact("".join(traceback.format_exception(kind, error, trace))))

@@ -1,7 +1,7 @@
-"""Rules in words: what a pattern is about, as a sentence, and the pattern of what a person has chosen. Pure.
+"""Rules in words: describe a pattern, and create the pattern for a person's choices. Pure.
 
-A pattern that was made here can be read back; those that come with Shoal have their words below; of any other there are
-none, and the pattern itself has to be read.
+Patterns created here can be read back. Those of built-in profiles are described below. Any other pattern has no
+description and is shown as it is.
 """
 
 import re
@@ -22,15 +22,15 @@ _TITLES = {"command": "the command", "read": "reading", "write": "writing", "web
 _BELOW: dict[Subject, str] = {"command": "( .*)?", "read": "(/.*)?", "write": "(/.*)?", "web": "(/.*)?"}
 _ANYTHING_OF_A_TOOL = re.compile(r"\(\?s:tool:([A-Za-z0-9_-]+)\(:\.\*\)\?\)")
 _PLAIN = re.compile(r"\\([ \-#&~])")
-"""What `re.escape` escapes without need."""
+"""Characters that `re.escape` escapes unnecessarily."""
 _BEGINNING = re.compile(r"tool:(?:\(([a-z0-9_|-]+)\)|(bash)):")
 WORKSPACE = Path("/workspace")
-"""Where a command that is only looked at would run."""
+"""Working directory of a command that is only analyzed."""
 
 
 class RuleSubject(msgspec.Struct, frozen=True):
-    """What a rule is about: a command, files that are read or written, web pages (`text` says which), or all that a
-    tool of this name does. `beginning`: what follows `text`, too: further words of a command, what is below a folder
+    """The subject of a rule: a command, files that are read or written, web pages (named by `text`), or all calls to a
+    tool. `beginning`: also anything that begins with `text`, such as more words of a command, or paths below a folder
     or an address."""
 
     what: Subject
@@ -39,12 +39,12 @@ class RuleSubject(msgspec.Struct, frozen=True):
 
 
 def literal_pattern(text: str) -> str:
-    """A pattern that matches exactly this text, as readable as it can be."""
+    """Return a readable pattern that matches exactly this text."""
     return _PLAIN.sub(r"\1", re.escape(text))
 
 
 def _named(what: Subject, traits: TraitsByName) -> list[str]:
-    """Names of the tools whose actions name such a thing, followed by common names of extension tools."""
+    """Return the tools whose actions name such a subject, followed by common names of extension tools."""
     match what:
         case "command":
             return [*traits.names(lambda tool: tool.takes_commands)]
@@ -59,7 +59,7 @@ def _named(what: Subject, traits: TraitsByName) -> list[str]:
 
 
 def pattern_of(subject: RuleSubject, traits: TraitsByName) -> str:
-    """The pattern for what was chosen. Raises InvalidInput for a text that no rule can be made of."""
+    """Return the pattern for a subject. Raises InvalidInput if the text is not valid for a rule."""
     text = subject.text.strip()
     if not text or not text.isprintable():
         raise InvalidInput("Say which, in one line of characters that can be seen.")
@@ -94,7 +94,7 @@ def pattern_of(subject: RuleSubject, traits: TraitsByName) -> str:
 
 
 def subject_of(pattern: str, traits: TraitsByName) -> RuleSubject | None:
-    """What a pattern is about that was made of choices, or of a suggestion; None for any other."""
+    """Return the subject of a pattern that was created from choices or a suggestion. None for any other."""
     if tool := _ANYTHING_OF_A_TOOL.fullmatch(pattern):
         return RuleSubject("tool", tool[1])
     if (begin := _BEGINNING.match(pattern)) is None:
@@ -112,7 +112,7 @@ def subject_of(pattern: str, traits: TraitsByName) -> RuleSubject | None:
 
 
 def words_of(pattern: str, traits: TraitsByName) -> str:
-    """What the pattern is about, in a few words; empty where only the pattern itself says it."""
+    """Describe the pattern in a few words. Empty if it has no description."""
     if words := _words(traits, traits.version).get(pattern):
         return words
     subject = subject_of(pattern, traits)
@@ -125,7 +125,7 @@ def words_of(pattern: str, traits: TraitsByName) -> str:
 
 
 def _words_of_one(pattern: str, traits: TraitsByName) -> str:
-    """What a pattern for exactly one action is about; empty for any other."""
+    """Describe a pattern for exactly one action. Empty for any other."""
     text = re.sub(r"\\(\W)", r"\1", pattern)
     name, _, detail = text.removeprefix("tool:").partition(":")
     if not text.startswith("tool:") or not detail or literal_pattern(text) != pattern:

@@ -1,4 +1,4 @@
-"""Which files hold secrets: by what they are called (`secret_files.txt`), and by what they contain."""
+"""Files with secrets, by their name (`secret_files.txt`) and by their content."""
 
 import os
 import re
@@ -11,9 +11,9 @@ from shoal.kernel.regular_files import regular_only
 from shoal.permissions.redact import has_key
 
 CONTENT_BYTES_MAX = 65_536
-"""Only the beginning of a file is searched for secrets, and its end where that is longer."""
+"""Bytes at the beginning of a file, and at its end if it is longer, that are searched for secrets."""
 NAME_CHARS_MAX = 512
-"""So much of the end of a name counts; file systems take half of that."""
+"""Maximum characters of a name to check, from its end. File systems allow half of that."""
 _DATA = frozenset(
     """
     txt text md csv tsv json jsonl yml yaml toml ini cfg conf config xml properties env dat data db sqlite sqlite3 log
@@ -62,7 +62,7 @@ def _names() -> _Names:
 
 
 def is_secret_file(path: str) -> bool:
-    """Whether a file of this name or path looks like one that holds a secret; code that is named for one does not."""
+    """Whether a file with this name or path looks like it contains a secret. Code with such a name does not."""
     known = _names()
     cased = path.rstrip("/").rpartition("/")[2][-NAME_CHARS_MAX:]
     whole, name = path.lower(), cased.lower()
@@ -85,7 +85,7 @@ def is_secret_file(path: str) -> bool:
 
 
 def holds_secret(path: Path) -> bool:
-    """Whether a file has something at its beginning or end that cannot be but a key. False where it cannot be read."""
+    """Whether a file has a key at its beginning or end. False if it cannot be read."""
     try:
         with open(path, "rb", opener=regular_only) as file:
             content = file.read(CONTENT_BYTES_MAX)

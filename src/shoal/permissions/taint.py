@@ -1,4 +1,5 @@
-"""Taint: after untrusted content was read, what could leak or do harm needs a person, whatever the allow lists say.
+"""Taint: after untrusted content was read, calls that could leak data or do harm need approval, regardless of allow
+lists.
 
 Sources are what a tool marks (web pages, MCP, files marked so), what people write who are not trusted, and whatever
 else brings in text that such content had a hand in (docs/security.md lists the ways). From then on
@@ -58,26 +59,26 @@ _SECRET = lazy_re.compile(
 CONFIDENTIAL = "touch something that looks like a secret"
 OUTSIDE = "reach the network or act outside the workspace"
 MESSAGE_OF = "a message of "
-"""How the name of a source begins that is a person's own words."""
+"""Prefix of the name of a source that is a person's message."""
 
 
 class Source(msgspec.Struct, frozen=True):
-    """Something untrusted in the window: the number of its event and what it is."""
+    """Untrusted content in the window: the number of its event and its name."""
 
     seq: int
     name: str
 
 
 class TaintState(msgspec.Struct, frozen=True):
-    """What untrusted content a thread's window holds, and whether the model may be steered by such now."""
+    """The untrusted content in a thread's window, and whether it may influence the model now."""
 
     sources: tuple[Source, ...] = ()
     active: bool = False
 
     def after(self, event: Event) -> "TaintState":
-        """The state after one more event of the journal."""
+        """Return the state after one more event of the journal."""
         name = source_of(event)
-        if name:  # past the bound the newest takes the place of the last, so that the last stays the newest
+        if name:  # past the limit, the newest replaces the last, so that the last is always the newest
             return TaintState((*self.sources[: SOURCES_MAX - 1], Source(event.seq, name)), active=True)
         match event.data:
             case UserSaid(origin="person", backfill=False) | Steered():
@@ -94,13 +95,13 @@ class TaintState(msgspec.Struct, frozen=True):
                 return self
 
     def within(self, window_seq: int) -> "TaintState":
-        """The state once events below this number have left the window."""
+        """Return the state after events below this number have left the window."""
         kept = tuple(source for source in self.sources if source.seq >= window_seq)
         return msgspec.structs.replace(self, sources=kept)
 
     @property
     def shown(self) -> str:
-        """What tainted it, for the card: the first three names, which others chose, as what stands in parentheses."""
+        """Return the first three sources for the card, in parentheses. Other people chose these names."""
         shown = (" ".join(source.name.split()).translate(_BRACKETS) for source in self.sources)
         names = list(dict.fromkeys(map(short_source, shown)))
         if not names:
@@ -110,13 +111,13 @@ class TaintState(msgspec.Struct, frozen=True):
 
     @property
     def by_people(self) -> bool:
-        """Whether it includes words of a person who is not trusted."""
+        """Whether it includes a message from an untrusted person."""
         return any(MESSAGE_OF in source.name for source in self.sources)
 
     @property
     def cause(self) -> str:
-        """Why taint makes an action wait, as the beginning of a sentence for a person. People in the conversation are
-        named as such: only what they bring in is content."""
+        """Return the reason for the approval, as the beginning of a sentence. People in the conversation are named as
+        people, not as content."""
         names = [source.name for source in self.sources]
         if not names or not all(name.startswith(MESSAGE_OF) for name in names):
             return f"Untrusted content was read in this conversation ({self.shown})"
@@ -124,7 +125,7 @@ class TaintState(msgspec.Struct, frozen=True):
         return f"Not everyone who wrote in this conversation is on your list of trusted people ({people})"
 
     def summarised(self, upto_seq: int) -> str:
-        """What taints a summary of the events up to this number that is written now; empty when nothing does."""
+        """Return the taint of a summary of the events up to this number; empty if none."""
         name = next((source.name for source in self.sources if source.seq <= upto_seq), "")
         if not name and not self.active:
             return ""
@@ -132,7 +133,7 @@ class TaintState(msgspec.Struct, frozen=True):
 
 
 def source_of(event: Event) -> str:
-    """What is untrusted in an event of the journal; empty when nothing is."""
+    """Return the untrusted source in an event of the journal; empty if none."""
     match event.data:
         case ToolFinished(tainted_by=name) | UserSaid(tainted_by=name) | TurnStarted(tainted_by=name) if name:
             return name
@@ -140,7 +141,7 @@ def source_of(event: Event) -> str:
             return name
         case UserSaid(caller=Caller(tainted_by=name)) if name:
             return name
-        case AssistantSaid(tainted_by=name) if not event.turn:  # brought back, maybe without what had tainted it
+        case AssistantSaid(tainted_by=name) if not event.turn:  # restored, possibly without the content that tainted it
             return name
         case UserSaid(author=author) | Steered(author=author) | Revised(author=author) if not author.trusted:
             return f"{MESSAGE_OF}{author.name or author.id or 'somebody unknown'}"
@@ -151,7 +152,7 @@ def source_of(event: Event) -> str:
 
 
 def taint_of(events: Iterable[Event]) -> str:
-    """What untrusted content is in a conversation, or a part of one, with these events; empty when none is."""
+    """Return the untrusted content in these events of a conversation; empty if none."""
     state = reduce(TaintState.after, events, TaintState())
     return state.shown if state.active else ""
 
@@ -166,9 +167,9 @@ def sink_of(
     situation: Situation = STRICTEST,
     is_given: Callable[[str], bool] = no_address,
 ) -> str:
-    """What harm an action could do with untrusted content in mind, as the end of "it would …"; empty when none.
+    """Return the harm that an action could do under taint, as the end of "it would …"; empty if none.
 
-    `is_given` tells which addresses the model did not make up (`permissions.addresses`).
+    `is_given` tells whether the model did not invent an address (`permissions.addresses`).
     """
     tool, detail = traits.of(action.tool), action.detail
     address = asked_address(tool, detail)
@@ -203,14 +204,14 @@ def sink_of(
 
 
 def _harm_by_name(name: str) -> Literal["agent", "message", "outside"]:
-    """What a tool could do that does not say so."""
+    """Return the harm of a tool that does not declare its effect."""
     if name.startswith(("self_edit", "set_")) or name.endswith(("_doc", "_skill")):
         return "agent"
     return "message" if name.startswith("message") else "outside"
 
 
 def _command_sink(action: Action, detail: str) -> str:
-    """What a command, or a redirection of one, could do that is not known to be harmless."""
+    """Return the possible harm of a command or redirection that is not known to be harmless."""
     from shoal.permissions.actions import judged_by_words
 
     known = judged_by_words(detail) if not (action.harmless or action.opaque) and action.reads == () else action
@@ -236,10 +237,10 @@ def gate(
     situation: Situation = STRICTEST,
     is_given: Callable[[str], bool] = no_address,
 ) -> tuple[Decision, str]:
-    """The decision with taint taken into account, and the reason for a person, empty when taint has nothing to say.
+    """Apply taint to a decision. Returns it with the reason for a person, empty if taint does not matter.
 
-    Never less strict than `decision`. An action that a `trusted_allow` rule of the profile matches (an opaque one: that
-    it names) is not held up.
+    Never less strict than `decision`. An action that a `trusted_allow` rule of the profile matches (for an opaque one:
+    names) is not affected.
     """
     if not taint.active or decision == "deny":
         return decision, ""
@@ -251,8 +252,8 @@ def gate(
 
 
 def _owner_allows_read(profile: Profile, action: Action, harm: str, situation: Situation) -> bool:
-    """Whether a rule of the owner allows a read of somebody trusted, which shows no secret. Such a rule names what
-    is read, so it holds after untrusted content, too."""
+    """Whether a rule of the owner allows a read by a trusted person that shows no secret. Such a rule names what is
+    read, so it also applies after untrusted content."""
     if not situation.trusted or harm == CONFIDENTIAL or effect_of(action, profile.traits, situation) != "read":
         return False
     allowing = (rule for text in (action.text, *action.also) for rule in profile.matching(text))

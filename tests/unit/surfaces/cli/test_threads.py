@@ -162,7 +162,7 @@ def test_skills_are_installed_from_folders_archives_and_files(shoal: Shoal, home
     assert shoal("skills", "install", str(tmp_path / "pack"), "--scope", "agent").code == 0
     assert (home / "agents/main/skills/tides/read.py").exists()
     again = shoal("skills", "install", str(tmp_path / "boats.zip"))
-    assert (again.code, again.err) == (1, "shoal: There is a skill boats already. Remove it first.\n")
+    assert (again.code, again.err) == (1, "shoal: The skill boats already exists. Remove it first.\n")
     assert shoal("skills", "remove", "boats").code == 0
     assert not (home / "data/skills/boats").exists()
 
@@ -173,7 +173,7 @@ def test_skills_are_installed_from_folders_archives_and_files(shoal: Shoal, home
         ("nowhere", "cannot be read: No such file or directory."),
         ("http://example.org/x.zip", "Only https:// will do here."),
         ("https://127.0.0.1/x.zip", "it is not a public address."),
-        ("empty", "There is no SKILL.md in the archive."),
+        ("empty", "The archive has no SKILL.md."),
         ("linked", "is a link. Put the file itself there."),
     ],
 )
