@@ -1,1 +1,1 @@
-"""Opens the parts of a running Shoal, each after what it needs. `shoal.app.open_app` calls these in order."""
+"""Opens the parts of a running Shoal, each after its dependencies. `shoal.app.open_app` calls these in order."""

@@ -1,4 +1,4 @@
-"""Opens what leaves Shoal or lasts: files, posts, notices."""
+"""Opens files, posts and notices."""
 
 from shoal.assembly.outside import Adapters
 from shoal.backend import Role
@@ -24,7 +24,7 @@ from shoal.tools.tainted_files import MarkedFiles
 async def open_delivery(services: Services, role: Role, file_clock: FileClock, notes: list[str]) -> None:
     """Open files, the senders of posts, and notices to the owner. Raises StoreError.
 
-    `notes` are what the operator should know from the start. In the role `offline` nothing is tried or written.
+    `notes` are the initial notes for the operator. In the role `offline`, nothing is tried or written.
     """
     config, home, clock, store = services[LiveConfig].current, services[Home], services[Clock], services[Store]
     adapters, hub, approvers = services[Adapters], services[Hub], services[Standing].approvers

@@ -19,7 +19,7 @@ async def open_features(services: Services, stack: AsyncExitStack) -> None:
 
 
 async def _open(services: Services, feature: Feature, stack: AsyncExitStack) -> None:
-    """Open what a feature needs, make its services, and let the core reach its parts."""
+    """Open a feature, create its services, and register its parts with the core."""
     if feature.open:
         opened = cast("Callable[[Services], AbstractAsyncContextManager[None]]", feature.load(feature.open))
         await stack.enter_async_context(opened(services))

@@ -1,4 +1,4 @@
-"""Opens what Shoal reaches out to: models, the sandbox, platforms; and who may speak there."""
+"""Opens models, the sandbox and platforms, and the access rules."""
 
 import asyncio
 import os
@@ -38,9 +38,9 @@ class Adapters(dict[str, ChatAdapter]):
 
 
 async def open_outside(services: Services, overrides: Overrides, role: Role, stack: AsyncExitStack) -> list[str]:
-    """Open platforms' adapters, models and the sandbox; return what the operator should know of the sandbox.
+    """Open platforms' adapters, models and the sandbox. Returns notes about the sandbox for the operator.
 
-    In the role `offline` no adapter is made and no sandbox tried out. Raises SandboxError, ConfigError.
+    In the role `offline`, no adapter is created and no sandbox is tested. Raises SandboxError, ConfigError.
     """
     config, home, clock, store = services[LiveConfig].current, services[Home], services[Clock], services[Store]
     if role == "offline":
@@ -62,7 +62,7 @@ async def open_outside(services: Services, overrides: Overrides, role: Role, sta
 
 
 async def _try_sandbox(config: Config, overrides: Overrides) -> tuple[Sandbox, list[str]]:
-    """The sandbox of [sandbox], tried out, with what the operator should know."""
+    """Open and test the sandbox of [sandbox]. Returns it with notes for the operator."""
     if overrides.sandbox is not None:
         return overrides.sandbox, []
     chosen = await open_sandbox(config.sandbox, extension_sandbox)
@@ -70,12 +70,12 @@ async def _try_sandbox(config: Config, overrides: Overrides) -> tuple[Sandbox, l
 
 
 def open_people(services: Services, access: Mapping[str, AccessRules]) -> None:
-    """Open who may speak on each platform, by which token, and which agent answers where.
+    """Open the access rules of each platform, the tokens, and the channel bindings.
 
-    `access` are rules in the place of the configuration's.
+    `access` are rules that replace the configuration's.
     """
 
-    def sweep_soon() -> None:  # somebody was removed
+    def sweep_soon() -> None:  # a person was removed
         services[Departures].sweep_soon()
 
     config, clock, store = services[LiveConfig].current, services[Clock], services[Store]

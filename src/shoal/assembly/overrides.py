@@ -1,4 +1,4 @@
-"""What a test or an embedding program puts in place of the real parts, or adds to them."""
+"""Parts that a test or an embedding program replaces or adds."""
 
 from collections.abc import Callable, Mapping
 
@@ -15,11 +15,10 @@ from shoal.tools.taint_spans import SYSTEM_FILE_CLOCK, FileClock
 
 
 class Overrides(msgspec.Struct, frozen=True):
-    """`tools` are there before turns that were under way go on. `hooks` have names, as those of packages have.
-
-    `on_complete` is awaited with thread, turn and reply of
-    each turn that has finished in this process; what it raises is logged. `fetcher` opens addresses of
-    the public web. `driver` is an open database; the role `offline` works on it and leaves closing it to its owner.
+    """`tools` are available before interrupted turns continue. `hooks` have names, as those of packages have.
+    `on_complete` is awaited with thread, turn and reply of each finished turn in this process. Its errors are logged.
+    `fetcher` opens addresses of the public web. `driver` is an open database; the role `offline` works on it and leaves
+    closing it to its owner.
     """
 
     clock: Clock | None = None

@@ -1,4 +1,4 @@
-"""Opens the threads' orchestrator, and what people do around them: agents, commands, saved conversations."""
+"""Opens the threads' orchestrator, agents, commands and saved conversations."""
 
 import os
 from collections.abc import Mapping
@@ -58,7 +58,7 @@ from shoal.turn.spending import Spending
 
 
 def open_threads(services: Services, role: Role, stack: AsyncExitStack) -> None:
-    """Open the orchestrator with what its actors use. Raises ConfigError."""
+    """Open the orchestrator and the dependencies of its actors. Raises ConfigError."""
     config, home, clock, store = services[LiveConfig].current, services[Home], services[Clock], services[Store]
     hub, agents, folders, backend = services[LiveHub], services[AgentRegistry], services[Folders], services[Backend]
     adapters, admissions, notices = services[Adapters], services[Admissions], services[Notices]
@@ -110,7 +110,7 @@ def open_threads(services: Services, role: Role, stack: AsyncExitStack) -> None:
 
 
 def open_agents(services: Services, overrides: Overrides, role: Role) -> None:
-    """Open what makes and changes agents, their cases, and the slash commands; then the accounts' connections."""
+    """Open the agents' lifecycle, their cases, the slash commands, and the accounts' connections."""
     live, home, clock, store = services[LiveConfig], services[Home], services[Clock], services[Store]
     config, agents, models, tools = live.current, services[AgentRegistry], services[Models], services[Registry]
     adapters, standing, profiles = services[Adapters], services[Standing], services[Profiles]
@@ -126,7 +126,7 @@ def open_agents(services: Services, overrides: Overrides, role: Role) -> None:
         configured = dict.fromkeys(platform_names(config))
     may_manage = among(config.agents.managers, standing.approvers)
     checks = Checks(partial(existing_model, models), profiles.check, known_tools)
-    send = orchestrator.send if role != "offline" else None  # no turn runs that would have to end first
+    send = orchestrator.send if role != "offline" else None  # no turn runs that must end first
     lifecycle = AgentLifecycle(home, store, agents, clock, checks, configured, prompt_files, send)
     versions = AgentVersions(store, home.agent, prompt_files)
     commands = CommandRouter(
@@ -169,7 +169,7 @@ def open_agents(services: Services, overrides: Overrides, role: Role) -> None:
 
 
 def _open_voice(services: Services, stack: AsyncExitStack) -> VoiceService:
-    """What hears and what speaks, as [speech] names them. Raises ConfigError."""
+    """Open speech recognition and synthesis of [speech]. Raises ConfigError."""
     config, clock = services[LiveConfig].current, services[Clock]
     settings = config.speech
     hears, speaks = (build_speech(key, settings, config.providers, clock, os.environ) for key in SPEECH_KEYS)

@@ -1,4 +1,4 @@
-"""Opens what a turn needs: tools, the context, spending, and the loop."""
+"""Opens the parts of a turn: tools, context, spending, and the loop."""
 
 import asyncio
 from functools import partial

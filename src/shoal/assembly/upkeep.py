@@ -1,4 +1,4 @@
-"""Registers what runs besides the engine."""
+"""Registers the services besides the engine."""
 
 from functools import partial
 
@@ -33,7 +33,7 @@ from shoal.tools.storage import Retention
 
 
 def add_upkeep(services: Services, role: Role) -> None:
-    """Add what runs in every process, and what one process at a time runs."""
+    """Add the services of every process, and those that one process at a time runs."""
     config, clock, store, backend = services[LiveConfig].current, services[Clock], services[Store], services[Backend]
     notices, orchestrator = services[Notices], services[Orchestrator]
     upkeep = services[Upkeep]
@@ -57,7 +57,7 @@ def add_upkeep(services: Services, role: Role) -> None:
 
 
 def _add_front(services: Services, upkeep: Upkeep) -> None:
-    """Add what runs where platforms are: not in workers."""
+    """Add the services of processes with platforms, which excludes workers."""
     config, clock, store, backend = services[LiveConfig].current, services[Clock], services[Store], services[Backend]
     notices, orchestrator = services[Notices], services[Orchestrator]
     home, outlets = services[Home], services[LiveToolServices]

@@ -15,7 +15,7 @@ from shoal.platforms.record import BUILT_IN
 
 
 def check(config: Config) -> Iterator[Problem]:
-    """Everything that is wrong between keys."""
+    """Return all problems between keys."""
     zones = {("timezone",): config.timezone}
     zones |= {("access", "people", name, "timezone"): person.timezone for name, person in config.access.people.items()}
     for key, timezone in zones.items():
@@ -73,7 +73,7 @@ def check(config: Config) -> Iterator[Problem]:
 
 
 def _permissions(settings: PermissionsSettings) -> Iterator[Problem]:
-    """What is wrong with profiles and overrides; whether profiles extend each other in a circle comes last."""
+    """Return the problems of profiles and overrides. Cycles of `extends` are checked last."""
     profiles, overrides = settings.profiles, settings.overrides
     names = {*BUILTIN_PROFILES, *profiles}
     if settings.default_profile not in names:

@@ -1,4 +1,4 @@
-"""What is known beforehand about well-known services, as data, and which model answers when none is named."""
+"""Well-known services as data, and the default model."""
 
 from collections.abc import Mapping
 from pathlib import PurePath
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class KnownProvider(NamedTuple):
-    """A well-known service. `title` is its line in setup. `key` and `address` are the variables its own tools read.
-    `model` is what a person who only set the key most likely wants. `key_kind` says what its keys are, and `key_begins`
-    what they begin with."""
+    """A well-known service. `title` is its line in setup. `key` and `address` are the variables that its own tools
+    read. `model` is the default for a person who only set the key. `key_kind` names its kind of key, and `key_begins`
+    is the prefix of its keys."""
 
     title: str
     kind: str
@@ -48,7 +48,7 @@ KNOWN_PROVIDERS = {
     "ollama": KnownProvider("Ollama on this machine", "openai", "http://127.0.0.1:11434/v1"),
     "local": KnownProvider("A model file (GGUF) that Shoal runs itself", "local"),
 }  # fmt: skip
-"""In the order in which a default model is looked for."""
+"""In the order of the search for a default model."""
 
 PROVIDER_KINDS = ("anthropic", "openai", "openai-responses", "gemini", "local")
 BUILTIN_PROFILES = ("open", "standard", "guarded", "locked")
@@ -59,16 +59,16 @@ USUAL_VARIABLES = {
     "BRAVE_API_KEY": ("tools", "brave_api_key"),
     "DATABASE_URL": ("database", "url"),
 }
-"""The other variables that tools of these services read, and the keys that they set."""
+"""Other variables of these services' tools, and the keys that they set."""
 
 DEMO = "demo"
-"""The stand-in that answers without any network."""
+"""Built-in demo provider that needs no network."""
 
 
 def default_model(config: Config) -> str:
-    """The model to use: the configured one, else a sensible one of the first provider that is set up, else `demo`.
+    """Return the configured model, or a suitable one of the first provider that is set up, or `demo`.
 
-    Asks no network; whether an Ollama runs is for the caller to find out when this says `demo`.
+    Uses no network. If it returns `demo`, the caller may look for a running Ollama.
     """
     if config.model.name:
         return config.model.name
@@ -92,7 +92,7 @@ def default_model(config: Config) -> str:
 
 
 def open_catalog(config: Config, environ: Mapping[str, str], clock: "Clock") -> "Catalog":
-    """The configured providers, those of installed packages, and their models. Raises ConfigError."""
+    """Open the configured providers, those of installed packages, and their models. Raises ConfigError."""
     from shoal.extensions import extension_providers
     from shoal.kernel.home import Home
     from shoal.models.catalog import Catalog
@@ -101,15 +101,15 @@ def open_catalog(config: Config, environ: Mapping[str, str], clock: "Clock") -> 
 
 
 OLLAMA_SECONDS = 0.3
-"""How long a running Ollama may take to accept a connection."""
+"""Time limit for connecting to Ollama."""
 OLLAMA_LIST_SECONDS = 3.0
-"""How long it, or whatever listens there, may take to list its models."""
+"""Time limit for listing its models."""
 
 
 async def with_ollama(config: Config, environ: Mapping[str, str]) -> Config:
-    """The configuration, and where it names no model at all, with an Ollama that runs on this machine and has one.
+    """Return the configuration. If it names no model, add an Ollama that runs on this machine and has one.
 
-    It is looked for at OLLAMA_HOST, else at its usual address; nothing there costs a refused connection.
+    Looks at OLLAMA_HOST, or at the usual address. Without an Ollama, this costs one refused connection.
     """
     import asyncio
     from urllib.parse import urlsplit

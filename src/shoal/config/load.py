@@ -1,6 +1,6 @@
-"""Reads the configuration: the file, then SHOAL_* variables, then what the caller overrides, then the usual variables.
+"""Reads the configuration: the file, then SHOAL_* variables, then the caller's overrides, then well-known variables.
 
-Good settings are converted in one go; only when that fails is the whole walked, key by key, to report every problem.
+Valid settings are converted in one step. If that fails, every key is checked to report all problems.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -29,16 +29,16 @@ NO_OVERRIDES: Mapping[str, object] = {}
 PREFIX = "SHOAL_"
 SEPARATOR = "__"
 TIMEZONE = "SHOAL_TIMEZONE"
-"""The only variable of a key that is in no section."""
+"""The only variable of a key outside a section."""
 ID_LISTS = ("allow", "channels", "approvers")
-"""Keys that hold ids, which people like to write as numbers."""
+"""Keys of ids, which people may write as numbers."""
 
 
 def load_config(home: Path, environ: Mapping[str, str], overrides: Mapping[str, object] = NO_OVERRIDES) -> Config:
-    """Read `home/shoal.toml` (if there is one) and the environment into a checked configuration.
+    """Read `home/shoal.toml` (if it exists) and the environment into a checked configuration.
 
-    `overrides` maps dotted keys such as `web.port` to values and beats all else. Raises ConfigError with one sentence
-    for every problem: where it stands, the key, what was found, what is allowed.
+    `overrides` maps dotted keys such as `web.port` to values and has the highest priority. Raises ConfigError with one
+    sentence per problem: its location, the key, the value, and the allowed values.
     """
     draft = read_draft(home, environ, overrides)
 
@@ -54,7 +54,7 @@ def load_config(home: Path, environ: Mapping[str, str], overrides: Mapping[str, 
         config = msgspec.convert(content, whole_config(), dec_hook=decode)
     except msgspec.ValidationError:
         sound = _Salvage(draft, decode).section(draft.content, whole_config(), ()) or {}
-        # What is sound is still checked as a whole, so that nothing is left for the second try.
+        # Valid parts are still checked as a whole, so that all problems are reported at once.
         config = msgspec.convert({**sound, "home": home}, whole_config(), dec_hook=decode)
     accounts = {name: tuple(_Salvage(draft, decode).accounts(name)) for name in draft.accounts}
     config = msgspec.structs.replace(config, platforms=msgspec.structs.replace(config.platforms, accounts=accounts))
@@ -66,8 +66,8 @@ def load_config(home: Path, environ: Mapping[str, str], overrides: Mapping[str, 
 
 
 class Draft:
-    """Settings on their way to a Config. `origins` tells which came from elsewhere than the file; `accounts` are those
-    of each platform, which knows the keys."""
+    """Settings on their way to a Config. `origins` has the source of each setting that is not from the file. `accounts`
+    are those of each platform, which defines the keys."""
 
     def __init__(self, file: Path, content: Table) -> None:
         self.file = file
@@ -78,7 +78,7 @@ class Draft:
         self._seen: set[tuple[str, ...]] = set()
 
     def complain(self, path: tuple[str, ...], text: str) -> None:
-        """Note a problem with a key, the first only; `text` goes on after the key's name."""
+        """Record the first problem of a key. `text` continues after the key's name."""
         if path in self._seen:
             return
         self._seen.add(path)
@@ -87,7 +87,7 @@ class Draft:
         self.problems.append(f"{origin}: {'.'.join(path)} {text}{'' if text.endswith('?') else '.'}")
 
     def put(self, path: tuple[str, ...], value: object, origin: str) -> None:
-        """Set a key, whatever it was, and remember where from."""
+        """Set or replace a key, and record its source."""
         self.origins[path] = origin
         table: Table | None = self.content
         for depth, name in enumerate(path[:-1], 1):
@@ -100,7 +100,7 @@ class Draft:
             elif following.isdigit():  # of several accounts the one with this number
                 table = {str(number): item for number, item in enumerate(items[: int(following) + 1])}
                 table = table if following in table else None
-            else:  # a platform's only account is reached without its number
+            else:  # a platform's only account needs no number
                 table = as_table(items[0]) if len(items) == 1 else None
             if table is None:
                 self.complain(path, f"cannot be set, since {'.'.join(path[:depth])} is not one table")
@@ -108,7 +108,7 @@ class Draft:
         table[path[-1]] = value
 
     def add(self, path: tuple[str, ...], value: object, origin: str) -> None:
-        """Set a key unless it is set."""
+        """Set a key if it is not set."""
         found: object = self.content
         for name in path:
             table = as_table(found)
@@ -120,7 +120,7 @@ class Draft:
                 return
 
     def list_named_accounts(self) -> None:
-        """Tables of one account each, [platforms.NAME.ACCOUNT], become the list of a platform's accounts."""
+        """Convert tables of one account each, [platforms.NAME.ACCOUNT], to the list of a platform's accounts."""
         platforms = self.inner("platforms")
         for name, found in platforms.items():
             table, kind = as_table(found) or {}, list_of(hint_at(("platforms", name)))
@@ -129,12 +129,12 @@ class Draft:
                 platforms[name] = [{"account": account, **one} for account, one in named.items()]
 
     def inner(self, name: str) -> Table:
-        """The table of that name; empty when there is none."""
+        """Return the table of that name, or an empty one."""
         return as_table(self.content.get(name)) or {}
 
 
 def read_draft(home: Path, environ: Mapping[str, str], overrides: Mapping[str, object]) -> Draft:
-    """Put together what the file, the environment and the caller say. Raises ConfigError when the file is not TOML."""
+    """Merge the file, the environment and the caller's overrides. Raises ConfigError if the file is not TOML."""
     file = home / "shoal.toml"
     try:
         content = decode_toml(decode_settings(read_regular(file)))
@@ -168,7 +168,7 @@ def read_draft(home: Path, environ: Mapping[str, str], overrides: Mapping[str, o
     for platform in BUILT_IN:
         if any(name.startswith(f"{platform.upper()}_") for name in environ):
             _take_tokens(draft, platform, environ)
-    for name, table in draft.inner("providers").items():  # a well-known provider's name says its kind and address
+    for name, table in draft.inner("providers").items():  # a well-known provider's name implies its kind and address
         known, provider = KNOWN_PROVIDERS.get(name), as_table(table)
         if known is not None and provider is not None:
             provider.setdefault("kind", known.kind)
@@ -178,7 +178,7 @@ def read_draft(home: Path, environ: Mapping[str, str], overrides: Mapping[str, o
 
 
 def _take_tokens(draft: Draft, platform: str, environ: Mapping[str, str]) -> None:
-    """Complete a platform's only account with the usual variables; without one, they make it if they suffice."""
+    """Complete a platform's only account from well-known variables. Without an account, create one if they suffice."""
     record = built_in(platform)
     tokens = {key: name for key, name in record.variables.items() if environ.get(name)}
     configured = draft.inner("platforms").get(platform)
@@ -200,17 +200,19 @@ def _take_tokens(draft: Draft, platform: str, environ: Mapping[str, str]) -> Non
 
 
 def hint_at(path: tuple[str, ...]) -> Hint | None:
-    """The type at a path of keys from the top of the file; None when there is no such key. Below `platforms` the
-    platform says which keys there are."""
+    """Return the type at a path of keys from the top of the file, or None for an unknown key.
+
+    Below `platforms`, the platform defines the keys.
+    """
     if path[:1] == ("platforms",) and len(path) > 1 and has_platform(path[1]):
-        with suppress(ConfigError):  # which is told when its accounts are read
+        with suppress(ConfigError):  # reported when its accounts are read
             return find(tuple[platform_named(path[1]).settings, ...], path[2:])
         return None
     return find(whole_config(), path)
 
 
 def is_live(path: tuple[str, ...]) -> bool:
-    """Whether a change at a path of keys takes effect at once where it is made on the page or with the API."""
+    """Whether a change of a key on the page or with the API takes effect at once."""
     for end in range(len(path)):
         hint = bare(hint_at(path[:end]))
         entry = list_of(hint)
@@ -221,9 +223,9 @@ def is_live(path: tuple[str, ...]) -> bool:
 
 
 def parse_variable(path: tuple[str, ...], text: str) -> object:
-    """The value a variable gives a key: a TOML value where the key can hold it, else the text as it stands.
+    """Return a variable's value for a key: a TOML value if it is valid for the key, otherwise the text unchanged.
 
-    A list of text may be written with commas alone.
+    A list of text may be written with commas only.
     """
     hint = hint_at(path)
     value: object = text
@@ -239,7 +241,7 @@ def parse_variable(path: tuple[str, ...], text: str) -> object:
 
 
 def _normalize_platforms(draft: Draft) -> None:
-    """Take out the accounts of platforms, always as lists. Ids written as numbers become text."""
+    """Extract the accounts of platforms, always as lists. Ids written as numbers become text."""
     platforms = draft.inner("platforms")
     for name in list(platforms):
         accounts = as_list(platforms[name]) or []
@@ -261,7 +263,7 @@ def _normalize_platforms(draft: Draft) -> None:
 
 
 def _near(name: str, known: Collection[str]) -> str:
-    """What a key may have been meant to be, as a phrase."""
+    """Return a suggestion for an unknown key, as a phrase."""
     import difflib
 
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
@@ -276,14 +278,14 @@ def _write_ids(table: Table) -> None:
 
 
 class _Salvage:
-    """Goes through a draft key by key, notes every problem in it, and keeps what is sound."""
+    """Checks a draft key by key, records every problem, and keeps the valid parts."""
 
     def __init__(self, draft: Draft, decode: Callable[[type, object], object]) -> None:
         self.draft = draft
         self.decode = decode
 
     def section(self, table: Table, kind: type[msgspec.Struct], path: tuple[str, ...]) -> Table | None:
-        """A table with fixed keys; None when it lacks one it needs."""
+        """Return a table with fixed keys, or None if a required one is missing."""
         known, sound = keys(kind), Table()
         for name, value in table.items():
             here = (*path, name)
@@ -298,7 +300,7 @@ class _Salvage:
         return sound if all(key.name in sound for key in known.values() if key.required) else None
 
     def accounts(self, platform: str) -> Iterator[AccountSettings]:
-        """The accounts on a platform, with the keys that it says."""
+        """Return the accounts on a platform, with the keys that it defines."""
         try:
             kind = platform_named(platform).settings
         except ConfigError as error:
@@ -314,7 +316,7 @@ class _Salvage:
                 yield msgspec.convert(sound, kind, dec_hook=self.decode)
 
     def value(self, found: object, hint: Hint, path: tuple[str, ...]) -> object | None:
-        """What stands at a key; None when it is wrong."""
+        """Return the value of a key, or None if it is invalid."""
         plain, table, items = bare(hint), as_table(found), as_list(found)
         entry, account = table_of(plain), list_of(plain)
         if is_section(plain) and table is not None:
@@ -339,7 +341,7 @@ class _Salvage:
 
 
 def _shown(value: object) -> str:
-    """A value as TOML would have it, short."""
+    """Return a short TOML form of a value."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -356,9 +358,9 @@ def _shown(value: object) -> str:
 
 
 def parse_secret(found: object, environ: Mapping[str, str], folder: Path) -> Secret:
-    """Read a secret as TOML gives it: text, or a table with one of env, file, command.
+    """Parse a secret from TOML: text, or a table with one of env, file, command.
 
-    Paths are taken from `folder`. Raises ValueError when it is none of these; the message never holds the value.
+    Paths are relative to `folder`. Raises ValueError for anything else. The message never contains the value.
     """
     if isinstance(found, str):
         value = trimmed_secret(found)

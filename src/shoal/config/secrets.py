@@ -1,4 +1,4 @@
-"""Keeps the secrets of a configuration out of texts: of whatever Shoal writes, and of its file in backups."""
+"""Keeps the secrets of a configuration out of everything that Shoal writes, and out of its file in backups."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ from shoal.kernel.untrusted import BAD_TOML, decode_toml
 from shoal.text.secret_forms import is_plain, looks_like_key
 
 _SECRET_NAME = lazy_re.compile(r"key|token|secret|password|passwd|credential", re.IGNORECASE)
-"""Names under which keys that are not ours (of extensions, or commented out) hold secrets."""
+"""Names of secrets in keys that are not ours (of extensions, or commented out)."""
 _NAME_WORDS = lazy_re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _SECRET_PREFIXES = (
     "", "api", "access", "private", "secret", "master", "signing", "auth", "encryption", "app", "client", "account",
@@ -33,15 +33,16 @@ _SECRET_WORDS = frozenset(prefix + noun for prefix in _SECRET_PREFIXES for noun 
 
 
 def names_secret(name: str) -> bool:
-    """Whether a key's name says that its value is a secret: `GITHUB_TOKEN`, `apiKey`, `X-Auth`."""
+    """Whether a key's name means that its value is a secret: `GITHUB_TOKEN`, `apiKey`, `X-Auth`."""
     return any(word.lower() in _SECRET_WORDS for word in _NAME_WORDS.findall(name))
 
 
 def learned_from(name: str, secret: Secret, learn: Callable[[str], None]) -> Callable[[str], None]:
-    """What to do with each value of a setting: `learn` it as far as it can be a secret.
+    """Return a function that learns each value of a setting that can be a secret.
 
-    One whose name says so is learned unless it is an ordinary word (which the redactor leaves out itself); one that is
-    looked up elsewhere, unless it is made of words and numbers alone; any other only if it looks like a key.
+    If the name means a secret, every value except ordinary words is learned (the redactor skips those itself). A value
+    from another source is learned unless it has only words and numbers, and any other value only if it looks like a
+    key.
     """
     if names_secret(name):
         return learn
@@ -55,9 +56,9 @@ def learned_from(name: str, secret: Secret, learn: Callable[[str], None]) -> Cal
 
 
 def watch_secrets(config: Config, learn: Callable[[str], None]) -> None:
-    """Call `learn` with every secret that is at hand, the token file's too, and later with each one looked up anew.
+    """Call `learn` with every available secret, including the token file's, and later with each one that is read again.
 
-    Commands are not run for this: what they print is learned when it is asked for.
+    Commands are not run for this. Their output is learned when it is needed.
     """
     for name, secret in _secrets_of(config):
         if isinstance(secret, str):
@@ -67,17 +68,17 @@ def watch_secrets(config: Config, learn: Callable[[str], None]) -> None:
         if secret.source != "command":
             try:
                 secret.reveal()
-            except ConfigError:  # told where it is needed
+            except ConfigError:  # reported where it is needed
                 continue
     try:
         learn(read_token(Home(config.home)))
-    except (OSError, ConfigError):  # there is none yet, or whoever needs it says what is wrong with it
+    except (OSError, ConfigError):  # missing, or its user reports the problem
         return
 
 
 def missing_secrets(text: str, folder: Path) -> list[str]:
-    """The keys of a configuration whose secret was left out of it: written out and empty, or in a file below `folder`
-    that does not exist."""
+    """Return the keys whose secret was removed from a configuration: an empty literal, or a missing file below
+    `folder`."""
 
     def look(value: object, path: tuple[str, ...]) -> Iterator[str]:
         if isinstance(value, dict):
@@ -102,19 +103,21 @@ def missing_secrets(text: str, folder: Path) -> list[str]:
 
 
 def read_token(home: Home) -> str:
-    """The HTTP token of the home. Raises ConfigError for a file without one; OSError."""
+    """Return the HTTP token of the home. Raises ConfigError for a file without one, OSError."""
     try:
         token = read_regular(home.token_file, SECRET_BYTES_MAX).decode().strip()
     except UnicodeDecodeError:
         token = ""
     if not token:
-        raise ConfigError([f"{home.token_file} holds no token. Delete it, and one is made at the next start."])
+        raise ConfigError(
+            [f"{home.token_file} contains no token. Delete it. Shoal creates a new one at the next start."]
+        )
     return token
 
 
 def _secrets_of(value: object, name: str = "") -> Iterator[tuple[str, Secret | str]]:
-    """Every secret below a part of the configuration, with its key; of an extension's settings the texts under names
-    that say secret."""
+    """Yield every secret in a part of the configuration with its key. In an extension's settings, these are texts whose
+    names mean a secret."""
     if isinstance(value, Secret):
         yield name, value
     elif isinstance(value, msgspec.Raw):
@@ -137,9 +140,9 @@ _ASSIGNED = lazy_re.compile(r"""(?<!\w)(\w++)\s*+=\s*+(["'])""")
 
 
 def without_secrets(text: str) -> str | None:
-    """The file with every secret that is written out made empty; the rest stays byte for byte.
+    """Return the file with every literal secret emptied, and the rest unchanged byte for byte.
 
-    None when that cannot be done for sure: the file is not TOML, or a secret is written with escapes.
+    None if that cannot be done reliably: the file is not TOML, or a secret is written with escapes.
     """
     try:
         found = set(_secrets(decode_toml(text)))
@@ -154,7 +157,7 @@ def without_secrets(text: str) -> str | None:
 
 
 def _without_value(remark: re.Match[str]) -> str:
-    """A comment without the value of a setting that is written in it, where the setting's name says it is a secret."""
+    """Remove the value of a commented-out setting whose name means a secret."""
     line = remark[0]
     for setting in _ASSIGNED.finditer(line):
         end = line.rfind(setting[2])

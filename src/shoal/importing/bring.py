@@ -1,8 +1,8 @@
-"""Puts what was found in another product's home into one of Shoal, once, and tells of each thing what became of it.
+"""Imports the contents of another product's home into a Shoal home, once, and reports the outcome of each item.
 
-Nothing that is brought over acts by itself: schedules rest, skills lie where they are not looked for, accounts are
-switched off, and no agent answers anywhere before somebody says so. What agents there wrote, and what was said, counts
-as untrusted (decisions 010 and 015) until a person has read it: its files are marked, its conversations tainted.
+Imported items are inactive: schedules are paused, skills are in a folder that is not searched, accounts are disabled,
+and no agent answers until a person enables it. Agents' files and conversations are untrusted (decisions 010 and 015)
+until a person has read them: files are marked and conversations tainted.
 """
 
 import hashlib
@@ -58,7 +58,7 @@ Became: TypeAlias = Literal["came", "off", "there", "left"]
 
 
 class ImportLine(msgspec.Struct, frozen=True):
-    """What became of one thing: it came, came switched off, was there already, or was left behind; and where or why."""
+    """The outcome for one item: imported, imported but disabled, already present, or skipped; and where or why."""
 
     became: Became
     what: str
@@ -68,9 +68,10 @@ class ImportLine(msgspec.Struct, frozen=True):
 def bring_into(
     context: CommandContext, found: Found, *, dry: bool = False, keys: bool = False, trust: bool = False
 ) -> list[ImportLine]:
-    """Put what a reader found into the home that a command was pointed at, which is made where there is none.
+    """Import a reader's result into the home of a command, which is created if it does not exist.
 
-    `dry` writes nothing, `keys` brings secrets along, `trust` says that a person has read it all. Raises HomeLocked,
+    `dry` writes nothing, `keys` also imports secrets, `trust` means that a person has read everything. Raises
+    HomeLocked,
     ConfigError, StoreError, OSError.
     """
 
@@ -87,7 +88,7 @@ def bring_into(
 
 
 class Bringing:
-    """One import. `dry` writes nothing, `keys` brings secrets along, `trust` says that a person has read it all."""
+    """One import. `dry` writes nothing, `keys` also imports secrets, `trust` means that a person has read it all."""
 
     def __init__(
         self, found: Found, home: Home, store: Store, config: Config, *, dry: bool, keys: bool, trust: bool
@@ -106,7 +107,7 @@ class Bringing:
         self._secrets: dict[str, str] = {}
 
     async def run(self) -> list[ImportLine]:
-        """Bring everything over. Raises StoreError, OSError."""
+        """Import everything. Raises StoreError, OSError."""
         self._providers(self._found.providers)
         self._accounts(self._found.accounts)
         if (self._settings or self._secrets) and not self._dry:
@@ -191,7 +192,7 @@ class Bringing:
             self._tell("off", what, f"read it, then: {todo}{wrong}")
 
     async def _memory(self, agent: FoundAgent, book: "MemoryBook") -> None:
-        """What an agent remembers becomes the owner's alone: there only they were its people."""
+        """Import an agent's memory as private to the owner, who was its only user there."""
         files = {memory_path(self._home, "global", ThreadId("")): agent.memory}
         files |= {note_path(self._home, day): entries for day, entries in sorted(agent.notes.items())}
         for path, entries in files.items():
@@ -218,7 +219,7 @@ class Bringing:
     # ---- settings ----
 
     def _providers(self, providers: Sequence[FoundProvider]) -> None:
-        """Note the keys to set for providers that are not configured."""
+        """Collect the keys of providers that are not configured."""
         for one in providers:
             table, what = f"providers.{one.name}", f"provider {one.name}"
             if one.name in self._config.providers:
@@ -235,7 +236,7 @@ class Bringing:
                 self._tell("came", what, f"[{table}] in shoal.toml{', its key in secrets/' if one.key else ''}")
 
     def _accounts(self, accounts: Sequence[FoundAccount]) -> None:
-        """Note the keys to set for accounts on platforms that have none; they are switched off."""
+        """Collect the keys of accounts on platforms without one. The accounts are disabled."""
         for one in accounts:
             table, what = f"platforms.{one.platform}", f"channel {one.platform}"
             if self._config.platforms.of(one.platform):
@@ -254,7 +255,7 @@ class Bringing:
                 self._tell("off", what, f"[{table}] in shoal.toml, {token}, {people}; {todo}")
 
     def _adds(self, what: str, values: dict[str, Value], secrets: dict[str, str]) -> bool:
-        """Note keys to set; those that the configuration would not take, or that are set by now, are told and left."""
+        """Collect keys to set. Invalid keys and existing ones are reported and skipped."""
         if (values | secrets).keys() & (self._settings | self._secrets).keys():
             self._tell("left", what, "another of the same name came")
             return False
@@ -268,7 +269,7 @@ class Bringing:
         return True
 
     def _models(self) -> None:
-        """The default model, and each agent's own, where their providers are configured here."""
+        """Set the default model and each agent's model if their providers are configured here."""
         wanted, have = self._found.model, {*self._config.providers}
         have |= {
             key.split(".")[1] for key in (*self._settings, *self._secrets) if key.startswith("providers.")
@@ -359,19 +360,20 @@ class Bringing:
 
 
 def _titled(one: FoundAgent | FoundSkill) -> str:
-    """Its name, with what it was called there where the name does not say that."""
+    """Return its name, with its original title if that differs."""
     return one.name if one.title.isascii() else f"{one.name} ({one.title})"
 
 
 def _pieces(entry: str) -> list[str]:
-    """An entry in pieces that fit into a line of a memory file."""
+    """Split an entry into pieces that fit into a line of a memory file."""
     words = " ".join(entry.split()).removeprefix("- ").removeprefix("* ").strip()
     size = ENTRY_CHARS_MAX - 10
     return [words[at : at + size] for at in range(0, len(words), size)]
 
 
 def _events(found: FoundThread, thread: ThreadId, source: str) -> "Sequence[Event]":
-    """The conversation as turns: each begins with what a person said, and ends with the last answer before the next."""
+    """Yield the conversation as turns. Each begins with a person's message and ends with the last answer before the
+    next."""
     events: list[Event] = []
     turn, answer, steps = TurnId(""), "", 0
     person = Author(OWNER, "imported", trusted=not source)

@@ -1,6 +1,6 @@
-"""What is found in the home of another product, and what its values mean: read leniently, so that no content raises.
+"""The contents of another product's home, and lenient parsing of its values, which never raises.
 
-Whatever a reader does not take is listed with a reason, so that nothing stays behind unexplained.
+Everything that a reader skips is listed with a reason.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo
 
 
 class ImportedMessage(msgspec.Struct, frozen=True):
-    """What was said, when, and by whom; `name` of a person who is known."""
+    """A message with its time and author. `name` is set for a known person."""
 
     role: Literal["user", "assistant"]
     text: str
@@ -33,7 +33,7 @@ class ImportedMessage(msgspec.Struct, frozen=True):
 
 
 class FoundThread(msgspec.Struct, frozen=True):
-    """A conversation. `key` is what the product calls it."""
+    """A conversation. `key` is its id in the product."""
 
     key: str
     agent: str
@@ -42,7 +42,7 @@ class FoundThread(msgspec.Struct, frozen=True):
 
 
 class FoundSkill(msgspec.Struct, frozen=True):
-    """A skill: its files by their paths in its folder. `title` is what it was called there."""
+    """A skill: its files by their paths in its folder. `title` is its original name."""
 
     name: str
     files: dict[str, bytes]
@@ -50,9 +50,9 @@ class FoundSkill(msgspec.Struct, frozen=True):
 
 
 class FoundAgent(msgspec.Struct):
-    """A persona: the files of its instructions, what it remembers, and what it can do.
+    """An agent: its instruction files, memory and skills.
 
-    `model` is PROVIDER/MODEL, `title` what it was called there.
+    `model` is PROVIDER/MODEL, `title` its original name.
     """
 
     name: str
@@ -66,7 +66,7 @@ class FoundAgent(msgspec.Struct):
     system_prompt: str = ""
 
     def add_skill(self, skill: FoundSkill, origin: str) -> None:
-        """Take a skill; one of a name that another has already gets a digest of its origin."""
+        """Add a skill. If its name is in use, append a digest of its origin."""
         name = distinct(skill.name, origin, {one.name for one in self.skills})
         self.skills.append(msgspec.structs.replace(skill, name=name))
 
@@ -84,7 +84,7 @@ class FoundSchedule(msgspec.Struct, frozen=True):
 
 
 class FoundAccount(msgspec.Struct, frozen=True):
-    """An account on a platform that Shoal has: who may speak there, other keys of its section, and its secrets."""
+    """An account on a platform of Shoal: its allow-list, other keys of its section, and its secrets."""
 
     platform: str
     allow: tuple[str, ...] = ()
@@ -93,7 +93,7 @@ class FoundAccount(msgspec.Struct, frozen=True):
 
 
 class FoundProvider(msgspec.Struct, frozen=True):
-    """A service that runs models. An empty `kind` is that of the well-known provider of the name."""
+    """A model provider. An empty `kind` means the well-known provider of that name."""
 
     name: str
     kind: str = ""
@@ -102,14 +102,14 @@ class FoundProvider(msgspec.Struct, frozen=True):
 
 
 class Left(msgspec.Struct, frozen=True):
-    """Something that is not brought over, and why."""
+    """A skipped item and the reason."""
 
     what: str
     why: str
 
 
 class Found(msgspec.Struct):
-    """All of a home. The first agent is the one that answered by default. `title` is the product's name for people."""
+    """The contents of a home. The first agent was the default one. `title` is the product's display name."""
 
     product: str
     root: Path
@@ -124,12 +124,12 @@ class Found(msgspec.Struct):
     left: list[Left] = []
 
     def leave(self, what: str, why: str) -> None:
-        """Note what is not brought over, once."""
+        """Record a skipped item once."""
         if Left(what, why) not in self.left:
             self.left.append(Left(what, why))
 
     def add_agent(self, agent: FoundAgent, origin: str) -> FoundAgent:
-        """Take an agent; one of a name that another has already gets a digest of what it was called there."""
+        """Add an agent. If its name is in use, append a digest of its original name."""
         agent.name = distinct(agent.name, origin, {one.name for one in self.agents})
         self.agents.append(agent)
         return agent
@@ -137,14 +137,14 @@ class Found(msgspec.Struct):
     def add_account(
         self, platform: str, allow: tuple[str, ...], settings: dict[str, str], secrets: dict[str, str]
     ) -> None:
-        """Take an account, with those of its settings and secrets that are not empty."""
+        """Add an account with its non-empty settings and secrets."""
         filled = ({key: value for key, value in one.items() if value} for one in (settings, secrets))
         self.accounts.append(FoundAccount(platform, allow, *filled))
 
     def add_thread(self, key: str, agent: str, title: str, entries: Iterable[Entry], since: datetime) -> int:
-        """Take what was said in a conversation that began at `since`; returns how many results of tools were in it.
+        """Add a conversation that began at `since`. Returns its number of tool results.
 
-        A message without a time has that of the one before it.
+        A message without a time gets the time of the previous one.
         """
         messages, results, at = list[ImportedMessage](), 0, since
         for role, content, when in entries:
@@ -160,7 +160,7 @@ class Found(msgspec.Struct):
         return results
 
     def leave_results(self, agent: str, results: int) -> None:
-        """Note that what tools answered stays behind, where there was any."""
+        """Record that tool results are skipped, if there were any."""
         if results:
             what = counted(results, "result of a tool", "results of tools")
             self.leave(f"{agent}: {what}", "what was said is brought over, what tools answered is not")
@@ -168,7 +168,7 @@ class Found(msgspec.Struct):
     def add_schedule(
         self, name: str, text: str, at: datetime | None, line: str, zone: str, agent: str, told: str = ""
     ) -> None:
-        """Take what came at a single time, or by a cron line in a zone; what does neither is left."""
+        """Add a one-time or cron schedule in a time zone. Anything else is skipped."""
         if not text:
             self.leave(f"schedule {name}", "it has no text for an agent")
         elif at is not None:
@@ -183,9 +183,9 @@ class Found(msgspec.Struct):
 
 
 def slug(name: str) -> str:
-    """A name that agents and skills may have: lower-case letters, digits and single hyphens.
+    """Return a valid name for agents and skills: lowercase letters, digits and single hyphens.
 
-    Where letters of the name are lost in it, it ends in a digest of them all, so that two names stay two.
+    If characters are lost, it ends in a digest of the original name, so that different names remain different.
     """
     kept = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     is_whole = kept and len(kept) <= 48 and not any(char.isalnum() and not char.isascii() for char in name)
@@ -193,7 +193,7 @@ def slug(name: str) -> str:
 
 
 def distinct(name: str, origin: str, taken: Container[str]) -> str:
-    """The name, with a digest of where it is from where another thing has it already."""
+    """Return the name, with a digest of its origin if the name is in use."""
     return f"{name[:80]}-{_digest(origin)}" if name in taken else name
 
 
@@ -209,7 +209,7 @@ def counted(number: int, one: str, many: str) -> str:
 
 
 def parsed(text: object) -> Json:
-    """A JSON text, without what no text may hold; an empty table for one that is damaged."""
+    """Parse JSON text and clean it. Returns an empty table if it is damaged."""
     try:
         value = cast("Json", json.loads(text)) if isinstance(text, str) else {}
         return clean(value) if isinstance(text, str) and "\\u" in text else value
@@ -218,7 +218,7 @@ def parsed(text: object) -> Json:
 
 
 def clean(value: Json) -> Json:
-    """The value without half characters and NULs, which JSON can hold and UTF-8 or a database cannot."""
+    """Return the value without lone surrogates and NULs, which JSON allows and UTF-8 or a database does not."""
     if isinstance(value, str):
         return value.replace("\0", "").encode("utf-8", "replace").decode()
     if isinstance(value, dict):
@@ -227,22 +227,22 @@ def clean(value: Json) -> Json:
 
 
 def as_dict(value: object) -> dict[str, Json]:
-    """The value if it is a table, else an empty one."""
+    """Return the value if it is a table, otherwise an empty one."""
     return cast("dict[str, Json]", value) if isinstance(value, dict) else {}
 
 
 def as_list(value: object) -> "list[Json]":
-    """The value if it is a list, else an empty one."""
+    """Return the value if it is a list, otherwise an empty one."""
     return cast("list[Json]", value) if isinstance(value, list) else []
 
 
 def text_of(value: object) -> str:
-    """A text, or a number as text; empty for anything else."""
+    """Return a text, or a number as text; empty for anything else."""
     return str(value).strip() if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
 
 
 def number_of(value: object) -> float:
-    """A number, also one that is written as a text; 0 for anything else, and for what is not finite."""
+    """Return a number, also from text; 0 for anything else and for non-finite values."""
     try:
         number = float(text_of(value) or 0)
     except ValueError:
@@ -251,7 +251,7 @@ def number_of(value: object) -> float:
 
 
 def day_of(name: str) -> date | None:
-    """The day in the name of a note."""
+    """Return the day in the name of a note."""
     found = DAY.search(name)
     try:
         return date(int(found[1]), int(found[2]), int(found[3])) if found else None
@@ -260,8 +260,11 @@ def day_of(name: str) -> date | None:
 
 
 def time_of(value: object, zone: tzinfo | None = None) -> datetime | None:
-    """A time in seconds, milliseconds or nanoseconds since 1970, or as ISO 8601 (without an offset: of the zone, or of
-    this machine where none is given); None for anything else, also for what nobody can have meant."""
+    """Parse a time in seconds, milliseconds or nanoseconds since 1970, or in ISO 8601. Without an offset, the zone
+    applies, or this machine's.
+
+    None for anything else, including implausible times.
+    """
     try:
         if number := number_of(value):
             while number > 1e11:
@@ -276,7 +279,7 @@ def time_of(value: object, zone: tzinfo | None = None) -> datetime | None:
 
 
 def said(content: object) -> str:
-    """The words of a message: a text, or the text blocks of a list; calls, results and pictures are left out."""
+    """Return the text of a message: a text, or the text blocks of a list, without calls, results and pictures."""
     if isinstance(content, str):
         plain = content.removeprefix("\0json:")  # how Hermes Agent marks blocks
         return (said(parsed(plain)) if plain.startswith("[{") else "") or plain.replace("\0", "").strip()
@@ -286,7 +289,7 @@ def said(content: object) -> str:
 
 
 def cron_of(seconds: float) -> str:
-    """The cron line that comes as often; empty where no line does."""
+    """Return the cron line with the same interval, or empty if there is none."""
     minutes, rest = divmod(round(seconds), 60)
     if rest == 0 and minutes and minutes < 60 and 60 % minutes == 0:
         return f"*/{minutes} * * * *"

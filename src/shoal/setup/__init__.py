@@ -1,1 +1,1 @@
-"""Setting up: what is asked, how it is tried and written, and how it counts in a Shoal that runs."""
+"""Setup: its questions, trying and writing the answers, and applying them to a running Shoal."""

@@ -1,4 +1,4 @@
-"""How a change of the configuration is made: one at a time, written, audited, and refused in one sentence."""
+"""Changes of the configuration: made one at a time, written and audited. Errors are one sentence."""
 
 import asyncio
 import os
@@ -34,9 +34,9 @@ from shoal.store.store import Store
 from shoal.text.toml_edit import Value
 
 CHAIN = "setup"
-"""The audit chain of what was set up."""
+"""Audit chain of setup."""
 PUBLIC_URL = "web.public_url"
-"""Written with an account whose platform calls this server. For that account it is in force at once."""
+"""Written with an account whose platform calls this server. It takes effect at once for that account."""
 
 Entered = Annotated[str, msgspec.Meta(max_length=4000)]
 SettingName = Annotated[
@@ -57,14 +57,14 @@ class Changes:
 
     @classmethod
     def of(cls, services: Services) -> "Changes":
-        """Make it of the services of one Shoal."""
+        """Create it from the services of one Shoal."""
         return cls(services[Home], services[Store], services[Backend], services[Redactor])
 
     @asynccontextmanager
     async def changing(self, what: str, by: str) -> AsyncGenerator[None]:
-        """Make one change in the block. It is audited once it is done; a failure is one sentence.
+        """Make one change in the block and audit it. Errors are one sentence.
 
-        Raises Conflict where several processes may each have a shoal.toml of their own.
+        Raises Conflict if several processes may each have their own shoal.toml.
         """
         if not self._backend.recovers:
             raise Conflict(
@@ -78,8 +78,8 @@ class Changes:
 
     @contextmanager
     def in_a_sentence(self) -> Generator[None]:
-        """Raise what goes wrong in the block as InvalidInput in one sentence without secrets; KeyRefused and
-        Unreachable say which of a provider's failures it was."""
+        """Convert errors in the block to InvalidInput with one sentence without secrets. KeyRefused and Unreachable are
+        its subclasses for failures of a provider."""
         try:
             yield
         except OSError as error:
@@ -91,11 +91,11 @@ class Changes:
             raise
 
     def loaded(self, values: Mapping[str, Value]) -> Config:
-        """The configuration as it is, or would be with these values. Raises ConfigError."""
+        """Return the configuration with these values applied. Raises ConfigError."""
         return load_config(self._home.root, os.environ, values)
 
     async def write(self, values: Mapping[str, Value], secrets: Mapping[str, str]) -> Config:
-        """Write keys of shoal.toml, and secrets in files of their own; return the configuration after that.
+        """Write keys of shoal.toml, and secrets in separate files. Returns the resulting configuration.
 
         Raises ConfigError and OSError as `write_with_secrets` does, and changes nothing then.
         """
@@ -106,5 +106,5 @@ class Changes:
 
 
 def _takes_effect(key: str) -> bool:
-    """Whether a change of a key is in force at once. Tables of accounts and providers are replaced as a whole."""
+    """Whether a change of a key takes effect at once. Tables of accounts and providers are replaced as a whole."""
     return key == PUBLIC_URL or key.startswith(("platforms.", "providers.")) or is_live(tuple(key.split(".")))

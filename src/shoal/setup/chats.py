@@ -1,4 +1,4 @@
-"""Connects chats: what a platform takes, its account, and who owns the bot."""
+"""Connects chats: a platform's fields, its account, and the owner of the bot."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -29,14 +29,14 @@ from shoal.text.toml_edit import Value
 from shoal.threads.access_gate import Pairing
 
 CONNECT_SECONDS = 5.0
-"""How long an answer waits for an account, which was tried before, to be connected."""
+"""Time limit for connecting an account that was tried before."""
 
 AccountState = Literal["connected", "connecting", "failing", "off"]
 
 
 class Field(msgspec.Struct, frozen=True):
-    """What a platform's account needs. `kind` is the kind of a `secret`. `is_set` tells of a secret that there is one;
-    `value` is empty for those."""
+    """A field of a platform's account. `kind` is the kind of a `secret`. For secrets, `is_set` tells whether one
+    exists, and `value` is empty."""
 
     name: str
     question: str
@@ -48,8 +48,8 @@ class Field(msgspec.Struct, frozen=True):
 
 
 class ChatChoice(msgspec.Struct, frozen=True):
-    """A platform that can be set up. `install`: the command that installs what it needs first, or empty.
-    `owner_question`: what to ask for the owner's id where messages arrive only once Shoal serves a public address, and
+    """A platform that can be set up. `install`: the command that installs its package first, or empty.
+    `owner_question`: the question for the owner's id if messages arrive only when Shoal serves a public address, and
     `fetches_with` the field with which they arrive without one."""
 
     name: str
@@ -61,8 +61,8 @@ class ChatChoice(msgspec.Struct, frozen=True):
 
 
 class Account(msgspec.Struct, frozen=True):
-    """An account on a platform; `name` is the first part of its threads' ids. `failure` is what went wrong last.
-    Without a running Shoal every account is `off`."""
+    """An account on a platform; `name` is the first part of its threads' ids. `failure` is the latest error. Without a
+    running Shoal, every account is `off`."""
 
     name: str
     platform: str
@@ -74,9 +74,9 @@ class Account(msgspec.Struct, frozen=True):
 
 
 class ChatEntered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What was entered of a platform's account: `values` by the keys of its table, each written as in an environment
-    variable; one left out stays as it is. `public_url`: where the internet reaches Shoal, for platforms that call it.
-    `another_bot`: take the token of another bot in the place of the present one."""
+    """The input for a platform's account: `values` by the keys of its table, each written as in an environment
+    variable. Missing keys do not change. `public_url`: Shoal's public address, for platforms that call it.
+    `another_bot`: accept the token of another bot in place of the current one."""
 
     values: dict[SettingName, Entered] = {}
     public_url: Entered = ""
@@ -102,7 +102,7 @@ class ChatSetup:
         return cls(services)
 
     def choices(self) -> tuple[ChatChoice, ...]:
-        """The platforms that can be set up."""
+        """Return the platforms that can be set up."""
         return tuple(self._choice(name) for name in platforms())
 
     def _choice(self, platform: str) -> ChatChoice:
@@ -117,7 +117,7 @@ class ChatSetup:
         return ChatChoice(platform, record.title, tuple(fields), install, record.owner_question, record.fetches_with)
 
     def accounts(self) -> tuple[Account, ...]:
-        """Every configured account on a platform, and how it is."""
+        """Return all configured accounts and their state."""
         accounts: list[Account] = []
         for platform, name, account in every_account(self._config.current):
             adapter = self._connections.adapters.get(name)
@@ -134,8 +134,10 @@ class ChatSetup:
         return tuple(accounts)
 
     async def test(self, platform: str, entered: ChatEntered) -> None:
-        """See whether a platform takes what was entered, or without any of it the account as it is configured; nothing
-        is changed. Raises InvalidInput with the reason."""
+        """Test the input with the platform, or the configured account without input. Changes nothing.
+
+        Raises InvalidInput with the reason.
+        """
         with self._changes.in_a_sentence():
             if entered.values:
                 values, secrets = self._account(platform, entered)
@@ -146,7 +148,7 @@ class ChatSetup:
                 await trying.try_account(self._changes.loaded({}), platform)
 
     async def connect(self, platform: str, entered: ChatEntered, by: str) -> Account:
-        """Connect a platform's account, once it has taken what was entered. Raises InvalidInput with the reason."""
+        """Test the input and connect the account. Raises InvalidInput with the reason."""
         async with self._changes.changing(f"connect {platform}", by):
             values, secrets = self._account(platform, entered)
             await trying.try_account(self._changes.loaded({**values, **secrets}), platform)
@@ -154,9 +156,9 @@ class ChatSetup:
         return next(one for one in self.accounts() if one.platform == platform)
 
     async def own(self, platform: str, by: str, *, code: str = "", user: str = "") -> Account:
-        """Make a user, or whoever was sent this code, the owner there.
+        """Make a user, or the person who received this code, the owner there.
 
-        Raises NotFound for a code that nobody has, InvalidInput for what cannot be one.
+        Raises NotFound for an unknown code, InvalidInput for an invalid one.
         """
         prompt = None
         async with self._changes.changing(f"owner of {platform}", by):
@@ -176,7 +178,7 @@ class ChatSetup:
         return next(one for one in self.accounts() if one.name == platform)
 
     async def _paired(self, platform: str, code: str, by: str) -> str:
-        """The user whom the gate sent a code. The owner needs no pairing, so that it ends. Raises NotFound."""
+        """Return the user who received this code, and end the pairing. Raises NotFound."""
         try:
             _, user = await self._pairing.confirm(code, [platform], by)
         except NotFound as error:
@@ -186,7 +188,7 @@ class ChatSetup:
 
     @asynccontextmanager
     async def hearing(self, platform: str) -> AsyncGenerator[Hearing]:
-        """Connect an account while Shoal does not run: whoever writes to the bot is sent a code for `own`.
+        """Connect an account while Shoal does not run. Each person who writes to the bot receives a code for `own`.
 
         Raises PlatformError, ConfigError.
         """
@@ -201,7 +203,7 @@ class ChatSetup:
                 self._hearing = None
 
     async def switch(self, platform: str, enabled: bool, by: str) -> Account:
-        """Connect a configured account again, or end its connection. Raises NotFound, InvalidInput."""
+        """Reconnect or disconnect a configured account. Raises NotFound, InvalidInput."""
         async with self._changes.changing(f"{'on' if enabled else 'off'} {platform}", by):
             if not any(one.name == platform for one in self.accounts()):
                 raise NotFound(f"There is no account {platform[:80]!r} in the configuration.")
@@ -209,14 +211,14 @@ class ChatSetup:
         return next(one for one in self.accounts() if one.name == platform)
 
     def _is_connected(self, platform: str) -> bool:
-        """Whether an account of the platform is connected here. Raises InvalidInput with why it fails."""
+        """Whether an account of the platform is connected here. Raises InvalidInput with the reason if it fails."""
         account = next((one for one in self.accounts() if one.platform == platform), None)
         if account is not None and account.failure:
             raise InvalidInput(account.failure)
         return account is not None and account.state == "connected"
 
     def _account(self, platform: str, entered: ChatEntered) -> tuple[dict[str, Value], dict[str, str]]:
-        """What the file would say, and the secrets it would name. Raises InvalidInput."""
+        """Return the table for the file and the secrets it refers to. Raises InvalidInput."""
         if platform not in platforms():
             raise InvalidInput(
                 f"There is no platform {platform[:80]!r} to set up. There are: {', '.join(platforms())}."
@@ -253,7 +255,7 @@ class ChatSetup:
         return {**more, **values}, secrets
 
     async def _reconnect(self, config: Config, name: str) -> None:
-        """Have an account as it is configured now: connected where Shoal runs, or not there."""
+        """Apply an account's configuration: connect it if Shoal runs, or remove it."""
         if name in self._connections.adapters:
             await self._connections.remove(name)
         config = self._with_platforms(config)
@@ -268,7 +270,7 @@ class ChatSetup:
         self._connections.settle(config)
 
     def _with_platforms(self, config: Config) -> Config:
-        """The configuration in force with these accounts, and the address at which their platforms call."""
+        """Return the current configuration with these accounts and the public address."""
         current = self._config.current
         web = msgspec.structs.replace(current.web, public_url=config.web.public_url)
         return msgspec.structs.replace(current, platforms=config.platforms, web=web)

@@ -1,4 +1,4 @@
-"""What setting up asks for: whose model, which chat, and which keys and tokens these need."""
+"""The choices in setup: providers and platforms, and their keys and tokens."""
 
 import logging
 import re
@@ -16,15 +16,15 @@ log = logging.getLogger(__name__)
 SERVER = "server"
 """The choice of another server with OpenAI's interface."""
 OWN_SERVER = "mine"
-"""What the provider is called that such a server becomes."""
+"""Name of the provider for such a server."""
 DEMO_TITLE = "None yet: the built-in demo answers"
 NO_CHAT = "none"
 NO_CHAT_TITLE = "None: the page and the terminal are enough"
 
 
 def provider_titles() -> Mapping[str, str]:
-    """The providers that can be chosen, with their lines in setup: well-known services, one's own server, and those of
-    installed packages. The demo is not among them."""
+    """Return the available providers with their lines in setup: well-known services, the user's own server, and those
+    of installed packages. Excludes the demo."""
     titles = {name: known.title for name, known in KNOWN_PROVIDERS.items()}
     local = titles.pop("local")
     server = "Another server with OpenAI's interface: llama.cpp, LM Studio, vLLM, …"
@@ -42,19 +42,19 @@ def table_of(provider: str) -> str:
 
 
 def key_kind(provider: str) -> str:
-    """What kind of key a provider cannot do without, such as "an OpenAI key"; empty where there is none."""
+    """Return the kind of key that a provider requires, such as "an OpenAI key"; empty if none."""
     return KNOWN_PROVIDERS[provider].key_kind if provider in KNOWN_PROVIDERS else ""
 
 
 def platform_names() -> Sequence[str]:
-    """The names that a person may give for a chat; no record is imported."""
+    """Return the names of platforms, without importing their records."""
     return (*BUILT_IN, *extensions("shoal.platforms"), NO_CHAT)
 
 
 @cache
 def platforms() -> Mapping[str, Platform]:
-    """The registered platforms that have questions: the built-in ones, then those of installed packages. A package
-    whose record cannot be used is logged and left out."""
+    """Return the registered platforms that have questions: the built-in ones, then those of installed packages. Invalid
+    records of packages are logged and skipped."""
     found: dict[str, Platform] = {}
     for name in platform_names()[:-1]:
         try:
@@ -76,7 +76,7 @@ def lacking_package(choice: str) -> str:
 
 @cache
 def shapes() -> Sequence[tuple[str, str]]:
-    """The kinds of keys and tokens with the pattern that each begins with, the narrower ones first."""
+    """Return the kinds of keys and tokens with the pattern of their beginning, the most specific first."""
     keys = [(known.key_kind, re.escape(known.key_begins)) for known in KNOWN_PROVIDERS.values() if known.key_begins]
     keys.sort(key=lambda shape: -len(shape[1]))
     return (*keys, *(shape for platform in platforms().values() for shape in platform.secret_shapes))
@@ -86,12 +86,12 @@ _RUN = re.compile(r"[A-Za-z0-9]{20,}+")
 
 
 def kind_of_secret(value: str) -> str:
-    """What kind of key or token this is by its form; empty for other text."""
+    """Return the kind of a key or token by its form; empty for other text."""
     return next((kind for kind, shape in shapes() if re.match(shape, value)), "")
 
 
 def looks_secret(value: str) -> bool:
-    """Whether a text may be a key or token of any service: known by its form, or long with letters and digits mixed."""
+    """Whether a text may be a key or token: it has a known form, or is long with mixed letters and digits."""
     if any(kind_of_secret(word) for word in value.split()):
         return True
     runs = (found[0] for found in _RUN.finditer(value)) if "/" not in value else ()
@@ -99,12 +99,12 @@ def looks_secret(value: str) -> bool:
 
 
 def mistaken(value: str, wanted: str) -> str:
-    """A sentence where a secret is plainly another one than the `wanted` kind; empty where it may be right."""
+    """Return a sentence if a secret is clearly not of the `wanted` kind; otherwise empty."""
     kind = kind_of_secret(value) or wanted
     return "" if kind == wanted else f"That is {kind}, not {wanted}."
 
 
 def bot_of(token: str) -> str:
-    """What tells in a token whose it is: the bot's id on Telegram and Discord; empty for others."""
+    """Return the bot's id in a Telegram or Discord token; empty for others."""
     found = re.match(r"(\d{5,}):|([\w-]{23,28})\.[\w-]{6,7}\.", token)
     return found[found.lastindex or 0] if found else ""

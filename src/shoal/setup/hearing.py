@@ -1,4 +1,4 @@
-"""Finds the owner of a bot while Shoal does not run: each person who writes to it is sent a code of their own."""
+"""Finds the owner of a bot while Shoal does not run: each person who writes to it receives a different code."""
 
 import asyncio
 import secrets
@@ -14,13 +14,13 @@ from shoal.platforms.account import ChatAccount
 from shoal.setup.trying import SetupInbox
 
 WRITE_SECONDS = 600.0
-"""How long a person may take to write to their bot."""
+"""Time limit for a person to write to their bot."""
 WRITERS_MAX = 100
-"""So many people are sent a code."""
+"""Maximum number of people who receive a code."""
 
 
 class Hearing:
-    """An account that is connected to find its owner. Strangers who write first are in nobody's way."""
+    """An account that is connected to find its owner. Strangers who write first do not block the owner."""
 
     def __init__(self, adapter: ChatAccount[AccountSettings]) -> None:
         self._adapter = adapter
@@ -28,7 +28,7 @@ class Hearing:
         self._writers: asyncio.Queue[Prompt | PlatformError] = asyncio.Queue()
 
     async def run(self, inbox: SetupInbox) -> None:
-        """Answer everyone who writes directly with a code, once each."""
+        """Send a code to each person who writes directly, once."""
         people = set[str]()
         while len(people) < WRITERS_MAX:
             prompt = await inbox.prompts.get()
@@ -45,7 +45,7 @@ class Hearing:
                 self._writers.put_nowait(error)
 
     async def first(self) -> Prompt:
-        """Wait for somebody to write. Raises PlatformError when a code cannot be posted or nobody writes."""
+        """Wait for the first message. Raises PlatformError if a code cannot be posted or no message arrives."""
         with anyio.move_on_after(WRITE_SECONDS):
             writer = await self._writers.get()
             if isinstance(writer, PlatformError):
@@ -54,7 +54,7 @@ class Hearing:
         raise PlatformError(f"Nobody wrote within {WRITE_SECONDS / 60:.0f} minutes.")
 
     def owner(self, typed: str) -> Prompt:
-        """What that person wrote who was sent this code, however it is typed. Raises NotFound."""
+        """Return the message of the person who received this code, in any spelling. Raises NotFound."""
         for code, prompt in self._codes.items():
             if is_code(typed, code_digest(code)):
                 return prompt

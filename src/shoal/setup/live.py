@@ -1,6 +1,6 @@
-"""Sets Shoal up: each answer is tried, then written, then in force, without a restart where Shoal runs.
+"""Sets Shoal up: each answer is tested, written and applied, without a restart if Shoal runs.
 
-What is wrong is said in one sentence and changes nothing: neither the file, nor the secrets, nor what runs.
+An error is one sentence and changes nothing: neither the file, nor the secrets, nor the running parts.
 """
 
 import asyncio
@@ -30,8 +30,8 @@ Titles: TypeAlias = Literal["auto", "words", "model"]
 
 
 class SetupState(msgspec.Struct, frozen=True):
-    """How far setting up has come: the model that answers, the ways to have another, and the chats. `titles`: what
-    titles new threads."""
+    """State of setup: the current model, the other choices, and the chats. `titles`: the source of titles of new
+    threads."""
 
     model: str
     is_demo: bool
@@ -42,7 +42,8 @@ class SetupState(msgspec.Struct, frozen=True):
 
 
 class LiveSetup:
-    """What is set up, and all but models and chats of it. `by` is always a person, PLATFORM:USER, for the audit log."""
+    """The state of setup, and all settings except models and chats. `by` is always a person, PLATFORM:USER, for the
+    audit log."""
 
     def __init__(self, services: Services) -> None:
         self._changes = services[Changes]
@@ -63,7 +64,7 @@ class LiveSetup:
         return cls(services)
 
     def state(self) -> SetupState:
-        """What is set up."""
+        """Return the state of setup."""
         model = self._agents.defaults.model
         return SetupState(
             model,
@@ -77,9 +78,9 @@ class LiveSetup:
     # ---- permission rules ----
 
     async def change_rules(self, what: str, edit: Callable[[str], str], by: str) -> None:
-        """Have shoal.toml as `edit` makes its text, and its rules in force from the next turns on.
+        """Change shoal.toml with `edit`, and apply its rules from the next turns.
 
-        Raises InvalidInput with the reason why that cannot be, and what `edit` raises, and changes nothing then.
+        Raises InvalidInput with the reason, or the errors of `edit`, and then changes nothing.
         """
         async with self._changes.changing(what, by):
             fresh = (await asyncio.to_thread(write_section, self._home, "permissions", edit)).permissions
@@ -90,7 +91,7 @@ class LiveSetup:
             self._config.current = msgspec.structs.replace(self._config.current, permissions=permissions)
 
     async def set_titles(self, titles: Titles, by: str) -> None:
-        """Have a model title new threads from now on, their first words, or what is cheap. Raises InvalidInput."""
+        """Set how new threads get titles: from a model, their first words, or the cheaper way. Raises InvalidInput."""
         async with self._changes.changing(f"titles {titles}", by):
             config = await self._changes.write({"threads.titles": titles}, {})
             self._config.current = msgspec.structs.replace(self._config.current, threads=config.threads)
@@ -106,7 +107,7 @@ class LiveSetup:
     ) -> None:
         """Write live keys of one section of shoal.toml, after `try_out` has accepted the new configuration.
 
-        Raises InvalidInput with the reason why that cannot be, and changes nothing then; and StoreError.
+        Raises InvalidInput with the reason, and then changes nothing. Raises StoreError.
         """
         async with self._changes.changing(what, by):
             await try_out(self._changes.loaded(values))

@@ -1,4 +1,4 @@
-"""Sets up which model answers: what a provider has, what its model says first, and then that it answers."""
+"""Sets up the model: lists a provider's models, tests one, and makes it the default."""
 
 import re
 from pathlib import Path
@@ -37,13 +37,13 @@ from shoal.setup.writing import value_of
 from shoal.text.toml_edit import Value
 
 SERVER_ADDRESS = "http://127.0.0.1:8080/v1"
-"""Where a server of one's own usually is."""
+"""Usual address of the user's own server."""
 
 
 class ModelChoice(msgspec.Struct, frozen=True):
-    """A provider that can be set up. `wants`: what it asks for. `is_set`: it is in the configuration, or runs here.
-    `has_key`: with a key, which is never shown. `address`: where it is, or would be. `key_kind`: the kind of key that
-    it cannot do without. `install`: how to install what it needs first, or empty."""
+    """A provider that can be set up. `wants`: its inputs. `is_set`: it is configured or runs here. `has_key`: it has a
+    key, which is never shown. `address`: its current or default address. `key_kind`: the kind of key that it requires.
+    `install`: the command that installs its package first, or empty."""
 
     name: str
     title: str
@@ -57,9 +57,9 @@ class ModelChoice(msgspec.Struct, frozen=True):
 
 
 class ProviderEntered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What was entered of a provider; an empty `key` is the one that is there already. `price` is in US dollars a
-    million tokens, for all or by kind; null leaves the one that is there. `settings` are more keys of its table, each
-    written as in an environment variable."""
+    """The input for a provider. An empty `key` keeps the current one. `price` is in US dollars per million tokens, for
+    all or by kind; null keeps the current one. `settings` are more keys of its table, each written as in an environment
+    variable."""
 
     key: Entered = ""
     address: Entered = ""
@@ -69,28 +69,28 @@ class ProviderEntered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ProviderTried(ProviderEntered, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """With a `model`, a provider that lists none is taken, too."""
+    """With a `model`, a provider that lists no models is accepted, too."""
 
     model: Annotated[str, msgspec.Meta(max_length=300)] = ""
 
 
 class ModelChosen(ProviderEntered, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A model of the provider, by its name there. `keep`: without asking it first."""
+    """A model of the provider, by its name there. `keep`: set it without a test."""
 
     model: Annotated[str, msgspec.Meta(min_length=1, max_length=300)]
     keep: bool = False
 
 
 class OfferedModels(msgspec.Struct, frozen=True):
-    """The models that a provider has, and the one that is taken where nobody chooses."""
+    """The models of a provider, and the default one."""
 
     models: tuple[str, ...]
     usual: str
 
 
 class ModelAnswered(msgspec.Struct, frozen=True):
-    """The model that answers from now on, PROVIDER/MODEL, and what it said first. `note`: what to do before messages
-    to it can succeed, or empty."""
+    """The new model, PROVIDER/MODEL, and its first answer. `note`: what to do before messages to it can succeed, or
+    empty."""
 
     model: str
     said: str
@@ -115,7 +115,7 @@ class ModelSetup:
         return cls(services)
 
     def choices(self) -> tuple[ModelChoice, ...]:
-        """The providers that can be set up, without the demo."""
+        """Return the providers that can be set up, without the demo."""
         return tuple(self._choice(name, title) for name, title in provider_titles().items())
 
     def _choice(self, name: str, title: str) -> ModelChoice:
@@ -140,16 +140,16 @@ class ModelSetup:
         )
 
     async def test(self) -> ModelAnswered:
-        """Have the present model say something. Raises InvalidInput with the reason why it does not."""
+        """Test the current model. Raises InvalidInput with the reason if it does not answer."""
         model = self._agents.defaults.model
         with self._changes.in_a_sentence():
             said = await trying.answer_of(self._config.current, model)
         return self._answered(model, said)
 
     async def offer(self, name: str, entered: ProviderTried) -> OfferedModels:
-        """What a provider has, if it takes the key; nothing is changed.
+        """Return a provider's models if it accepts the key. Changes nothing.
 
-        Raises InvalidInput with the reason, KeyRefused or Unreachable where it is one of these.
+        Raises InvalidInput with the reason, KeyRefused or Unreachable if one of these applies.
         """
         values, secrets = self._provider(name, entered)
         with self._changes.in_a_sentence():
@@ -164,9 +164,9 @@ class ModelSetup:
         return OfferedModels(tuple(models), usual if usual in models or not models else models[0])
 
     async def use(self, name: str, entered: ModelChosen, by: str) -> ModelAnswered:
-        """Have a model answer from the next turn on, once it has said something.
+        """Test a model and use it from the next turn.
 
-        Raises InvalidInput with the reason why it cannot, and changes nothing then.
+        Raises InvalidInput with the reason, and then changes nothing.
         """
         table = table_of(name)
         chosen = DEMO if name == DEMO else f"{table}/{entered.model.removeprefix(f'{table}/')}"
@@ -187,7 +187,7 @@ class ModelSetup:
             return self._answered(chosen, said)
 
     async def set_price(self, model: str, input_usd: float, output_usd: float, by: str) -> None:
-        """Count so many US dollars a million tokens for a model from its next call on. Raises InvalidInput."""
+        """Set the price of a model in US dollars per million tokens, from its next call. Raises InvalidInput."""
         name, _, at_provider = model.partition("/")
         row = self._config.current.providers.get(name)
         if row is None or not at_provider:
@@ -205,7 +205,7 @@ class ModelSetup:
             await self._replace(name)
 
     async def _replace(self, provider: str) -> None:
-        """Put the configured provider in the place of the one in use, and ask for its models where Shoal runs."""
+        """Replace the provider in use with the configured one, and list its models if Shoal runs."""
         row = self._config.current.providers.get(provider)
         if isinstance(self._models, Catalog) and row is not None:
             self._models.replace(provider, row)
@@ -256,7 +256,7 @@ class ModelSetup:
 
 
 def checked_address(text: str, usual: str = "") -> str:
-    """An address without the slash at its end. Raises InvalidInput, which quotes nothing that may be a key."""
+    """Return an address without its trailing slash. Raises InvalidInput, which never quotes a possible key."""
     address = text.rstrip("/")
     if not re.search(URL, address):
         shown = "That" if looks_secret(address) else address[:300]
@@ -266,7 +266,7 @@ def checked_address(text: str, usual: str = "") -> str:
 
 
 def gguf_file(path: str) -> str:
-    """The whole path of a model file on Shoal's machine. Raises InvalidInput where it is none."""
+    """Return the absolute path of a model file on Shoal's machine. Raises InvalidInput if it is not one."""
     file = Path(path).expanduser()
     if not file.is_absolute():
         raise InvalidInput(f"{path[:300]!r} is not the whole path of a GGUF file on Shoal's machine.")

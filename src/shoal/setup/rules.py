@@ -1,7 +1,7 @@
-"""The permission rules of an owner's own, one by one, and shoal.toml with one of them added, changed or taken out.
+"""The owner's own permission rules, one by one, and edits of shoal.toml that add, change or remove one.
 
-They stand in `[[permissions.overrides]]`, for some agents, places and people, or in a profile that the owner has made.
-The profiles that come with Shoal are not among them: they cannot be changed.
+They are in `[[permissions.overrides]]`, for some agents, places and people, or in a custom profile. Built-in profiles
+cannot be changed.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ GONE = "This rule is not in shoal.toml any more. Look at the rules again."
 
 
 class OwnRule(msgspec.Struct, frozen=True):
-    """A pattern in a list: of a `profile`, or for whom all selectors hold; without any it is for everybody."""
+    """A pattern in a list: of a `profile`, or for everyone who matches all selectors; without any, for everybody."""
 
     list: RuleList
     pattern: str
@@ -36,18 +36,17 @@ class OwnRule(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """A name for the rule that changes with it."""
+        """Return a key that changes with the rule."""
         return hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:16]
 
     @property
     def place(self) -> tuple[object, ...]:
-        """For whom it is."""
+        """Return its scope."""
         return (self.profile, *(getattr(self, name) for name in _SELECTORS))
 
 
 def own_rules(settings: PermissionsSettings) -> list[OwnRule]:
-    """All of them: those for certain agents, places and people, the one that is asked first at the head, then those of
-    profiles."""
+    """Return all rules: overrides for certain agents, places and people in checking order, then those of profiles."""
     found = [
         OwnRule(kind, pattern, **{name: getattr(one, name) for name in _SELECTORS})
         for one in reversed(settings.overrides)
@@ -63,9 +62,10 @@ def own_rules(settings: PermissionsSettings) -> list[OwnRule]:
 
 
 def with_rule(text: str, was: OwnRule | None, now: OwnRule | None) -> str:
-    """The text of shoal.toml with `now` in the place of `was`; None for a rule that was not there, or is not to be.
+    """Return the text of shoal.toml with `was` replaced by `now`. None for `was` adds a rule, None for `now` removes
+    it.
 
-    Raises Conflict where `was` is not there, CannotPlace where it is written in a form that cannot be changed for sure.
+    Raises Conflict if `was` does not exist, CannotPlace if it is written in a form that cannot be edited reliably.
     """
     if was is not None and (now is None or was.place == now.place):
         return _changed(text, was, now)
@@ -81,7 +81,7 @@ def with_rule(text: str, was: OwnRule | None, now: OwnRule | None) -> str:
 
 
 def with_profile(text: str, name: str, source: ProfileSettings) -> str:
-    """The text of shoal.toml with one more profile, which has the rules of `source`. Raises CannotPlace."""
+    """Return the text of shoal.toml with one more profile that has the rules of `source`. Raises CannotPlace."""
     fields: dict[str, Value] = {kind: patterns for kind in LISTS if (patterns := getattr(source, kind))}
     if source.effects:
         fields["effects"] = True
@@ -93,13 +93,13 @@ def with_profile(text: str, name: str, source: ProfileSettings) -> str:
 
 
 def with_override(text: str, override: OverrideSettings) -> str:
-    """The text of shoal.toml with one more set of rules at its end. Raises CannotPlace."""
+    """Return the text of shoal.toml with one more set of rules at its end. Raises CannotPlace."""
     fields: dict[str, Value] = {name: value for name in (*_SELECTORS, *LISTS) if (value := getattr(override, name))}
     return with_element(text, _OVERRIDES, len(_overrides(text)), fields)
 
 
 def without_override(text: str, override: OverrideSettings) -> str:
-    """The text of shoal.toml without a set of rules. Raises Conflict where it is not there, and CannotPlace."""
+    """Return the text of shoal.toml without a set of rules. Raises Conflict if it does not exist, and CannotPlace."""
     for number, one in reversed([*enumerate(_overrides(text))]):
         if one == override:
             return with_element(text, _OVERRIDES, number, None)
@@ -125,7 +125,7 @@ def _changed(text: str, was: OwnRule, now: OwnRule | None) -> str:
 
 
 def _put(lists: dict[RuleList, tuple[str, ...]], was: OwnRule, now: OwnRule | None) -> dict[RuleList, tuple[str, ...]]:
-    """The lists with one rule in the place of another, or without it."""
+    """Return the lists with one rule replaced or removed."""
     if was.pattern not in lists[was.list]:
         raise Conflict(GONE)
     at = lists[was.list].index(was.pattern)

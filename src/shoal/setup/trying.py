@@ -1,4 +1,4 @@
-"""Tries what a person has entered before it is written: a model's first answer, a platform's token."""
+"""Tests a person's input before it is written: a model's first answer, a platform's token."""
 
 import asyncio
 import os
@@ -29,13 +29,13 @@ from shoal.platforms.account import ChatAccount
 from shoal.setup.choices import OWN_SERVER
 
 ANSWER_SECONDS = 120.0
-"""How long a model may take for its first answer; one in this process is loaded first."""
+"""Time limit for a model's first answer. A model in this process is loaded first."""
 ANSWER_TOKENS = 200
 CONNECT_SECONDS = 30.0
 
 
 def plain(error: Exception) -> str:
-    """What went wrong, in words for somebody who is asked again: without what to correct in the file, and restart."""
+    """Return an error for a person who is asked again, without advice to edit the file and restart."""
     text = " ".join(error.problems if isinstance(error, ConfigError) else str(error).split())
     text = re.sub(
         r" Check (?:api_key|base_url|model\.name)\b.{0,300}?\.(?= |$)| Set platforms\..{0,300}? then restart\.",
@@ -47,7 +47,7 @@ def plain(error: Exception) -> str:
 
 
 async def offered(config: Config, name: str) -> list[str]:
-    """The models of a provider. Raises ProviderRefused, ProviderDown."""
+    """Return the models of a provider. Raises ProviderRefused, ProviderDown."""
     provider = build_provider(name, config.providers[name], SystemClock(), os.environ, config.home)
     try:
         return [model.id for model in await provider.models()]
@@ -56,7 +56,7 @@ async def offered(config: Config, name: str) -> list[str]:
 
 
 async def offered_by_package(config: Config, name: str) -> list[str]:
-    """The models of a provider of an installed package. Raises NotFound, ProviderRefused, ProviderDown."""
+    """Return the models of an installed package's provider. Raises NotFound, ProviderRefused, ProviderDown."""
     catalog = open_catalog(config, os.environ, SystemClock())
     try:
         if name not in catalog.providers:
@@ -67,8 +67,10 @@ async def offered_by_package(config: Config, name: str) -> list[str]:
 
 
 async def answer_of(config: Config, name: str) -> str:
-    """What a model says first, at most 200 characters. Raises ShoalError with one sentence, InvalidInput for a model
-    that is not there."""
+    """Return a model's first answer, at most 200 characters.
+
+    Raises ShoalError with one sentence, InvalidInput for an unknown model.
+    """
     catalog = open_catalog(config, os.environ, SystemClock())
     said: list[str] = []
     try:
@@ -96,7 +98,7 @@ NOTHING_ASKED = "Nothing is asked while Shoal is being set up."
 
 
 class SetupInbox:
-    """Implements `InboxPort`: hands on who writes to the bot directly, and takes nothing in."""
+    """Implements `InboxPort`: forwards direct messages to the bot and stores nothing."""
 
     pause_seconds = 0.0
 
@@ -143,7 +145,7 @@ class SetupInbox:
 
 
 def adapter_of(config: Config, platform: str, settings: Settings) -> ChatAccount[AccountSettings]:
-    """The adapter of a platform's only account. Raises ConfigError where it needs something that is not installed."""
+    """Return the adapter of a platform's only account. Raises ConfigError if a package is missing."""
     alone = PlatformsSettings(accounts={platform: config.platforms.of(platform)})
     home, clock = Home(config.home), SystemClock()
     made = make_adapters(msgspec.structs.replace(config, platforms=alone), home, settings, clock)[-1]
@@ -155,7 +157,7 @@ def adapter_of(config: Config, platform: str, settings: Settings) -> ChatAccount
 async def connected(
     config: Config, platform: str, settings: Settings
 ) -> AsyncGenerator[tuple[ChatAccount[AccountSettings], SetupInbox]]:
-    """A platform's account while it is connected. Raises PlatformError with the reason why it is not, ConfigError."""
+    """Connect a platform's account for the block. Raises PlatformError with the reason if it fails, ConfigError."""
     adapter, inbox = adapter_of(config, platform, settings), SetupInbox()
     async with unwrapped(), anyio.create_task_group() as tasks:
         tasks.start_soon(adapter.run, inbox)
@@ -178,7 +180,7 @@ async def connected(
 
 
 async def try_account(config: Config, platform: str) -> None:
-    """Connect once, without noting anything of it. Raises PlatformError, ConfigError."""
+    """Connect once, without storing anything. Raises PlatformError, ConfigError."""
     async with connected(config, platform, PassingSettings()):
         pass
 

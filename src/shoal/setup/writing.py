@@ -1,4 +1,4 @@
-"""Writes what is settled for a person: keys of shoal.toml, and secrets in files of their own."""
+"""Writes settings: keys of shoal.toml, and secrets in separate files."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -17,16 +17,16 @@ from shoal.text.toml_edit import CannotPlace, Value, literal, with_value, withou
 
 
 def value_of(key: str, text: str) -> Value:
-    """Read a value for a key such as `web.port` that is written as in an environment variable."""
+    """Parse a value for a key such as `web.port`, written as in an environment variable."""
     value = parse_variable(tuple(key.split(".")), text)
     return text if isinstance(value, dict) else cast("Value", value)
 
 
 def write_settings(home: Home, values: Mapping[str, Value]) -> None:
-    """Set keys of shoal.toml, such as `web.port`, and leave the rest of it as it is.
+    """Set keys of shoal.toml, such as `web.port`, and leave the rest unchanged.
 
-    Raises ConfigError, and changes nothing, where the result is wrong, a key cannot be placed for sure, or a variable
-    would go before it; OSError.
+    Raises ConfigError, and changes nothing, if the result is invalid, a key cannot be placed reliably, or a variable
+    would override it. Raises OSError.
     """
     for key in values:
         variable = f"{PREFIX}{key.replace('.', SEPARATOR).upper()}"
@@ -44,10 +44,10 @@ def write_settings(home: Home, values: Mapping[str, Value]) -> None:
 
 
 def write_section(home: Home, section: str, edit: Callable[[str], str]) -> Config:
-    """Have shoal.toml as `edit` makes its text, which changes nothing but this section; returns what it says then.
+    """Change one section of shoal.toml with `edit`. Returns the resulting configuration.
 
-    Raises ConfigError, and changes nothing, where the result is wrong, cannot be placed, or a variable goes before it;
-    OSError, and what `edit` raises.
+    Raises ConfigError, and changes nothing, if the result is invalid, cannot be placed, or a variable overrides it.
+    Raises OSError and the errors of `edit`.
     """
     prefix = f"{PREFIX}{section.upper()}{SEPARATOR}"
     if variable := next((name for name in os.environ if name.startswith(prefix)), ""):
@@ -64,14 +64,14 @@ def write_section(home: Home, section: str, edit: Callable[[str], str]) -> Confi
 
 
 def keep_secret(home: Home, key: str, value: str) -> Value:
-    """Put a secret into a file of its own, closed to others, and return what the configuration says of it."""
+    """Write a secret to a separate private file, and return its reference for the configuration."""
     home.secrets.mkdir(mode=0o700, exist_ok=True)
     write_private(home.secrets / key, f"{value}\n")
     return {"file": str((home.secrets / key).relative_to(home.root))}
 
 
 def write_with_secrets(home: Home, values: Mapping[str, Value], secrets: Mapping[str, str]) -> None:
-    """Write keys, and secrets into files of their own; all of it or, where an error is raised, nothing.
+    """Write keys, and secrets in separate files: everything, or nothing if an error is raised.
 
     Raises ConfigError and OSError as `write_settings` does.
     """
@@ -88,7 +88,7 @@ def write_with_secrets(home: Home, values: Mapping[str, Value], secrets: Mapping
 
 
 def without_table(home: Home, path: tuple[str, ...]) -> None:
-    """Take a table, with those below it, out of shoal.toml. Raises ConfigError where it is not written as one."""
+    """Remove a table and its subtables from shoal.toml. Raises ConfigError if it is not written as one."""
     file = home.config_file.resolve()
     try:
         text = without_key(read_regular_text(file), path)
@@ -98,7 +98,7 @@ def without_table(home: Home, path: tuple[str, ...]) -> None:
 
 
 def write_private(file: Path, text: str) -> None:
-    """Replace a file whole with one that only its owner can read. Raises OSError."""
+    """Replace a file atomically with one that only its owner can read. Raises OSError."""
     temporary = file.with_name(f".{file.name}.new")
     with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as opened:
         os.fchmod(opened.fileno(), 0o600)
@@ -109,7 +109,7 @@ def write_private(file: Path, text: str) -> None:
 
 
 def written(home: Home) -> dict[str, object]:
-    """Return what each key of shoal.toml and each file of a secret holds, by what they are called to people."""
+    """Return the content of each key of shoal.toml and each secret file, by the names that people see."""
     keys: dict[str, object] = {}
 
     def read(table: Mapping[str, object], prefix: str) -> None:

@@ -171,7 +171,7 @@ def test_skills_are_installed_from_folders_archives_and_files(shoal: Shoal, home
     ("source", "why"),
     [
         ("nowhere", "cannot be read: No such file or directory."),
-        ("http://example.org/x.zip", "Only https:// will do here."),
+        ("http://example.org/x.zip", "Only https:// is allowed here."),
         ("https://127.0.0.1/x.zip", "it is not a public address."),
         ("empty", "The archive has no SKILL.md."),
         ("linked", "is a link. Put the file itself there."),
